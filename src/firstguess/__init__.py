@@ -1,0 +1,82 @@
+"""firstguess: what a neural network believes before it has learned anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from firstguess._version import __version__
+
+if TYPE_CHECKING:
+    from firstguess import data, figures
+    from firstguess.activations import Activation, activation, causes_bias, centered, register_activation
+    from firstguess.closed_form import predict
+    from firstguess.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, ParseError
+    from firstguess.guesses import Guesses
+    from firstguess.network import Network, cnn, mlp, residual_mlp
+    from firstguess.phase_diagram import PhaseDiagram, phase_diagram
+    from firstguess.phases import FixedPoint, edge_of_chaos, fixed_point, neutrality_line
+    from firstguess.prediction import Prediction, regime
+    from firstguess.signal import Inputs
+
+# name -> module that defines it; resolved on first use, so that `import firstguess` does no work
+_HOMES = {
+    "Activation": "activations", "activation": "activations", "causes_bias": "activations", "centered": "activations",
+    "register_activation": "activations",
+    "predict": "closed_form",
+    "FirstguessError": "errors", "InvalidInput": "errors", "NotConverged": "errors", "NotCovered": "errors",
+    "ParseError": "errors",
+    "Guesses": "guesses",
+    "Network": "network", "cnn": "network", "mlp": "network", "residual_mlp": "network",
+    "PhaseDiagram": "phase_diagram", "phase_diagram": "phase_diagram",
+    "FixedPoint": "phases", "edge_of_chaos": "phases", "fixed_point": "phases", "neutrality_line": "phases",
+    "Prediction": "prediction", "regime": "prediction",
+    "Inputs": "signal",
+    "data": "", "figures": "",
+}  # fmt: skip
+
+__all__ = [
+    "Activation",
+    "FirstguessError",
+    "FixedPoint",
+    "Guesses",
+    "Inputs",
+    "InvalidInput",
+    "Network",
+    "NotConverged",
+    "NotCovered",
+    "ParseError",
+    "PhaseDiagram",
+    "Prediction",
+    "__version__",
+    "activation",
+    "causes_bias",
+    "centered",
+    "cnn",
+    "data",
+    "edge_of_chaos",
+    "figures",
+    "fixed_point",
+    "mlp",
+    "neutrality_line",
+    "phase_diagram",
+    "predict",
+    "regime",
+    "register_activation",
+    "residual_mlp",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name not in _HOMES:
+        raise AttributeError(f"module 'firstguess' has no attribute {name!r}")
+    home = _HOMES[name]
+    module = importlib.import_module(f"firstguess.{home or name}")
+    value = getattr(module, name) if home else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,58 @@
+"""The command's frame: subcommands, errors without tracebacks, exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from firstguess._version import __version__
+from firstguess.cli import activations, phases, predict
+from firstguess.errors import FirstguessError
+
+app = typer.Typer(
+    name="firstguess",
+    help="What a neural network believes before it has learned anything: predict, measure and repair initial guessing "
+    "bias.\n\nStart with: firstguess predict mlp --depth 20",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"firstguess {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def frame(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
+app.command("phases", epilog=phases.EXAMPLES)(phases.phases)
+app.command("activations", epilog=activations.EXAMPLES)(activations.activations)
+
+
+def main() -> None:
+    """Run the command; bad input ends in one line on stderr and exit code 2, Ctrl-C in 130."""
+    try:
+        app()
+    except FirstguessError as error:
+        sys.stderr.write(f"firstguess: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("firstguess: interrupted\n")
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe left: not our error
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,104 @@
+"""What every command shares: JSON, tables, figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from firstguess.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Figure = Annotated[
+    Path | None, typer.Option("--figure", metavar="FILE", help="Draw it: a .png, .svg, .pdf or .html file.")
+]
+FIGURE_KINDS = (".png", ".svg", ".pdf", ".html")
+
+
+def check_figure(path: Path | None) -> None:
+    """Refuse a bad --figure before any work is done."""
+    if path is None:
+        return
+    if path.suffix.lower() not in FIGURE_KINDS:
+        raise InvalidInput(
+            f"a figure ending in {', '.join(FIGURE_KINDS)}",
+            got=str(path),
+            where="--figure",
+            hint=f"--figure {path.with_suffix('.png').name}",
+        )
+    if not path.absolute().parent.is_dir():
+        raise InvalidInput(
+            "a folder that exists", got=str(path.parent), where="--figure", hint=f"mkdir -p {path.parent}"
+        )
+
+
+def plain(value: Any) -> Any:
+    """Numbers JSON has no word for (inf, nan) as text, arrays as lists."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    to_list = getattr(value, "tolist", None)
+    if to_list is not None:
+        return plain(to_list())
+    return value
+
+
+def print_json(data: Any) -> None:
+    typer.echo(json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _show(*parts: RenderableType) -> None:
+    """To a terminal as wide as it is; to a pipe without wrapping and without trailing blanks."""
+    from rich.console import Console
+
+    console = Console()
+    if console.is_terminal:
+        console.print(*parts, sep="\n")
+        return
+    wide = Console(width=400)
+    with wide.capture() as capture:
+        wide.print(*parts, sep="\n")
+    typer.echo("\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on a terminal, plain columns in a pipe."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=index > 0)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    _show(table)
+
+
+def print_pairs(title: str, pairs: Sequence[tuple[str, str]]) -> None:
+    """Label and value, one a line; long values wrap under themselves."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for label, value in pairs:
+        grid.add_row(Text(label), Text(value))  # as Text: [brackets] of a description are not markup
+    _show(Text(title, style="bold"), Padding(grid, (0, 0, 0, 2)))
+
+
+def say(message: str) -> None:
+    """A remark that is not the result: to stderr."""
+    typer.echo(message, err=True)

@@ -1,0 +1,41 @@
+"""Data: blobs, embedded digits, IDX, Hugging Face image parquet, `.npz`, and whatever a user hands in.
+
+Two nouns. `Data` is an array of points with optional labels, for the readings that need numbers (closed form, kernel,
+ensembles of described networks). `Batch` is one step of a stream, for the ensemble reading of any `nn.Module`.
+
+Nothing here imports torch, pyarrow, Pillow or scikit-learn before it is needed, and nothing draws from a global random
+generator.
+
+>>> blob(500, 20).inputs().mean_square < 0.01
+True
+"""
+
+from firstguess.data.arrays import as_data
+from firstguess.data.classes import Classes
+from firstguess.data.dataset import Data, InputMoments, Standardization
+from firstguess.data.idx_files import idx
+from firstguess.data.image_parquet import parquet
+from firstguess.data.sources import blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
+from firstguess.data.specs import load
+from firstguess.data.streams import Batch, batches, collect
+
+__all__ = [
+    "Batch",
+    "Classes",
+    "Data",
+    "InputMoments",
+    "Standardization",
+    "as_data",
+    "batches",
+    "blob",
+    "cifar10",
+    "collect",
+    "digits",
+    "fashion_mnist",
+    "idx",
+    "load",
+    "mnist",
+    "npz",
+    "parquet",
+    "two_blobs",
+]

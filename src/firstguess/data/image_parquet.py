@@ -1,0 +1,252 @@
+"""Image-classification data in Hugging Face's parquet layout: CIFAR, Tiny ImageNet, MNIST and most others."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from firstguess.data.classes import Classes, IntArray, regroup
+from firstguess.data.dataset import Data, class_step, pick
+from firstguess.data.idx_files import PathLike
+from firstguess.errors import InvalidInput
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called now and then with (images decoded, images in all)."""
+
+_IMAGE_COLUMNS = ("img", "image")
+_LABEL_COLUMNS = ("label", "labels", "fine_label", "coarse_label")
+_AGAIN = "the file is incomplete or damaged: get it again"
+
+
+def parquet(
+    path: PathLike,
+    split: str = "train",
+    *,
+    classes: Classes | None = None,
+    points: int | None = None,
+    seed: int = 0,
+    label: str | None = None,
+    class_names: tuple[str, ...] | None = None,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> Data:
+    """Images as (n, channels, height, width) in [0, 1]; only the rows that are kept are decoded.
+
+    The image column is `img` or `image`, a struct with `bytes`; the label column `label`, `labels`, `fine_label` or
+    `coarse_label`. Grey images have one channel, unless some are in colour: then all have three.
+
+    Args:
+        path: A parquet file, or a directory with `train-*.parquet` or `train/*.parquet` (every shard must be there).
+        split: Which files of a directory to read.
+        classes: Which classes to keep or join; see `Data.select`.
+        points: How many points to draw, by `seed`, after choosing classes and before decoding.
+        label: The label column, where there are several (CIFAR-100: "fine_label", "coarse_label").
+        class_names: Instead of the names in the file's `huggingface` metadata.
+        progress: Called with (decoded, in all); 50 000 images of CIFAR take some seconds.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = find(Path(path), split)
+    if not files:
+        present = [str(file.relative_to(path)) for file in _below(Path(path))[:10]]
+        raise InvalidInput(
+            f"parquet files of the split {split!r}",
+            got=f"only {', '.join(present)}" if present else "no parquet file",
+            where=str(path),
+            hint=f"put {split}-00000-of-00001.parquet there, or name the file itself",
+        )
+    try:
+        image, label, names = _columns(pq.read_schema(files[0]), label, where=str(files[0]))
+        labels = None if label is None else np.concatenate([_read_labels(file, label) for file in files])
+        counts = [pq.read_metadata(file).num_rows for file in files]
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(error, files) from error
+
+    total = sum(counts)
+    if total == 0:
+        raise InvalidInput("at least one image", got="no rows", where=", ".join(str(file) for file in files))
+    if labels is not None and bool((labels == -1).all()):
+        labels = None  # Hugging Face's mark for a test split whose labels are secret
+    names = class_names or names
+    name = name or f"{Path(path).stem} {split}".removesuffix(f" {split}" if Path(path).is_file() else "")
+    rows = np.arange(total, dtype=np.int64)
+    if classes is not None:
+        if labels is None:
+            raise InvalidInput("a label column, to choose classes by", got="no labels", where=str(path))
+        rows, labels, names = regroup(labels, names, classes, where=name)
+        name = f"{name}, {class_step(names)}"
+    kept = pick(len(rows), points, seed=seed, where=name)
+    if points is not None:
+        name = f"{name}, {points} points"
+
+    images: list[npt.NDArray[np.uint8]] = []
+    try:
+        for row, content in _image_bytes(files, counts, image, rows[kept]):
+            images.append(_decode(content, row))
+            _same_size(images, row)
+            if progress is not None and (len(images) % 1000 == 0 or len(images) == len(kept)):
+                progress(len(images), len(kept))
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(error, files) from error
+    x = _stack(images)
+    return Data(x, None if labels is None else labels[kept], name=name, class_names=names)
+
+
+def find(path: Path, split: str) -> list[Path]:
+    """The parquet files of a split, in order of their names; empty when a directory has none."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise InvalidInput(
+            "an existing parquet file, or a directory of them", got="no such path", where=str(path), hint="check it"
+        )
+    files: list[Path] = []
+    for file in _below(path):
+        folders = file.relative_to(path).parts[:-1]
+        if re.fullmatch(rf"{re.escape(split)}([-_.].*)?", file.stem) or split in folders:
+            files.append(file)
+    folders = sorted({str(file.parent) for file in files})
+    if len(folders) > 1:
+        raise InvalidInput(
+            f"the split {split!r} of one data set",
+            got=f"files in {len(folders)} directories: {', '.join(folders[:5])}",
+            where=str(path),
+            hint="name one of these directories",
+        )
+    shards = {int(match[1]) for file in files if (match := re.search(r"-of-0*(\d+)$", file.stem))}
+    if shards and shards != {len(files)}:
+        raise InvalidInput(
+            f"all {max(shards)} shards of the split {split!r}",
+            got=f"{len(files)}: {', '.join(file.name for file in files[:5])}",
+            where=str(path),
+            hint="get the missing files, or name one file to read it alone",
+        )
+    return files
+
+
+def _below(path: Path) -> list[Path]:
+    # Three levels hold every layout (configuration/split/0000.parquet) and keep a wrong path from searching a disk.
+    return sorted(file for depth in ("", "*/", "*/*/") for file in path.glob(f"{depth}*.parquet"))
+
+
+def _columns(schema: Any, label: str | None, *, where: str) -> tuple[str, str | None, tuple[str, ...] | None]:
+    """The path of the image bytes, the label column and the class names."""
+    import pyarrow as pa
+
+    columns: list[str] = list(schema.names)
+    image = next((column for column in _IMAGE_COLUMNS if column in columns), None)
+    if image is None:
+        raise InvalidInput(
+            f"an image column, {' or '.join(_IMAGE_COLUMNS)}", got=f"columns {', '.join(columns)}", where=where
+        )
+    kind = schema.field(image).type
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        image = f"{image}.bytes"
+    elif not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        raise InvalidInput("encoded images: a struct with bytes", got=f"{image}: {kind}", where=where)
+    if label is None:
+        label = next((column for column in _LABEL_COLUMNS if column in columns), None)
+    elif label not in columns:
+        raise InvalidInput(
+            "the name of a label column", got=repr(label), where=where, hint=f"one of {', '.join(columns)}"
+        )
+    if label is not None and not pa.types.is_integer(schema.field(label).type):
+        raise InvalidInput("whole numbers as labels", got=f"{label}: {schema.field(label).type}", where=where)
+    return image, label, _class_names(schema, label)
+
+
+def _class_names(schema: Any, label: str | None) -> tuple[str, ...] | None:
+    # Optional and written by other programs: anything unexpected in it means "no names", never an error.
+    try:
+        names = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"][label]["names"]
+        return tuple(str(name) for name in names)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _read_labels(file: Path, label: str) -> IntArray:
+    import pyarrow.parquet as pq
+
+    column = pq.ParquetFile(file).read(columns=[label]).column(0)
+    if column.null_count:
+        raise InvalidInput("a label in every row", got=f"{column.null_count} rows without", where=f"{file}, {label}")
+    return column.to_numpy().astype(np.int64)
+
+
+def _image_bytes(files: list[Path], counts: list[int], image: str, rows: IntArray) -> Iterator[tuple[str, Any]]:
+    """The encoded image of each row (ascending, counted through all files), with its place for an error."""
+    import pyarrow.parquet as pq
+
+    offset = 0
+    for file, count in zip(files, counts, strict=True):
+        with pq.ParquetFile(file) as parquet_file:
+            start = offset
+            for group in range(parquet_file.num_row_groups):
+                stop = start + parquet_file.metadata.row_group(group).num_rows
+                wanted = rows[(rows >= start) & (rows < stop)] - start
+                if wanted.size:
+                    column = parquet_file.read_row_group(group, columns=[image]).column(0)
+                    for index in wanted.tolist():
+                        value = column[index].as_py()
+                        place = f"{file}, row {start - offset + index}"
+                        yield place, value.get("bytes") if isinstance(value, dict) else value
+                start = stop
+        offset += count
+
+
+def _decode(content: Any, where: str) -> npt.NDArray[np.uint8]:
+    """One image: (height, width) if it is grey, else (height, width, 3)."""
+    from PIL import Image
+
+    if content is None:
+        raise InvalidInput("an image in every row", got="none", where=where, hint="embed the images in the file")
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            if picture.mode.startswith(("I", "F")):
+                raise InvalidInput("8-bit images", got=f"mode {picture.mode}", where=where)
+            return np.asarray(picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB"))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(
+            "an image that can be decoded", got=f"{type(error).__name__}: {error}", where=where, hint=_AGAIN
+        ) from error
+
+
+def _same_size(images: list[npt.NDArray[np.uint8]], where: str) -> None:
+    if images[-1].shape[:2] != images[0].shape[:2]:
+        raise InvalidInput(
+            f"images of one size ({images[0].shape[0]} × {images[0].shape[1]}, as the first)",
+            got=f"{images[-1].shape[0]} × {images[-1].shape[1]}",
+            where=where,
+            hint="resize them first, or give a DataLoader that does",
+        )
+
+
+def _stack(images: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.float32]:
+    channels = 3 if any(image.ndim == 3 for image in images) else 1
+    x = np.empty((len(images), channels, *images[0].shape[:2]), dtype=np.float32)
+    for row, image in zip(x, images, strict=True):
+        row[...] = image if image.ndim == 2 else image.transpose(2, 0, 1)
+    x /= np.float32(255)
+    x.flags.writeable = False
+    return x
+
+
+def _damaged(error: Exception, files: list[Path]) -> InvalidInput:
+    where = ", ".join(str(file) for file in files)
+    message = str(error).strip().splitlines()
+    return InvalidInput(
+        "a readable parquet file",
+        got=f"{type(error).__name__}: {message[0] if message else ''}",
+        where=where,
+        hint=_AGAIN,
+    )

@@ -1,0 +1,285 @@
+"""The data sets of the papers: Gaussian blobs, digits, MNIST, Fashion-MNIST, CIFAR-10; and `.npz` files."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from firstguess.data import idx_files, image_parquet
+from firstguess.data.classes import Classes
+from firstguess.data.dataset import Data, whole_number
+from firstguess.data.idx_files import PathLike, Split
+from firstguess.data.image_parquet import Progress
+from firstguess.errors import InvalidInput
+
+DATA_DIR_VARIABLE = "FIRSTGUESS_DATA"
+
+
+INPUT_KEYS = ("x", "X", "inputs", "pixel_values", "input_values", "input_features", "images", "image", "img", "data")
+LABEL_KEYS = ("y", "labels", "label", "targets", "target")
+
+
+def blob(n: int, d: int, *, seed: int = 0) -> Data:
+    """`n` points with `d` independent N(0, 1) coordinates, no labels: the input of the theory, (0, 0, 1) in (2).
+
+    Row i depends on (seed, d, i) only. From IGB and NORM (claims.md, GB).
+
+    >>> data = blob(1000, 100)
+    >>> data
+    Data('blob(n=1000, d=100)', 1000 points of shape (100,), no labels)
+    >>> print("mean {:.3f}, mean square {:.3f}, variance {:.3f}".format(*data.inputs()))
+    mean 0.004, mean square 0.001, variance 0.992
+    """
+    n, d = _positive(n, "n"), _positive(d, "d")
+    x = _normal(n, d, seed)
+    x.flags.writeable = False
+    return Data(x, name=f"blob(n={n}, d={d}{_seed_text(seed)})")
+
+
+def two_blobs(n_per_class: int, d: int, *, seed: int = 0) -> Data:
+    """Two Gaussian blobs of unit variance, centred at −1/√d (class 0) and +1/√d (class 1) in every coordinate.
+
+    The classes alternate, so every stretch of the data is balanced. NORM App. G.1, with 10 000 points a class.
+
+    >>> data = two_blobs(500, 25)
+    >>> data.y[:4].tolist(), data.class_names
+    ([0, 1, 0, 1], ('minus', 'plus'))
+    """
+    n, d = _positive(n_per_class, "n_per_class"), _positive(d, "d")
+    y = np.tile(np.array([0, 1], dtype=np.int64), n)
+    x = _normal(2 * n, d, seed)
+    x += ((2 * y[:, None] - 1) / np.sqrt(d)).astype(np.float32)
+    x.flags.writeable = False
+    return Data(x, y, name=f"two_blobs(n={n}, d={d}{_seed_text(seed)})", class_names=("minus", "plus"))
+
+
+def digits() -> Data:
+    """The 1797 hand-written digits inside scikit-learn, (1, 8, 8) in [0, 1]: real data without a download.
+
+    >>> digits()
+    Data('digits', 1797 points of shape (1, 8, 8), 10 classes)
+    >>> print("mean {:.4f}, mean square {:.4f}, variance {:.4f}".format(*digits().inputs()))
+    mean 0.3053, mean square 0.1613, variance 0.0733
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise InvalidInput(
+            "scikit-learn, which holds the digits", got="no such module", hint="pip install 'firstguess[digits]'"
+        ) from error
+    bunch: Any = load_digits()
+    return Data(
+        bunch.images[:, None].astype(np.float32) / np.float32(16),
+        bunch.target,
+        name="digits",
+        class_names=tuple(str(digit) for digit in range(10)),
+    )
+
+
+def mnist(
+    data_dir: PathLike | None = None,
+    split: Split = "train",
+    *,
+    classes: Classes | None = None,
+    points: int | None = None,
+    seed: int = 0,
+) -> Data:
+    """MNIST as (n, 1, 28, 28) in [0, 1], from its IDX files or a Hugging Face parquet.
+
+    Looks in `data_dir` (default: the environment variable FIRSTGUESS_DATA) and its folders `mnist` and `MNIST/raw`.
+    `classes="even-odd"` is the papers' E&O.
+    """
+    return _known("mnist", data_dir, split, classes=classes, points=points, seed=seed)
+
+
+def fashion_mnist(
+    data_dir: PathLike | None = None,
+    split: Split = "train",
+    *,
+    classes: Classes | None = None,
+    points: int | None = None,
+    seed: int = 0,
+) -> Data:
+    """Fashion-MNIST as (n, 1, 28, 28) in [0, 1]; looks in `fashion-mnist`, `fashion_mnist` and `FashionMNIST/raw`.
+
+    `classes="parity"` joins even and odd labels: the papers' BF.
+    """
+    return _known("fashion_mnist", data_dir, split, classes=classes, points=points, seed=seed)
+
+
+def cifar10(
+    data_dir: PathLike | None = None,
+    split: Split = "train",
+    *,
+    classes: Classes | None = None,
+    points: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Data:
+    """CIFAR-10 as (n, 3, 32, 32) in [0, 1], from a Hugging Face parquet in the folder `cifar10`.
+
+    `classes="cat-dog"` is NORM's C2-A, `classes="vehicles-animals"` its C2-B. Only the rows kept are decoded.
+    """
+    return _known("cifar10", data_dir, split, classes=classes, points=points, seed=seed, progress=progress)
+
+
+def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: str | None = None) -> Data:
+    """Points and labels from a NumPy `.npz` file, taken as they are (bytes are not scaled to [0, 1]).
+
+    Args:
+        path: The file. Pickled objects in it are refused.
+        split: "train" reads `x_train` and `y_train`.
+        x: The key of the points; default `x`, `inputs`, `images` or `data`.
+        y: The key of the labels; default `y`, `labels` or `targets`, none if there is no such key. An array
+            `class_names` gives the names.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/mine.npz", x=np.eye(3), y=[0, 1, 1])
+    ...     print(npz(f"{folder}/mine.npz"))
+    Data('mine', 3 points of shape (3,), 2 classes)
+    """
+    path = Path(path)
+    suffix = f"_{split}" if split else ""
+    try:
+        with path.open("rb") as raw:  # opened here: np.load leaves a broken file open
+            file: Any = np.load(raw, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise InvalidInput("an .npz archive", got="a single array (.npy)", where=str(path), hint="np.savez")
+            keys = list(file.files)
+            x = _key(keys, x, tuple(key + suffix for key in INPUT_KEYS), path, required=True)
+            y = _key(keys, y, tuple(key + suffix for key in LABEL_KEYS), path, required=False)
+            points, labels = file[str(x)], None if y is None else file[y]
+            names = tuple(str(name) for name in file["class_names"]) if "class_names" in keys else None
+    except FileNotFoundError:
+        raise InvalidInput(
+            "an existing .npz file", got="no such file", where=str(path), hint="check the path"
+        ) from None
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(
+            "a readable .npz file of plain arrays",
+            got=f"{type(error).__name__}: {error}",
+            where=str(path),
+            hint="np.savez(path, x=..., y=...)",
+        ) from error
+    return Data(points, labels, name=path.stem + (f" {split}" if split else ""), class_names=names)
+
+
+@dataclass(frozen=True)
+class _Known:
+    title: str
+    folders: tuple[str, ...]
+    class_names: tuple[str, ...]
+    files: Literal["idx", "parquet"]
+
+
+_KNOWN = {
+    "mnist": _Known("MNIST", ("mnist", "MNIST/raw"), tuple("0123456789"), "idx"),
+    "fashion_mnist": _Known(
+        "Fashion-MNIST",
+        ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw"),
+        ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+        "idx",
+    ),
+    "cifar10": _Known(
+        "CIFAR-10",
+        ("cifar10", "cifar-10"),
+        ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        "parquet",
+    ),
+}
+
+
+def _known(
+    key: str,
+    data_dir: PathLike | None,
+    split: str,
+    *,
+    classes: Classes | None,
+    points: int | None,
+    seed: int,
+    progress: Progress | None = None,
+) -> Data:
+    known = _KNOWN[key]
+    if split not in ("train", "test"):
+        raise InvalidInput('the split "train" or "test"', got=repr(split), where=known.title)
+    files = f"{split}-*.parquet" if known.files == "parquet" else "the IDX files"
+    hint = (
+        idx_files.needed(split) if known.files == "idx" else f"put Hugging Face's {split}-00000-of-00001.parquet there"
+    )
+    given = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
+    if not given:
+        raise InvalidInput(
+            f"a folder with {known.title}",
+            got=f"no data_dir, and the environment variable {DATA_DIR_VARIABLE} is not set",
+            hint=f"make a folder {known.folders[0]}, {hint}, and give its parent as data_dir= or {DATA_DIR_VARIABLE}",
+        )
+    root = Path(given).expanduser()
+    looked = [root / folder for folder in known.folders]
+    # The root itself counts too, unless it is another data set's folder: MNIST and Fashion-MNIST share file names.
+    others = {
+        name
+        for other in _KNOWN.values()
+        if other is not known
+        for folder in other.folders
+        for name in (folder, folder.split("/")[0])
+    }
+    if not {root.name, f"{root.parent.name}/{root.name}"} & others:
+        looked.append(root)
+    for folder in looked:
+        if not folder.is_dir():
+            continue
+        settings: dict[str, Any] = {
+            "classes": classes,
+            "points": points,
+            "seed": seed,
+            "class_names": known.class_names,
+        }
+        settings["name"] = f"{key} {split}"
+        if known.files == "idx" and idx_files.find(folder, split) is not None:
+            return idx_files.idx(folder, split, **settings)
+        # In the root a parquet file may be anything's; in a folder of the right name it is this data set's.
+        if (folder is not root or root.name in known.folders) and image_parquet.find(folder, split):
+            return image_parquet.parquet(folder, split, progress=progress, **settings)
+    raise InvalidInput(
+        f"{known.title} ({files} of the split {split!r})",
+        got="no such files",
+        where=", ".join(str(folder) for folder in looked),
+        hint=f"{hint}, or give the folder's parent as data_dir= or {DATA_DIR_VARIABLE}",
+    )
+
+
+def _key(keys: list[str], asked: str | None, usual: tuple[str, ...], path: Path, *, required: bool) -> str | None:
+    found = asked if asked is not None else next((key for key in usual if key in keys), None)
+    if (asked is not None or required) and found not in keys:
+        raise InvalidInput(
+            f"an array {asked!r}" if asked is not None else f"an array named {', '.join(usual)}",
+            got=f"arrays {', '.join(keys)}" if keys else "an empty archive",
+            where=str(path),
+            hint='npz(path, x="name", y="name")',
+        )
+    return found
+
+
+def _normal(n: int, d: int, seed: int) -> Any:
+    if whole_number(seed, "seed") < 0:
+        raise InvalidInput("a seed that is not negative", got=seed)
+    return np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32)
+
+
+def _positive(value: int, name: str) -> int:
+    if (number := whole_number(value, name)) < 1:
+        raise InvalidInput(f"{name} of at least 1", got=value)
+    return number
+
+
+def _seed_text(seed: int) -> str:
+    return "" if seed == 0 else f", seed={seed}"

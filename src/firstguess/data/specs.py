@@ -1,0 +1,134 @@
+"""The text form of data, as the shell takes it: `mnist:even-odd`, `blob:n=2000,d=3072`, `folder/file.parquet`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from firstguess.data import idx_files
+from firstguess.data.dataset import Data, Standardization
+from firstguess.data.idx_files import PathLike, idx
+from firstguess.data.image_parquet import Progress, parquet
+from firstguess.data.sources import blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
+from firstguess.errors import InvalidInput
+
+# name -> (numbers it takes, whether it has files with a split, default standardization)
+_NAMES: dict[str, tuple[dict[str, int], bool, Standardization]] = {
+    "blob": ({"n": 2000, "d": 1000, "seed": 0}, False, "none"),
+    "two_blobs": ({"n": 1000, "d": 1000, "seed": 0}, False, "none"),
+    "digits": ({}, False, "global"),
+    "mnist": ({}, True, "global"),
+    "fashion_mnist": ({}, True, "global"),
+    "cifar10": ({}, True, "channel"),
+}
+_SPLITS = ("train", "test", "validation", "valid")
+
+
+def load(
+    spec: str,
+    *,
+    data_dir: PathLike | None = None,
+    points: int | None = None,
+    standardize: Standardization | None = None,
+    shift: float = 0.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Data:
+    """Data from its text form: `name` or `name:option,option`.
+
+    | text | data |
+    |---|---|
+    | `blob:n=2000,d=3072`, `two_blobs:n=1000,d=100` | Gaussian blobs (`n` a class for two blobs; `seed=` too) |
+    | `digits`, `digits:even-odd` | scikit-learn's digits |
+    | `mnist`, `mnist:test`, `mnist:test,even-odd` | a split and a choice of classes, see `Data.select` |
+    | `fashion_mnist:parity`, `cifar10:cat-dog`, `cifar10:vehicles-animals` | |
+    | `file.npz`, `file.parquet`, `folder`, `folder:test,cat-dog` | files; `label=coarse_label` for parquet |
+
+    Steps in order: classes, `points` drawn by `seed`, `standardize`, `shift`. The default standardization: "channel"
+    for CIFAR-10 (as in the papers) and for image files; "global" for digits, MNIST and Fashion-MNIST, which is the same
+    with one channel; "none" for blobs and `.npz`. Its statistics are those of the points kept.
+
+    >>> load("blob:n=50,d=4")
+    Data('blob(n=50, d=4)', 50 points of shape (4,), no labels)
+    >>> load("digits:even-odd", points=100)
+    Data('digits, even vs odd, 100 points, standardized (global)', 100 points of shape (1, 8, 8), 2 classes)
+    """
+    name, _, rest = spec.partition(":")
+    if name in _NAMES:
+        numbers, has_files, default = _NAMES[name]
+        split, classes, given = _options(spec, rest, tuple(numbers), splits=has_files)
+        if name in ("blob", "two_blobs"):
+            values = {key: _number(spec, key, given.get(key), number) for key, number in numbers.items()}
+            make = blob if name == "blob" else two_blobs
+            data = _choose(make(values["n"], values["d"], seed=values["seed"]), classes, points, seed)
+        elif name == "digits":
+            data = _choose(digits(), classes, points, seed)
+        elif name == "cifar10":
+            data = cifar10(data_dir, _two(split), classes=classes, points=points, seed=seed, progress=progress)
+        else:
+            make_images = mnist if name == "mnist" else fashion_mnist
+            data = make_images(data_dir, _two(split), classes=classes, points=points, seed=seed)
+    else:
+        data, default = _from_path(spec, points, seed, progress)
+    return data.standardize(default if standardize is None else standardize).shift(shift)
+
+
+def _from_path(spec: str, points: int | None, seed: int, progress: Progress | None) -> tuple[Data, Standardization]:
+    # The last colon ends the path, unless the whole is a path (Windows drives, odd names).
+    text, _, rest = (spec, "", "") if Path(spec).exists() or ":" not in spec else spec.rpartition(":")
+    path = Path(text).expanduser()
+    if not text or (not path.exists() and path.suffix not in (".npz", ".parquet")):
+        raise InvalidInput(
+            "the name of data, or a path",
+            got=repr(spec),
+            hint=f"one of {', '.join(_NAMES)}; or a .npz file, a .parquet file, a folder of IDX or parquet files",
+        )
+    if path.suffix == ".npz":
+        split, classes, _ = _options(spec, rest, (), splits=True)
+        return _choose(npz(path, split), classes, points, seed), "none"
+    split, classes, given = _options(spec, rest, ("label",), splits=True)
+    split = split or "train"
+    if path.is_dir() and not given and split in ("train", "test") and idx_files.find(path, split):
+        return idx(path, split, classes=classes, points=points, seed=seed), "channel"
+    data = parquet(path, split, classes=classes, points=points, seed=seed, label=given.get("label"), progress=progress)
+    return data, "channel"
+
+
+def _options(
+    spec: str, text: str, keys: tuple[str, ...], *, splits: bool
+) -> tuple[str | None, str | None, dict[str, str]]:
+    split, classes = None, None
+    given: dict[str, str] = {}
+    for option in (part.strip() for part in text.split(",") if part.strip()):
+        key, equals, value = option.partition("=")
+        if equals and key.strip() in keys:
+            given[key.strip()] = value.strip()
+        elif equals:
+            allowed = ", ".join(f"{key}=" for key in keys) or "a split or classes, such as test,even-odd"
+            raise InvalidInput("an option of this data", got=repr(option), where=repr(spec), hint=allowed)
+        elif splits and split is None and option in _SPLITS:
+            split = option
+        elif classes is None:
+            classes = option
+        else:
+            raise InvalidInput("one choice of classes", got=f"{classes!r} and {option!r}", where=repr(spec))
+    return split, classes, given
+
+
+def _choose(data: Data, classes: str | None, points: int | None, seed: int) -> Data:
+    data = data if classes is None else data.select(classes)
+    return data if points is None else data.subset(points, seed)
+
+
+def _number(spec: str, key: str, text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]+", text):
+        raise InvalidInput(f"a whole number for {key}", got=repr(text), where=repr(spec))
+    return int(text)
+
+
+def _two(split: str | None) -> idx_files.Split:
+    if split not in (None, "train", "test"):
+        raise InvalidInput('the split "train" or "test"', got=repr(split))
+    return "test" if split == "test" else "train"

@@ -1,0 +1,52 @@
+"""A convolution with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from firstguess.errors import InvalidInput
+from firstguess.layers.base import check_count, check_number
+from firstguess.layers.dense import random_sum
+from firstguess.signal import Signal
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
+
+    `width` is the number of output channels, `kernel`, `stride` and `padding` matter to the readings that see images.
+    """
+
+    kind: ClassVar[str] = "conv"
+    weight_var: float = 1.0
+    bias_var: float = 0.0
+    width: int | None = None
+    kernel: int = 3
+    stride: int = 1
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        check_number(self.weight_var, "weight_var", "conv", hint="conv(weight_var=2)")
+        check_number(self.bias_var, "bias_var", "conv", hint="conv(bias_var=0.1)")
+        check_count(self.width, "width", "conv")
+        check_count(self.kernel, "kernel", "conv")
+        check_count(self.stride, "stride", "conv")
+        check_count(self.padding, "padding", "conv", low=0)
+        if self.weight_var == 0.0 == self.bias_var:
+            raise InvalidInput(
+                "weights or biases that are not all zero",
+                got="weight_var 0 and bias_var 0",
+                where="conv",
+                hint="conv(weight_var=2)",
+            )
+
+    def moments(self, signal: Signal) -> Signal:
+        return random_sum(signal, self.weight_var, self.bias_var)
+
+    def gradient(self, signal: Signal) -> float | None:
+        return self.weight_var
+
+    def assumptions(self) -> Iterable[str]:
+        yield "conv: positions of an image are alike (homogeneous inputs), borders are ignored"

@@ -1,0 +1,70 @@
+"""A dense layer with random weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from firstguess.errors import InvalidInput
+from firstguess.layers.base import check_count, check_number
+from firstguess.signal import Gaussian, Signal
+
+Init = Literal["normal", "uniform", "orthogonal"]
+
+
+def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
+    """Weights of variance σw²/fan-in and biases of variance σb²: theory.md (3). Gaussian in the wide limit."""
+    # The bias is written in the units of the larger of the two, so that neither under- nor overflows.
+    if weight_var == 0.0:
+        return Signal(0.0, bias_var, 0.0, law=Gaussian()).rescaled()
+    if not 1e-100 < weight_var < 1e100:
+        signal, weight_var = replace(signal, log_scale=signal.log_scale + math.log(weight_var)), 1.0
+    scale = signal.log_scale
+    if bias_var > 0.0 and signal.log_q + math.log(weight_var) < math.log(bias_var) - 100.0:
+        scale = 0.0
+        signal = signal.at_scale(0.0)
+    bias = bias_var if scale == 0.0 or bias_var == 0.0 else math.exp(math.log(bias_var) - scale)
+    return Signal(0.0, weight_var * signal.center + bias, weight_var * signal.spread, scale, Gaussian()).rescaled()
+
+
+@dataclass(frozen=True)
+class Dense:
+    """`W x + b` with Var W = weight_var / fan-in and Var b = bias_var (Kaiming for ReLU: weight_var = 2).
+
+    Uniform and orthogonal weights have the same moments in the wide limit, so `init` changes nothing here; it does in
+    the ensemble reading. `width` is the number of units, where a description wants to fix it.
+    """
+
+    kind: ClassVar[str] = "dense"
+    weight_var: float = 1.0
+    bias_var: float = 0.0
+    width: int | None = None
+    init: Init = "normal"
+
+    def __post_init__(self) -> None:
+        check_number(self.weight_var, "weight_var", "dense", hint="dense(weight_var=2)")
+        check_number(self.bias_var, "bias_var", "dense", hint="dense(bias_var=0.1)")
+        check_count(self.width, "width", "dense")
+        if self.init not in ("normal", "uniform", "orthogonal"):
+            raise InvalidInput(
+                "init to be normal, uniform or orthogonal", got=self.init, where="dense", hint="dense(init=uniform)"
+            )
+        if self.weight_var == 0.0 == self.bias_var:
+            raise InvalidInput(
+                "weights or biases that are not all zero",
+                got="weight_var 0 and bias_var 0",
+                where="dense",
+                hint="dense(weight_var=2)",
+            )
+
+    def moments(self, signal: Signal) -> Signal:
+        return random_sum(signal, self.weight_var, self.bias_var)
+
+    def gradient(self, signal: Signal) -> float | None:
+        return self.weight_var
+
+    def assumptions(self) -> Iterable[str]:
+        if self.init != "normal":
+            yield f"{self.init} weights have the moments of Gaussian ones in the wide limit"

@@ -1,0 +1,36 @@
+"""Multiplication by a constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from firstguess.layers.base import check_number
+from firstguess.signal import Gaussian, Signal, Unknown
+from firstguess.text import number
+
+
+@dataclass(frozen=True)
+class Scale:
+    """α x."""
+
+    kind: ClassVar[str] = "scale"
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number(self.factor, "factor", "scale", low=-math.inf, hint="scale(0.5)")
+
+    def text(self) -> str:
+        return f"scale({number(self.factor)})"
+
+    def moments(self, signal: Signal) -> Signal:
+        law = signal.law if isinstance(signal.law, Gaussian) else Unknown("a scaled signal that is not Gaussian")
+        return replace(signal.times(self.factor), law=law)
+
+    def gradient(self, signal: Signal) -> float | None:
+        return self.factor * self.factor
+
+    def assumptions(self) -> Iterable[str]:
+        return ()
