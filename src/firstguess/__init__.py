@@ -9,25 +9,34 @@ from firstguess._version import __version__
 if TYPE_CHECKING:
     from firstguess import data, figures
     from firstguess.activations import Activation, activation, causes_bias, centered, register_activation
-    from firstguess.closed_form import predict
+    from firstguess.comparison import Comparison, compare
+    from firstguess.databias import DataBias, data_bias
+    from firstguess.diagrams import PhaseDiagram, phase_diagram
+    from firstguess.empirical import EmpiricalGuesses
+    from firstguess.ensemble.measurement import Measurement
+    from firstguess.ensemble.run import measure
     from firstguess.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, ParseError
     from firstguess.guesses import Guesses
     from firstguess.network import Network, cnn, mlp, residual_mlp
-    from firstguess.phase_diagram import PhaseDiagram, phase_diagram
     from firstguess.phases import FixedPoint, edge_of_chaos, fixed_point, neutrality_line
     from firstguess.prediction import Prediction, regime
+    from firstguess.readings import predict
     from firstguess.signal import Inputs
 
 # name -> module that defines it; resolved on first use, so that `import firstguess` does no work
 _HOMES = {
     "Activation": "activations", "activation": "activations", "causes_bias": "activations", "centered": "activations",
     "register_activation": "activations",
-    "predict": "closed_form",
+    "predict": "readings",
+    "DataBias": "databias", "data_bias": "databias",
     "FirstguessError": "errors", "InvalidInput": "errors", "NotConverged": "errors", "NotCovered": "errors",
     "ParseError": "errors",
     "Guesses": "guesses",
     "Network": "network", "cnn": "network", "mlp": "network", "residual_mlp": "network",
-    "PhaseDiagram": "phase_diagram", "phase_diagram": "phase_diagram",
+    "PhaseDiagram": "diagrams", "phase_diagram": "diagrams",
+    "Measurement": "ensemble.measurement", "measure": "ensemble.run",
+    "EmpiricalGuesses": "empirical",
+    "Comparison": "comparison", "compare": "comparison",
     "FixedPoint": "phases", "edge_of_chaos": "phases", "fixed_point": "phases", "neutrality_line": "phases",
     "Prediction": "prediction", "regime": "prediction",
     "Inputs": "signal",
@@ -36,11 +45,15 @@ _HOMES = {
 
 __all__ = [
     "Activation",
+    "Comparison",
+    "DataBias",
+    "EmpiricalGuesses",
     "FirstguessError",
     "FixedPoint",
     "Guesses",
     "Inputs",
     "InvalidInput",
+    "Measurement",
     "Network",
     "NotConverged",
     "NotCovered",
@@ -52,10 +65,13 @@ __all__ = [
     "causes_bias",
     "centered",
     "cnn",
+    "compare",
     "data",
+    "data_bias",
     "edge_of_chaos",
     "figures",
     "fixed_point",
+    "measure",
     "mlp",
     "neutrality_line",
     "phase_diagram",

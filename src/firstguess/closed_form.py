@@ -21,6 +21,17 @@ def _gradient(layer: Layer, before: Signal) -> float | None:
         return None
 
 
+def as_network(network: Network | str, classes: int | None = None) -> Network:
+    """A network, its text, or a network with another number of classes."""
+    if isinstance(network, str):
+        return Network.parse(network, classes=2 if classes is None else classes)
+    if not isinstance(network, Network):  # a module or an array: another reading's input
+        raise InvalidInput(
+            "a Network or its text", got=type(network).__name__, where="predict", hint="fg.predict(fg.mlp(depth=20))"
+        )
+    return network if classes in (None, network.classes) else Network(network.layers, classes)
+
+
 def predict(
     network: Network | str, *, inputs: Inputs | None = None, points: int | None = None, classes: int | None = None
 ) -> Prediction:
@@ -34,14 +45,7 @@ def predict(
     0.466942 18.390547 deeply biased
     """
     started = time.perf_counter()
-    if isinstance(network, str):
-        network = Network.parse(network, classes=2 if classes is None else classes)
-    elif not isinstance(network, Network):  # a module or an array: another reading's input
-        raise InvalidInput(
-            "a Network or its text", got=type(network).__name__, where="predict", hint="fg.predict(fg.mlp(depth=20))"
-        )
-    elif classes is not None and classes != network.classes:
-        network = Network(network.layers, classes)
+    network = as_network(network, classes)
     inputs = inputs or Inputs()
     if not isinstance(inputs, Inputs):
         raise InvalidInput(

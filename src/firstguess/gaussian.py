@@ -165,7 +165,7 @@ def _slope_ratio(
             s = 2.0 * q * math.sin(0.5 * angle) ** 2
             m = _two_level(derivative, q - s, s, features, refine)
             total += weight * math.sin(angle) * (m.mean**2 + m.between)
-    return total * (q / spread)
+    return float(total * (q / spread))
 
 
 def _extrapolated_ratio(
@@ -221,6 +221,17 @@ def _conditional(
             variance[rows] = np.sum(w * f * f, axis=1)
             mean[rows] = m
     return mean, variance
+
+
+def rule(features: Sequence[Feature], refine: float = 1.0) -> tuple[Array, Array]:
+    """Nodes and weights of a standard normal, for a function with these features."""
+    z, w = _rule(np.zeros(1), 1.0, features, refine)
+    return z[0], w[0]
+
+
+def conditional_mean(fn: Function, mu: Array, sigma: float, features: Sequence[Feature], refine: float = 1.0) -> Array:
+    """`E fn(μ + σ z)` for every μ."""
+    return evaluate(fn, mu) if sigma == 0.0 else _conditional(fn, mu, sigma, features, refine)[0]
 
 
 def _rule(centers: Array, sigma: float, features: Sequence[Feature], refine: float) -> tuple[Array, Array]:

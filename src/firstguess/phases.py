@@ -25,7 +25,7 @@ from firstguess.text import plain
 
 Phase = Literal["ordered", "edge of chaos", "chaotic"]
 
-_AT_EDGE = 1e-7
+AT_EDGE = 1e-7
 _FLAT = 1e-13  # a drift of log q that is rounding: edges without biases approach 0 or infinity that slowly
 _LIMIT = 80.0  # |log q| beyond which the variance is called 0 or infinite: every activation is its asymptote there
 _LOG_Q = np.concatenate([np.arange(-40.0, -6.0, 2.0), np.arange(-6.0, 8.0, 0.125), np.arange(8.0, 41.0, 2.0)])
@@ -65,8 +65,9 @@ class FixedPoint:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> FixedPoint:
-        words = ("block", "phase", "note")
-        return cls(**{k: v if k in words else float(v) for k, v in data.items() if k not in ("regime", "name")})
+        words, derived = ("block", "phase", "note"), ("regime", "name")
+        values: dict[str, Any] = {k: v if k in words else float(v) for k, v in data.items() if k not in derived}
+        return cls(**values)
 
     def __str__(self) -> str:
         text = (
@@ -97,7 +98,7 @@ def phase_name(phase: str, regime: str) -> str:
 
 def phase_of(chi: float) -> Phase:
     """Ordered: gradients vanish (χ̃ < 1); chaotic: they explode (χ̃ > 1): theory.md (10)."""
-    if abs(chi - 1.0) <= _AT_EDGE:
+    if abs(chi - 1.0) <= AT_EDGE:
         return "edge of chaos"
     return "ordered" if chi < 1.0 else "chaotic"
 
@@ -114,7 +115,7 @@ def fixed_point(what: str | Activation | Function | Block, *, weight_var: float,
     check_number(bias_var, "bias_var", "fixed_point")
     log_q = settle(block, weight_var, bias_var)
     chi = weight_var * block.slope(log_q)
-    if abs(log_q) >= _LIMIT or (chi >= 1.0 - _AT_EDGE and block.keeps_correlation(log_q)):
+    if abs(log_q) >= _LIMIT or (chi >= 1.0 - AT_EDGE and block.keeps_correlation(log_q)):
         return _at_limit(block, weight_var, bias_var, log_q, chi)
     q = math.exp(log_q)
     c, gamma, scale = correlation_at(block, log_q, weight_var)
@@ -124,8 +125,8 @@ def fixed_point(what: str | Activation | Function | Block, *, weight_var: float,
 def correlation_at(block: Block, log_q: float, factor: float) -> tuple[float, float, float]:
     """(c*, γ*, depth scale) of the map spread → factor·R(q, θ)·spread at a variance that no longer changes."""
     at_one = factor * block.slope(log_q)
-    if at_one <= 1.0 + _AT_EDGE:
-        scale = math.inf if abs(at_one - 1.0) <= _AT_EDGE else -1.0 / math.log(at_one) if at_one > 0.0 else 0.0
+    if at_one <= 1.0 + AT_EDGE:
+        scale = math.inf if abs(at_one - 1.0) <= AT_EDGE else -1.0 / math.log(at_one) if at_one > 0.0 else 0.0
         return 1.0, math.inf, scale
 
     def excess(theta: float) -> float:
@@ -257,9 +258,13 @@ def neutrality_line(what: str | Activation | Function | Block, *, bias_var: floa
         weight_var = 1.0 / block.secant(0.0, math.pi / 3)
         if bias_var > 0.0 and math.log(weight_var) + block.variance(0.0) < -1e-12:  # where the variance settles
             return weight_var
+        at_one = block.slope(0.0) * math.exp(-block.variance(0.0))  # slope of the map of c at c = 1
+        why = "c* = 1 everywhere" if at_one <= 1.0 + 1e-9 else "c* does not depend on the weight variance"
+        if block.keeps_correlation(0.0):
+            why = "c stays what the inputs made it"
         raise NotCovered(
             f"an activation with a neutrality line, unlike {block}",
-            got="none: c stays what the inputs made it" if block.keeps_correlation(0.0) else f"none at bias_var {bias_var:g}",
+            got=f"none: {why}",
             hint="tanh, erf, hardtanh or sin; or a norm after the activation: fg.predict",
         )
     return _along(block, lambda x: block.secant(x, math.pi / 3), bias_var, "neutrality line")
@@ -281,10 +286,14 @@ def _along(block: Block, factor: Callable[[float], float], bias_var: float, what
     if bias_var == 0.0:
         start = 1.0 / factor(-_LIMIT)  # the curve may start at q = 0
         returns = start > 0.0 and abs(block.variance(-_LIMIT) + _LIMIT + math.log(start)) < 1e-9
-        if returns and settle(block, start * (1 - 1e-6), 0.0) <= -_LIMIT and settle(block, start, 0.0) <= -_LIMIT:
+        if (
+            returns
+            and settle(block, start * (1 - 1e-6), 0.0) <= -_LIMIT
+            and settle(block, start, 0.0) <= -_LIMIT
             # neutrality starts there only if c* is below ½ just beyond, as it is for odd activations
-            if what == "edge of chaos" or fixed_point(block, weight_var=start * (1 + 1e-3)).c <= 0.5:
-                return start
+            and (what == "edge of chaos" or fixed_point(block, weight_var=start * (1 + 1e-3)).c <= 0.5)
+        ):
+            return start
     values = [excess(float(x)) for x in _LOG_Q]
     for x0, x1, v0, v1 in zip(_LOG_Q, _LOG_Q[1:], values, values[1:], strict=False):
         if v0 * v1 < 0.0:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from firstguess.gaussian import Array
 from firstguess.guesses import Guesses
 from firstguess.network import Network
+
+if TYPE_CHECKING:
+    from firstguess.empirical import EmpiricalGuesses
 from firstguess.text import plain
 
 Regime = Literal["neutral", "biased", "deeply biased"]
@@ -35,6 +38,14 @@ def regime(gamma: float) -> Regime:
     return "biased" if gamma < DEEPLY_BIASED else "deeply biased"
 
 
+def _law(data: dict[str, Any]) -> Guesses | EmpiricalGuesses:
+    if "fractions" not in data:
+        return Guesses.from_dict(data)
+    from firstguess.empirical import EmpiricalGuesses
+
+    return EmpiricalGuesses.from_dict(data)
+
+
 @dataclass(frozen=True)
 class LayerReading:
     """One layer of a prediction: the signal after it."""
@@ -49,7 +60,9 @@ class LayerReading:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LayerReading:
-        return cls(**{k: v if k in ("layer", "weights") or v is None else float(v) for k, v in data.items()})
+        same = ("layer", "weights")
+        values: dict[str, Any] = {k: v if k in same or v is None else float(v) for k, v in data.items()}
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -59,10 +72,13 @@ class Prediction:
     network: Network
     reading: Reading
     layers: tuple[LayerReading, ...]
-    guesses: Guesses
+    guesses: Guesses | EmpiricalGuesses
     assumptions: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    # the kernel reading only:
+    per_point: Array | None = field(default=None, compare=False, repr=False)  # agreement with the majority guess
+    tangent: Array | None = field(default=None, compare=False, repr=False)  # Θ over the data, theory.md (12)
 
     @cached_property
     def _weights(self) -> tuple[LayerReading, ...]:
@@ -134,6 +150,7 @@ class Prediction:
             "assumptions": list(self.assumptions),
             "provenance": self.provenance,
             "seconds": self.seconds,
+            "per_point": None if self.per_point is None else self.per_point.tolist(),
         }
         return plain(data)
 
@@ -143,10 +160,11 @@ class Prediction:
             Network.from_dict(data["network"]),
             data["reading"],
             tuple(LayerReading.from_dict(layer) for layer in data["layers"]),
-            Guesses.from_dict(data["guesses"]),
+            _law(data["guesses"]),
             tuple(data["assumptions"]),
             dict(data["provenance"]),
             data["seconds"],
+            None if data.get("per_point") is None else np.array(data["per_point"]),
         )
 
     def summary(self) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Values are kept between these; what lies beyond goes into `log_scale`.
 _SMALL, _LARGE = 1e-60, 1e60
 _OVERFLOW = 600.0
+_STEEP = 150.0  # log q up to which a bounded activation, by then a step, is still integrated in good time
 
 
 def exp(x: float) -> float:
@@ -146,7 +147,7 @@ class Gaussian:
                 unit = Signal(m.mean - ray.offset, m.between, m.spread, signal.log_scale).at_scale(0.0)
                 return replace(unit, mean=ray.offset + unit.mean, law=after)
         unit = signal.at_scale(0.0)
-        if abs(log_q) > _OVERFLOW:
+        if abs(log_q) > _OVERFLOW or (log_q > _STEEP and phi.closed is None):
             raise NotCovered(
                 "a signal that float64 can hold",
                 got=f"log q = {log_q:.4g} entering {phi}",

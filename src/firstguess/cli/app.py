@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from firstguess._version import __version__
-from firstguess.cli import activations, phases, predict
+from firstguess.cli import activations, data, measure, phases, predict
 from firstguess.errors import FirstguessError
 
 app = typer.Typer(
@@ -39,7 +39,9 @@ def frame(
 
 
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
+app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("phases", epilog=phases.EXAMPLES)(phases.phases)
+app.command("data", epilog=data.EXAMPLES)(data.data)
 app.command("activations", epilog=activations.EXAMPLES)(activations.activations)
 
 

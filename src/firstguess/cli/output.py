@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +23,7 @@ Figure = Annotated[
     Path | None, typer.Option("--figure", metavar="FILE", help="Draw it: a .png, .svg, .pdf or .html file.")
 ]
 FIGURE_KINDS = (".png", ".svg", ".pdf", ".html")
+_PATIENCE = 2.0  # seconds before a progress bar shows
 
 
 def check_figure(path: Path | None) -> None:
@@ -102,3 +106,25 @@ def print_pairs(title: str, pairs: Sequence[tuple[str, str]]) -> None:
 def say(message: str) -> None:
     """A remark that is not the result: to stderr."""
     typer.echo(message, err=True)
+
+
+@contextmanager
+def bar(label: str) -> Generator[Callable[[int, int], None]]:
+    """Yields progress(done, total), which shows a bar on stderr: after two seconds, and on a terminal only."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    task = shown.add_task(label, total=None)
+    started = time.monotonic()
+
+    def update(done: int, total: int) -> None:
+        if not shown.live.is_started and done < total and time.monotonic() - started > _PATIENCE:
+            shown.start()
+        shown.update(task, completed=done, total=total)
+
+    try:
+        yield update
+    finally:
+        shown.stop()

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from firstguess.cli import on_data
+from firstguess.cli.data import DATA_HELP, DataDir
 from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, print_table, say
 from firstguess.errors import InvalidInput
 
 if TYPE_CHECKING:
     from firstguess.activations import Activation
+    from firstguess.figures.theme import Chart
+    from firstguess.prediction import Prediction
 
 EXAMPLES = """Examples:
 
@@ -21,12 +25,21 @@ firstguess predict mlp --depth 20 --norm layernorm --placement before
 firstguess predict "20 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)" --classes 10
 
 firstguess predict cnn --activation tanh --pool "avgpool(4)" --figure law.png
+
+firstguess predict mlp --depth 5 --data mnist:even-odd --data-dir ~/data --points 1000 --compare --figure readings.png
 """
 
 
 class Placement(StrEnum):
     before = "before"
     after = "after"
+
+
+class Standardize(StrEnum):
+    none = "none"
+    all = "global"
+    channel = "channel"
+    pixel = "pixel"
 
 
 class Drawing(StrEnum):
@@ -55,10 +68,27 @@ def predict(
         float | None, typer.Option(help="σw²: weights have variance σw²/fan-in. [default: 2]")
     ] = None,
     bias_var: Annotated[float | None, typer.Option(help="σb², the variance of biases. [default: 0]")] = None,
-    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
-    points: Annotated[int | None, typer.Option(help="Size of the data set. [default: infinite]")] = None,
-    mean_square: Annotated[float, typer.Option(help="m0 of the inputs: |mean|²/d; 0 is centred.")] = 0.0,
-    variance: Annotated[float, typer.Option(help="v0 of the inputs: total variance/d.")] = 1.0,
+    classes: Annotated[int | None, typer.Option(help="Number of classes. [default: the data's, or 2]")] = None,
+    points: Annotated[
+        int | None, typer.Option(help="Size of the data set. [default: infinite; with --data at most 1000]")
+    ] = None,
+    mean_square: Annotated[float | None, typer.Option(help="m0 of i.i.d. inputs: |mean|²/d. [default: 0]")] = None,
+    variance: Annotated[float | None, typer.Option(help="v0 of i.i.d. inputs: total variance/d. [default: 1]")] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DATA", help=f"Your data instead of i.i.d. inputs: {DATA_HELP}")
+    ] = None,
+    data_dir: DataDir = None,
+    standardize: Annotated[
+        Standardize | None, typer.Option(help="Of the data. [default: channel for colour images, global for others]")
+    ] = None,
+    shift: Annotated[float | None, typer.Option(help="Added to every entry of the data. [default: 0]")] = None,
+    draws: Annotated[int | None, typer.Option(help="Initializations drawn for the law. [default: 10000]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of points, draws and measured weights. [default: 0]")] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="With --data: closed form, kernel and a measured ensemble side by side.")
+    ] = False,
+    inits: Annotated[int | None, typer.Option(help="Measured initializations, for --compare. [default: 100]")] = None,
+    width: Annotated[int | None, typer.Option(help="Width of measured layers, for --compare. [default: 1000]")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Show every layer.")] = False,
     json: Json = False,
     figure: Figure = None,
@@ -69,11 +99,16 @@ def predict(
     """Predict how an untrained network spreads its guesses over the classes.
 
     Closed form: i.i.d. inputs, wide layers. γ is the drift ratio: below 1 neutral, above 1 biased; γ of two classes
-    fixes the whole law of the guess fractions.
+    fixes the whole law of the guess fractions. With --data, the kernel: these data, wide layers, a sampled law.
     """
     import firstguess as fg
 
     check_figure(figure)
+    asked = _asked(
+        {"data": data, "points": points, "data_dir": data_dir, "standardize": standardize, "shift": shift,
+         "draws": draws, "seed": seed, "inits": inits, "width": width},
+        compare=compare, inputs={"mean_square": mean_square, "variance": variance},
+    )  # fmt: skip
     builders: dict[str, Callable[..., fg.Network]] = {"mlp": fg.mlp, "residual_mlp": fg.residual_mlp, "cnn": fg.cnn}
     given: dict[str, Any] = {
         k: v
@@ -96,7 +131,7 @@ def predict(
         if placement is not None:
             words = {"before": "before branch", "after": "after sum"}
             given["placement"] = words[placement.value] if network == "residual_mlp" else placement.value
-        described = builders[network](**given, classes=classes)
+        described = builders[network](**given, classes=2 if classes is None else classes)
     else:
         if given:
             options = ", ".join("--" + k.replace("_", "-") for k in given)
@@ -105,33 +140,83 @@ def predict(
                 got=f"{options} with a description",
                 hint='write them into the text, e.g. "20 x [dense(weight_var=2) > layernorm > relu] > dense"',
             )
-        described = fg.Network.parse(network, classes=classes)
-    inputs = fg.Inputs(mean_square=mean_square, variance=variance)
-    prediction = fg.predict(described, inputs=inputs, points=points)
-    if json:
-        print_json(prediction.to_dict())
+        described = fg.Network.parse(network, classes=2 if classes is None else classes)
+    if asked is None:
+        inputs = fg.Inputs(mean_square=mean_square or 0.0, variance=1.0 if variance is None else variance)
+        prediction = fg.predict(described, inputs=inputs, points=points)
+        references: list[fg.Prediction] = []
     else:
-        print_pairs(f"Prediction ({prediction.reading}, {classes} classes)", prediction.summary())
-        if layers:
-            rows = [
-                (
-                    f"{i}  {r.layer}",
-                    f"{r.gamma:.6g}",
-                    f"{r.correlation:.6g}",
-                    f"{r.log_q:.5g}",
-                    "–" if r.gradient is None else f"{r.gradient:.5g}",
-                )
-                for i, r in enumerate(prediction.layers, start=1)
-            ]
-            print_table("", ("layer", "γ", "c", "log q", "gradient factor"), rows)
+        loaded = asked.load()
+        if classes is None and loaded.classes is not None:
+            described = fg.Network(described.layers, max(2, loaded.classes))
+        if compare:
+            on_data.compare(described, loaded, asked, json=json, figure=figure)
+            return
+        prediction = on_data.kernel(described, loaded, asked)
+        references = [on_data.closed_form(described, loaded)] if figure is not None else []
+    if json:
+        print_json(prediction.to_dict() if asked is None else on_data.short(prediction))
+    else:
+        _show(prediction, layers)
     if figure is not None:
-        chart = (
-            fg.figures.guesses_chart(prediction)
-            if draw is Drawing.guesses
-            else fg.figures.gamma_by_depth_chart([prediction])
-        )
-        fg.figures.save(chart, figure)
+        fg.figures.save(_chart(prediction, references, draw), figure)
         say(f"wrote {figure}")
+
+
+def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> on_data.Asked | None:
+    """The options about data, or None without --data; refused where they contradict each other."""
+    given = {k: v for k, v in options.items() if v is not None}
+    if "data" not in given:
+        idle = ["--" + k.replace("_", "-") for k in given if k != "points"] + ["--compare"] * compare
+        if idle:
+            raise InvalidInput(f"--data together with {', '.join(idle)}", got="no --data", hint="--data digits")
+        return None
+    iid = ["--" + k.replace("_", "-") for k, v in inputs.items() if v is not None]
+    if iid:
+        raise InvalidInput(
+            "either --data or a description of i.i.d. inputs",
+            got=f"both --data and {', '.join(iid)}",
+            hint=f"leave {', '.join(iid)} out; --shift and --standardize change the data",
+        )
+    idle = [f"--{k}" for k in ("inits", "width") if k in given and not compare]
+    if idle:
+        raise InvalidInput(f"--compare together with {', '.join(idle)}", got="no --compare", hint="--compare")
+    if "standardize" in given:
+        given["standardize"] = given["standardize"].value
+    return on_data.Asked(**given)
+
+
+def _show(prediction: Prediction, layers: bool) -> None:
+    pairs = prediction.summary()
+    if prediction.reading == "kernel":
+        pairs.insert(1, ("data", f"{prediction.provenance['data']}: {prediction.provenance['points']} points"))
+        pairs += [("note", remark) for remark in prediction.assumptions]
+    print_pairs(f"Prediction ({prediction.reading}, {prediction.network.classes} classes)", pairs)
+    if not layers:
+        return
+    rows = [
+        (
+            f"{i}  {r.layer}",
+            f"{r.gamma:.6g}",
+            f"{r.correlation:.6g}",
+            f"{r.log_q:.5g}",
+            "–" if r.gradient is None else f"{r.gradient:.5g}",
+        )
+        for i, r in enumerate(prediction.layers, start=1)
+    ]
+    print_table("", ("layer", "γ", "c", "log q", "gradient factor"), rows)
+
+
+def _chart(prediction: Prediction, references: list[Prediction], draw: Drawing) -> Chart:
+    """The law of the guesses or γ by depth; a kernel's beside the closed form's."""
+    import firstguess as fg
+
+    if draw is Drawing.depth:
+        named = {p.reading: p for p in (*references, prediction)}
+        return fg.figures.gamma_by_depth_chart(named if references else [prediction])
+    if references:
+        return fg.figures.readings_chart(references[0], prediction)
+    return fg.figures.guesses_chart(prediction)
 
 
 def _activation(text: str) -> Activation:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from firstguess.covariance import Points, Step, Tile
 from firstguess.layers.base import check_count
 from firstguess.signal import Gaussian, Signal, Unknown
 
@@ -26,6 +27,26 @@ class AvgPool:
     def moments(self, signal: Signal) -> Signal:
         law = Gaussian() if isinstance(signal.law, Gaussian) else Unknown("an average of nodes that are not Gaussian")
         return replace(signal, between=signal.between / self.size, spread=signal.spread / self.size, law=law).rescaled()
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        """K ← K/K_pool + (1 − 1/K_pool)·m_a m_b for independent nodes, Θ ← Θ/K_pool."""
+        share, mean = 1.0 / self.size, points.mean
+
+        def step(tile: Tile) -> None:
+            tile.k *= share
+            tile.k += (1.0 - share) * tile.outer(mean)
+            if tile.t is not None:
+                tile.t *= share
+
+        after = Points(
+            share * points.q + (1.0 - share) * mean**2,
+            mean,
+            points.gaussian,
+            max(points.width // self.size, 1),
+            points.width_after,
+            what=f"an average of {points.what}",
+        )
+        return after, step
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0 / self.size  # Σ_k (1/K)²

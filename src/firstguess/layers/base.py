@@ -8,6 +8,7 @@ from dataclasses import fields
 from numbers import Integral, Real
 from typing import ClassVar, Protocol, runtime_checkable
 
+from firstguess.covariance import Points, Step, Whole
 from firstguess.errors import FirstguessError, InvalidInput
 from firstguess.signal import Signal
 from firstguess.text import number
@@ -21,6 +22,10 @@ class Layer(Protocol):
 
     def moments(self, signal: Signal) -> Signal:
         """The closed-form reading: the signal after this layer."""
+        ...
+
+    def covariance(self, points: Points) -> tuple[Points, Step | Whole]:
+        """The kernel reading: the points after this layer, and the step that maps the covariance of pairs."""
         ...
 
     def gradient(self, signal: Signal) -> float | None:

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from firstguess import gaussian
+from firstguess.covariance import Points, Remark, Whole
 from firstguess.errors import InvalidInput, NotCovered
 from firstguess.layers.base import check_count
+from firstguess.node_scale import effective_directions, self_normalized
 from firstguess.signal import Activated, Gaussian, Signal, Unknown, exp
 
 if TYPE_CHECKING:
     from firstguess.activations import Activation
 
 Estimator = Literal["usual", "leave_one_out"]
+_MANY = 2000.0  # directions from which on fluctuations of a node's scale are below 1e-3 of the covariance
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,16 @@ class BatchNorm:
         law = Gaussian() if self.batch is None else BatchLaw(self.batch, self.estimator)
         return Signal(0.0, 0.0, spread, law=law)
 
+    def covariance(self, points: Points) -> tuple[Points, Whole]:
+        """K ← HKH divided by its mean diagonal, H the centring over the data or over each batch: theory.md (11)."""
+        if self.estimator != "usual":
+            raise NotCovered(
+                "the usual BatchNorm estimator in the kernel reading",
+                got=self.estimator,
+                hint="the closed form: fg.predict without data",
+            )
+        return points, Whole(lambda k, t: normalize_over_data(k, t, points, self.batch))
+
     def gradient(self, signal: Signal) -> float | None:
         # The statistics' own gradients vanish as 1/B; for finite B the exact factor is not known in closed form.
         return None if self.batch is not None else exp(-math.log(signal.spread) - signal.log_scale)
@@ -74,6 +87,80 @@ class BatchNorm:
             yield "batchnorm: statistics over the whole data set"
         else:
             yield f"batchnorm: batches of {self.batch}, {self.estimator.replace('_', '-')} estimator"
+
+
+def normalize_over_data(
+    k: gaussian.Array, t: gaussian.Array | None, points: Points, batch: int | None
+) -> tuple[gaussian.Array, gaussian.Array | None, Points, tuple[str, ...]]:
+    """BatchNorm of a whole covariance; consecutive points make a batch.
+
+    A node's variance over the data fluctuates from node to node by √(2/directions), directions being (tr C)²/tr C² of
+    the centred covariance C. Over the whole data set the covariance takes that into account (exactly for Gaussian
+    nodes); the next activation and the tangent kernel, and batches altogether, do not. The result says how large it is.
+    """
+    n = k.shape[0]
+    size = n if batch is None else batch
+    scale = np.empty(n)
+    directions = math.inf
+    starts = list(range(0, n, size))
+    for start in starts:
+        rows = slice(start, min(start + size, n))
+        if rows.stop - rows.start < 2:
+            raise NotCovered(
+                "at least 2 points in every batch",
+                got=f"a last batch of {rows.stop - rows.start}",
+                hint="a number of points that the batch size divides",
+            )
+        k[rows] -= k[rows].mean(axis=0)
+    for start in starts:
+        cols = slice(start, min(start + size, n))
+        k[:, cols] -= k[:, cols].mean(axis=1, keepdims=True)
+        block = k[cols, cols]
+        trace = float(np.trace(block))
+        # what centring leaves of identical points is rounding
+        if trace <= 64.0 * float(np.finfo(k.dtype).eps) * float(points.q[cols].sum()):
+            raise NotCovered(
+                "data points that differ", got="a batch whose points are all alike", hint="drop duplicates"
+            )
+        scale[cols] = math.sqrt(trace / block.shape[0])
+        directions = min(directions, effective_directions(block))
+    inverse = 1.0 / scale
+    k *= inverse[:, None]
+    k *= inverse[None, :]
+    if t is not None:
+        if batch is not None:
+            raise NotCovered(
+                "BatchNorm over the whole data set for the tangent kernel",
+                got=f"batches of {batch}",
+                hint="batchnorm without batch=",
+            )
+        t = _tangent(k, t, inverse)
+    if batch is None and directions < _MANY:
+        k = self_normalized(k)
+    q = k.diagonal().astype(np.float64)
+    handled = "the covariance allows for it, the next activation does not" if batch is None else "the kernel ignores it"
+    fluctuation = math.sqrt(2.0 / directions)
+    remark = Remark(
+        f"batchnorm: a node's variance over the data fluctuates by ±{fluctuation:.0%} "
+        f"({directions:.0f} effective directions): {handled}",
+        "batchnorm",
+        fluctuation,
+    )
+    after = Points(
+        q, np.zeros(n), points.gaussian, points.width, points.width_after, what=f"a batchnorm of {points.what}"
+    )
+    return k, t, after, (remark,)
+
+
+def _tangent(k: gaussian.Array, t: gaussian.Array, inverse: gaussian.Array) -> gaussian.Array:
+    """E[JΘJᵀ] with J = (H − yyᵀ/n)/σ, y ~ N(0, K) the normalized node: Gaussian fourth moments."""
+    n = k.shape[0]
+    t -= t.mean(axis=0)
+    t -= t.mean(axis=1, keepdims=True)
+    t *= inverse[:, None]
+    t *= inverse[None, :]
+    product = k @ t
+    return t - (product + product.T) / n + (k * np.trace(product) + 2.0 * product @ k) / n**2
 
 
 @dataclass(frozen=True)

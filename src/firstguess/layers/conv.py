@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from firstguess.errors import InvalidInput
+from firstguess.covariance import Points, Step
+from firstguess.errors import InvalidInput, NotCovered
 from firstguess.layers.base import check_count, check_number
 from firstguess.layers.dense import random_sum
 from firstguess.signal import Signal
@@ -44,6 +45,13 @@ class Conv:
 
     def moments(self, signal: Signal) -> Signal:
         return random_sum(signal, self.weight_var, self.bias_var)
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        raise NotCovered(
+            "dense layers in the kernel reading of flat data",
+            got="a convolution",
+            hint="the ensemble reading: fg.measure(...)",
+        )
 
     def gradient(self, signal: Signal) -> float | None:
         return self.weight_var

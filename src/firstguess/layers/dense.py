@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numpy as np
+
+from firstguess.covariance import Points, Step, Tile
 from firstguess.errors import InvalidInput
 from firstguess.layers.base import check_count, check_number
 from firstguess.signal import Gaussian, Signal
@@ -23,10 +26,33 @@ def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
         signal, weight_var = replace(signal, log_scale=signal.log_scale + math.log(weight_var)), 1.0
     scale = signal.log_scale
     if bias_var > 0.0 and signal.log_q + math.log(weight_var) < math.log(bias_var) - 100.0:
-        scale = 0.0
-        signal = signal.at_scale(0.0)
+        scale = 0.0 if 1e-10 < bias_var < 1e10 else math.log(bias_var)
+        signal, weight_var = replace(signal, log_scale=signal.log_scale + math.log(weight_var)).at_scale(scale), 1.0
     bias = bias_var if scale == 0.0 or bias_var == 0.0 else math.exp(math.log(bias_var) - scale)
     return Signal(0.0, weight_var * signal.center + bias, weight_var * signal.spread, scale, Gaussian()).rescaled()
+
+
+def random_sum_kernel(
+    points: Points, weight_var: float, bias_var: float, width: int | None, what: str
+) -> tuple[Points, Step]:
+    """K ← σw²K + σb², and Θ ← σw²Θ + N·K_in with N the fan-in: theory.md (11), (12).
+
+    Biases are trained where they exist, that is where σb² > 0 (as `.module()` builds them): then Θ grows by 1.
+    """
+    fan_in, root = points.width, math.sqrt(weight_var)
+
+    def step(tile: Tile) -> None:
+        if tile.t is not None:
+            tile.t *= weight_var
+            tile.t += fan_in * tile.k
+            if bias_var:
+                tile.t += 1.0
+        tile.scale(root)
+        if bias_var:
+            tile.k += bias_var
+
+    q = weight_var * points.q + bias_var
+    return Points(q, np.zeros_like(q), True, width or points.width_after, points.width_after, what=what), step
 
 
 @dataclass(frozen=True)
@@ -61,6 +87,9 @@ class Dense:
 
     def moments(self, signal: Signal) -> Signal:
         return random_sum(signal, self.weight_var, self.bias_var)
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        return random_sum_kernel(points, self.weight_var, self.bias_var, self.width, "a dense layer")
 
     def gradient(self, signal: Signal) -> float | None:
         return self.weight_var

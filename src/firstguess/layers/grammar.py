@@ -155,12 +155,12 @@ class _Parser:
     def _layer(self) -> Layer:
         _, name, position = self._peek()
         self.index += 1
-        positional, named = self._arguments() if self._accept("(") else ([], {})
         branch: tuple[Layer, ...] | None = None
-        if self._accept("["):
-            branch = tuple(self.sequence())
-            self._expect("]")
         try:
+            positional, named = self._arguments() if self._accept("(") else ([], {})
+            if self._accept("["):
+                branch = tuple(self.sequence())
+                self._expect("]")
             return self._build(name, positional, named, branch)
         except ParseError:
             raise
@@ -290,7 +290,7 @@ def _as_fields(cls: type, positional: list[Argument], named: dict[str, Argument]
                 hint=close[0] if close else ", ".join(known) or f"{cls.kind} without arguments",
             )
         if key in given:
-            raise InvalidInput("each argument once", got=f"{key} twice", where=cls.kind)
+            raise InvalidInput("each argument once", got=f"{key} twice", where=cls.kind, hint=f"{cls.kind}({key}=2)")
         given[key] = value
     result: dict[str, object] = {}
     for key, value in given.items():

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from firstguess.covariance import Points, Step
 from firstguess.layers.base import check_count
-from firstguess.layers.layernorm import over_nodes, over_nodes_gradient
+from firstguess.layers.layernorm import over_nodes, over_nodes_gradient, over_nodes_kernel
 from firstguess.signal import Signal
 
 
@@ -23,6 +24,9 @@ class GroupNorm:
 
     def moments(self, signal: Signal) -> Signal:
         return over_nodes(signal, "groupnorm")
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        return over_nodes_kernel(points, "a groupnorm")
 
     def gradient(self, signal: Signal) -> float | None:
         return over_nodes_gradient(signal)

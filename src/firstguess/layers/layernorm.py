@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from firstguess.covariance import Points, Step, Tile
 from firstguess.errors import NotCovered
 from firstguess.signal import Gaussian, Signal, Unknown, exp
 
@@ -29,6 +32,31 @@ def over_nodes_gradient(signal: Signal) -> float:
     return exp(-math.log(signal.between + signal.spread) - signal.log_scale)
 
 
+def over_nodes_kernel(points: Points, what: str) -> tuple[Points, Step]:
+    """K ← (K_ab − m_a m_b)/(s_a s_b), Θ ← Θ/(s_a s_b): theory.md (11). What it projects out is one node in many."""
+    variance = points.q - points.mean**2
+    if np.any(variance <= 0.0):
+        raise NotCovered(
+            "nodes that differ on every data point",
+            got=f"{int(np.sum(variance <= 0.0))} points where they do not",
+            hint="a larger weight or bias variance before this layer",
+        )
+    mean, inverse = points.mean, 1.0 / np.sqrt(variance)
+    centred = bool(np.any(mean != 0.0))
+
+    def step(tile: Tile) -> None:
+        if centred:
+            tile.k -= tile.outer(mean)
+        tile.scale(inverse)
+        if tile.t is not None:
+            tile.t *= tile.outer(inverse)
+
+    n = points.q.size
+    return Points(
+        np.ones(n), np.zeros(n), points.gaussian, points.width, points.width_after, what=f"{what} of {points.what}"
+    ), step
+
+
 @dataclass(frozen=True)
 class LayerNorm:
     """Subtract a sample's mean over nodes, divide by its standard deviation over nodes: theory.md §2."""
@@ -37,6 +65,9 @@ class LayerNorm:
 
     def moments(self, signal: Signal) -> Signal:
         return over_nodes(signal, "layernorm")
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        return over_nodes_kernel(points, "a layernorm")
 
     def gradient(self, signal: Signal) -> float | None:
         return over_nodes_gradient(signal)

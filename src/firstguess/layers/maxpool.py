@@ -9,11 +9,14 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
+from numpy.polynomial import chebyshev
 
 from firstguess import gaussian
 from firstguess.activations import Activation, activation
+from firstguess.covariance import Points, Step, Tile
 from firstguess.errors import InvalidInput, NotCovered
 from firstguess.gaussian import Array, Moments
+from firstguess.kernel_tables import interpolate
 from firstguess.layers.base import check_count
 from firstguess.signal import Activated, Gaussian, Signal, Unknown
 
@@ -66,6 +69,52 @@ class MaxPool:
             return Signal(*m, log_scale, law).rescaled()
         unit = Signal(*m, log_scale).at_scale(0.0)
         return replace(unit, mean=offset + unit.mean, law=law)
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        """E[M_a M_b] as a series in θ = arccos c: for pairs of equal variance, or of any where φ is scale-free."""
+        if self.size == 1:
+            return points, lambda tile: None
+        before, phi = self._points_source(points)
+        points.watched.append(True)
+        scale_free = phi.degree == 1
+        if not (scale_free or before.common):
+            raise NotCovered(
+                "points of one size in front of a max-pool, or a scale-free activation",
+                got=f"{phi} on points whose variances differ",
+                hint="a layernorm or rmsnorm before the activation, or the ensemble reading",
+            )
+        unit = 1.0 if scale_free else float(before.q[0])
+        root = np.sqrt(before.q / unit)
+        values, slopes, mean, square = max_series(phi, self.size, unit)
+
+        def step(tile: Tile) -> None:
+            k, t = (tile.k, tile.t) if points.gaussian or tile.before is None else tile.before
+            scale = tile.outer(root)
+            at = np.arccos(np.clip(k / (unit * scale), -1.0, 1.0)) * (2.0 / math.pi) - 1.0
+            tile.k = chebyshev.chebval(at, values) * scale
+            tile.t = None if t is None else t * chebyshev.chebval(at, slopes)
+
+        after = Points(
+            square * root**2,
+            mean * root,
+            False,
+            max(points.width // self.size, 1),
+            points.width_after,
+            what="the maximum of several nodes",
+        )
+        return after, step
+
+    def _points_source(self, points: Points) -> tuple[Points, Activation]:
+        if points.gaussian and not points.mean.any():
+            return points, activation("linear")
+        before, phi = points.before, points.phi
+        if before is None or phi is None or phi.centered or not phi.nondecreasing or phi.jumps:
+            raise NotCovered(
+                "a max-pool right after random weights or an activation that never decreases",
+                got=points.what,
+                hint="the ensemble reading, fg.measure(...), or average-pooling",
+            )
+        return before, phi
 
     def gradient(self, signal: Signal) -> float | None:
         if self.size == 1:
@@ -141,6 +190,30 @@ def max_moments(phi: Activation, size: int, between: float, spread: float) -> Mo
     return Moments(mean, max(variance - new_spread, 0.0), new_spread)
 
 
+@lru_cache(maxsize=64)
+def max_series(phi: Activation, size: int, q: float) -> tuple[Array, Array, float, float]:
+    """E[M_a M_b] and its derivative by the covariance as Chebyshev series in θ ∈ [0, π]; E M and E M²."""
+    n = 24
+    while True:
+        theta = (chebyshev.chebpts1(n) + 1.0) * 0.5 * math.pi
+        series = interpolate(np.array([_center(phi, size, q, float(t)) for t in theta]))
+        if np.abs(series[-3:]).max() <= 1e-10 * np.abs(series).max() or n > 300:
+            break
+        n *= 2
+    slope = -chebyshev.chebval(chebyshev.chebpts1(n), chebyshev.chebder(series)) * (2.0 / math.pi) / (q * np.sin(theta))
+    alone = max_moments(phi, size, 0.0, q)
+    return series, interpolate(slope), alone.mean, alone.mean**2 + alone.spread
+
+
+def _center(phi: Activation, size: int, q: float, theta: float) -> float:
+    if theta <= math.pi / 2:
+        spread = 2.0 * q * math.sin(theta / 2.0) ** 2
+        m = max_moments(phi, size, q - spread, spread)
+        return m.mean**2 + m.between
+    x, w = _nodes(phi, math.sqrt(q))  # negative correlation: the same integral, over a negative arc
+    return max_moments(phi, size, 0.0, q).mean ** 2 + _between(phi, size, math.sqrt(q), math.pi / 2 - theta, x, w)
+
+
 def max_mean_square_slope(phi: Activation, size: int, q: float) -> float:
     """E Σ_k (∂M/∂u_k)² = E φ'(max)²: gradients flow through the largest node only (theory.md §5)."""
     x, w = _nodes(phi, math.sqrt(q))
@@ -159,9 +232,9 @@ def _between(phi: Activation, size: int, root: float, arc: float, x: Array, w: A
         extra += wa * np.exp(-(s * s + t * t - 2.0 * s * t * math.sin(a)) / (2.0 * math.cos(a) ** 2))
     extra /= 2.0 * math.pi
     product = np.maximum(_cdf(s) * _cdf(t), 1e-290)
-    # p^K((1+e/p)^K − 1), by logarithms so that deep tails neither over- nor underflow
-    lifted = np.log(product) + np.log1p(extra / product)
-    gain = np.exp(size * lifted) * -np.expm1(-size * np.log1p(extra / product))
+    # p^K((1+e/p)^K − 1), by logarithms so that deep tails neither over- nor underflow; F₂ ≥ 0 up to rounding
+    log_ratio = np.log1p(np.maximum(extra / product, -1.0 + 1e-16))
+    gain = np.exp(size * (np.log(product) + log_ratio)) * -np.expm1(-size * log_ratio)
     return float(rise @ gain @ rise)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from firstguess.covariance import Points, Step, Tile, Whole, carry
 from firstguess.errors import InvalidInput, NotCovered
+from firstguess.gaussian import Array
 from firstguess.layers.base import Layer, check_number, steps, text
 from firstguess.signal import Gaussian, Signal, Unknown
 from firstguess.text import number
@@ -47,6 +49,56 @@ class Residual:
         x, f = signal.at_scale(scale), branch.at_scale(scale)
         law = Gaussian() if isinstance(signal.law, Gaussian) else Unknown("a residual sum whose input is not Gaussian")
         return replace(x, between=x.between + f.between, spread=x.spread + f.spread, law=law).rescaled()
+
+    def covariance(self, points: Points) -> tuple[Points, Step | Whole]:
+        """Both kernels add: the branch ends in random weights, so it is uncorrelated with its input."""
+        if self.branch[-1].kind not in ("dense", "conv"):
+            raise NotCovered(
+                "a residual branch that ends in random weights",
+                got=f"one that ends in {text(self.branch[-1])}",
+                hint="move the last layers in front of the weights, or use the ensemble reading: fg.measure(...)",
+            )
+        square, run, inner = self.scale**2, [], points
+        for layer in self.branch:
+            inner, step = layer.covariance(inner)
+            if isinstance(step, Whole):
+                return points, Whole(lambda k, t: self._whole(points, k, t))
+            run.append(step)
+
+        def both(tile: Tile) -> None:
+            branch = Tile(tile.k.copy(), None if tile.t is None else tile.t.copy(), tile.rows, tile.cols)
+            for step in run:
+                step(branch)
+            tile.k += square * branch.k
+            if tile.t is not None and branch.t is not None:
+                tile.t += square * branch.t
+
+        return self._after(points, inner), both
+
+    def _whole(self, points: Points, k: Array, t: Array | None) -> tuple[Array, Array | None, Points, tuple[str, ...]]:
+        """A branch that mixes the points (BatchNorm): the whole matrix goes through it."""
+        square = self.scale**2
+        branch = carry(
+            self.branch,
+            points,
+            k.copy(),
+            None if t is None else t.copy(),
+            lambda index, layer: f"branch layer {index} ({text(layer)})",
+        )
+        k += square * branch.k
+        if t is not None and branch.t is not None:
+            t += square * branch.t
+        return k, t, self._after(points, branch.points), tuple(branch.remarks)
+
+    def _after(self, points: Points, inner: Points) -> Points:
+        return Points(
+            points.q + self.scale**2 * inner.q,
+            points.mean,
+            points.gaussian,
+            inner.width,
+            points.width_after,
+            what=f"a residual sum with {points.what}",
+        )
 
     def gradient(self, signal: Signal) -> float | None:
         product = self.scale * self.scale

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from firstguess.covariance import Points, Step, Tile
 from firstguess.layers.base import check_number
 from firstguess.signal import Gaussian, Signal, Unknown
 from firstguess.text import number
@@ -28,6 +29,24 @@ class Scale:
     def moments(self, signal: Signal) -> Signal:
         law = signal.law if isinstance(signal.law, Gaussian) else Unknown("a scaled signal that is not Gaussian")
         return replace(signal.times(self.factor), law=law)
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        factor, square = abs(self.factor), self.factor**2
+
+        def step(tile: Tile) -> None:
+            tile.scale(factor)
+            if tile.t is not None:
+                tile.t *= square
+
+        after = replace(
+            points,
+            q=square * points.q,
+            mean=self.factor * points.mean,
+            before=None,
+            phi=None,
+            what=f"a scaled version of {points.what}",
+        )
+        return after, step
 
     def gradient(self, signal: Signal) -> float | None:
         return self.factor * self.factor

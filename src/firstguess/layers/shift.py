@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from firstguess.covariance import Points, Step, Tile
 from firstguess.layers.base import check_number
 from firstguess.signal import Gaussian, Signal, Unknown
 from firstguess.text import number
@@ -33,6 +34,22 @@ class Shift:
             return replace(signal, mean=signal.mean + self.by * math.exp(-0.5 * signal.log_scale), law=law)
         unit = signal.at_scale(0.0)
         return replace(unit, mean=unit.mean + self.by, law=law)
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        by, mean = self.by, points.mean
+
+        def step(tile: Tile) -> None:
+            tile.k += by * (mean[tile.rows, None] + mean[None, tile.cols] + by)
+
+        after = replace(
+            points,
+            q=points.q + by * (2.0 * mean + by),
+            mean=mean + by,
+            before=None,
+            phi=None,
+            what=f"a shifted version of {points.what}",
+        )
+        return after, step
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0

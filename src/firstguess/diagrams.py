@@ -19,7 +19,8 @@ from firstguess.activations import Activation
 from firstguess.blocks import Block, as_block
 from firstguess.errors import FirstguessError, InvalidInput, NotConverged
 from firstguess.gaussian import Array, Function
-from firstguess.phases import correlation_at, edge_of_chaos, neutrality_line, phase_name, phase_of
+from firstguess.layers.base import check_number
+from firstguess.phases import AT_EDGE, correlation_at, edge_of_chaos, neutrality_line, phase_name, phase_of
 from firstguess.text import plain
 
 _LOW, _HIGH = -28.0, 28.0  # log q beyond which a variance is called 0 or infinite on a grid
@@ -111,6 +112,7 @@ def phase_diagram(
     ['ordered, deeply and persistently biased', 'chaotic, biased', 'chaotic, neutral']
     """
     block = as_block(what)
+    check_number(tolerance, "tolerance", "phase_diagram", low=1e-12, hint="tolerance=1e-6")
     top = 5.0 if block.scale_free() else 4.0
     weights = _axis(weight_vars, np.linspace(top / 100, top, 100), "weight_vars", positive=True)
     biases = _axis(bias_vars, np.linspace(0.0, 0.5, 100), "bias_vars", positive=False)
@@ -138,7 +140,7 @@ def phase_diagram(
             far = math.copysign(80.0, value)
             at, ratio, _ = correlation_at(block, far, math.exp(far - block.variance(far)))
             c[rows], one_minus_c[rows] = at, 0.0 if math.isinf(ratio) else 1.0 / (1.0 + ratio)
-    solve = inside & (chi > 1.0)
+    solve = inside & (chi > 1.0 + AT_EDGE)
     if solve.any():
         c[solve], one_minus_c[solve], error_c = _correlation(block, log_q[solve], w[solve], tolerance)
         error = max(error, error_c)
@@ -155,7 +157,10 @@ def phase_diagram(
 
 
 def _axis(values: ArrayLike | None, default: Array, name: str, *, positive: bool) -> Array:
-    array = default if values is None else np.atleast_1d(np.asarray(values, dtype=np.float64))
+    try:
+        array = default if values is None else np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        array = np.array([math.nan])
     low_ok = np.all(array > 0.0) if positive else np.all(array >= 0.0)
     if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)) or not low_ok:
         raise InvalidInput(

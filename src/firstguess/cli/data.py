@@ -1,0 +1,44 @@
+"""`firstguess data`: what data bring before any network is chosen."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from firstguess.cli.output import Json, bar, print_json, print_pairs
+
+EXAMPLES = """Examples:
+
+firstguess data digits
+
+firstguess data mnist:even-odd --data-dir ~/data --points 5000 --json
+"""
+
+DATA_HELP = "digits, mnist, fashion_mnist, cifar10 (with a choice: mnist:even-odd), blob:n=2000,d=100, or a file."
+DataDir = Annotated[
+    str | None, typer.Option("--data-dir", metavar="FOLDER", help="Where data sets are. [default: $FIRSTGUESS_DATA]")
+]
+
+
+def data(
+    name: Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)],
+    data_dir: DataDir = None,
+    points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: all]")] = None,
+    seed: Annotated[int, typer.Option(help="Of that drawing.")] = 0,
+    json: Json = False,
+) -> None:
+    """Show the bias that data bring: γ₀, how few directions tell points apart, and which standardization helps.
+
+    γ₀ is the drift ratio of the raw points: how far their common mean outweighs their differences. Every network starts
+    from it.
+    """
+    import firstguess as fg
+
+    with bar("reading") as tick:
+        given = fg.data.load(name, data_dir=data_dir, points=points, standardize="none", seed=seed, progress=tick)
+    bias = fg.data_bias(given, seed=seed)
+    if json:
+        print_json(bias.to_dict())
+    else:
+        print_pairs("Data bias", bias.summary())

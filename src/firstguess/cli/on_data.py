@@ -1,0 +1,177 @@
+"""`firstguess predict --data …`: the kernel reading, and with `--compare` all three readings of one data set."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from firstguess.cli.output import bar, print_json, print_pairs, print_table, say
+from firstguess.errors import NotCovered
+
+if TYPE_CHECKING:
+    from firstguess.data import Data, Standardization
+    from firstguess.ensemble.measurement import Measurement
+    from firstguess.network import Network
+    from firstguess.prediction import Prediction
+
+POINTS = 1000  # of larger data sets, where --points does not say otherwise
+INITS, WIDTH, DRAWS = 100, 1000, 10_000
+_LARGE = ("mnist", "fashion_mnist", "cifar10")  # have more; only what is kept is read
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options say about data."""
+
+    data: str
+    data_dir: str | None = None
+    standardize: str | None = None
+    shift: float = 0.0
+    points: int | None = None
+    seed: int = 0
+    draws: int = DRAWS
+    inits: int = INITS
+    width: int = WIDTH
+
+    def load(self) -> Data:
+        """The data; 1000 of their points if there are more and nothing was said."""
+        from firstguess.data import load
+
+        points = POINTS if self.points is None and self.data.partition(":")[0] in _LARGE else self.points
+        with bar("reading data") as tick:
+            data = load(
+                self.data,
+                data_dir=self.data_dir,
+                points=points,
+                standardize=cast("Standardization | None", self.standardize),
+                shift=self.shift,
+                seed=self.seed,
+                progress=tick,
+            )
+        return data.subset(POINTS, self.seed) if self.points is None and data.n > POINTS else data
+
+
+def kernel(network: Network, data: Data, asked: Asked) -> Prediction:
+    """The kernel reading, with a progress bar."""
+    import firstguess as fg
+
+    with bar("kernel") as tick:
+        return fg.predict(network, data=data, draws=asked.draws, seed=asked.seed, progress=tick)
+
+
+def closed_form(network: Network, data: Data) -> Prediction:
+    """The closed form for i.i.d. inputs with these data's mean and variance."""
+    import firstguess as fg
+
+    moments = data.inputs()
+    inputs = fg.Inputs(moments.mean_square, moments.variance, moments.mean)
+    return fg.predict(network, inputs=inputs, points=data.n)
+
+
+def compare(network: Network, data: Data, asked: Asked, *, json: bool, figure: Path | None) -> None:
+    """All three readings of a network on these data: a table or JSON, and a figure."""
+    import firstguess as fg
+
+    predictions: dict[str, Prediction] = {}
+    why: dict[str, str] = {}
+    for name, read in (
+        ("closed form", lambda: closed_form(network, data)),
+        ("kernel", lambda: kernel(network, data, asked)),
+    ):
+        try:
+            predictions[name] = read()
+        except NotCovered as error:
+            why[name] = str(error)
+    measured = _measure(network, data, asked)
+    rows = [*(_predicted(name, p) for name, p in predictions.items()), _measured(measured, asked)]
+    if json:
+        print_json(
+            {"network": network.to_dict(), "data": data.to_dict(), "seed": asked.seed, "readings": rows, "notes": why}
+        )
+    else:
+        print_pairs(
+            "Three readings of one network",
+            [
+                ("network", f"{network}  ({network.classes} classes)"),
+                ("data", f"{data.name}: {data.n} points"),
+                *((f"{name}: none", reason) for name, reason in why.items()),
+            ],
+        )
+        print_table("", ("reading", "γ of the output", "std of G₀", "E max G", "seconds"), [_row(r) for r in rows])
+        for name, p in predictions.items():
+            for remark in p.assumptions if name == "kernel" else ():
+                say(f"{name}: {remark}")
+    if figure is not None:
+        chart = fg.figures.readings_chart(predictions.get("closed form"), predictions.get("kernel"), measured)
+        fg.figures.save(chart, figure)
+        say(f"wrote {figure}")
+
+
+def short(prediction: Prediction) -> dict[str, Any]:
+    """A sampled prediction as plain data, its law by quantiles: 10 000 draws are nobody's reading."""
+    data = prediction.to_dict()
+    law = prediction.guesses
+    levels = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]
+    data["guesses"] = {
+        "classes": law.classes,
+        "points": law.points,
+        "quantiles": {f"{level:g}": float(law.quantile(level)) for level in levels},
+        "prob_max_above": {f"{t:g}": float(law.prob_max_above(t)) for t in (0.5, 0.75, 0.9, 0.99)},
+    }
+    return data
+
+
+def _measure(network: Network, data: Data, asked: Asked) -> Measurement:
+    import firstguess as fg
+
+    with bar("measuring") as tick:
+        return fg.measure(network, data, inits=asked.inits, width=asked.width, seed=asked.seed, progress=tick)
+
+
+def _predicted(name: str, prediction: Prediction) -> dict[str, Any]:
+    law: Any = prediction.guesses
+    row = {
+        "reading": name,
+        "gamma": prediction.gamma.tolist(),
+        "std": law.std(),
+        "expected_max": law.expected_max(),
+        "prob_max_above_0.9": law.prob_max_above(0.9),
+        "seconds": prediction.seconds,
+    }
+    if name == "kernel":
+        row |= {f"{what}_se": law.standard_error(what) for what in ("std", "expected_max")}
+        row["assumptions"] = list(prediction.assumptions)
+    return row
+
+
+def _measured(measured: Measurement, asked: Asked) -> dict[str, Any]:
+    law = measured.guesses
+    return {
+        "reading": "measured",
+        "gamma": measured.gamma.tolist(),
+        "gamma_se": measured.gamma_se.tolist(),
+        "std": law.std(),
+        "std_se": law.standard_error("std"),
+        "expected_max": law.expected_max(),
+        "expected_max_se": law.standard_error("expected_max"),
+        "prob_max_above_0.9": law.prob_max_above(0.9),
+        "seconds": measured.seconds,
+        "inits": measured.inits,
+        "width": asked.width,
+        "findings": [f"{f.kind}: {f.message}" for f in measured.findings],
+    }
+
+
+def _row(reading: dict[str, Any]) -> tuple[str, ...]:
+    def number(value: float, error: float | None) -> str:
+        return f"{value:.4g}" + (f" ± {error:.2g}" if error is not None and math.isfinite(error) else "")
+
+    gamma, errors = reading["gamma"], reading.get("gamma_se")
+    last = number(gamma[-1], errors[-1] if errors else None) if gamma else "–"
+    two = [number(reading[what], reading.get(f"{what}_se")) for what in ("std", "expected_max")]
+    name = reading["reading"]
+    if name == "measured":
+        name += f" ({reading['inits']} initializations, width {reading['width']})"
+    return (name, last, *two, f"{reading['seconds']:.2g}")

@@ -1,0 +1,322 @@
+"""What an ensemble says about a network: the law of the guesses, γ and c by layer, with error bars and findings."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, cast
+
+import numpy as np
+from scipy import optimize
+
+from firstguess import statistics
+from firstguess.empirical import EmpiricalGuesses
+from firstguess.ensemble.raw import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
+from firstguess.guesses import Guesses
+from firstguess.prediction import Regime, regime
+from firstguess.statistics import Estimates, FloatArray
+
+_COLUMNS = 100  # of a terminal
+_ROWS = 24  # layers shown when printed; the middle of longer networks is left out
+
+
+@dataclass(frozen=True)
+class LayerMeasurement:
+    """One probed layer: averages over initializations, each with its standard error.
+
+    `center` = E_nodes[(E_data x)²] and `spread` = E_nodes[Var_data x] (theory.md (2)), both free of the bias of finite
+    data; `gamma` = center/spread and `correlation` = center/(center + spread) are ratios of averages, not averages
+    of ratios. Near γ = 0 the unbiased center, and with it γ, can come out below 0. `low`, `high`: the 95 % interval of
+    γ. `dead`: the share of nodes that have one value on all points.
+    """
+
+    name: str
+    kind: str
+    nodes: int
+    weights: bool  # a pre-activation: what a prediction's gamma lists
+    center: float
+    center_se: float
+    spread: float
+    spread_se: float
+    gamma: float
+    gamma_se: float
+    low: float
+    high: float
+    skew: float  # skewness of the members' influences on γ: what its p-values need
+    correlation: float
+    correlation_se: float
+    dead: float
+    dead_se: float
+
+    @property
+    def correlation_interval(self) -> tuple[float, float]:
+        """95 % interval of c = γ/(1+γ), which grows with γ: the ends of γ's, carried over."""
+        return (_correlation(self.low), _correlation(self.high))
+
+
+def layer_measurements(layers: Sequence[ProbedLayer], stats: FloatArray, seed: int) -> tuple[LayerMeasurement, ...]:
+    """Averages of the members' numbers, (inits, layers, 4) as in `raw.Members`.
+
+    The center of a member is MEAN² + BETWEEN: the mean over nodes of m_k² − V_k/n, without bias for every layer. For a
+    layer with weights the mean over nodes is 0 in theory, but only on average: BETWEEN alone would be too small by one
+    part in `nodes`, and an output layer often has two.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        center = np.square(stats[..., MEAN]) + stats[..., BETWEEN]
+    spread = stats[..., SPREAD]
+    gamma = statistics.ratios(center, spread, seed=seed)
+    plain = [statistics.means(x, level=None) for x in (center, spread, stats[..., DEAD])]
+    return tuple(_layer(layer, i, gamma, *plain) for i, layer in enumerate(layers))
+
+
+def _layer(
+    layer: ProbedLayer, i: int, gamma: Estimates, center: Estimates, spread: Estimates, dead: Estimates
+) -> LayerMeasurement:
+    value, error = float(gamma.value[i]), float(gamma.error[i])
+    return LayerMeasurement(
+        name=layer.name,
+        kind=layer.kind,
+        nodes=layer.nodes,
+        weights=layer.weights,
+        center=float(center.value[i]),
+        center_se=float(center.error[i]),
+        spread=float(spread.value[i]),
+        spread_se=float(spread.error[i]),
+        gamma=value,
+        gamma_se=error,
+        low=float(gamma.low[i]),
+        high=float(gamma.high[i]),
+        skew=float(gamma.skew[i]),
+        correlation=_correlation(value),
+        correlation_se=error / (1 + value) ** 2 if math.isfinite(value) else error,  # dc = dγ/(1+γ)²
+        dead=float(dead.value[i]),
+        dead_se=float(dead.error[i]),
+    )
+
+
+def _correlation(gamma: float) -> float:
+    return 1.0 if gamma == math.inf else gamma / (1 + gamma) if gamma > -1 else math.nan
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Measurement:
+    """What an ensemble of untrained networks shows. Print it, or compare it with a prediction: `fg.compare(p, m)`.
+
+    `findings` are what a user should know (ties, NaN, parameters that were not re-drawn); `notes` say how the work was
+    done (exact reductions). `ties` is the share of all guesses whose largest logit was shared, broken at random.
+    """
+
+    guesses: EmpiricalGuesses
+    layers: tuple[LayerMeasurement, ...]
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    ties: float = 0.0
+    seed: int = 0
+    provenance: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def inits(self) -> int:
+        """The number of initializations."""
+        return self.guesses.inits
+
+    @property
+    def points(self) -> int:
+        """The number of data points each of them guessed."""
+        return self.guesses.points
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return self.guesses.classes
+
+    @property
+    def weights_layers(self) -> tuple[LayerMeasurement, ...]:
+        """The layers with weights, in call order: those that a prediction's `gamma` lists."""
+        return tuple(layer for layer in self.layers if layer.weights)
+
+    @property
+    def gamma(self) -> FloatArray:
+        """γ of the pre-activations of every layer with weights, the output last."""
+        return np.array([layer.gamma for layer in self.weights_layers])
+
+    @property
+    def gamma_se(self) -> FloatArray:
+        """Standard errors of `gamma`."""
+        return np.array([layer.gamma_se for layer in self.weights_layers])
+
+    @property
+    def gamma_interval(self) -> FloatArray:
+        """95 % intervals of `gamma`, (layers, 2)."""
+        return np.array([(layer.low, layer.high) for layer in self.weights_layers]).reshape(-1, 2)
+
+    @property
+    def correlation(self) -> FloatArray:
+        """c beside γ."""
+        return np.array([layer.correlation for layer in self.weights_layers])
+
+    @property
+    def correlation_se(self) -> FloatArray:
+        """Standard errors of `correlation`."""
+        return np.array([layer.correlation_se for layer in self.weights_layers])
+
+    @property
+    def regime(self) -> Regime:
+        """neutral, biased or deeply biased: by γ of the output, as for a prediction.
+
+        Where no γ of an output was measured, by the γ whose predicted law has the average largest fraction seen here.
+        """
+        gamma = self.gamma
+        return regime(float(gamma[-1]) if gamma.size and not math.isnan(gamma[-1]) else self._gamma_of_guesses())
+
+    def _gamma_of_guesses(self) -> float:
+        target = self.guesses.expected_max()
+
+        def excess(log_gamma: float) -> float:
+            return Guesses(math.exp(log_gamma), self.classes).expected_max() - target
+
+        low, high = math.log(1e-6), math.log(1e9)
+        if excess(low) >= 0:
+            return 0.0
+        return math.inf if excess(high) <= 0 else math.exp(cast(float, optimize.brentq(excess, low, high, xtol=1e-6)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with NaN and ∞ as text; `Measurement.from_dict` reads it back."""
+        low, high = self.guesses.interval("std")
+        low_max, high_max = self.guesses.interval("expected_max")
+        return _plain(
+            {
+                "inits": self.inits,
+                "points": self.points,
+                "classes": self.classes,
+                "seed": self.seed,
+                "regime": self.regime,
+                "gamma": self.gamma.tolist(),
+                "gamma_se": self.gamma_se.tolist(),
+                "correlation": self.correlation.tolist(),
+                "std": self.guesses.std(),
+                "std_interval": [low, high],
+                "expected_max": self.guesses.expected_max(),
+                "expected_max_interval": [low_max, high_max],
+                "ties": self.ties,
+                "layers": [asdict(layer) for layer in self.layers],
+                "findings": [asdict(finding) for finding in self.findings],
+                "notes": list(self.notes),
+                "guesses": self.guesses.to_dict(),
+                "provenance": self.provenance,
+                "seconds": self.seconds,
+            }
+        )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
+        """The inverse of `to_dict`."""
+        numbers = [f.name for f in fields(LayerMeasurement) if f.name not in ("name", "kind", "nodes", "weights")]
+        layers: list[dict[str, Any]] = [
+            {**layer, **{name: float(layer[name]) for name in numbers}} for layer in data["layers"]
+        ]
+        return cls(
+            EmpiricalGuesses.from_dict(data["guesses"]),
+            tuple(LayerMeasurement(**layer) for layer in layers),
+            tuple(Finding(**finding) for finding in data["findings"]),
+            tuple(data["notes"]),
+            float(data["ties"]),
+            data["seed"],
+            dict(data["provenance"]),
+            data["seconds"],
+        )
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Label and value of every headline number, with 95 % intervals."""
+        g = self.guesses
+        largest = _with_interval(g.expected_max(), *g.interval("expected_max"))
+        often = _with_interval(g.prob_max_above(0.9), *g.interval(("prob_max_above", 0.9)))
+        rows = [("network", str(self.provenance["network"]))] if "network" in self.provenance else []
+        rows.append(("regime", self.regime))
+        if self.weights_layers:
+            last = self.weights_layers[-1]
+            rows.append(("drift ratio γ of the output", _with_interval(last.gamma, last.low, last.high)))
+        rows += [
+            ("average largest guess fraction", f"{largest}, even split {1 / g.classes:.4g}"),
+            ("chance that one class gets over 90 %", often),
+            ("standard deviation of a guess fraction", _with_interval(g.std(), *g.interval("std"))),
+        ]
+        return rows
+
+    def __repr__(self) -> str:
+        return f"Measurement({self.inits} initializations, {self.classes} classes, {self.points} points, {self.regime})"
+
+    def __str__(self) -> str:
+        rows = self.summary()
+        width = max(len(label) for label, _ in rows)
+        size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"
+        lines = [f"Measurement ({size}, seed {self.seed})"]
+        for label, value in rows:
+            start, rest = f"  {label:<{width}}  ", " " * (width + 4)
+            lines += textwrap.wrap(value, _COLUMNS, initial_indent=start, subsequent_indent=rest)
+        lines += self._table()
+        remarks = [f"! {f.kind}{f' at {f.layer}' if f.layer else ''}: {f.message}" for f in self.findings]
+        for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
+            lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="    ")
+        return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        layers = list(enumerate(self.layers, start=1))
+        if not layers:
+            return []
+        head = _ROWS // 2
+        shown: list[tuple[int, LayerMeasurement] | None] = [*layers]
+        if len(layers) > _ROWS:
+            shown = [*layers[:head], None, *layers[-head:]]
+        width = min(30, max(5, *(len(layer.name) for layer in self.layers)))
+        lines = [f"  {'':>4} {'layer':<{width}} {'kind':<12} {'γ ± s.e.':>21} {'c':>7} {'dead':>6}"]
+        for row in shown:
+            if row is None:
+                lines.append(f"  {'':>4} … {len(layers) - 2 * head} more")
+                continue
+            i, layer = row
+            name, kind = _short(layer.name, width), _short(layer.kind, 12)
+            gamma = f"{layer.gamma:.4g} ± {layer.gamma_se:.2g}"
+            numbers = f"{gamma:>21} {layer.correlation:>7.4f} {layer.dead:>6.1%}"
+            lines.append(f"  {i:>4} {name:<{width}} {kind:<12} {numbers}")
+        return lines
+
+    def _repr_html_(self) -> str:
+        def cells(values: Sequence[str], tag: str = "td") -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(value)}</{tag}>" for value in values) + "</tr>"
+
+        body = "".join(cells(row) for row in self.summary())
+        body += "".join(cells((f"finding: {f.kind}", f"{f.message} {f.layer}".strip())) for f in self.findings)
+        table = cells(("layer", "kind", "nodes", "γ", "c", "dead"), "th")
+        for layer in self.layers:
+            gamma = f"{layer.gamma:.4g} ± {layer.gamma_se:.2g}"
+            table += cells(
+                (layer.name, layer.kind, str(layer.nodes), gamma, f"{layer.correlation:.4f}", f"{layer.dead:.1%}")
+            )
+        return f"<table>{body}</table><table>{table}</table>"
+
+
+def _with_interval(value: float, low: float, high: float) -> str:
+    return f"{value:.4g}  (95 %: {low:.4g} to {high:.4g})"
+
+
+def _short(text: str, width: int) -> str:
+    """The text, with its middle left out where it is too long: the ends of a path tell layers apart."""
+    if len(text) <= width:
+        return text
+    keep = max(width, 5) - 1
+    return f"{text[: keep // 2]}…{text[len(text) - (keep - keep // 2) :]}"
+
+
+def _plain(value: Any) -> Any:
+    """NaN and ∞ as text: JSON has neither."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("Sequence[Any]", value)]
+    return value

@@ -1,0 +1,74 @@
+"""What an engine hands back: plain numbers of each initialization, before any statistics.
+
+Two engines fill it, one for descriptions and one for modules; `measure()` asks for members a stretch at a time, so it
+can show progress, stop early, and keep what was computed when interrupted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The last axis of Members.stats.
+MEAN, BETWEEN, SPREAD, DEAD = range(4)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a user should know: `kind` is a short stable word, `layer` the path of the module where it belongs."""
+
+    kind: str
+    message: str
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class ProbedLayer:
+    """A place where signals are looked at, in call order: its path or text, its kind, how many nodes it has."""
+
+    name: str
+    kind: str
+    nodes: int
+    weights: bool  # its output is a pre-activation (dense, conv, linear): what a prediction's gamma lists
+
+
+@dataclass(frozen=True)
+class Members:
+    """Numbers of the members [start, start + inits) of an ensemble.
+
+    With x_k(a) node k's value on data point a, m_k its mean over the n points and V_k its unbiased variance over them:
+    MEAN = mean_k m_k; BETWEEN = population variance over k of m_k, minus mean_k V_k / n (may be negative);
+    SPREAD = mean_k V_k; DEAD = fraction of nodes whose value is the same on all points.
+    So the center (theory.md (2)) is MEAN² + BETWEEN and γ = center / SPREAD, with averages over members taken first.
+    """
+
+    start: int
+    fractions: NDArray[np.float64]  # (inits, classes): share of the points whose largest logit is this class
+    ties: NDArray[np.int64]  # (inits,): points whose largest logit was shared; broken at random
+    stats: NDArray[np.float64]  # (inits, layers, 4)
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def inits(self) -> int:
+        return self.fractions.shape[0]
+
+
+class Engine(Protocol):
+    """Runs members of an ensemble. Member i depends on (seed, i) only."""
+
+    layers: tuple[ProbedLayer, ...]
+    classes: int
+    points: int
+    notes: tuple[str, ...]  # what was done to save work, e.g. an exact reduction
+
+    def run(self, start: int, stop: int) -> Members:
+        """Compute members start … stop − 1."""
+        ...
+
+    @property
+    def stretch(self) -> int:
+        """How many members are convenient to ask for at once."""
+        ...

@@ -1,0 +1,103 @@
+"""Seeds and draws: member i of an ensemble depends on (seed, i) only.
+
+torch's CPU generators use the low 32 bits of a seed, so hashed seeds of many members collide (performance.md, "Random
+numbers"). Here a keyed permutation of the 32-bit numbers gives every member a value of its own: no two members of one
+seed ever share it, and another seed is another permutation.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from firstguess._checks import count
+from firstguess.errors import InvalidInput
+from firstguess.layers.dense import Init
+
+MOST_MEMBERS = 2**32
+_ROUNDS = 6
+_MASK = (1 << 64) - 1
+
+
+def check_seed(seed: object, where: str = "seed") -> int:
+    """A whole number of at least 0."""
+    return count(seed, 0, "seed", where, "seed=0")
+
+
+def _mix(z: int) -> int:
+    """splitmix64's finalizer: every bit of the result depends on every bit of z."""
+    z = (z + 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+def _mix_array(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        z = z + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def _round_keys(seed: int) -> list[int]:
+    keys: list[int] = []
+    state = 0
+    while seed or not keys:  # seeds of any size: 64 bits at a time
+        state = _mix(state ^ (seed & _MASK))
+        seed >>= 64
+        keys = [_mix(state + i) for i in range(_ROUNDS)]
+    return keys
+
+
+def member_seeds(seed: int, start: int, stop: int) -> NDArray[np.uint32]:
+    """The 32-bit generator seeds of members start … stop − 1: a keyed Feistel permutation of their numbers.
+
+    >>> [int(s) for s in member_seeds(0, 0, 3)] == [int(member_seeds(0, i, i + 1)[0]) for i in range(3)]
+    True
+    """
+    if not 0 <= start <= stop <= MOST_MEMBERS:
+        raise InvalidInput(
+            f"members between 0 and {MOST_MEMBERS}", got=f"{start} … {stop}", where="members", hint="another seed"
+        )
+    members = np.arange(start, stop, dtype=np.uint64)
+    half = np.uint64(0xFFFF)
+    left, right = members >> np.uint64(16), members & half
+    for key in _round_keys(check_seed(seed)):
+        left, right = right, left ^ (_mix_array(right ^ np.uint64(key)) & half)
+    return ((left << np.uint64(16)) | right).astype(np.uint32)
+
+
+def tie_stream(seed: int, member: int) -> np.random.Generator:
+    """The stream that breaks a member's ties; a stream of its own, so that ties do not disturb weights."""
+    return np.random.default_rng((check_seed(seed), member, 0x7135))
+
+
+def fill_weights(
+    out: torch.Tensor, generator: torch.Generator, *, init: Init, weight_var: float, fan_in: int
+) -> torch.Tensor:
+    """Fill one member's weights (units, inputs…), contiguous float32, with Var W = weight_var / fan_in.
+
+    Always one flat draw in float32: a generator's stream depends on length, contiguity and type. Orthogonal weights are
+    the Q of a Gaussian matrix, scaled to the same variance of an entry (so not to unit gain where units ≠ inputs).
+    """
+    std = math.sqrt(weight_var / fan_in)
+    if init == "uniform":
+        reach = math.sqrt(3.0) * std
+        return out.uniform_(-reach, reach, generator=generator) if reach > 0.0 else out.zero_()
+    if init == "normal":
+        return out.normal_(0.0, std, generator=generator)
+    out.normal_(0.0, 1.0, generator=generator)
+    units, inputs = out.shape
+    tall = (out if units >= inputs else out.T).double()
+    q, r = torch.linalg.qr(tall)
+    q = q * torch.where(r.diagonal() < 0, -1.0, 1.0)  # makes it uniform over orthogonal matrices
+    return out.copy_((q if units >= inputs else q.T) * (std * math.sqrt(max(units, inputs))))
+
+
+def fill_biases(out: torch.Tensor, generator: torch.Generator, *, bias_var: float) -> torch.Tensor:
+    """Fill one member's biases, N(0, bias_var); drawn after the layer's weights, and only if bias_var > 0."""
+    return out.normal_(0.0, math.sqrt(bias_var), generator=generator)

@@ -1,0 +1,245 @@
+"""One worker of the description engine: its own generators and buffers, one group of initializations at a time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from firstguess.ensemble import ops
+from firstguess.ensemble.moments import GuessCounts, NodeMoments, statistics
+from firstguess.ensemble.plan import Step
+from firstguess.ensemble.program import Instr, Program
+from firstguess.ensemble.seeds import fill_biases, fill_weights, tie_stream
+from firstguess.layers import Conv, Dense, Residual
+
+
+@dataclass
+class _State:
+    """A chunk of points on its way: its tensor, the buffer below it (None: the data), and saved residual inputs."""
+
+    first: int
+    x: Tensor
+    flat: Tensor | None = None
+    saved: list[tuple[Tensor, Tensor]] = field(default_factory=list[tuple[Tensor, Tensor]])
+
+
+@dataclass(frozen=True)
+class _Weights:
+    matrix: Tensor  # (inits, units, inputs…)
+    bias: Tensor | None = None  # (inits, units)
+
+
+class Worker:
+    """Carries chunks of points through segments of a program for a group of members; buffers are reused."""
+
+    def __init__(self, program: Program, data: Tensor, points: int, classes: int, seed: int) -> None:
+        self.program = program
+        self.data = data  # (points, dimensions) or (points, channels, height, width)
+        self.points = points
+        self.classes = classes
+        self.seed = seed
+        self._free: list[Tensor] = []
+        self._store: dict[int, Tensor] = {}
+        self._generators = [torch.Generator() for _ in range(program.group)]
+
+    def run(
+        self,
+        start: int,
+        seeds: NDArray[np.uint32],
+        fractions: NDArray[np.float64],
+        ties: NDArray[np.int64],
+        stats: NDArray[np.float64],
+    ) -> None:
+        """Compute members start, start + 1, … and write what they give into the arrays."""
+        inits = len(seeds)
+        moments, guesses, _ = self._through(seeds)
+        for i in range(inits):
+            if i in guesses.tied:
+                ties[i] = guesses.ties(i)
+                guesses.settle(i, tie_stream(self.seed, start + i))
+        fractions[:] = guesses.counts.numpy() / self.points
+        fractions[guesses.lost.numpy()] = math.nan  # no class for NaN
+        for index, instr in enumerate(self.program.instructions):
+            if instr.probe >= 0:
+                stats[:, instr.probe] = statistics(*moments[index].result(), self.points).numpy()
+
+    def first_nonfinite(self, member: int, seeds: NDArray[np.uint32]) -> Step | None:
+        """The first layer after which a member has NaN or Inf."""
+        _, _, found = self._through(seeds, watch=True)
+        return found
+
+    def _through(
+        self, seeds: NDArray[np.uint32], *, watch: bool = False
+    ) -> tuple[dict[int, NodeMoments], GuessCounts, Step | None]:
+        instructions = self.program.instructions
+        inits = len(seeds)
+        for generator, value in zip(self._generators, seeds.tolist(), strict=False):
+            generator.manual_seed(value)
+        moments = {i: NodeMoments() for i, instr in enumerate(instructions) if instr.observe}
+        guesses = GuessCounts(inits, self.classes)
+        slots = [_State(a, self.data[a : a + self.program.chunk]) for a in range(0, self.points, self.program.chunk)]
+        segments = self.program.segments
+        for segment in segments:
+            weights = {i: self._draw(i, instructions[i], inits) for i in segment if instructions[i].shape}
+            found: list[int] = []
+            for state in slots:
+                for i in segment:
+                    self._apply(instructions[i], weights.get(i), state, inits, moments.get(i - 1))
+                    if i in moments:
+                        self._observe(moments[i], state)
+                    if watch and not bool(torch.isfinite(state.x).all()):
+                        found.append(i)
+                        break
+                if segment is segments[-1] and not watch:
+                    guesses.add(state.x, state.first)
+                    self._release(state)
+            slots.reverse()  # the chunks that are still in cache come first
+            if found:
+                return moments, guesses, instructions[min(found)].step
+        return moments, guesses, None
+
+    def _apply(
+        self, instr: Instr, weights: _Weights | None, state: _State, inits: int, before: NodeMoments | None
+    ) -> None:
+        if instr.kind == "dense":
+            assert weights is not None
+            self._dense(instr, weights, state, inits)
+        elif instr.kind == "conv":
+            assert weights is not None
+            self._conv(instr, weights, state, inits)
+        elif instr.kind == "local":
+            assert instr.apply is not None
+            self._replace(state, instr.apply(state.x, self._scratch))
+        elif instr.kind == "save":
+            self._save(state, inits)
+        elif instr.kind == "add":
+            layer = instr.step.layer
+            assert isinstance(layer, Residual)
+            x, flat = state.saved.pop()
+            x.add_(state.x, alpha=layer.scale)
+            self._give(state.flat)
+            state.x, state.flat = x, flat
+        else:
+            assert before is not None
+            if instr.kind == "batchnorm":
+                if before.terms is None:
+                    before.terms = ops.batchnorm_terms(state.x, *before.result())
+                state.x.sub_(before.terms[0]).mul_(before.terms[1])
+            else:
+                common = before.result()[0].mean(1).to(state.x.dtype)
+                state.x.sub_(common.view(-1, 1, 1, 1) if ops.is_image(state.x) else common.view(-1, 1, 1))
+
+    def _dense(self, instr: Instr, weights: _Weights, state: _State, inits: int) -> None:
+        layer = instr.step.layer
+        assert isinstance(layer, Dense)
+        if state.flat is not None and ops.is_image(state.x):
+            turned = state.x.flatten(2).permute(1, 2, 0)
+            self._move(state, turned.shape).copy_(turned)
+        points = state.x.shape[0] if state.flat is None else state.x.shape[2]
+        flat = self._take()
+        out = flat[: inits * instr.step.after[0] * points].view(inits, -1, points)
+        if state.flat is None:  # the data, common to all inits: their weights side by side
+            x, matrix = state.x, weights.matrix.flatten(0, 1)
+            if instr.draw == "factor":  # triangular: point a has a + 1 coordinates
+                known = state.first + points
+                x, matrix = x[:, :known], matrix[:, :known]
+            torch.mm(matrix, x.T, out=out.view(-1, points))
+        elif instr.draw == "conditional":
+            ops.conditional(state.x, weights.matrix, layer, out)
+        else:
+            torch.bmm(weights.matrix, state.x, out=out)
+        if weights.bias is not None:
+            out.add_(weights.bias.unsqueeze(2))
+        self._give(state.flat)
+        state.x, state.flat = out, flat
+
+    def _conv(self, instr: Instr, weights: _Weights, state: _State, inits: int) -> None:
+        layer = instr.step.layer
+        assert isinstance(layer, Conv)
+        kernels = weights.matrix.flatten(0, 1)
+        bias = weights.bias.flatten() if weights.bias is not None else None
+        shared = state.flat is None
+        images = state.x if shared else state.x.flatten(1, 2)
+        out = F.conv2d(images, kernels, bias, layer.stride, layer.padding, groups=1 if shared else inits)
+        flat = self._take() if shared else state.flat
+        assert flat is not None
+        state.flat = flat
+        state.x = flat[: out.numel()].view(len(out), inits, *instr.step.after)
+        state.x.copy_(out.view_as(state.x))
+
+    def _save(self, state: _State, inits: int) -> None:
+        if state.flat is None:  # the data, once for every init
+            many = state.x.unsqueeze(1) if state.x.dim() == 4 else state.x.T.unsqueeze(0)
+            shape = list(many.shape)
+            shape[1 if state.x.dim() == 4 else 0] = inits
+            self._move(state, shape).copy_(many)
+        flat = self._take()
+        copy = flat[: state.x.numel()].view(state.x.shape).copy_(state.x)
+        state.saved.append((copy, flat))
+
+    def _observe(self, moments: NodeMoments, state: _State) -> None:
+        moments.add(state.x, self._scratch)
+
+    def _draw(self, index: int, instr: Instr, inits: int) -> _Weights:
+        """Weights of one layer for every init of the group, each from its own generator."""
+        layer = instr.step.layer
+        assert isinstance(layer, (Dense, Conv))
+        raw = self._kept(index, inits * math.prod(instr.shape)).view(inits, *instr.shape)
+        bias = torch.empty(inits, instr.shape[0]) if instr.bias else None
+        init = layer.init if isinstance(layer, Dense) else "normal"
+        for i in range(inits):
+            if instr.draw == "conditional":
+                raw[i].normal_(generator=self._generators[i])
+            else:
+                fill_weights(
+                    raw[i], self._generators[i], init=init, weight_var=layer.weight_var, fan_in=instr.step.fan_in
+                )
+            if bias is not None:
+                fill_biases(bias[i], self._generators[i], bias_var=layer.bias_var)
+        dtype = self.data.dtype
+        return _Weights(raw.to(dtype), None if bias is None else bias.to(dtype))
+
+    def _kept(self, index: int, size: int) -> Tensor:
+        """A float32 buffer for the weights of an instruction; segments after another share."""
+        segment = next(s for s in self.program.segments if index in s)
+        key = index - segment.start
+        if key not in self._store or self._store[key].numel() < size:
+            self._store[key] = torch.empty(size)
+        return self._store[key][:size]
+
+    def _take(self) -> Tensor:
+        return self._free.pop() if self._free else torch.empty(self.program.capacity, dtype=self.data.dtype)
+
+    def _give(self, flat: Tensor | None) -> None:
+        if flat is not None:
+            self._free.append(flat)
+
+    def _release(self, state: _State) -> None:
+        self._give(state.flat)
+        state.flat = None
+
+    def _move(self, state: _State, shape: list[int] | torch.Size) -> Tensor:
+        """Give a state another buffer of this shape; its content is for the caller to write."""
+        flat = self._take()
+        self._give(state.flat)  # still readable until the next take
+        state.flat = flat
+        state.x = flat[: math.prod(shape)].view(*shape)
+        return state.x
+
+    def _replace(self, state: _State, result: Tensor) -> None:
+        """Results of operations that could not work in place go back into the state's buffer."""
+        if result.data_ptr() != state.x.data_ptr():
+            assert state.flat is not None
+            state.x = state.flat[: result.numel()].view(result.shape).copy_(result)
+
+    def _scratch(self, like: Tensor) -> Tensor:
+        """A buffer to write into at once; nobody else holds it, nobody keeps it."""
+        if not self._free:
+            self._free.append(self._take())
+        return self._free[-1][: like.numel()].view(like.shape)

@@ -1,0 +1,253 @@
+"""The kernel reading of convolutional networks: the covariance of all pairs of images, at all pairs of positions.
+
+A channel over an image is Gaussian over initializations with K[a p, b p'] for images a, b and positions p, p'. With
+windows of k×k positions δ and weights of variance σw²/(k²·channels), zeros as padding (theory.md (11) by position):
+
+    conv: K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb²;  activations: by pair, as for flat data;
+    avgpool: means of K over both windows;  dense, which sees all positions: K' = σw² · mean_p K[p, p] + σb².
+
+A pair of images never meets another pair, except in a BatchNorm. So tiles of a few images go through all layers up to
+the next BatchNorm, and only the n×n covariance of the outputs is kept: memory for one tile, not for (n·positions)².
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firstguess.covariance import Points, Tile, merged
+from firstguess.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.gaussian import Array
+from firstguess.image_layers import Grid, Placed, place, positions_after, split
+from firstguess.kernel import Kernel, KernelLayer
+from firstguess.layers import Activate, BatchNorm, Conv, Dense, Layer, Residual, text
+from firstguess.network import Network
+
+_TILE = 768  # rows of a tile, images × positions, if more than one image fits into it
+_COPIES = 8  # arrays of the size of a tile that are alive at once
+_ENTRY = 1.5e-8  # seconds a layer takes for a covariance (relu and 3×3 convolutions, one core: measured)
+_TABLE = 15.0  # times as long where an activation's kernel has no closed form (tanh)
+_CLOSED = ("erf", "gelu", "sin", "square", "sign")
+
+Block = Callable[[slice, slice], tuple[Array, Array | None]]  # images × images -> their covariances (and tangents)
+
+
+def has_convolutions(layers: Iterable[Layer]) -> bool:
+    """Whether a network needs images."""
+    return any(isinstance(x, Conv) or (isinstance(x, Residual) and has_convolutions(x.branch)) for x in layers)
+
+
+@dataclass
+class _Run:
+    """Layers that act on pairs of images alone, and the covariances in front of them."""
+
+    source: Block
+    points: Points
+    grid: Grid
+    placed: list[Placed]
+
+    @property
+    def last(self) -> tuple[Points, Grid]:
+        return (self.placed[-1].points, self.placed[-1].grid) if self.placed else (self.points, self.grid)
+
+    def own(self, image: int) -> Array:
+        """K[i p, i p'] of one image after all layers."""
+        return self.through(slice(image, image + 1), slice(image, image + 1)).k
+
+    def through(self, a: slice, b: slice, sums: Array | None = None) -> Tile:
+        """The covariances of images a and b after all layers; Σ over positions and pairs of different images."""
+        k, t = self.source(a, b)
+        tile = Tile(k, t, self.grid.rows(a), self.grid.rows(b))
+        for index, one in enumerate(self.placed):
+            one.step(tile)
+            if a == b:  # the diagonal is known better than arccos near c = 1 can give it
+                tile.fill_diagonal(one.points.q[tile.rows])
+            if sums is not None:
+                pairs = split(tile.k, one.grid).diagonal(axis1=1, axis2=3).sum(axis=2)
+                sums[index] += float(pairs.sum() - np.trace(pairs)) if a == b else 2.0 * float(pairs.sum())
+        return tile
+
+
+def image_kernel(
+    network: Network,
+    x: Array,
+    *,
+    tangent: bool = False,
+    width: int = 1000,
+    memory: float = 2e9,
+    seconds: float = 600.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Kernel:
+    """Carry the covariance of images (n, channels, height, width) through a network with convolutions.
+
+    What would take more than `memory` bytes or, roughly, more than `seconds` is refused, with the number of images that
+    would fit. `width` is the number of channels of layers that name none; only the tangent kernel sees it.
+    """
+    started = time.perf_counter()
+    if x.ndim != 4:
+        raise InvalidInput(
+            "images (n, channels, height, width) for a network with convolutions",
+            got=f"points of shape {x.shape[1:]}",
+            where="data",
+            hint="x.reshape(n, 1, 28, 28)",
+        )
+    n, channels, height, breadth = x.shape
+    pixels = np.ascontiguousarray(x.reshape(n, channels, -1).transpose(0, 2, 1), dtype=np.float64)  # (n, places, C)
+
+    def of_data(a: slice, b: slice) -> tuple[Array, Array | None]:
+        left, right = pixels[a].reshape(-1, channels), pixels[b].reshape(-1, channels)
+        k = left @ right.T / channels
+        return k, np.zeros_like(k) if tangent else None
+
+    q = np.einsum("apc,apc->ap", pixels, pixels).ravel() / channels
+    run = _Run(of_data, Points(q, pixels.mean(axis=2).ravel(), False, channels, width), Grid(height, breadth), [])
+    work = _Work(n, memory, seconds, 2 if tangent else 1, progress)
+    work.plan(network.layers, run.grid)
+    readings: list[KernelLayer] = []
+    remarks: list[str] = []
+    for index, layer in enumerate(network.layers, start=1):
+        points, grid = run.last
+        try:
+            placed = place(layer, points, grid, run.own)
+            if isinstance(placed, Placed):
+                run.placed.append(placed)
+                continue
+            k, t, more = _whole(run, work, tangent)
+            k, t, points, said = placed.run(k, t)
+        except FirstguessError as error:
+            raise error.at(f"layer {index} ({text(layer)})") from None
+        remarks += said
+        readings += [*more, _summary(layer, k, points.q, grid)]
+        run = _Run(_stored(k, t, grid), points, grid, [])
+    if not run.last[1].flat:
+        raise NotCovered(
+            "a network that ends in a dense layer: its units are the classes",
+            got=f"one that ends in {text(network.layers[-1])}",
+            where=f"layer {len(network.layers)}",
+            hint="add '> dense'",
+        )
+    k, t, more = _whole(run, work, tangent)
+    return Kernel(k, t, (*readings, *more), merged(remarks), time.perf_counter() - started)
+
+
+# --- tiles ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Work:
+    """What the reading needs, told before it is begun; and how far it is."""
+
+    n: int
+    memory: float
+    seconds: float
+    arrays: int
+    progress: Callable[[int, int], None] | None
+    images: int = 1  # on each side of a tile
+    total: int = 0
+    done: int = 0
+
+    def plan(self, layers: Sequence[Layer], grid: Grid) -> None:
+        largest, stored, entries, stretches = grid.places, 0, 0.0, 1
+        for index, layer in enumerate(layers, start=1):
+            try:
+                grid = positions_after(layer, grid)
+            except FirstguessError as error:
+                raise error.at(f"layer {index} ({text(layer)})") from None
+            largest = max(largest, grid.places)
+            entries += grid.places**2 * _effort(layer)
+            if isinstance(layer, BatchNorm):
+                stored, stretches = max(stored, grid.places), stretches + 1
+        need = _COPIES * 8.0 * self.arrays * largest**2
+        if need > self.memory:
+            side = math.isqrt(math.isqrt(int(self.memory / (_COPIES * 8.0 * self.arrays))))
+            raise NotCovered(
+                f"images of at most {side}×{side} positions, for which a pair takes {_bytes(self.memory)}",
+                got=f"{largest} positions: {_bytes(need)} for one pair of images",
+                where="data",
+                hint="smaller images, a stride in the first convolution, or the ensemble reading: fg.measure(...)",
+            )
+        need = 24.0 * self.arrays * (self.n * stored) ** 2
+        if need > self.memory:
+            raise NotCovered(
+                f"at most {int(math.sqrt(self.memory / (24.0 * self.arrays)) / stored)} images: "
+                f"a batchnorm wants all pairs of images and positions in {_bytes(self.memory)}",
+                got=f"{self.n} images with {stored} positions: {_bytes(need)}",
+                where="data",
+                hint="points=…, layernorm, or the ensemble reading: fg.measure(...)",
+            )
+        need = _ENTRY * self.arrays * entries * self.n**2 / 2.0
+        if need > self.seconds:
+            raise NotCovered(
+                f"at most {max(2, int(self.n * math.sqrt(self.seconds / need)))} images, which take about "
+                f"{self.seconds / 60:.2g} minutes",
+                got=f"{self.n} images with up to {largest} positions: about {need / 60:.0f} minutes",
+                where="data",
+                hint="points=…, smaller images, or the ensemble reading: fg.measure(...)",
+            )
+        self.images = max(1, min(self.n, _TILE // largest))
+        tiles = -(-self.n // self.images)
+        self.total = stretches * tiles * (tiles + 1) // 2
+
+    def tick(self) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(min(self.done, self.total), self.total)
+
+
+def _whole(run: _Run, work: _Work, tangent: bool) -> tuple[Array, Array | None, list[KernelLayer]]:
+    """All pairs of images through a run: the upper triangle, and its mirror image."""
+    n, grid = work.n, run.last[1]
+    k = np.empty((n * grid.places,) * 2)
+    t = np.empty_like(k) if tangent else None
+    sums = np.zeros(len(run.placed))
+    step = work.images
+    for i in range(0, n, step):
+        for j in range(i, n, step):
+            tile = run.through(slice(i, min(i + step, n)), slice(j, min(j + step, n)), sums)
+            for whole, part in ((k, tile.k), (t, tile.t)):
+                if whole is not None and part is not None:
+                    whole[tile.rows, tile.cols] = part
+                    if i != j:
+                        whole[tile.cols, tile.rows] = part.T
+            work.tick()
+    pairs = max(n * (n - 1), 1)
+    return (
+        k,
+        t,
+        [_reading(p.layer, p.points.q, s / (pairs * p.grid.places)) for p, s in zip(run.placed, sums, strict=True)],
+    )
+
+
+def _summary(layer: Layer, k: Array, q: Array, grid: Grid) -> KernelLayer:
+    pairs = split(k, grid).diagonal(axis1=1, axis2=3).sum(axis=2)
+    n = pairs.shape[0]
+    return _reading(layer, q, float(pairs.sum() - np.trace(pairs)) / (max(n * (n - 1), 1) * grid.places))
+
+
+def _reading(layer: Layer, q: Array, q_ab: float) -> KernelLayer:
+    return KernelLayer(text(layer), isinstance(layer, (Dense, Conv, Residual)), float(q.mean()), float(q_ab))
+
+
+def _stored(k: Array, t: Array | None, grid: Grid) -> Block:
+    def block(a: slice, b: slice) -> tuple[Array, Array | None]:
+        part = grid.rows(a), grid.rows(b)
+        return k[part].copy(), None if t is None else t[part].copy()
+
+    return block
+
+
+def _effort(layer: Layer) -> float:
+    """What a layer costs, in units of `_ENTRY`."""
+    if isinstance(layer, Residual):
+        return sum(_effort(one) for one in layer.branch)
+    if isinstance(layer, Activate) and layer.phi.degree is None and layer.phi.name not in _CLOSED:
+        return _TABLE
+    return 1.0
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
