@@ -285,3 +285,20 @@ def test_dead_layers() -> None:
     members = ModuleEngine(model, collect(points(20, 10))).run(0, 2)
     assert {f.layer for f in members.findings if f.kind == "dead"} == {"1", "2"}
     assert (members.stats[:, 1, DEAD] == 1).all()
+
+
+def test_probe_says_which_layers_are_measured() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    batches = collect(torch.randn(20, 6, generator=torch.Generator().manual_seed(3)))
+    all_layers, weights, output = (
+        ModuleEngine(model, batches, probe=p, strategy="loop") for p in ("all", "weights", "output")
+    )
+    assert [layer.name for layer in all_layers.layers] == ["0", "1", "2"]
+    assert [layer.name for layer in weights.layers] == ["0", "2"]
+    assert [layer.name for layer in output.layers] == ["2"]
+    everything, last = all_layers.run(0, 3), output.run(0, 3)
+    assert (everything.fractions == last.fractions).all()
+    assert (everything.stats[:, -1] == last.stats[:, 0]).all()
+    assert not last.findings
+    with pytest.raises(InvalidInput, match="probe"):
+        ModuleEngine(model, batches, probe="some")  # pyright: ignore

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from firstguess.ensemble import ops
 from firstguess.ensemble.moments import NodeMoments, statistics
 from firstguess.ensemble.plan import Step, has_centered, nodes, resolve
 from firstguess.ensemble.program import Program, Reductions, compile_steps, schedule
-from firstguess.ensemble.raw import Finding, Members, ProbedLayer
+from firstguess.ensemble.raw import Finding, Members, Probe, ProbedLayer
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.ensemble.worker import Worker
 from firstguess.errors import InvalidInput
@@ -26,7 +26,6 @@ from firstguess.layers import BatchNorm, Dense
 from firstguess.network import Network
 from firstguess.signal import Inputs
 
-Probe = Literal["all", "weights", "output"]
 _GOOD_STRETCH = 5e10  # operations between two looks at the clock: some tenths of a second
 _threads_lock = threading.RLock()
 

@@ -17,7 +17,7 @@ from firstguess.ensemble.choice import Choice, Strategy, Way
 from firstguess.ensemble.forwards import Caller, leaves, mask_of, part, signature
 from firstguess.ensemble.outputs import Pick, Tally, as_rows, classes_of, find_logits
 from firstguess.ensemble.probes import OUTPUT, Finder, Node, Spec, hooked
-from firstguess.ensemble.raw import DEAD, Finding, Members, ProbedLayer
+from firstguess.ensemble.raw import DEAD, Finding, Members, Probe, ProbedLayer
 from firstguess.ensemble.rules import BATCH_NORMS, Init
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.ensemble.sources import Mode, Setup, source
@@ -45,6 +45,7 @@ class ModuleEngine:
         memory: Bytes; large batches are split, and vmap takes fewer members, to stay below it.
         strategy: "loop" runs one member at a time, "vmap" several at once, "auto" whichever the first members show to
             be faster (also with images in channels-last order).
+        probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
 
     >>> from firstguess.data import blob, collect
     >>> engine = ModuleEngine(nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 2)), collect(blob(100, 20)))
@@ -68,10 +69,12 @@ class ModuleEngine:
         dtype: torch.dtype | None = None,
         memory: float = 2e9,
         strategy: Strategy = "auto",
+        probe: Probe = "all",
     ) -> None:
         _one_of("mode", mode, get_args(Mode))
         _one_of("node", node, get_args(Node))
         _one_of("strategy", strategy, get_args(Strategy))
+        _one_of("probe", probe, get_args(Probe))
         if sum(batch.size for batch in batches) < 2:
             raise InvalidInput("at least two data points", got=f"{sum(batch.size for batch in batches)}", where="data")
         self._seed = check_seed(seed)
@@ -87,7 +90,7 @@ class ModuleEngine:
         self.classes = self.points = 0
         self._state_bytes = 0
         self._bytes = 0  # of the largest output of a layer, for one sample
-        self.layers, self._specs = self._discover(node)
+        self.layers, self._specs = self._discover(node, probe)
         self._node: Node = "channel" if self._ragged else node
         self._split_large_batches()
         ways: list[Way] = ["loop"]
@@ -102,7 +105,7 @@ class ModuleEngine:
 
     # Finding out what there is
 
-    def _discover(self, node: Node) -> tuple[tuple[ProbedLayer, ...], tuple[Spec, ...]]:
+    def _discover(self, node: Node, probe: Probe) -> tuple[tuple[ProbedLayer, ...], tuple[Spec, ...]]:
         """Forwards over two and three samples: which axis grows tells samples from tokens and channels."""
         groups = {signature(batch): batch for batch in reversed(self._batches)}
         self._ragged = len(groups) > 1
@@ -128,6 +131,10 @@ class ModuleEngine:
             masked = mask is not None and tokens[signature(batch)] == mask.shape[1]
             self.points += int(mask.sum()) if mask is not None and masked else batch.size * tokens[signature(batch)]
         found = list(finder.specs("channel" if self._ragged else node))
+        if probe != "all":
+            found = [pair for pair in found if pair[1].weights or pair[1].name == OUTPUT]
+        if probe == "output":
+            found = found[-1:]
         self._ignored = [name for name in finder.order if name not in {spec.name for spec, _ in found}]
         for sizes in finder.shapes.values():
             self._bytes = max(self._bytes, *(4 * int(np.prod(shape)) // size for size, shape in sizes.items()))

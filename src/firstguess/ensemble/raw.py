@@ -7,10 +7,13 @@ can show progress, stop early, and keep what was computed when interrupted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Which layers are measured.
+Probe: TypeAlias = Literal["all", "weights", "output"]
 
 # The last axis of Members.stats.
 MEAN, BETWEEN, SPREAD, DEAD = range(4)
