@@ -19,6 +19,7 @@ from firstguess.activations import Activation
 from firstguess.blocks import Block, as_block
 from firstguess.errors import FirstguessError, InvalidInput, NotConverged
 from firstguess.gaussian import Array, Function
+from firstguess.kernel_tables import interpolate
 from firstguess.layers.base import check_number
 from firstguess.phases import AT_EDGE, correlation_at, edge_of_chaos, neutrality_line, phase_name, phase_of
 from firstguess.text import plain
@@ -186,20 +187,12 @@ def _table(
     while n <= 512:
         nodes = chebyshev.chebpts1(n)
         values = np.array([fn(float(x)) for x in low + 0.5 * (high - low) * (nodes + 1.0)])
-        series = chebyshev.Chebyshev(_interpolate(values), domain=[low, high])
+        series = chebyshev.Chebyshev(interpolate(values), domain=[low, high])
         error = float(np.max(np.abs(series(probes) - exact)))
         if error <= tolerance:
             break
         n *= 2
     return series, error
-
-
-def _interpolate(values: Array) -> Array:
-    """Chebyshev coefficients of the series through values at chebpts1 (along the first axis): a cosine transform."""
-    n = values.shape[0]
-    coefficients = chebyshev.chebvander(chebyshev.chebpts1(n), n - 1).T @ values * (2.0 / n)
-    coefficients[0] *= 0.5
-    return coefficients
 
 
 def _slope_table(block: Block, low: float, high: float) -> tuple[Callable[[Array], Array], float]:
@@ -293,7 +286,7 @@ def _correlation(block: Block, log_q: Array, w: Array, tolerance: float) -> tupl
                 for x in low + 0.5 * (high - low) * (nodes_q + 1.0)
             ]
         )
-        coefficients = _interpolate(_interpolate(values).T).T
+        coefficients = interpolate(interpolate(values).T).T
         got = chebyshev.chebval2d(2 * (probes[0] - low) / (high - low) - 1, probes[1] * 4 / math.pi - 1, coefficients)
         error = float(np.max(np.abs(got - exact) / exact))
         if error <= 0.03 * tolerance:

@@ -1,0 +1,37 @@
+"""The library's main test: on real data, the kernel reading and real networks show the same law of guesses."""
+
+from __future__ import annotations
+
+import pytest
+from scipy import stats
+
+import firstguess as fg
+
+PLACEMENTS = {
+    "none": "{phi}",
+    "batchnorm before": "batchnorm > {phi}",
+    "batchnorm after": "{phi} > batchnorm",
+    "layernorm before": "layernorm > {phi}",
+    "layernorm after": "{phi} > layernorm",
+    "rmsnorm before": "rmsnorm > {phi}",
+    "rmsnorm after": "{phi} > rmsnorm",
+}
+# Two tests a case, 42 cases: at 1e-6 a test the chance of any false alarm is below 1e-4.
+LEVEL = 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, 5])
+@pytest.mark.parametrize("phi", ["relu", "tanh", "gelu"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_kernel_and_ensemble_have_the_same_law_on_digits(phi: str, placement: str, depth: int) -> None:
+    """Two-sample Kolmogorov-Smirnov tests of one class's fraction and of the largest, width 1000."""
+    body = PLACEMENTS[placement].format(phi=phi)
+    net = fg.Network.parse(f"{depth} x [dense(weight_var=2) > {body}] > dense(weight_var=2)", classes=10)
+    x = fg.data.load("digits").subset(500, seed=1)
+    kernel = fg.predict(net, data=x, draws=4000)
+    measured = fg.measure(net, x, inits=150, width=1000, seed=2)
+    assert isinstance(kernel.guesses, fg.EmpiricalGuesses)
+    one, other = kernel.guesses, measured.guesses
+    for a, b in ((one.fractions[:, 0], other.fractions[:, 0]), (one.largest, other.largest)):
+        assert stats.ks_2samp(a, b).pvalue > LEVEL
