@@ -221,7 +221,8 @@ def test_two_class_properties(gamma, points, levels):
     assert ((cdf >= 0) & (cdf <= 1)).all()
     assert (np.diff(cdf) >= 0).all()
     assert (law.pdf(g) >= 0).all()
-    assert (law.quantile(cdf) <= g + 1e-9).all()  # the smallest fraction with that cdf
+    clear = cdf < 1 - 1e-8  # closer to 1 a cdf in float64 no longer says where it came from
+    assert (law.quantile(cdf[clear]) <= g[clear] + 1e-9).all()  # the smallest fraction with that cdf
     back = law.quantile(g)
     kept = (back > 1e-300) if points is None else slice(None)  # smaller fractions than float64 has become 0
     assert (law.cdf(back) >= g - 1e-9)[kept].all()
