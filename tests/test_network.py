@@ -40,7 +40,7 @@ def test_edits_leave_the_rest_alone(net: Network) -> None:
     stem = Network((Dense(), *net.layers, Dense()), net.classes)
     try:
         once = stem.without("layernorm")
-    except InvalidInput as error:  # a residual branch of nothing else: refused, never left empty
+    except fg.InvalidInput as error:  # a residual branch of nothing else: refused, never left empty
         assert "branch with at least one layer" in str(error)  # noqa: PT017
         return
     assert once.without("layernorm") == once
