@@ -240,6 +240,19 @@ class Inputs:
                 hint=f"mean_square={self.mean * self.mean}",
             )
 
+    @classmethod
+    def of_sample(cls, mean_square: float, variance: float, mean: float, *, points: int) -> Inputs:
+        """Inputs whose sample of `points` has these moments (1/n statistics, as `Data.inputs()` gives them).
+
+        The squared mean of a sample is too large by variance/(n−1), which is taken off: kernel and measurement do too.
+
+        >>> Inputs.of_sample(0.01, 0.99, 0.0, points=100).mean_square
+        0.0
+        """
+        excess = variance / (points - 1) if points > 1 else 0.0
+        corrected = max(mean_square - excess, 0.0)
+        return cls(corrected, variance + excess, math.copysign(min(abs(mean), math.sqrt(corrected)), mean))
+
     def signal(self) -> Signal:
         """The state that enters the first layer."""
         between = max(self.mean_square - self.mean * self.mean, 0.0)

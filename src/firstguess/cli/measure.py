@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from firstguess.cli import on_data
 from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, say
 from firstguess.errors import InvalidInput
 
@@ -92,17 +93,12 @@ def measure(
         typer.echo(str(m))
     if figure is not None:
         if isinstance(subject, str):
-            prediction = fg.predict(subject, inputs=fg.Inputs(**_moments(source)), classes=m.classes)
+            prediction = on_data.closed_form(fg.Network.parse(subject, classes=m.classes), source)
             chart = fg.figures.compare_chart(prediction, m)
         else:
             chart = fg.figures.readings_chart(None, None, m)
         fg.figures.save(chart, figure)
         say(f"wrote {figure}")
-
-
-def _moments(source: Any) -> dict[str, float]:
-    moments = source.inputs()
-    return {"mean_square": moments.mean_square, "variance": moments.variance, "mean": moments.mean}
 
 
 def _is_path(what: str) -> bool:

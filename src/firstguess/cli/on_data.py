@@ -66,7 +66,7 @@ def closed_form(network: Network, data: Data) -> Prediction:
     import firstguess as fg
 
     moments = data.inputs()
-    inputs = fg.Inputs(moments.mean_square, moments.variance, moments.mean)
+    inputs = fg.Inputs.of_sample(moments.mean_square, moments.variance, moments.mean, points=data.n)
     return fg.predict(network, inputs=inputs, points=data.n)
 
 
