@@ -11,17 +11,24 @@ if TYPE_CHECKING:
     from firstguess.activations import Activation, activation, causes_bias, centered, register_activation
     from firstguess.comparison import Comparison, compare
     from firstguess.databias import DataBias, data_bias
+    from firstguess.diagnosis.gate import NotNeutral, assert_neutral
+    from firstguess.diagnosis.result import Diagnosis
+    from firstguess.diagnosis.run import diagnose
     from firstguess.diagrams import PhaseDiagram, phase_diagram
     from firstguess.empirical import EmpiricalGuesses
+    from firstguess.ensemble.gradient_statistics import Gradients
+    from firstguess.ensemble.gradients import measure_gradients
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.run import measure
     from firstguess.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, ParseError
+    from firstguess.explanation import Explanation, explain_guess
     from firstguess.guesses import Guesses
     from firstguess.network import Network, cnn, mlp, residual_mlp
     from firstguess.phases import FixedPoint, edge_of_chaos, fixed_point, neutrality_line
     from firstguess.prediction import Prediction, regime
     from firstguess.readings import predict
     from firstguess.signal import Inputs
+    from firstguess.structure import Structure, read
 
 # name -> module that defines it; resolved on first use, so that `import firstguess` does no work
 _HOMES = {
@@ -40,6 +47,11 @@ _HOMES = {
     "FixedPoint": "phases", "edge_of_chaos": "phases", "fixed_point": "phases", "neutrality_line": "phases",
     "Prediction": "prediction", "regime": "prediction",
     "Inputs": "signal",
+    "Diagnosis": "diagnosis.result", "diagnose": "diagnosis.run",
+    "NotNeutral": "diagnosis.gate", "assert_neutral": "diagnosis.gate",
+    "Gradients": "ensemble.gradient_statistics", "measure_gradients": "ensemble.gradients",
+    "Explanation": "explanation", "explain_guess": "explanation",
+    "Structure": "structure", "read": "structure",
     "data": "", "figures": "",
 }  # fmt: skip
 
@@ -47,9 +59,12 @@ __all__ = [
     "Activation",
     "Comparison",
     "DataBias",
+    "Diagnosis",
     "EmpiricalGuesses",
+    "Explanation",
     "FirstguessError",
     "FixedPoint",
+    "Gradients",
     "Guesses",
     "Inputs",
     "InvalidInput",
@@ -57,25 +72,32 @@ __all__ = [
     "Network",
     "NotConverged",
     "NotCovered",
+    "NotNeutral",
     "ParseError",
     "PhaseDiagram",
     "Prediction",
+    "Structure",
     "__version__",
     "activation",
+    "assert_neutral",
     "causes_bias",
     "centered",
     "cnn",
     "compare",
     "data",
     "data_bias",
+    "diagnose",
     "edge_of_chaos",
+    "explain_guess",
     "figures",
     "fixed_point",
     "measure",
+    "measure_gradients",
     "mlp",
     "neutrality_line",
     "phase_diagram",
     "predict",
+    "read",
     "regime",
     "register_activation",
     "residual_mlp",

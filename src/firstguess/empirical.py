@@ -185,8 +185,11 @@ class EmpiricalGuesses:
         found = self._estimate(what, level)
         low, high = float(found.low[0]), float(found.high[0])
         if what == "expected_max":
-            known = math.isfinite(found.error[0])
-            return (max(low, 1 / self.classes), min(high, 1.0)) if known else (math.nan, math.nan)
+            if not math.isfinite(found.error[0]):
+                return (math.nan, math.nan)
+            # Where nearly all values are alike, resampled errors are near 0 and the bootstrap knows no end.
+            least, most = statistics.bounded_mean(self.largest, 1 / self.classes, 1.0, level=level)
+            return (max(low, least), min(high, most))
         # Σ_c (G_c − mean_c)² ≤ 1 − 1/M, reached when one class gets all and each is as likely.
         high = min(high, math.sqrt((1 - 1 / self.classes) / self.classes * self.inits / max(1, self.inits - 1)))
         return (low * low, high * high) if what == "var" else (low, high)

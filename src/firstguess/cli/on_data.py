@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from firstguess.cli.output import bar, print_json, print_pairs, print_table, say
+from firstguess.cli.subjects import LARGE
 from firstguess.errors import NotCovered
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 POINTS = 1000  # of larger data sets, where --points does not say otherwise
 INITS, WIDTH, DRAWS = 100, 1000, 10_000
-_LARGE = ("mnist", "fashion_mnist", "cifar10")  # have more; only what is kept is read
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Asked:
         """The data; 1000 of their points if there are more and nothing was said."""
         from firstguess.data import load
 
-        points = POINTS if self.points is None and self.data.partition(":")[0] in _LARGE else self.points
+        points = POINTS if self.points is None and self.data.partition(":")[0] in LARGE else self.points
         with bar("reading data") as tick:
             data = load(
                 self.data,

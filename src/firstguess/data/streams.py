@@ -246,6 +246,8 @@ class _nothing:
 
 def _batch(item: Any, *, where: str) -> Batch:
     """One raw batch, its labels set apart."""
+    if isinstance(item, Batch):  # collected before, e.g. to serve several readings
+        return item
     labels: Any = None
     if isinstance(item, Mapping):
         named = dict(cast("Mapping[str, Any]", item))

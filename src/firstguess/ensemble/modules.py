@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
@@ -235,7 +236,9 @@ class ModuleEngine:
         recorders = [self._recorder() for _ in members]
         tallies = [Tally(self.classes, self._seed, member) for member in members]
         seeds = [int(seed) for seed in member_seeds(self._seed, members.start, members.stop)]
-        with torch.no_grad(), _every_module_called():
+        with torch.no_grad(), _every_module_called(), warnings.catch_warnings():
+            # vmap's own remark that an operation has no batching rule: whether that is slow is timed here.
+            warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
             run_stacked(self._source, seeds, batches, self._call, self._logits, recorders, tallies)
         return recorders, tallies
 

@@ -30,6 +30,7 @@ Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every 
 _WIDTH = 1000
 _LEAST = 50  # initializations before `precision` may stop: an interval from fewer can be small by luck
 _MOST = 10_000  # initializations, where `precision` is to decide
+_FEWEST = 4  # initializations before a time limit may stop: fewer have no error bars
 _TIED = 0.01  # share of tied guesses that is worth a finding; float32 logits alone tie in fewer than 1 of 10 000
 
 
@@ -47,6 +48,7 @@ def measure(
     memory: float = 2e9,
     points: int | None = None,
     batch_size: int | None = None,
+    seconds: float | None = None,
     **options: Any,
 ) -> Measurement:
     """Draw many initializations, run the data through them, and measure guesses and γ by layer, with error bars.
@@ -75,6 +77,8 @@ def measure(
         points: At most this many data points, always the same ones.
         batch_size: How data are cut for a module (BatchNorm in train mode depends on it); in a description, the batch
             of BatchNorms that name none (default: all points are one batch).
+        seconds: Draw no further initializations once this much time has passed (at least 4 are drawn); a finding says
+            how many there are. The number of members then depends on the machine; each of them does not.
         options: Of the engine: for modules init, logits, mode, node, device, dtype, strategy; for descriptions
             threads, probe, dtype. An unknown one is refused with the list.
     """
@@ -86,6 +90,8 @@ def measure(
         points = _checks.count(points, 1, "number of points", "measure(points)", "points=1000")
     if classes is not None:
         classes = _checks.count(classes, 2, "number of classes", "measure(classes)", "classes=2")
+    if seconds is not None and not _checks.number(seconds) > 0:
+        raise InvalidInput("a time in seconds", got=seconds, where="measure(seconds)", hint="seconds=30")
     if not 0 < _checks.number(memory) < math.inf:
         raise InvalidInput("a memory budget in bytes", got=memory, where="measure(memory)", hint="memory=2e9")
     options |= {"seed": seed, "memory": int(memory)}
@@ -107,7 +113,14 @@ def measure(
             hint='fg.measure("dense > relu > dense", x)',
         )
     return run(
-        engine, inits=most, seed=seed, precision=precision, progress=progress, provenance=origin, started=started
+        engine,
+        inits=most,
+        seed=seed,
+        precision=precision,
+        progress=progress,
+        provenance=origin,
+        started=started,
+        seconds=seconds,
     )
 
 
@@ -120,15 +133,19 @@ def run(
     progress: Progress | None = None,
     provenance: dict[str, Any] | None = None,
     started: float | None = None,
+    seconds: float | None = None,
 ) -> Measurement:
-    """Ask an engine for members until there are enough, then do the statistics."""
+    """Ask an engine for members until there are enough or time is up, then do the statistics."""
     started = time.perf_counter() if started is None else started
+    deadline = math.inf if seconds is None else time.perf_counter() + seconds
     parts: list[Members] = []
     findings: list[Finding] = []
     done, check = 0, _LEAST
     try:
         while done < inits:
             stop = min(done + max(1, engine.stretch), inits)
+            if seconds is not None and done < _FEWEST:
+                stop = min(stop, done + _FEWEST)
             if precision is not None:
                 stop = min(stop, check)
             parts.append(engine.run(done, stop))
@@ -137,6 +154,9 @@ def run(
             if progress is not None:
                 progress(done, done if reached else inits)
             if reached:
+                break
+            if done >= _FEWEST and done < inits and time.perf_counter() > deadline:
+                findings.append(Finding("time is up", f"{done} of {inits} initializations within {seconds:g} s"))
                 break
             check = check if done < check else math.ceil(1.1 * done)
         else:

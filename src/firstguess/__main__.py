@@ -1,0 +1,5 @@
+"""`python -m firstguess`."""
+
+from firstguess.cli.app import main
+
+main()

@@ -1,0 +1,50 @@
+"""`firstguess check`: a gate for CI; exit code 1 when an untrained network's guesses are not even enough."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from firstguess.cli.output import Json, bar, print_json
+from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
+
+EXAMPLES = """Examples:
+
+firstguess check mymodels:Net --data mnist:even-odd --data-dir data
+
+firstguess check "5 x [dense(weight_var=2) > relu > layernorm] > dense" --data digits --max-gamma 0.5
+
+Exit code: 0 passed, 1 too biased, 2 bad input.
+"""
+
+
+def check(
+    what: Subject,
+    data: DataName,
+    data_dir: DataDir = None,
+    max_gamma: Annotated[float, typer.Option(help="The largest drift ratio γ of the output that passes.")] = 1.0,
+    inits: Annotated[int, typer.Option(help="Initializations at most; 50 where they decide.")] = 400,
+    points: Annotated[int | None, typer.Option(help="Use a random subset of the data.")] = None,
+    width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
+    batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
+    standardize: Standardize = None,
+    init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
+    seed: Annotated[int, typer.Option(help="The result depends on the seed only.")] = 0,
+    json: Json = False,
+) -> None:
+    """Pass if γ of an untrained network's output is at most --max-gamma; else say why and end with exit code 1."""
+    from firstguess.diagnosis import gate
+
+    chosen, options = subject(what, init=init, width=width)
+    source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed)
+    with bar("drawing networks") as tick:
+        found = gate.check(
+            chosen, source, max_gamma, inits=inits, seed=seed, batch_size=batch_size, progress=tick, **options
+        )
+    if json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(f"{'passed' if found.passed else 'failed'}: {found.message}")
+    if not found.passed:
+        raise typer.Exit(1)

@@ -1,0 +1,68 @@
+"""`firstguess diagnose`: is it biased, where does it come from, is it expected, what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from firstguess.cli.output import Json, bar, print_json, say
+from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
+from firstguess.errors import InvalidInput
+
+EXAMPLES = """Examples:
+
+firstguess diagnose mymodels:Net --data cifar10 --data-dir data --report report.html
+
+firstguess diagnose "10 x [dense(weight_var=2) > layernorm > relu] > dense" --data digits
+"""
+
+
+def diagnose(
+    what: Subject,
+    data: DataName,
+    data_dir: DataDir = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report: one .html file that opens offline.")
+    ] = None,
+    inits: Annotated[int, typer.Option(help="Initializations at most.")] = 100,
+    points: Annotated[int, typer.Option(help="Data points at most.")] = 1000,
+    seconds: Annotated[float, typer.Option(help="About how long it may take.")] = 60.0,
+    width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
+    batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
+    standardize: Standardize = None,
+    init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
+    advice: Annotated[bool, typer.Option(help="Try remedies.")] = True,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    json: Json = False,
+) -> None:
+    """Say whether an untrained network is biased, which layer does it, whether that is expected, and what to change."""
+    import firstguess as fg
+
+    if report is not None and report.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInput("a report ending in .html", got=str(report), where="--report", hint="--report report.html")
+    if report is not None and not report.absolute().parent.is_dir():
+        raise InvalidInput("a folder that exists", got=str(report.parent), where="--report")
+    chosen, options = subject(what, init=init, width=width)
+    source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True)
+    with bar("diagnosing") as tick:
+        d = fg.diagnose(
+            chosen,
+            source,
+            inits=inits,
+            seed=seed,
+            points=points,
+            seconds=seconds,
+            batch_size=batch_size,
+            advice=advice,
+            progress=tick,
+            **options,
+        )
+    if json:
+        print_json(d.to_dict())
+    else:
+        typer.echo(str(d))
+    if report is not None:
+        d.save(report)
+        say(f"wrote {report}")

@@ -1,0 +1,109 @@
+"""What a command is given as a network: a description, or module:name for a model of the user's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from firstguess.cli.output import bar
+from firstguess.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from firstguess.data import Data, Standardization
+
+LARGE = ("mnist", "fashion_mnist", "cifar10")  # have more than anyone asks for; only what is kept is read
+
+Subject = Annotated[
+    str, typer.Argument(help="A description, or module:factory (a class or function that makes a model).")
+]
+DataName = Annotated[
+    str, typer.Option("--data", help="digits, blob:n=2000,d=3072, mnist:even-odd, cifar10:cat-dog, x.npz, …")
+]
+DataDir = Annotated[Path | None, typer.Option(help="Where data sets are. [default: $FIRSTGUESS_DATA]")]
+Standardize = Annotated[str | None, typer.Option(help="global, channel, pixel or none. [default: as in the papers]")]
+
+
+def subject(what: str, *, init: str | None, width: int) -> tuple[Any, dict[str, Any]]:
+    """The network that is meant, and the options of `fg.measure` that only its kind takes."""
+    if is_path(what):
+        return factory(what), {} if init is None else {"init": init_option(init)}
+    from firstguess.network import Network
+
+    Network.parse(what)  # an error here comes before the data are read
+    if init is not None:
+        raise InvalidInput("--init with a model only", got="a description", hint="write dense(init=orthogonal)")
+    return what, {"width": width}
+
+
+def load_data(
+    spec: str,
+    *,
+    data_dir: Path | None,
+    points: int | None,
+    standardize: str | None,
+    shift: float = 0.0,
+    seed: int = 0,
+    at_most: bool = False,
+) -> Data:
+    """Data by name, with a progress bar; with `at_most`, fewer than `points` are fine."""
+    from firstguess.data import load
+
+    ask = not at_most or spec.partition(":")[0] in LARGE
+    with bar("reading data") as reading:
+        found = load(
+            spec,
+            data_dir=data_dir,
+            points=points if ask else None,
+            standardize=cast("Standardization | None", standardize),  # load checks it
+            shift=shift,
+            seed=seed,
+            progress=reading,
+        )
+    return found.subset(points, seed) if points is not None and found.n > points else found
+
+
+def is_path(what: str) -> bool:
+    """`package.module:name`: no layer is written like this."""
+    module, colon, name = what.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
+
+
+def factory(path: str) -> Any:
+    import importlib
+
+    module, _, name = path.partition(":")
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: models live beside the user
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise InvalidInput(
+            "a module that can be imported",
+            got=f"{module} ({error})",
+            where=path,
+            hint="run in the folder that contains it, or install it",
+        ) from None
+    finally:
+        sys.path.pop(0)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InvalidInput(
+                f"a class, a function or a model in {module}",
+                got=f"no {name}",
+                where=path,
+                hint="one of " + ", ".join(sorted(n for n in vars(found) if not n.startswith("_"))[:8]),
+            )
+        found = getattr(found, part)
+    return found
+
+
+def init_option(text: str) -> Any:
+    if "," not in text:
+        return text
+    try:
+        weight_var, bias_var = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidInput("two numbers for --init", got=text, hint="--init 2,0") from None
+    return weight_var, bias_var

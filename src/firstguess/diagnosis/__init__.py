@@ -1,0 +1,5 @@
+"""One call, one page: is a network biased, where does it come from, is it expected, what to change."""
+
+from firstguess.diagnosis.result import Advice, Cause, Diagnosis, Expected, Trainability, Verdict
+
+__all__ = ["Advice", "Cause", "Diagnosis", "Expected", "Trainability", "Verdict"]

@@ -1,0 +1,168 @@
+"""Remedies, tried: each variant is predicted where it can be read, else measured on a small ensemble."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from firstguess.diagnosis.expectation import predicted
+from firstguess.diagnosis.result import Advice, Trainability, Verdict
+from firstguess.errors import FirstguessError
+from firstguess.prediction import Prediction
+
+if TYPE_CHECKING:
+    from firstguess.data import Batch, Data
+    from firstguess.ensemble.measurement import Measurement
+    from firstguess.remedies import Case, Variant
+
+Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a variant, within some seconds
+
+_KERNEL = 0.2  # of the time for advice, for one prediction
+_DEEP = 5  # hidden layers from which "deep" is meant
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What trying needs: the case, its prediction where there is one, data as an array, and how to measure."""
+
+    case: Case
+    prediction: Prediction | None
+    as_data: Callable[[Sequence[Batch]], Data | None]
+    measure: Measure
+    seconds: float
+    seed: int
+
+
+def advise(trial: Trial) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
+    """All remedies that apply, best first, and notes on what could not be tried."""
+    from firstguess.remedies import REMEDIES
+
+    started = time.perf_counter()
+    found: list[Advice] = []
+    notes: list[str] = []
+    variants = [
+        (name, variant) for name, remedy in REMEDIES.items() for variant in _offered(name, remedy, trial, notes)
+    ]
+    for index, (name, variant) in enumerate(variants):
+        left = trial.seconds - (time.perf_counter() - started)
+        measured = _is_measured(variant, trial)
+        if measured and left <= 0:
+            notes.append(f"not tried, because time was up: {variant.title}")
+            continue
+        try:
+            found.append(_tried(variant, name, trial, left / (len(variants) - index)))
+        except FirstguessError as error:
+            notes.append(f"could not be tried: {variant.title} ({error})")
+    return tuple(sorted(found, key=lambda a: (not a.helps, a.largest_after))), tuple(notes)
+
+
+def _offered(name: str, remedy: Any, trial: Trial, notes: list[str]) -> Iterator[Variant]:
+    try:
+        yield from remedy(trial.case)
+    except FirstguessError as error:
+        notes.append(f"could not be tried: {name} ({error})")
+
+
+def _is_measured(variant: Variant, trial: Trial) -> bool:
+    return not variant.unchanged and (variant.network is None or trial.prediction is None)
+
+
+def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
+    m = trial.case.measurement
+    gamma = m.layers[-1].gamma if m.layers else math.nan
+    largest = m.guesses.expected_max()
+    if variant.unchanged:
+        return Advice(
+            variant.title, variant.edit, "measured", gamma, gamma, largest, largest, 0.0, note=variant.note, remedy=name
+        )
+    before = trial.prediction
+    if variant.network is not None and before is not None:
+        data = trial.as_data(variant.batches if variant.batches is not None else trial.case.batches)
+        if data is not None:
+            after, _ = predicted(variant.network, data, seed=trial.seed, seconds=_KERNEL * trial.seconds)
+            return Advice(
+                variant.title,
+                variant.edit,
+                "predicted",
+                float(before.gamma[-1]),
+                float(after.gamma[-1]),
+                before.guesses.expected_max(),
+                after.guesses.expected_max(),
+                0.005,  # two laws of 2000 draws
+                growth(before.network),
+                growth(variant.network),
+                variant.note,
+                name,
+            )
+    after_m = trial.measure(variant, seconds)
+    error = math.hypot(m.guesses.standard_error("expected_max"), after_m.guesses.standard_error("expected_max"))
+    return Advice(
+        variant.title,
+        variant.edit,
+        "measured",
+        gamma,
+        after_m.layers[-1].gamma if after_m.layers else math.nan,
+        largest,
+        after_m.guesses.expected_max(),
+        error,
+        note=variant.note,
+        remedy=name,
+    )
+
+
+def growth(network: Any) -> float:
+    """χ̃ of a typical hidden layer (the median), in closed form; NaN where it is not known."""
+    from firstguess.readings import predict
+
+    try:
+        factors = predict(network).gradient_growth
+    except FirstguessError:
+        return math.nan
+    hidden = factors[:-1] if len(factors) > 1 else factors
+    if not len(hidden) or not all(f > 0 for f in hidden):
+        return math.nan
+    return float(statistics.median(hidden))
+
+
+def case_of(verdict: Verdict, train: Trainability | None, hidden: int) -> str:
+    """Whether this bias is one to worry about (theory.md §5, §8): neutral is not always better."""
+    deep = hidden >= _DEEP
+    phase = "unknown" if train is None else train.phase
+    if verdict.name in ("broken", "degenerate head"):
+        return ""
+    if verdict.name == "neutral":
+        if phase == "chaotic" and deep:
+            return (
+                "Even guesses are no proof of a good start: here gradients grow going back, as deep in chaos, where "
+                "plain networks train poorly (MF)."
+            )
+        return ""
+    if phase == "edge of chaos" and deep:
+        return (
+            "Perhaps not: a deep plain network whose gradients keep their size is at the edge of chaos, where networks "
+            "train best although the start is biased; the bias is absorbed early (MF). Even guesses would need chaos, "
+            "or a norm after the activation."
+        )
+    if phase == "ordered":
+        return (
+            "Here the bias comes with gradients that vanish going back, and so it stays in training for long (MF): "
+            "larger weights help more than even guesses do."
+        )
+    if phase == "chaotic":
+        return (
+            "Here the bias comes with gradients that grow going back: those of the favoured class die out while the "
+            "others' explode (MF). Smaller weights, towards the edge of chaos, come first."
+        )
+    if not deep:
+        return (
+            "Often, in shallow networks: neutral starts were seen to converge faster, and the gap between classes "
+            "closes sooner (NORM). The final accuracy need not differ."
+        )
+    return (
+        "It depends: in deep networks accuracy curves from biased and neutral starts were seen to overlap, while the "
+        "gap between classes closes sooner from neutral ones (NORM)."
+    )

@@ -1,0 +1,50 @@
+"""What theory expects of this architecture on these data: the kernel reading where it can, else the closed form."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from firstguess.comparison import compare
+from firstguess.diagnosis.result import Expected
+from firstguess.ensemble.measurement import Measurement
+from firstguess.errors import FirstguessError
+from firstguess.network import Network
+from firstguess.prediction import Prediction
+from firstguess.signal import Inputs
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
+
+DRAWS = 2000  # of the kernel's law: its error is then small beside that of a hundred initializations
+
+
+def expectation(
+    network: Network | None, why: str, data: Data | None, m: Measurement, *, seed: int = 0, seconds: float = 10.0
+) -> Expected:
+    """The prediction for `network` on `data`, laid beside the measurement; `why` says why there is no network."""
+    if network is None:
+        return Expected(None, None, why)
+    if data is None:
+        return Expected(None, None, "the inputs are not one array of numbers")
+    if network.classes != m.classes:
+        return Expected(None, None, f"{network.classes} classes were read and {m.classes} measured")
+    try:
+        prediction, remark = predicted(network, data, seed=seed, seconds=seconds)
+    except FirstguessError as error:
+        return Expected(None, None, str(error))
+    if math.isnan(float(prediction.gamma[-1])):
+        return Expected(prediction, None, remark)
+    return Expected(prediction, compare(prediction, m), remark)
+
+
+def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 10.0) -> tuple[Prediction, str]:
+    """The kernel reading on these points; the closed form, with a remark, where that is not covered or takes too long."""
+    from firstguess.readings import predict
+
+    try:
+        return predict(network, data=data, draws=DRAWS, seed=seed, seconds=seconds), ""
+    except FirstguessError as error:
+        moments = data.inputs()
+        inputs = Inputs.of_sample(moments.mean_square, moments.variance, moments.mean, points=data.n)
+        return predict(network, inputs=inputs, points=data.n), f"closed form, because the kernel reading says: {error}"

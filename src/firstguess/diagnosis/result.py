@@ -1,0 +1,207 @@
+"""What a diagnosis holds: verdict, causes, what theory expects, trainability, advice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from firstguess.text import plain
+
+if TYPE_CHECKING:
+    from firstguess.comparison import Comparison
+    from firstguess.ensemble.gradients import Gradients
+    from firstguess.ensemble.measurement import Measurement
+    from firstguess.ensemble.raw import Finding
+    from firstguess.prediction import Prediction
+    from firstguess.structure import Structure
+
+VerdictName = Literal["neutral", "biased", "deeply biased", "degenerate head", "broken"]
+Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
+How = Literal["predicted", "measured"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The regime, how sure it is, and the drift ratio γ of the output with its 95 % interval.
+
+    `probability` is the chance that γ lies in this regime's range, given its interval (half a normal on each side):
+    1 where γ does not decide (a degenerate head, NaN). `low` and `high` are NaN where γ could not be measured.
+    """
+
+    name: VerdictName
+    probability: float
+    gamma: float
+    low: float
+    high: float
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A step that adds correlation: c of two inputs before and after it (measured), and its share of all that is added.
+
+    `kind` is the module's class, "code: add > relu" for plain code between modules, or "data" for the inputs'
+    own correlation.
+    """
+
+    name: str
+    kind: str
+    before: float
+    after: float
+    added: float
+    se: float
+    share: float
+
+    @property
+    def words(self) -> str:
+        """The step in words."""
+        if self.kind == "data":
+            return "the data themselves"
+        if self.kind.startswith("code: "):
+            return f"{self.kind.removeprefix('code: ')} ({self.name})"
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """What theory predicts for this architecture and these data, or why it cannot be read."""
+
+    prediction: Prediction | None
+    comparison: Comparison | None
+    why: str = ""
+
+    @property
+    def p_value(self) -> float:
+        """The chance of a difference in the law of the guesses like the one seen, if the prediction is right."""
+        return math.nan if self.comparison is None else self.comparison.p_value
+
+    @property
+    def words(self) -> str:
+        """One sentence."""
+        if self.prediction is None:
+            return f"not predicted: {self.why}"
+        gamma, largest = float(self.prediction.gamma[-1]), self.prediction.guesses.expected_max()
+        text = f"the {self.prediction.reading} reading predicts γ = {gamma:.3g}, largest fraction {largest:.3f}"
+        if self.comparison is None:
+            return f"{text} ({self.why})" if self.why else text
+        verdict = "as measured" if self.comparison.agrees else "not what was measured"
+        return f"{text}: {verdict} (p = {self.p_value:.2g})"
+
+
+@dataclass(frozen=True, eq=False)
+class Trainability:
+    """Whether gradients survive: the factor on their mean square per layer going back, with its 95 % interval.
+
+    `favoured` and `others` are the factors for points of the class that the initialization favours, and of the others;
+    `ratio` the mean square of the favoured class's gradients over the others' at the first layer. `depth_scale` is
+    the number of layers over which the mean square changes by a factor e.
+    """
+
+    phase: Phase
+    growth: float
+    low: float
+    high: float
+    favoured: float
+    others: float
+    ratio: float
+    depth_scale: float
+    layers: int
+    words: str
+    gradients: Gradients | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A change that was tried: γ and the average largest fraction before and after, predicted or measured.
+
+    `gradient` is the predicted or measured factor per layer going back, before and after (NaN: not known). `helps` says
+    whether the largest fraction falls by more than its error. `edit` is the change as code or a description.
+    """
+
+    title: str
+    edit: str
+    how: How
+    gamma_before: float
+    gamma_after: float
+    largest_before: float
+    largest_after: float
+    error: float  # of largest_after − largest_before
+    gradient_before: float = math.nan
+    gradient_after: float = math.nan
+    note: str = ""
+    remedy: str = ""
+
+    @property
+    def helps(self) -> bool:
+        return self.largest_before - self.largest_after > max(0.01, 2 * self.error)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis:
+    """Verdict, causes, expectation, trainability and advice for one model on some data. Print it, or `save` it."""
+
+    verdict: Verdict
+    causes: tuple[Cause, ...]
+    expected: Expected
+    trainability: Trainability | None
+    advice: tuple[Advice, ...]
+    case: str  # whether this bias is one to worry about: neutral is not always better
+    name: str
+    measurement: Measurement | None
+    structure: Structure | None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        expected, train = self.expected, self.trainability
+        return plain(
+            {
+                "name": self.name,
+                "verdict": asdict(self.verdict),
+                "causes": [asdict(cause) for cause in self.causes],
+                "expected": {
+                    "words": expected.words,
+                    "p_value": expected.p_value,
+                    "prediction": None if expected.prediction is None else expected.prediction.to_dict(),
+                    "comparison": None if expected.comparison is None else expected.comparison.to_dict(),
+                },
+                "trainability": None
+                if train is None
+                else {
+                    **{k: v for k, v in vars(train).items() if k != "gradients"},
+                    "gradients": None if train.gradients is None else train.gradients.to_dict(),
+                },
+                "advice": [{**asdict(a), "helps": a.helps} for a in self.advice],
+                "case": self.case,
+                "measurement": None if self.measurement is None else self.measurement.to_dict(),
+                "structure": None if self.structure is None else self.structure.to_dict(),
+                "findings": [asdict(finding) for finding in self.findings],
+                "notes": list(self.notes),
+                "provenance": self.provenance,
+                "seconds": self.seconds,
+            }
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report: one HTML file that opens offline and prints."""
+        from firstguess.report import write
+
+        return write(self, path)
+
+    def __repr__(self) -> str:
+        return f"Diagnosis({self.name}: {self.verdict.name}, γ = {self.verdict.gamma:.3g})"
+
+    def __str__(self) -> str:
+        from firstguess.diagnosis.page import page
+
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        import html
+
+        return f"<pre>{html.escape(str(self))}</pre>"

@@ -1,0 +1,305 @@
+"""`diagnose`: measure, trace, read, predict, differentiate, try remedies; one page about all of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from firstguess import _checks
+from firstguess.data import Batch, Data, as_data, collect, load
+from firstguess.diagnosis.advising import Trial, advise, case_of
+from firstguess.diagnosis.causes import causes_of
+from firstguess.diagnosis.expectation import expectation
+from firstguess.diagnosis.result import Advice, Cause, Diagnosis, Expected, Trainability
+from firstguess.diagnosis.training import trainability_of
+from firstguess.diagnosis.verdict import broken, verdict_of
+from firstguess.ensemble.build import build
+from firstguess.ensemble.flow import Flow, trace_flow
+from firstguess.ensemble.gradients import measure_gradients
+from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.raw import Finding
+from firstguess.ensemble.run import measure
+from firstguess.errors import FirstguessError, InvalidInput
+from firstguess.layers import Activate, AvgPool, Conv, Dense, MaxPool, Scale
+from firstguess.network import Network
+from firstguess.remedies import Case, Variant
+from firstguess.remedies.base import inputs_of
+from firstguess.structure import Structure, read
+
+Progress = Callable[[int, int], object]
+POINTS = 1000
+_STAGES = 5
+_KERNEL_POINTS = 1000
+
+# Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
+_MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.4, 0.1, 0.06, 0.12, 0.3
+
+
+def diagnose(
+    what: object,
+    data: object,
+    *,
+    inits: int = 100,
+    seed: int = 0,
+    points: int = POINTS,
+    seconds: float = 60.0,
+    classes: int | None = None,
+    width: int = 1000,
+    batch_size: int | None = None,
+    advice: bool = True,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Diagnosis:
+    """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
+
+    >>> d = diagnose("5 x [dense(weight_var=2) > relu] > dense", "digits", inits=30, points=200, width=200)
+    >>> d.verdict.name, d.causes[0].kind
+    ('deeply biased', 'ReLU')
+
+    Args:
+        what: An `nn.Module` (re-drawn, never changed), a class, a factory, a `Network` or its text.
+        data: Anything that `fg.measure` takes: a loader, arrays, `Data`, a name.
+        inits: Initializations at most.
+        seed: Of everything that is drawn.
+        points: Data points at most, always the same ones.
+        seconds: About how long it may take: fewer initializations are drawn when time is up, and a finding says so.
+        classes: For a text, the number of classes (default: that of the labels, or 2).
+        width: Of the layers of a description that name none.
+        batch_size: Of the batches that a model gets; BatchNorm depends on it.
+        advice: Try remedies.
+        progress: Called with (stages done, stages).
+        options: Of `fg.measure` for this kind of network: init, logits, mode, …
+    """
+    started = time.perf_counter()
+    if not _checks.number(seconds) > 0:
+        raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=60")
+    points = _checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
+    subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
+    tick = progress or (lambda done, total: None)
+    tick(0, _STAGES)
+    try:
+        m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
+    except InvalidInput:
+        raise
+    except FirstguessError as error:
+        if "NaN or Inf" not in str(error):
+            raise
+        return _broken(subject, error, started)
+    tick(1, _STAGES)
+    notes: list[str] = []
+    flow = _attempt(lambda: subject.flow(_FLOW * seconds), "causes", notes)
+    causes = causes_of(flow) if flow is not None else ()
+    tick(2, _STAGES)
+    structure, why = subject.structure()
+    expected = expectation(subject.network, why, subject.data(_KERNEL_POINTS), m, seed=seed, seconds=_EXPECT * seconds)
+    tick(3, _STAGES)
+    gradients = _attempt(lambda: subject.gradients(_GRADIENTS * seconds, m), "gradients", notes)
+    train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain())
+    tick(4, _STAGES)
+    verdict = verdict_of(m)
+    tried: tuple[Advice, ...] = ()
+    if advice:
+        case = Case(subject.network, subject.model, subject.batches, m, flow)
+        trial = Trial(case, expected.prediction, subject.convert, subject.variant, _ADVICE * seconds, seed)
+        tried, remarks = advise(trial)
+        notes += remarks
+    tick(_STAGES, _STAGES)
+    hidden = max(0, len(m.weights_layers) - 1)
+    return Diagnosis(
+        verdict,
+        causes,
+        expected,
+        train,
+        tried,
+        case_of(verdict, train, hidden),
+        subject.name,
+        m,
+        structure,
+        m.findings,
+        (*(structure.notes if structure is not None else ()), *notes),
+        m.provenance,
+        time.perf_counter() - started,
+    )
+
+
+def _attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
+    """A part of the diagnosis, which may fail for a model that the measurement could handle."""
+    try:
+        return work()
+    except (FirstguessError, RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        notes.append(f"no {name}: {first}")
+        return None
+
+
+def _broken(subject: _Subject, error: FirstguessError, started: float) -> Diagnosis:
+    place = error.where if isinstance(error.where, str) else ""
+    return Diagnosis(
+        broken("every initialization gives NaN or Inf", place),
+        (),
+        Expected(None, None, "the network gives no finite logits"),
+        None,
+        (),
+        "",
+        subject.name,
+        None,
+        None,
+        (Finding("nonfinite", str(error), place),),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _at_most(data: object, points: int, seed: int) -> Data:
+    """All of the data, or a random `points` of them where there are more."""
+    given = load(data) if isinstance(data, str) else as_data(data)
+    return given if given.n <= points else given.subset(points, seed)
+
+
+class _Subject:
+    """A network and its data, read once and used by every stage."""
+
+    def __init__(
+        self,
+        what: object,
+        data: object,
+        points: int,
+        classes: int | None,
+        width: int,
+        batch_size: int | None,
+        seed: int,
+        options: dict[str, Any],
+    ) -> None:
+        self._options, self._width, self._seed = options, width, seed
+        self._batch_size, self._classes = batch_size, classes
+        self.network: Network | None = None
+        self.model: nn.Module | Callable[[], nn.Module] | None = None
+        if isinstance(what, str):
+            what = Network.parse(what)
+            given = _at_most(data, points, seed)
+            wanted = classes if classes is not None else max(2, given.classes or 2)
+            what, data = replace(what, classes=wanted), given
+        elif isinstance(data, str):
+            data = _at_most(data, points, seed)
+        if isinstance(what, Network):
+            self.network = what
+            self._data = _at_most(data, points, seed)
+            self.batches = collect(self._data, points, batch_size=batch_size or points, seed=seed)
+            self.name = str(what)
+        elif callable(what):
+            self.model = cast("nn.Module | Callable[[], nn.Module]", what)
+            self.batches = collect(data, points, batch_size=batch_size, seed=seed)
+            self.name = getattr(what, "__name__", type(what).__name__)
+        else:
+            raise InvalidInput(
+                "an nn.Module, a class or factory, a Network or its text",
+                got=f"a {type(what).__name__}",
+                where="diagnose",
+                hint="fg.diagnose(model, loader)",
+            )
+
+    def measure(self, *, inits: int, seconds: float) -> Measurement:
+        if self.model is None:
+            return measure(
+                self.network,
+                self._data,
+                inits=inits,
+                seed=self._seed,
+                seconds=seconds,
+                width=self._width,
+                batch_size=self._batch_size,
+                **self._options,
+            )
+        return measure(
+            self.model,
+            self.batches,
+            inits=inits,
+            seed=self._seed,
+            seconds=seconds,
+            classes=self._classes,
+            **self._options,
+        )
+
+    def variant(self, variant: Variant, seconds: float) -> Measurement:
+        batches = variant.batches if variant.batches is not None else self.batches
+        if variant.model is None:
+            return measure(
+                variant.network, self.convert(batches), inits=40, seed=self._seed, seconds=seconds, width=self._width
+            )
+        options = dict(self._options)
+        if variant.init is not None:
+            options["init"] = variant.init
+        return measure(
+            variant.model, list(batches), inits=40, seed=self._seed, seconds=seconds, **options, probe="output"
+        )
+
+    def _modules(self) -> nn.Module | Callable[[], nn.Module]:
+        """What makes modules: the model, or a factory of the description's."""
+        if self.model is not None:
+            return self.model
+        network, shape, width = cast(Network, self.network), self._data.x, self._width
+
+        def factory() -> nn.Module:
+            return build(network, shape, width=width, seed=int(torch.randint(2**31, (1,))))
+
+        return factory
+
+    def _known(self, *names: str) -> dict[str, Any]:
+        return {name: self._options[name] for name in names if name in self._options}
+
+    def flow(self, seconds: float) -> Flow:
+        known = self._known("init", "logits", "mode")
+        return trace_flow(self._modules(), self.batches, inits=20, seed=self._seed, seconds=seconds, **known)
+
+    def gradients(self, seconds: float, m: Measurement) -> Any:
+        # A backward pass costs about two forward passes; how long one of these took is known.
+        a_member = m.seconds / max(1, m.inits) * min(1.0, 256 / max(1, m.points)) * 3
+        count = int(min(20, max(4, seconds / max(a_member, 1e-3))))
+        what: Any = self.network if self.model is None else self.model
+        known = self._known("init", "logits", "mode")
+        if self.model is None:
+            known["width"] = self._width
+        data: Any = self._data if self.model is None else self.batches
+        return measure_gradients(what, data, inits=count, seed=self._seed, **known)
+
+    def structure(self) -> tuple[Structure | None, str]:
+        """What could be read of the model, and why it could not be read as a whole."""
+        if self.model is None:
+            return None, ""
+        try:
+            found = read(self.model, self.batches[0], **self._known("init"))
+        except FirstguessError as error:
+            return None, f"its structure could not be read: {error}"
+        self.network = found.network
+        if found.network is None:
+            first = "; ".join(str(part) for part in found.unread[:2])
+            more = f"; and {len(found.unread) - 2} more" if len(found.unread) > 2 else ""
+            return found, f"its structure could not be read as a whole: {first}{more}"
+        return found, ""
+
+    def is_plain(self) -> bool:
+        """Whether phases mean something: a network that was read, of weights, activations and pools only."""
+        plain = (Dense, Conv, Activate, MaxPool, AvgPool, Scale)
+        return self.network is not None and all(isinstance(layer, plain) for layer in self.network.layers)
+
+    def data(self, most: int) -> Data | None:
+        found = self.convert(self.batches)
+        return found if found is None or found.n <= most else found.subset(most, self._seed)
+
+    def convert(self, batches: Sequence[Batch]) -> Data | None:
+        """Inputs as one array, which the kernel reading needs; None where they are not (token ids, several inputs)."""
+        x = inputs_of(batches)
+        if x is None:
+            return None
+        labels = [b.labels for b in batches if b.labels is not None]
+        y = torch.cat(labels).numpy() if len(labels) == len(batches) and all(v.ndim == 1 for v in labels) else None
+        name = self._data.name if self.model is None else "data"
+        return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)
+
+
+__all__ = ["Cause", "Trainability", "diagnose"]

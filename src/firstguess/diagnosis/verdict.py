@@ -1,0 +1,74 @@
+"""The verdict: which regime, and how sure."""
+
+from __future__ import annotations
+
+import math
+
+from scipy import special
+
+from firstguess.diagnosis.result import Verdict
+from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.raw import Finding
+from firstguess.prediction import DEEPLY_BIASED, regime
+
+_TIED = 0.5  # share of tied guesses from which the head decides, not γ
+_LOST = 0.5  # share of initializations with NaN from which a network is called broken
+_EDGES = {"neutral": (-math.inf, 1.0), "biased": (1.0, DEEPLY_BIASED), "deeply biased": (DEEPLY_BIASED, math.inf)}
+
+
+def verdict_of(m: Measurement) -> Verdict:
+    """By γ of the output, unless ties or NaN decide.
+
+    Where no γ was measured (no layer says anything about the output), by the γ whose law has the same average largest
+    fraction, without an interval.
+    """
+    gamma, low, high = math.nan, math.nan, math.nan
+    if m.layers:
+        last = m.layers[-1]
+        gamma, low, high = last.gamma, last.low, last.high
+    if m.ties >= _TIED:
+        place = next((f.layer for f in m.findings if f.kind == "zero head"), "")
+        why = f"{m.ties:.0%} of all guesses are ties: the head{f' {place}' if place else ''} gives classes equal logits"
+        return Verdict("degenerate head", 1.0, math.nan, math.nan, math.nan, why)
+    lost = next((f for f in m.findings if f.kind == "left out"), None)
+    if lost is not None and _share(lost, m) >= _LOST:
+        return broken(f"{lost.message}", first_bad(m.findings))
+    name = m.regime if math.isnan(gamma) else regime(gamma)
+    return Verdict(name, _probability(name, gamma, low, high), gamma, low, high, _words(name, m))
+
+
+def broken(message: str, layer: str) -> Verdict:
+    """NaN or Inf: nothing else can be said."""
+    place = f" (the first layer with NaN or Inf is {layer})" if layer else ""
+    return Verdict("broken", 1.0, math.nan, math.nan, math.nan, f"{message}{place}")
+
+
+def first_bad(findings: tuple[Finding, ...]) -> str:
+    """The layer that first made a NaN or Inf."""
+    return next((f.layer for f in findings if f.kind == "nonfinite"), "")
+
+
+def _share(lost: Finding, m: Measurement) -> float:
+    left_out = int(lost.message.split()[0])
+    return left_out / (left_out + m.inits)
+
+
+def _probability(name: str, gamma: float, low: float, high: float) -> float:
+    """The chance that γ is within its regime's range: half a normal on each side, of the interval's own width."""
+    if not all(math.isfinite(v) for v in (gamma, low, high)):
+        return math.nan
+    below, above = (max((gamma - low) / 1.96, 1e-12), max((high - gamma) / 1.96, 1e-12))
+
+    def cdf(x: float) -> float:
+        return float(special.ndtr((x - gamma) / (below if x < gamma else above)))
+
+    start, stop = _EDGES[name]
+    return cdf(stop) - cdf(start)
+
+
+def _words(name: str, m: Measurement) -> str:
+    largest, often = m.guesses.expected_max(), m.guesses.prob_max_above(0.9)
+    if name == "neutral":
+        return f"untrained, it spreads its guesses: the largest class gets {largest:.0%} on average"
+    times = f", and over 90 % in {often:.0%} of initializations" if often > 0 else ""
+    return f"untrained, it puts {largest:.0%} of the inputs into one class on average{times}"

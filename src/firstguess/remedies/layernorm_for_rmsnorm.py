@@ -1,0 +1,58 @@
+"""LayerNorm in place of RMSNorm, which does not centre: behind an activation it cures nothing (theory.md §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from firstguess.layers import Activate, Layer, LayerNorm, Residual, RMSNorm
+from firstguess.network import Network
+from firstguess.remedies.base import Case, Variant, edited, replace_module
+
+TITLE = "LayerNorm in place of RMSNorm"
+
+
+def variants(case: Case) -> Iterator[Variant]:
+    """The network with LayerNorm where an RMSNorm follows an activation; in a model, in place of every RMSNorm."""
+    if case.network is not None:
+        layers, changed = _changed(case.network.layers)
+        if changed:
+            network = Network(layers, case.network.classes)
+            yield Variant(TITLE, str(network), network=network)
+        return
+    example = case.example()
+    if example is None or case.model is None:
+        return
+    paths = [path for path, module in example.named_modules() if "rmsnorm" in type(module).__name__.lower()]
+    if not paths:
+        return
+
+    def change(model: nn.Module) -> nn.Module:
+        for path in paths:
+            old = model.get_submodule(path)
+            weight = getattr(old, "weight", None)
+            if isinstance(weight, torch.Tensor):
+                replace_module(model, path, nn.LayerNorm(list(weight.shape)))
+        return model
+
+    model = edited(case.model, change)
+    if model is not None:
+        yield Variant(TITLE, f"nn.LayerNorm at {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}", model=model)
+
+
+def _changed(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
+    result: list[Layer] = []
+    changed = 0
+    for layer in layers:
+        if isinstance(layer, RMSNorm) and result and isinstance(result[-1], Activate):
+            layer = LayerNorm()
+            changed += 1
+        elif isinstance(layer, Residual):
+            branch, inside = _changed(layer.branch)
+            layer = replace(layer, branch=branch)
+            changed += inside
+        result.append(layer)
+    return tuple(result), changed

@@ -1,0 +1,330 @@
+"""From the graph of a forward to a chain of layers: one signal, residual sums closed into blocks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from torch import fx, nn
+
+from firstguess.layers import Activate, Conv, Dense, Layer, Residual, Scale, text
+from firstguess.structure import functions
+from firstguess.structure.kinds import Meaning, Place, is_whole
+from firstguess.structure.result import Part, Unread
+from firstguess.structure.traced import Traced, path_of, trace
+from firstguess.structure.variances import Draws
+from firstguess.structure.weighted import Modules
+
+_SHAPE_METHODS = ("size", "dim", "numel", "ndimension")
+_SHAPE_ATTRIBUTES = ("shape", "dtype", "device", "ndim", "is_cuda")
+_LOGITS = "logits"
+
+
+@dataclass
+class Step:
+    """A node that carries the signal: what it means, and where the signal came from."""
+
+    path: str
+    kind: str
+    meaning: Meaning
+    before: fx.Node | None  # None: the input
+    axes: int | None
+    module: bool = False
+    broken: bool = False  # a sum whose branch has unread parts, which are listed by themselves
+
+    @property
+    def unread(self) -> bool:
+        return self.broken or bool(self.meaning.why)
+
+
+@dataclass
+class Chain:
+    """All steps of a graph in the order of their calls; `runs`: the stretches of layers that could be read."""
+
+    runs: list[tuple[Layer, ...]]  # one, if everything was read
+    parts: tuple[Part, ...]
+    unread: tuple[Unread, ...]
+    notes: list[str] = field(default_factory=list[str])
+
+
+def read_chain(traced: Traced, modules: Modules, *, whole: bool = True) -> Chain:
+    """`whole`: the graph's end is the network's, where a softmax makes no difference."""
+    return _Reader(traced, modules).chain(whole)
+
+
+class _Reader:
+    def __init__(self, traced: Traced, modules: Modules) -> None:
+        assert traced.graph is not None
+        self.traced, self.modules = traced, modules
+        self.steps: dict[fx.Node, Step] = {}
+        self.aside: set[fx.Node] = set()  # shapes, devices: not signals
+        self.notes: list[str] = []
+        self.idle: set[fx.Node] = set()  # in a branch that adds nothing, or after the last weights
+        self.end, self.output_problem = _output(traced.graph)
+        wanted = _ancestors(self.end) if self.end is not None else set[fx.Node]()
+        self.wanted = wanted
+        self.lost: list[Unread] = []  # changes in place whose result nobody names: the graph does not connect them
+        for node in traced.graph.nodes:
+            if node in wanted:
+                self._visit(node)
+            elif self._in_place(node) and any(n in wanted for n in node.all_input_nodes):
+                why = "changes the signal in place without using its result; write x = ..."
+                self.lost.append(Unread(_owner(node), functions.function_name(node), why))
+
+    # One node at a time
+
+    def _visit(self, node: fx.Node) -> None:
+        if node.op == "placeholder" or _is_input(node):
+            self.steps[node] = Step("", "input", Meaning(), None, self._axes(node))
+            return
+        signals = [n for n in node.all_input_nodes if n in self.steps]
+        if not signals or _is_aside(node):
+            # What is left has parameters or buffers in it, and is refused where it meets the signal.
+            if node.op != "get_attr" and all(n in self.aside or n in signals for n in node.all_input_nodes):
+                self.aside.add(node)
+            return
+        step = self._step(node, signals)
+        if self._in_place(node) and not step.unread and self._used_again(node, signals[0]):
+            step.meaning = Meaning(why="works in place on a signal that is used again, which so is changed as well")
+        shape = self.traced.shapes.get(node.name)
+        step.axes = len(shape) if shape is not None else step.meaning.axes or step.axes
+        if not step.unread or node not in self.idle:
+            self.notes += step.meaning.notes
+        self.steps[node] = step
+
+    def _in_place(self, node: fx.Node) -> bool:
+        if node.op == "call_module":
+            return bool(getattr(self.modules.model.get_submodule(path_of(cast(str, node.target))), "inplace", False))
+        return node.op in ("call_function", "call_method") and functions.in_place(node)
+
+    def _used_again(self, node: fx.Node, source: fx.Node | None) -> bool:
+        """Whether anything else uses the memory that a node writes into; views and left-out modules share theirs."""
+        last = node
+        while source is not None:
+            if any(user is not last and user in self.wanted and not _is_aside(user) for user in source.users):
+                return True
+            step = self.steps[source]
+            if step.meaning.layers or step.unread or step.before is None:
+                return False
+            last, source = source, step.before
+        return False
+
+    def _axes(self, node: fx.Node) -> int | None:
+        shape = self.traced.shapes.get(node.name)
+        return None if shape is None else len(shape)
+
+    def _step(self, node: fx.Node, signals: list[fx.Node]) -> Step:
+        first = signals[0]
+        place = Place(self.steps[first].axes, self.traced.shapes.get(first.name))
+        if node.op == "call_module":
+            path = path_of(cast(str, node.target))
+            kind = type(self.modules.model.get_submodule(path)).__name__
+            if path in self.traced.opaque:
+                meaning = Meaning(why=self.traced.opaque[path])
+            else:
+                meaning = self.modules.meaning(path, place)
+                if len(signals) > 1 and not meaning.why:
+                    meaning = Meaning(why=functions.of_several(node))
+            return Step(path, kind, meaning, first, place.axes, module=True)
+        path, kind = _owner(node), functions.function_name(node)
+        both = [a for a in node.args if isinstance(a, fx.Node) and a in self.steps]
+        if functions.is_sum(node) and len(both) == 2:
+            return self._sum(node, path, both[0], both[1])
+        if len(signals) > 1:
+            return Step(path, kind, Meaning(why=functions.of_several(node)), first, place.axes)
+        if any(n not in self.steps and n not in self.aside for n in node.all_input_nodes):
+            why = "a parameter or buffer meets the signal outside of a known module"
+            return Step(path, kind, Meaning(why=why), first, place.axes)
+        if node.target in (operator.getitem, getattr) and self.steps[first].unread:
+            return Step(path, kind, Meaning(), first, None, broken=True)  # of an output that is unread already
+        return Step(path, kind, functions.function(node, place, self.traced.shapes.get(node.name)), first, place.axes)
+
+    # Sums
+
+    def _sum(self, node: fx.Node, path: str, left: fx.Node, right: fx.Node) -> Step:
+        axes = self.steps[left].axes
+        step = Step(path, functions.function_name(node), Meaning(), left, axes)
+        one, other = self._trail(left), self._trail(right)
+        fork = next((n for n in one if n in set(other)), None)
+        if fork is None:
+            step.meaning = Meaning(why=functions.of_several(node))
+            return step
+        sides = one[: one.index(fork)][::-1], other[: other.index(fork)][::-1]
+        for side, rest in ((sides[0], right), (sides[1], left)):
+            if zero := self._zero(side):
+                self.idle.update(side)
+                step.before = rest
+                step.meaning = Meaning(
+                    notes=(f"{zero} starts at zero, so the branch that it ends adds nothing and is left out",)
+                )
+                return step
+        step.before = fork
+        shapes = [self.traced.shapes.get(n.name) for n in (left, right)]
+        busy = [any(self.steps[n].unread or self.steps[n].meaning.layers for n in side) for side in sides]
+        if None not in shapes and shapes[0] != shapes[1]:
+            step.meaning = Meaning(why="adds two signals of different shapes")
+        elif all(busy):
+            step.meaning = Meaning(
+                why="both sides of the sum have layers (a projection on the shortcut); a description's residual block "
+                "adds its input as it is"
+            )
+        elif any(self.steps[n].unread for side in sides for n in side):
+            step.broken = True
+        else:
+            step.meaning = self._residual(sides, functions.is_difference(node))
+        return step
+
+    def _residual(self, sides: tuple[list[fx.Node], list[fx.Node]], minus: bool) -> Meaning:
+        left, right = ([layer for n in side for layer in self.steps[n].meaning.layers] for side in sides)
+        if not left and not right:
+            return Meaning(why="the signal minus itself") if minus else Meaning((Scale(2.0),))
+        if minus and left:
+            return Meaning(why="a branch minus its input; a description's residual block adds its input")
+        branch, scale = left or right, -1.0 if minus else 1.0
+        while branch and isinstance(branch[-1], Scale):
+            scale *= branch.pop().factor  # type: ignore[attr-defined]  # just seen to be a Scale
+        if not branch or not isinstance(branch[-1], (Dense, Conv)):
+            ends = text(branch[-1]) if branch else "a scale"
+            return Meaning(why=f"a branch that ends in {ends}; a description's residual branch ends in random weights")
+        return Meaning((Residual(tuple(branch), scale),))
+
+    def _zero(self, side: Iterable[fx.Node]) -> str:
+        """The path of what makes a branch zero at initialization, or ""."""
+        for node in reversed(list(side)):
+            step = self.steps[node]
+            layers = step.meaning.layers
+            if step.meaning.zero or any(isinstance(x, Scale) and x.factor == 0.0 for x in layers[-1:]):
+                return step.path or step.kind
+            if step.unread or not all(isinstance(x, Scale) for x in layers):
+                return ""
+        return ""
+
+    # The whole
+
+    def _trail(self, node: fx.Node | None) -> list[fx.Node]:
+        """The nodes that the signal came through, backwards to the input; sums are passed by as one."""
+        found: list[fx.Node] = []
+        while node is not None:
+            found.append(node)
+            node = self.steps[node].before
+        return found
+
+    def chain(self, whole: bool) -> Chain:
+        trail = self._trail(self.end if self.end in self.steps else None)[::-1]
+        if whole:
+            self._drop_end(trail)
+        runs: list[list[Layer]] = [[]]
+        for node in trail:
+            step = self.steps[node]
+            if node in self.idle:
+                continue
+            if step.unread:
+                runs.append([])
+            else:
+                runs[-1] += step.meaning.layers
+        unread = [
+            Unread(s.path, s.kind, s.meaning.why) for n, s in self._listed() if s.meaning.why and n not in self.idle
+        ]
+        if self.output_problem or not trail:
+            unread.append(Unread("", "output", self.output_problem or "the output does not depend on the input"))
+        unread += self.lost
+        return Chain([tuple(run) for run in runs], tuple(self._parts()), tuple(unread), self.notes)
+
+    def _drop_end(self, trail: list[fx.Node]) -> None:
+        """What follows the last weights and cannot change the guess: softmax, and sigmoid."""
+        for node in reversed(trail):
+            meaning = self.steps[node].meaning
+            sigmoid = len(meaning.layers) == 1 and _is_sigmoid(meaning.layers[0])
+            if meaning.last or sigmoid:
+                self.idle.add(node)
+                self.notes.append(
+                    meaning.last or "a sigmoid at the end does not change which class is guessed, and is left out"
+                )
+            elif meaning.layers or self.steps[node].unread:
+                return
+
+    def _listed(self) -> Iterator[tuple[fx.Node, Step]]:
+        return ((n, s) for n, s in self.steps.items() if s.kind != "input")
+
+    def _parts(self) -> Iterator[Part]:
+        for node, step in self._listed():
+            layers = step.meaning.layers if node not in self.idle else ()
+            if not step.unread and (step.module or (layers and not isinstance(layers[0], Residual))):
+                yield Part(step.path, step.kind, " > ".join(text(x) for x in layers), step.meaning.variances)
+
+
+def _is_sigmoid(layer: Layer) -> bool:
+    return isinstance(layer, Activate) and str(layer.phi) == "sigmoid"
+
+
+def _is_input(node: fx.Node) -> bool:
+    """An argument taken out of the one input (see `traced.Call`)."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return isinstance(source, fx.Node) and source.op == "placeholder" and isinstance(node.args[1], (int, str))
+
+
+def _is_aside(node: fx.Node) -> bool:
+    if node.op == "call_method":
+        return node.target in _SHAPE_METHODS
+    return node.target is getattr and node.args[1] in _SHAPE_ATTRIBUTES
+
+
+def _owner(node: fx.Node) -> str:
+    """The module in whose forward a function is called."""
+    stack = cast("dict[str, Any]", node.meta.get("nn_module_stack") or {})
+    last = next(reversed(stack.values()), None)
+    return path_of(last[0] if isinstance(last, tuple) else "model")
+
+
+def _ancestors(node: fx.Node) -> set[fx.Node]:
+    found: set[fx.Node] = set()
+    todo = [node]
+    while todo:
+        one = todo.pop()
+        if one not in found:
+            found.add(one)
+            todo += one.all_input_nodes
+    return found
+
+
+def _output(graph: fx.Graph) -> tuple[fx.Node | None, str]:
+    """The node of the logits, and a problem if it is not clear which one that is."""
+    out: Any = next(node for node in reversed(graph.nodes) if node.op == "output").args[0]
+    if isinstance(out, dict) and isinstance(out.get(_LOGITS), fx.Node):
+        return out[_LOGITS], ""
+    values = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else [out]
+    nodes = [value for value in values if isinstance(value, fx.Node)]
+    if len(nodes) == 1:
+        return nodes[0], ""
+    problem = f"the model returns {len(nodes)} tensors, and none of them is called {_LOGITS!r}"
+    return (nodes[0] if nodes else None), problem
+
+
+def listed(model: nn.Module, order: Iterable[tuple[str, int | None]], modules: Modules) -> Chain:
+    """Parts in the order given, where their connections could not be traced: no runs."""
+    parts: list[Part] = []
+    unread: list[Unread] = []
+    notes: list[str] = []
+    for path, axes in order:
+        module = model.get_submodule(path)
+        kind = type(module).__name__
+        meaning = modules.meaning(path, Place(axes))
+        if meaning.why and path and not is_whole(module) and not any(True for _ in module.parameters()):
+            meaning = _alone(module) or meaning  # an activation written as a module of its own
+        notes += meaning.notes
+        if meaning.why:
+            unread.append(Unread(path, kind, meaning.why))
+        else:
+            parts.append(Part(path, kind, " > ".join(text(x) for x in meaning.layers), meaning.variances))
+    return Chain([], tuple(parts), tuple(unread), notes)
+
+
+def _alone(module: nn.Module) -> Meaning | None:
+    """The meaning of a small module by its own graph."""
+    traced = trace(module, None)
+    if traced.graph is None:
+        return None
+    chain = read_chain(traced, Modules(module, Draws({}, 0)), whole=False)
+    return None if len(chain.runs) != 1 or chain.unread else Meaning(chain.runs[0], notes=tuple(chain.notes))

@@ -1,0 +1,86 @@
+"""`firstguess diagnose` and `firstguess check`, as users call them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MODEL = """
+from torch import nn
+
+def biased():
+    return nn.Sequential(nn.Linear(20, 60), nn.Sigmoid(), nn.Linear(60, 2))
+
+def even():
+    return nn.Sequential(nn.Linear(20, 60, bias=False), nn.Tanh(), nn.Linear(60, 2, bias=False))
+"""
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "firstguess", *arguments], cwd=cwd, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(MODEL)
+    return tmp_path
+
+
+def test_diagnose_prints_a_page_and_writes_a_report(here: Path):
+    done = run(
+        "diagnose", "mine:biased", "--data", "blob:n=100,d=20", "--inits", "10", "--report", "r.html", "--init", "1,0",
+        cwd=here,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("biased: BIASED")
+    assert "Sigmoid 1" in done.stdout
+    assert "wrote r.html" in done.stderr
+    assert (here / "r.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
+
+
+def test_diagnose_as_json(here: Path):
+    done = run(
+        "diagnose",
+        "dense > relu > dense",
+        "--data",
+        "blob:n=60,d=20",
+        "--inits",
+        "6",
+        "--width",
+        "40",
+        "--json",
+        cwd=here,
+    )
+    found = json.loads(done.stdout)
+    assert found["verdict"]["name"] in ("neutral", "biased")
+    assert found["causes"][0]["kind"] == "ReLU"
+
+
+def test_check_is_a_gate(here: Path):
+    passed = run("check", "mine:even", "--data", "blob:n=100,d=20", cwd=here)
+    assert (passed.returncode, passed.stdout[:7]) == (0, "passed:"), passed.stderr
+    failed = run("check", "mine:biased", "--data", "blob:n=100,d=20", "--init", "1,0", cwd=here)
+    assert failed.returncode == 1
+    assert "layer 1 (Sigmoid)" in failed.stdout
+    as_json = run("check", "mine:even", "--data", "blob:n=100,d=20", "--json", cwd=here)
+    assert json.loads(as_json.stdout)["passed"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("diagnose", "dense >", "--data", "digits"), "firstguess:"),
+        (("diagnose", "mine:biased", "--data", "digits", "--report", "r.pdf"), ".html"),
+        (("check", "mine:nothing", "--data", "digits"), "a class, a function or a model"),
+        (("check", "mine:even", "--data", "blob:n=100,d=20", "--max-gamma", "0"), "a drift ratio above 0"),
+    ],
+)
+def test_bad_input_ends_in_one_line(arguments: tuple[str, ...], words: str, here: Path):
+    done = run(*arguments, cwd=here)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr

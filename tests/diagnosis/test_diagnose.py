@@ -1,0 +1,179 @@
+"""Diagnoses of networks whose answer is known."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import firstguess as fg
+
+BLOB = fg.data.blob(200, 40)
+
+
+def mlp(depth: int, *norms: str, width: int = 100, classes: int = 2) -> nn.Sequential:
+    """[Linear, ReLU] blocks; norms "before" or "after" the ReLU. Kaiming is set by init= in the call."""
+    layers: list[nn.Module] = []
+    for i in range(depth):
+        layers.append(nn.Linear(40 if i == 0 else width, width, bias=False))
+        layers += [nn.LayerNorm(width)] if "before" in norms else []
+        layers.append(nn.ReLU())
+        layers += [nn.LayerNorm(width)] if "after" in norms else []
+    return nn.Sequential(*layers, nn.Linear(width, classes, bias=False))
+
+
+def test_norm_before_is_biased_and_moving_it_cures():
+    d = fg.diagnose(mlp(10, "before"), BLOB, inits=40, init=(2.0, 0.0))
+    assert d.verdict.name in ("biased", "deeply biased")
+    assert d.verdict.low <= d.verdict.gamma <= d.verdict.high
+    assert d.causes[0].kind == "ReLU"
+    assert d.causes[0].name == "2"
+    assert d.expected.prediction is not None
+    assert d.expected.comparison is not None
+    best = d.advice[0]
+    assert best.remedy in ("move the norm", "centre the activation")
+    moved = next(a for a in d.advice if a.remedy == "move the norm")
+    assert moved.helps
+    assert moved.how == "predicted"
+    assert moved.gamma_after < 0.2 < 1 < moved.gamma_before
+
+
+def test_norm_after_is_neutral():
+    d = fg.diagnose(mlp(10, "after"), BLOB, inits=40, init=(2.0, 0.0))
+    assert d.verdict.name == "neutral"
+    assert d.verdict.probability > 0.999
+    assert not any(a.remedy == "move the norm" for a in d.advice)
+
+
+def test_torch_defaults_are_named_as_the_cause():
+    model = nn.Sequential(*[m for _ in range(7) for m in (nn.Linear(40, 40), nn.ReLU())], nn.Linear(40, 3))
+    d = fg.diagnose(model, BLOB, inits=30)
+    assert d.verdict.name == "deeply biased"
+    assert d.trainability is not None
+    assert d.trainability.phase == "ordered"
+    assert any("PyTorch's default initialization" in note for note in d.notes)
+    edge = next(a for a in d.advice if a.remedy == "go to the edge of chaos")
+    assert edge.gradient_before < 0.5
+    assert edge.gradient_after == pytest.approx(1.0, abs=1e-6)
+    assert "vanish" in d.case
+
+
+def test_deep_plain_relu_at_the_edge_is_not_called_worse_than_neutral():
+    d = fg.diagnose("12 x [dense(weight_var=2) > relu] > dense(weight_var=2)", BLOB, inits=40, width=200)
+    assert d.verdict.name in ("biased", "deeply biased")
+    assert d.trainability is not None
+    assert d.trainability.phase == "edge of chaos"
+    assert "train best" in d.case
+
+
+def test_uncentred_data_are_the_cause():
+    x = np.random.default_rng(0).normal(size=(200, 40)) + 2.0
+    d = fg.diagnose("3 x [dense(weight_var=1) > tanh] > dense", x, inits=40, width=200)
+    assert d.causes[0].kind == "data"
+    assert d.causes[0].after == pytest.approx(0.8, abs=0.02)  # m0/(m0+v0) = 4/5
+    best = d.advice[0]
+    assert best.remedy == "centre the data"
+    assert best.helps
+    assert best.gamma_after < 0.1
+
+
+def test_rmsnorm_after_is_told_from_layernorm_after():
+    d = fg.diagnose("10 x [dense(weight_var=2) > relu > rmsnorm] > dense(weight_var=2)", BLOB, inits=30, width=200)
+    changed = next(a for a in d.advice if a.remedy == "LayerNorm for RMSNorm")
+    assert changed.helps
+    assert changed.gamma_after < 0.2
+
+
+def test_zero_head_is_degenerate_and_gets_weights():
+    model = mlp(2, classes=4)
+    nn.init.zeros_(model[-1].weight)  # type: ignore[arg-type]
+
+    def factory() -> nn.Module:
+        made = mlp(2, classes=4)
+        nn.init.zeros_(made[-1].weight)  # type: ignore[arg-type]
+        return made
+
+    d = fg.diagnose(factory, BLOB, inits=10)
+    assert d.verdict.name == "degenerate head"
+    assert math.isnan(d.verdict.gamma)
+    assert any(a.remedy == "repair the head" for a in d.advice)
+
+
+def test_nan_is_broken_with_its_layer():
+    class Bad(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.log(x - 1e9)
+
+    d = fg.diagnose(nn.Sequential(nn.Linear(40, 10), Bad(), nn.Linear(10, 2)), BLOB, inits=5)
+    assert d.verdict.name == "broken"
+    assert "1" in d.verdict.why
+    assert "BROKEN" in str(d)
+
+
+def test_unreadable_models_are_measured_and_edited():
+    """A model whose forward decides by values cannot be read; its [norm, activation] pairs still can be turned."""
+
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp(6, "before")
+            self.scale = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.body(x)
+            return y * self.scale if float(y.abs().max()) >= 0 else -y
+
+    d = fg.diagnose(Odd(), BLOB, inits=30, init=(2.0, 0.0))
+    assert d.expected.prediction is None
+    assert "could not be read" in d.expected.why
+    moved = next(a for a in d.advice if a.remedy == "move the norm")
+    assert moved.how == "measured"
+    assert moved.helps
+    centred = next(a for a in d.advice if a.remedy == "centre the activation")
+    assert centred.helps
+
+
+def test_the_page_fits_and_the_data_are_plain():
+    d = fg.diagnose(mlp(4, "before", classes=10), BLOB, inits=20, init=(2.0, 0.0))
+    assert max(len(line) for line in str(d).splitlines()) <= 100
+    assert len(str(d).splitlines()) <= 60
+    text = json.dumps(d.to_dict(), allow_nan=False)
+    assert json.loads(text)["verdict"]["name"] == d.verdict.name
+    assert d.verdict.name in repr(d)
+
+
+def test_the_users_model_comes_back_as_it_was():
+    model = mlp(3, "before")
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    state, names = torch.get_rng_state(), [type(m).__name__ for m in model]
+    fg.diagnose(model, BLOB, inits=10)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert [type(m).__name__ for m in model] == names
+    assert model.training
+
+
+def test_same_seed_same_numbers():
+    a, b = (fg.diagnose(mlp(2, width=30), BLOB, inits=12, seed=3, seconds=600) for _ in range(2))
+    assert a.verdict == b.verdict
+    assert a.causes == b.causes
+    assert [x.gamma_after for x in a.advice] == [x.gamma_after for x in b.advice]
+
+
+def test_loaders_that_can_be_read_once():
+    def stream():
+        for start in range(0, 200, 50):
+            yield torch.as_tensor(np.array(BLOB.x[start : start + 50])), torch.zeros(50, dtype=torch.long)
+
+    d = fg.diagnose(mlp(2), stream(), inits=10)
+    assert d.measurement is not None
+    assert d.measurement.points == 200
+
+
+def test_bad_input_is_refused_at_once():
+    with pytest.raises(fg.InvalidInput, match="an nn\\.Module"):
+        fg.diagnose(3, BLOB)
+    with pytest.raises(fg.InvalidInput, match="seconds"):
+        fg.diagnose(mlp(1), BLOB, seconds=0)
