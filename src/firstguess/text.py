@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import textwrap
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
+
+COLUMNS = 100  # of a terminal
 
 
 def number(value: object) -> str:
@@ -30,3 +34,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def page(title: str, rows: Sequence[tuple[str, str]], *, table: Iterable[str] = (), remarks: Iterable[str] = ()) -> str:
+    """A result as text: a title, label and value one a line (long values wrap under themselves), a table, remarks.
+
+    >>> print(page("Result", [("regime", "neutral"), ("γ", "0.4669")], remarks=["note: 100 points"]))
+    Result
+      regime  neutral
+      γ       0.4669
+      note: 100 points
+    """
+    width = max((len(label) for label, _ in rows), default=0)
+    lines = [title]
+    for label, value in rows:
+        start, rest = f"  {label:<{width}}  ", " " * (width + 4)
+        lines += textwrap.wrap(value, COLUMNS, initial_indent=start, subsequent_indent=rest)
+    lines += table
+    for remark in remarks:
+        lines += textwrap.wrap(remark, COLUMNS, initial_indent="  ", subsequent_indent="    ")
+    return "\n".join(lines)

@@ -39,7 +39,7 @@ def expectation(
 
 
 def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 10.0) -> tuple[Prediction, str]:
-    """The kernel reading on these points; the closed form, with a remark, where that is not covered or takes too long."""
+    """The kernel reading on these points; the closed form, with a remark, where that cannot be had."""
     from firstguess.readings import predict
 
     try:

@@ -44,7 +44,7 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
         ]
     if d.case:
         yield ["Is that better?", *_wrapped(d.case)]
-    remarks = [f"! {f.kind}{f' at {f.layer}' if f.layer else ''}: {f.message}" for f in d.findings]
+    remarks = [str(finding) for finding in d.findings]
     remarks += [f"note: {note}" for note in d.notes]
     if remarks:
         yield [line for remark in remarks for line in _wrapped(remark)]

@@ -16,7 +16,7 @@ from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.diagnosis.advising import Trial, advise, case_of
 from firstguess.diagnosis.causes import causes_of
 from firstguess.diagnosis.expectation import expectation
-from firstguess.diagnosis.result import Advice, Cause, Diagnosis, Expected, Trainability
+from firstguess.diagnosis.result import Advice, Diagnosis, Expected
 from firstguess.diagnosis.training import trainability_of
 from firstguess.diagnosis.verdict import broken, verdict_of
 from firstguess.ensemble.build import build
@@ -300,6 +300,3 @@ class _Subject:
         y = torch.cat(labels).numpy() if len(labels) == len(batches) and all(v.ndim == 1 for v in labels) else None
         name = self._data.name if self.model is None else "data"
         return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)
-
-
-__all__ = ["Cause", "Trainability", "diagnose"]

@@ -23,7 +23,6 @@ from firstguess.data import Batch
 from firstguess.ensemble.forwards import Caller, leaves, part, replaced
 from firstguess.ensemble.outputs import Pick, find_logits
 from firstguess.ensemble.probes import OUTPUT, is_probed, main_tensor
-from firstguess.ensemble.raw import Finding
 from firstguess.ensemble.rules import Init, is_lookup
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.ensemble.sources import Mode, Setup, source
@@ -82,7 +81,6 @@ class Flow:
     steps: tuple[Step, ...]
     inits: int
     points: int
-    findings: tuple[Finding, ...] = ()
     only_to: dict[str, str] = field(default_factory=dict)  # module -> the one module that gets its output, unchanged
 
 
@@ -123,7 +121,6 @@ def trace_flow(
     started = time.perf_counter()
     plan: _Plan | None = None
     rows: list[dict[str, Array]] = []
-    findings: dict[Finding, None] = {}
     batch = batches[0]
     for member_seed in member_seeds(seed, 0, inits):
         with members.member(int(member_seed)) as model:
@@ -134,7 +131,7 @@ def trace_flow(
         if len(rows) >= 3 and time.perf_counter() - started > seconds:
             break
     assert plan is not None
-    return _flow(plan, rows, batch.size, tuple(findings))
+    return _flow(plan, rows, batch.size)
 
 
 # -- What feeds what ------------------------------------------------------------------------------------------------
@@ -375,14 +372,14 @@ def _moments(tensor: torch.Tensor, size: int) -> Array:
 # -- Averages -----------------------------------------------------------------------------------------------------
 
 
-def _flow(plan: _Plan, rows: Sequence[dict[str, Array]], points: int, findings: tuple[Finding, ...]) -> Flow:
+def _flow(plan: _Plan, rows: Sequence[dict[str, Array]], points: int) -> Flow:
     names = [name for name in plan.order if name not in plan.parents and any(name in row for row in rows)]
     missing = np.full(3, np.nan)
     table = {name: np.array([row.get(name, missing) for row in rows]) for name in {*names, DATA}}  # (inits, 3)
     curves = {name: _jackknifed(values) for name, values in table.items()}
     steps = list(_steps(plan, names, table, curves))
     only = {a: b for a, (b, *rest) in plan.readers.items() if not rest and b in plan.kinds and b not in plan.parents}
-    return Flow(float(curves[DATA][0]), tuple(steps), len(rows), points, findings, only)
+    return Flow(float(curves[DATA][0]), tuple(steps), len(rows), points, only)
 
 
 def _steps(plan: _Plan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]) -> Iterator[Step]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -15,7 +14,7 @@ from scipy import special
 from firstguess import statistics
 from firstguess.ensemble.raw import Finding, ProbedLayer
 from firstguess.statistics import FloatArray
-from firstguess.text import plain
+from firstguess.text import page, plain
 
 Word: TypeAlias = Literal["vanish", "keep their size", "explode", "not known"]
 
@@ -23,7 +22,6 @@ Word: TypeAlias = Literal["vanish", "keep their size", "explode", "not known"]
 ALL, FAVOURED, OTHERS, WEIGHT = range(4)
 GROUPS = ("all", "favoured", "others", "weight")
 
-_COLUMNS = 100  # of a terminal
 _ROWS = 24  # layers shown when printed
 _TOTAL = 2.0  # a change in mean square over the whole network that is worth a word
 
@@ -183,18 +181,9 @@ class Gradients:
         return f"Gradients({self.inits} initializations, {len(self.layers)} layers, going back they {self.word})"
 
     def __str__(self) -> str:
-        rows = self.summary()
-        width = max(len(label) for label, _ in rows)
         size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"
-        lines = [f"Gradients ({size}, seed {self.seed})"]
-        for label, value in rows:
-            start, rest = f"  {label:<{width}}  ", " " * (width + 4)
-            lines += textwrap.wrap(value, _COLUMNS, initial_indent=start, subsequent_indent=rest)
-        lines += self._table()
-        remarks = [f"! {f.kind}{f' at {f.layer}' if f.layer else ''}: {f.message}" for f in self.findings]
-        for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
-            lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="    ")
-        return "\n".join(lines)
+        remarks = [*(str(finding) for finding in self.findings), *(f"note: {note}" for note in self.notes)]
+        return page(f"Gradients ({size}, seed {self.seed})", self.summary(), table=self._table(), remarks=remarks)
 
     def _table(self) -> list[str]:
         if not self.layers:

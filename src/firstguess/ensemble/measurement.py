@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
@@ -18,8 +17,8 @@ from firstguess.ensemble.raw import BETWEEN, DEAD, MEAN, SPREAD, Finding, Probed
 from firstguess.guesses import Guesses
 from firstguess.prediction import Regime, regime
 from firstguess.statistics import Estimates, FloatArray
+from firstguess.text import page, plain
 
-_COLUMNS = 100  # of a terminal
 _ROWS = 24  # layers shown when printed; the middle of longer networks is left out
 
 
@@ -187,7 +186,7 @@ class Measurement:
         """Plain data, with NaN and ∞ as text; `Measurement.from_dict` reads it back."""
         low, high = self.guesses.interval("std")
         low_max, high_max = self.guesses.interval("expected_max")
-        return _plain(
+        return plain(
             {
                 "inits": self.inits,
                 "points": self.points,
@@ -250,18 +249,9 @@ class Measurement:
         return f"Measurement({self.inits} initializations, {self.classes} classes, {self.points} points, {self.regime})"
 
     def __str__(self) -> str:
-        rows = self.summary()
-        width = max(len(label) for label, _ in rows)
         size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"
-        lines = [f"Measurement ({size}, seed {self.seed})"]
-        for label, value in rows:
-            start, rest = f"  {label:<{width}}  ", " " * (width + 4)
-            lines += textwrap.wrap(value, _COLUMNS, initial_indent=start, subsequent_indent=rest)
-        lines += self._table()
-        remarks = [f"! {f.kind}{f' at {f.layer}' if f.layer else ''}: {f.message}" for f in self.findings]
-        for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
-            lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="    ")
-        return "\n".join(lines)
+        remarks = [*(str(finding) for finding in self.findings), *(f"note: {note}" for note in self.notes)]
+        return page(f"Measurement ({size}, seed {self.seed})", self.summary(), table=self._table(), remarks=remarks)
 
     def _table(self) -> list[str]:
         layers = list(enumerate(self.layers, start=1))
@@ -309,14 +299,3 @@ def _short(text: str, width: int) -> str:
         return text
     keep = max(width, 5) - 1
     return f"{text[: keep // 2]}…{text[len(text) - (keep - keep // 2) :]}"
-
-
-def _plain(value: Any) -> Any:
-    """NaN and ∞ as text: JSON has neither."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast("Sequence[Any]", value)]
-    return value

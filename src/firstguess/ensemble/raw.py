@@ -27,6 +27,9 @@ class Finding:
     message: str
     layer: str = ""
 
+    def __str__(self) -> str:
+        return f"! {self.kind}{f' at {self.layer}' if self.layer else ''}: {self.message}"
+
 
 @dataclass(frozen=True)
 class ProbedLayer:

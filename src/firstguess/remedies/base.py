@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from firstguess.ensemble.flow import Flow
 from firstguess.ensemble.guard import private_copy
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.rules import Init
+from firstguess.layers import Layer, Residual
 from firstguess.network import Network
 
 Model = nn.Module | Callable[[], nn.Module]
@@ -65,6 +66,24 @@ def edited(model: Model, edit: Edit) -> Model | None:
         return lambda: edit(factory())
     twin = private_copy(model)
     return None if twin is None else edit(twin)
+
+
+def changed(
+    layers: tuple[Layer, ...], change: Callable[[Layer, Layer | None], Layer | None]
+) -> tuple[tuple[Layer, ...], int]:
+    """Layers with `change(layer, the one before)` in place of each for which it is not None, also inside residual
+    branches; and how many there were."""
+    result: list[Layer] = []
+    count = 0
+    for layer in layers:
+        new = change(layer, result[-1] if result else None)
+        if new is not None:
+            count += 1
+        elif isinstance(layer, Residual):
+            branch, inside = changed(layer.branch, change)
+            new, count = replace(layer, branch=branch), count + inside
+        result.append(layer if new is None else new)
+    return tuple(result), count
 
 
 def replace_module(model: nn.Module, path: str, new: nn.Module) -> None:

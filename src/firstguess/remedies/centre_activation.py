@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ from torch import nn
 from firstguess.activations import causes_bias, centered
 from firstguess.ensemble.flow import trace_flow
 from firstguess.errors import FirstguessError
-from firstguess.layers import Activate, Layer, Residual
+from firstguess.layers import Activate, Layer
 from firstguess.network import Network
-from firstguess.remedies.base import Case, Variant, edited, is_activation, replace_module
+from firstguess.remedies.base import Case, Variant, changed, edited, is_activation, replace_module
 
 TITLE = "centre the activation"
 
@@ -23,8 +22,8 @@ TITLE = "centre the activation"
 def variants(case: Case) -> Iterator[Variant]:
     """The network with φ − E φ in place of every φ that causes bias."""
     if case.network is not None:
-        layers, changed = _centred(case.network.layers)
-        if changed:
+        layers, count = changed(case.network.layers, _centred)
+        if count:
             network = Network(layers, case.network.classes)
             yield Variant(TITLE, str(network), network=network)
         return
@@ -55,19 +54,8 @@ def variants(case: Case) -> Iterator[Variant]:
     yield Variant(TITLE, f"subtract its mean from each {' and '.join(kinds)}", model=model)
 
 
-def _centred(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
-    result: list[Layer] = []
-    changed = 0
-    for layer in layers:
-        if isinstance(layer, Activate) and causes_bias(layer.phi):
-            layer = Activate(centered(layer.phi))
-            changed += 1
-        elif isinstance(layer, Residual):
-            branch, inside = _centred(layer.branch)
-            layer = replace(layer, branch=branch)
-            changed += inside
-        result.append(layer)
-    return tuple(result), changed
+def _centred(layer: Layer, _: Layer | None) -> Layer | None:
+    return Activate(centered(layer.phi)) if isinstance(layer, Activate) and causes_bias(layer.phi) else None
 
 
 class Means:

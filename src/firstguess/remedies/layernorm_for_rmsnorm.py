@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import nn
 
-from firstguess.layers import Activate, Layer, LayerNorm, Residual, RMSNorm
+from firstguess.layers import Activate, Layer, LayerNorm, RMSNorm
 from firstguess.network import Network
-from firstguess.remedies.base import Case, Variant, edited, replace_module
+from firstguess.remedies.base import Case, Variant, changed, edited, replace_module
 
 TITLE = "LayerNorm in place of RMSNorm"
 
@@ -18,8 +17,8 @@ TITLE = "LayerNorm in place of RMSNorm"
 def variants(case: Case) -> Iterator[Variant]:
     """The network with LayerNorm where an RMSNorm follows an activation; in a model, in place of every RMSNorm."""
     if case.network is not None:
-        layers, changed = _changed(case.network.layers)
-        if changed:
+        layers, count = changed(case.network.layers, _layernorm)
+        if count:
             network = Network(layers, case.network.classes)
             yield Variant(TITLE, str(network), network=network)
         return
@@ -43,16 +42,5 @@ def variants(case: Case) -> Iterator[Variant]:
         yield Variant(TITLE, f"nn.LayerNorm at {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}", model=model)
 
 
-def _changed(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
-    result: list[Layer] = []
-    changed = 0
-    for layer in layers:
-        if isinstance(layer, RMSNorm) and result and isinstance(result[-1], Activate):
-            layer = LayerNorm()
-            changed += 1
-        elif isinstance(layer, Residual):
-            branch, inside = _changed(layer.branch)
-            layer = replace(layer, branch=branch)
-            changed += inside
-        result.append(layer)
-    return tuple(result), changed
+def _layernorm(layer: Layer, before: Layer | None) -> Layer | None:
+    return LayerNorm() if isinstance(layer, RMSNorm) and isinstance(before, Activate) else None
