@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 STAMP := .venv/.ready
 
-.PHONY: help setup demo test test-all lint types unit format bench clean
+.PHONY: help setup demo test test-all lint types unit browser format bench clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[digits,dev]'
 	touch $(STAMP)
 
-demo: $(STAMP)  ## Predict a handful of architectures and draw γ by depth for norm placements (out/)
+demo: $(STAMP)  ## Diagnose two untrained networks on digits, norm before and after; write out/report.html
 	$(BIN)/python examples/demo.py
 
 test: lint types unit  ## Format, lint, types, tests and doctests: what CI runs
@@ -29,11 +29,23 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/basedpyright
 
-unit: $(STAMP)
+unit: $(STAMP) browser
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-test-all: lint types  ## The same with the slow scientific checks
+test-all: lint types browser  ## The same with the slow scientific checks
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'slow or not slow'
+
+# Never fails: without a browser its tests are skipped (in CI as root with apt they fail, and say why).
+CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable
+APT := DEBIAN_FRONTEND=noninteractive apt-get --quiet --quiet --option Acquire::Retries=2
+browser:  ## Install Chromium for the browser tests, where this is root on a machine with apt
+	@if { $(CHROMIUM); } >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing Chromium for the browser tests"; \
+		{ $(APT) install --yes --no-install-recommends chromium || { $(APT) update && \
+			$(APT) install --yes --no-install-recommends chromium; }; } >/dev/null 2>&1 || \
+			echo "Chromium could not be installed"; \
+	else echo "No Chromium here, and not root with apt: the browser tests will be skipped"; fi
 
 format: $(STAMP)  ## Format the code
 	$(BIN)/ruff format .

@@ -152,3 +152,10 @@ def test_bad_pairs_are_refused():
         compare(predict(TEXT, classes=3), m)
     with pytest.raises(InvalidInput, match="level"):
         compare(predict(TEXT), m, level=0)
+
+
+def test_a_probability_next_to_nothing_does_not_overflow() -> None:
+    """Ten classes, 400 points, γ = 0: P(max > 0.9) is 3.6e-308, where SciPy's binomial test overflows."""
+    p = predict("dense > tanh > dense", classes=10)
+    m = Measurement(EmpiricalGuesses(Guesses(0.0, 10, points=400).sample(50), points=400), layers=())
+    assert compare(p, m).summaries[-1].p_value == 1.0

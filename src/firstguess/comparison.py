@@ -226,7 +226,8 @@ def _summaries(law: Guesses | EmpiricalGuesses, measurement: Measurement) -> tup
         table = [[count, seen.inits - count], [drawn, law.inits - drawn]]
         exact = float(cast(Any, stats.fisher_exact(table)).pvalue)
     else:
-        exact = float(cast(Any, stats.binomtest(count, seen.inits, min(max(often, 0.0), 1.0))).pvalue)
+        # SciPy overflows at probabilities near 1e-308; at 1e-15 a count above 0 has a p-value of about 0 as well.
+        exact = float(cast(Any, stats.binomtest(count, seen.inits, min(max(often, 1e-15), 1.0))).pvalue)
     return (
         _guess("std of a guess fraction", "std", law.std(), std_error, seen),
         _guess("E of the largest fraction", "expected_max", law.expected_max(), max_error, seen),

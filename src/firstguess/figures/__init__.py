@@ -21,19 +21,47 @@ from typing import TYPE_CHECKING, Any
 from firstguess.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from firstguess.figures.advice import advice_chart
+    from firstguess.figures.correlation import correlation_chart
     from firstguess.figures.gamma_by_depth import gamma_by_depth_chart
+    from firstguess.figures.gradients import gradients_chart
     from firstguess.figures.guesses import guesses_chart
+    from firstguess.figures.law import law_chart
+    from firstguess.figures.lines import lines_chart
     from firstguess.figures.measured import compare_chart
+    from firstguess.figures.panels import panels_chart
     from firstguess.figures.phases import phase_diagram_chart
     from firstguess.figures.readings import readings_chart
+    from firstguess.figures.strip import strip_chart
     from firstguess.figures.theme import Chart
 
-__all__ = ["compare_chart", "gamma_by_depth_chart", "guesses_chart", "phase_diagram_chart", "readings_chart", "save"]
+__all__ = [
+    "advice_chart",
+    "compare_chart",
+    "correlation_chart",
+    "gamma_by_depth_chart",
+    "gradients_chart",
+    "guesses_chart",
+    "law_chart",
+    "lines_chart",
+    "panels_chart",
+    "phase_diagram_chart",
+    "readings_chart",
+    "save",
+    "strip_chart",
+]
 
 _HOMES = {
+    "strip_chart": "strip",
+    "law_chart": "law",
+    "gradients_chart": "gradients",
+    "correlation_chart": "correlation",
+    "advice_chart": "advice",
     "compare_chart": "measured",
     "gamma_by_depth_chart": "gamma_by_depth",
     "guesses_chart": "guesses",
+    "lines_chart": "lines",
+    "panels_chart": "panels",
     "phase_diagram_chart": "phases",
     "readings_chart": "readings",
 }

@@ -65,19 +65,21 @@ class GammaScale:
         return math.copysign(math.log1p(abs(gamma) / self.unit), gamma)
 
     def axis(self) -> alt.Y:
-        """The axis of γ: 0, powers of ten, and ∞ where it occurs."""
+        """The axis of γ, upright."""
+        return alt.Y("position:Q", title="Drift ratio γ of the pre-activations", **self.marks())
+
+    def marks(self) -> dict[str, Any]:
+        """Scale and axis of γ: 0, powers of ten, and ∞ where it occurs."""
         first, last = round(math.log10(self.unit)), math.floor(math.log10(self.top / (3 if self.infinite else 1)))
         step = max(1, math.ceil((last - first + 1) / 6))
         ticks = [0.0, *(10.0**k for k in range(first, last + 1) if k % step == 0), *([self.top] * self.infinite)]
         words = "datum.value < 1e6 ? format(datum.value, ',~f') : replace(format(datum.value, '~e'), '+', '')"
         if self.infinite:
             words = f"datum.value >= {0.999 * self.top} ? '∞' : {words}"
-        return alt.Y(
-            "position:Q",
-            title="Drift ratio γ of the pre-activations",
-            scale=alt.Scale(type="symlog", constant=self.unit, domain=[self.low, self.top], nice=False, zero=False),
-            axis=alt.Axis(values=ticks, labelExpr=words, grid=False),
-        )
+        return {
+            "scale": alt.Scale(type="symlog", constant=self.unit, domain=[self.low, self.top], nice=False, zero=False),
+            "axis": alt.Axis(values=ticks, labelExpr=words, grid=False),
+        }
 
 
 @dataclass
@@ -132,7 +134,11 @@ def layer_axis(longest: int, output: int | None) -> alt.X:
 
 def bands(scale: GammaScale) -> list[alt.Chart]:
     """The regimes as fills behind everything, each with its name."""
-    edges = [scale.low, 1.0, DEEPLY_BIASED, scale.top]
+    return regimes([scale.low, 1.0, DEEPLY_BIASED, scale.top])
+
+
+def regimes(edges: Sequence[float]) -> list[alt.Chart]:
+    """Fills from edge to edge of "position", called neutral, biased, deeply biased."""
     names = ["neutral", "biased", "deeply biased"]
     rows = [
         {"position": high, "low": low, "regime": name, "fill": fill}

@@ -16,6 +16,7 @@ Row: TypeAlias = Mapping[str, Any]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 DASHES = ([1, 0], [7, 4], [2, 3], [10, 3, 2, 3])  # beyond seven series colours repeat, with another dash
 INK, SOFT, FAINT = "#222222", "#5F5F5F", "#E4E4E4"
+PALE_BLUE = "#9CC7E3"  # fills beside the first colour
 
 # All of one width: a text measured where the figure is made fits where it is read. vl-convert brings Liberation Sans.
 _FONT = "Helvetica, Arial, Liberation Sans, sans-serif"
@@ -112,6 +113,11 @@ def dash(index: int) -> list[int]:
 def wrapped(text: str, width: int, lines: int) -> list[str]:
     """The text in at most so many lines, the end left out where it is too long."""
     return textwrap.wrap(text, width, max_lines=lines, placeholder=" …", break_on_hyphens=False) or [""]
+
+
+def unbroken(text: str) -> str:
+    """The text, with no line break between a number and its %."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def shortened(text: str, width: int) -> str:

@@ -1,0 +1,54 @@
+// Draws the charts over their pictures, so that they have tooltips, and lets each be saved with its title.
+(() => {
+  "use strict";
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+
+  // As charts.shown() in Python: the title is text of the page, the ground is the page's.
+  const shown = (spec) => {
+    const copy = { ...spec, config: { ...spec.config, background: null, padding: 4, aria: false } };
+    delete copy.title;
+    return copy;
+  };
+
+  const save = async (spec, name, ending) => {
+    const chart = await vegaEmbed(document.createElement("div"), spec, { actions: false, renderer: "svg" });
+    const link = document.createElement("a");
+    link.href = await chart.view.toImageURL(ending, 2);
+    link.download = `${name}.${ending}`;
+    link.click();
+    chart.finalize();
+  };
+
+  const draw = async (figure) => {
+    const spec = JSON.parse(figure.querySelector("script.spec").textContent);
+    const holder = figure.querySelector(".chart");
+    const fresh = document.createElement("div");
+    const theme = dark.matches ? "dark" : "light";
+    await vegaEmbed(fresh, shown(spec), { actions: false, renderer: "svg", tooltip: { theme } });
+    holder.replaceChildren(fresh);
+    const bar = document.createElement("p");
+    bar.className = "export";
+    bar.append("Save as ");
+    for (const ending of ["svg", "png"]) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = ending.toUpperCase();
+      button.setAttribute("aria-label", `Save the chart as ${ending.toUpperCase()}`);
+      button.addEventListener("click", () => save(spec, figure.dataset.chart, ending));
+      bar.append(button);
+    }
+    figure.append(bar);
+  };
+
+  const figures = [...document.querySelectorAll("figure[data-chart]")];
+  Promise.allSettled(figures.map(draw)).then((ends) => {
+    const failed = ends.filter((end) => end.status === "rejected");
+    for (const end of failed) console.error(end.reason); // its picture is still there
+    document.documentElement.dataset.charts = failed.length ? "failed" : "drawn";
+  });
+
+  // Paper has nothing to click on.
+  window.addEventListener("beforeprint", () => {
+    for (const part of document.querySelectorAll("details")) part.open = true;
+  });
+})();

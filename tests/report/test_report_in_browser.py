@@ -1,0 +1,174 @@
+"""The report in a real browser: it draws, loads nothing, reads well in light and dark, on a phone and on paper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser
+from diagnoses import NASTY, bare, broken, nasty, sample
+
+import firstguess as fg
+from firstguess.diagnosis import Diagnosis
+
+CHARTS = ["law", "strip", "correlation", "gradients", "advice"]
+MAKERS: dict[str, Callable[[], Diagnosis]] = {
+    "two": lambda: sample(2),
+    "ten": lambda: sample(10),
+    "nasty": nasty,
+    "bare": bare,
+    "broken": broken,
+}
+
+# Marks that the script drew (not the picture that was there before), by chart.
+MARKS = """Object.fromEntries([...document.querySelectorAll('figure[data-chart]')].map(f => [f.dataset.chart,
+  f.querySelectorAll('.vega-embed svg.marks path, .vega-embed svg.marks text').length]))"""
+
+# The lowest contrast (WCAG 2) of any text of the page or of a chart with the ground behind it, and that text. Numbers
+# on the marks of causes have a mark behind them; they are large and bold, and the ground is that mark.
+CONTRAST = """(() => {
+  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const linear = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = c => 0.2126 * linear(c[0]) + 0.7152 * linear(c[1]) + 0.0722 * linear(c[2]);
+  const ground = e => { for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor); if (c.length === 3 || c[3] > 0) return c; }
+    return [255, 255, 255]; };
+  let worst = [99, ''];
+  const see = (e, ink) => {
+    const a = light(ink), b = light(ground(e)), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < worst[0]) worst = [ratio, e.textContent.slice(0, 60)]; };
+  for (const e of document.querySelectorAll('p, h1, h2, h3, li, td, th, summary, figcaption, button, strong, code'))
+    if (e.textContent.trim() && e.getClientRects().length) see(e, parse(getComputedStyle(e).color));
+  for (const e of document.querySelectorAll('.chart text')) {
+    const style = getComputedStyle(e);
+    if (e.textContent.trim() && style.stroke === 'none' && !/^\\d$/.test(e.textContent)) see(e, parse(style.fill)); }
+  return worst; })()"""
+
+TEXT = "document.body.innerText.replaceAll('\\u00a0', ' ')"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder, made = tmp_path_factory.mktemp("pages"), dict[str, Path]()
+
+    def page(name: str) -> Path:
+        if name not in made:
+            made[name] = MAKERS[name]().save(folder / f"{name}.html")
+        return made[name]
+
+    return page
+
+
+def opened(browser: Browser, page: Path, **how: Any) -> None:
+    """Open it: nothing may go wrong, and nothing be loaded but the file itself."""
+    seen = browser.open(page, **how)
+    assert seen.errors == []
+    assert [url for url in seen.requests if not url.startswith(("data:", "blob:"))] == [page.as_uri()]
+    assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_draws_loads_nothing_and_can_be_read(
+    browser: Browser, pages: Callable[[str], Path], scheme: str, width: int
+) -> None:
+    opened(browser, pages("two"), scheme=scheme, width=width)
+    drawn = browser.run(MARKS)
+    assert list(drawn) == CHARTS
+    assert min(drawn.values()) > 10
+    ratio, text = browser.run(CONTRAST)
+    assert ratio >= 4.5, text  # WCAG 2, level AA
+    dark = browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
+    assert dark == (scheme == "dark")
+    said = browser.run(TEXT)
+    for words in ("A small MLP", "on average its favourite gets", "Where it comes from", "1. ReLU 1", "83 % → 55 %"):
+        assert words in said
+
+
+@pytest.mark.parametrize("name", ["ten", "bare", "broken"])
+def test_other_diagnoses_draw_what_they_have(browser: Browser, pages: Callable[[str], Path], name: str) -> None:
+    opened(browser, pages(name), scheme="dark")
+    assert list(browser.run(MARKS)) == {"ten": CHARTS, "bare": CHARTS[:2], "broken": []}[name]
+    ratio, text = browser.run(CONTRAST)
+    assert ratio >= 4.5, text
+
+
+def test_texts_of_users_do_nothing(browser: Browser, pages: Callable[[str], Path]) -> None:
+    opened(browser, pages("nasty"), width=400)
+    assert browser.run("window.hacked === undefined")
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert browser.run("document.querySelector('h1').textContent") == NASTY
+    assert list(browser.run(MARKS)) == CHARTS
+
+
+def test_without_scripts_there_are_pictures(browser: Browser, pages: Callable[[str], Path]) -> None:
+    opened(browser, pages("two"), scripts=False, scheme="dark")
+    assert browser.run("document.querySelectorAll('.vega-embed').length") == 0
+    sizes = browser.run(
+        "[...document.querySelectorAll('.chart > svg')].map(s => [s.getBBox().width, s.clientWidth, s.clientHeight])"
+    )
+    assert len(sizes) == len(CHARTS)
+    assert all(min(size) > 100 for size in sizes)
+    ratio, text = browser.run(CONTRAST)
+    assert ratio >= 4.5, text
+
+
+def test_on_paper_it_is_light_whole_and_without_buttons(browser: Browser, pages: Callable[[str], Path]) -> None:
+    opened(browser, pages("two"), media="print", scheme="dark", width=690)  # A4 with its margins
+    clipped = "[...document.querySelectorAll('.chart')].filter(c => c.scrollWidth > c.clientWidth + 1).length"
+    assert browser.run(clipped) == 0
+    assert browser.run("[...document.querySelectorAll('.export')].every(b => b.getClientRects().length === 0)")
+    ratio, text = browser.run(CONTRAST)  # against white paper
+    assert ratio >= 4.5, text
+    paper = browser.pdf()
+    assert paper.startswith(b"%PDF")
+    assert browser.run("[...document.querySelectorAll('details')].every(part => part.open)")
+
+
+@pytest.mark.slow
+def test_a_real_diagnosis(browser: Browser, tmp_path: Path) -> None:
+    from torch import nn
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU(), nn.Linear(50, 10))
+    d = fg.diagnose(model, fg.data.load("digits", points=200))
+    opened(browser, d.save(tmp_path / "report.html"), scheme="dark")
+    assert list(browser.run(MARKS)) == CHARTS
+    assert not re.search(r"\bnan\b", browser.run(TEXT))
+
+
+def test_marks_have_tooltips(browser: Browser, pages: Callable[[str], Path]) -> None:
+    opened(browser, pages("two"))
+    x, y = browser.run(
+        "(() => { const bar = document.querySelector('[data-chart=strip] .mark-rect path');"
+        " bar.scrollIntoView({block: 'center'}); const r = bar.getBoundingClientRect();"
+        " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+    )
+    for step in (0, 1):
+        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y + step)
+    tip = browser.run("document.querySelector('#vg-tooltip-element.visible')?.innerText")
+    assert tip is not None
+    assert "initialization" in tip
+    assert "of the data" in tip
+
+
+@pytest.mark.parametrize(("ending", "start"), [("SVG", "<svg"), ("PNG", "\x89PNG")])
+def test_charts_are_saved_with_their_titles(
+    browser: Browser, pages: Callable[[str], Path], ending: str, start: str
+) -> None:
+    opened(browser, pages("two"))
+    # Instead of a download: what the link has. (A page from a file may not fetch its own blobs.)
+    name, content = browser.run(
+        "new Promise(done => { let blob; const make = URL.createObjectURL;"
+        " URL.createObjectURL = b => { blob = b; return make.call(URL, b); };"
+        " HTMLAnchorElement.prototype.click = async function () { done([this.download,"
+        "   this.href.startsWith('data:') ? atob(this.href.split(',')[1]) : await blob.text()]); };"
+        " [...document.querySelectorAll('[data-chart=law] .export button')]"
+        f"  .find(b => b.textContent === '{ending}').click(); }})"
+    )
+    assert name == f"law.{ending.lower()}"
+    assert content.startswith(start)
+    if ending == "SVG":
+        assert "Before training" in content
