@@ -101,30 +101,38 @@ def test_on_the_blob() -> None:
 
 @pytest.mark.parametrize("depth", [1, 4])
 def test_batchnorm_over_the_data(depth: int) -> None:
-    """On i.i.d. data BatchNorm leaves correlations of −1/(n−1); ReLU makes 1/(π−1) of 0 (theory.md §2)."""
+    """On i.i.d. data BatchNorm leaves correlations of −1/(n−1); ReLU makes 1/(π−1) of 0 (theory.md §2).
+
+    All directions are alike, so a node's scale and direction are independent and, φ being scale-free, the formula is
+    exact; nodes are sampled, so 5.6 of the stated standard errors a layer are allowed (2·10⁻⁸ a number).
+    """
     x = orthogonal()
     n = ORTHOGONAL
     before = kernel(Network.parse(f"{depth} x [dense > batchnorm > relu] > dense"), x)
     c = -1.0 / (n - 1)
     f = (math.sqrt(1 - c * c) + c * (math.pi - math.acos(c))) / math.pi
-    assert before.layers[-1].q_ab / before.layers[-1].q == pytest.approx(f, rel=1e-9)
+    assert 0.0 < before.error < 0.01
+    assert before.layers[-1].q_ab / before.layers[-1].q == pytest.approx(f, abs=5.6 * depth * before.error)
     after = kernel(Network.parse(f"{depth} x [dense > relu > batchnorm] > dense"), x)
-    assert after.layers[-1].q_ab == pytest.approx(c, rel=1e-9)
-    assert after.layers[-1].q == pytest.approx(1.0)
+    assert after.layers[-1].q_ab == pytest.approx(c, rel=1e-5)  # whatever nodes do: they sum to 0, in float32
+    assert after.layers[-1].q == pytest.approx(1.0, rel=1e-5)
     said = [r for r in before.remarks if "batchnorm" in r]
     assert len(said) == 1
     assert ("worst of 4 layers" in said[0]) == (depth == 4)
 
 
 def test_batchnorm_in_batches() -> None:
-    """Batches of B consecutive points: each batch's rows sum to 0; the size of what is ignored is reported."""
+    """Batches of B consecutive points: each batch's rows sum to 0, in the float32 of sampled nodes."""
     x = np.random.default_rng(20261115).normal(size=(60, 200)) + 1.0
     result = kernel(Network.parse("dense > batchnorm(batch=20) > dense"), x)
     k = result.covariance
     for start in (0, 20, 40):
-        assert np.abs(k[start : start + 20].sum(axis=0)).max() <= 1e-10
+        assert np.abs(k[start : start + 20].sum(axis=0)).max() <= 1e-5
         assert k[start : start + 20, start : start + 20].diagonal().mean() == pytest.approx(1.0)
-    assert "the kernel ignores it" in result.remarks[0]
+    assert "sampled nodes" in result.remarks[0]
+    assert "effective directions" in result.remarks[0]
+    inputs = kernel(Network.parse("batchnorm(batch=20) > dense > relu > dense"), x)
+    assert "the kernel ignores it" in inputs.remarks[0]  # inputs are not Gaussian: no nodes to draw
     with pytest.raises(NotCovered, match="a last batch of 1"):
         kernel(Network.parse("dense > batchnorm(batch=59) > dense"), x)
 
@@ -163,8 +171,10 @@ def test_batchnorm_inside_a_residual_branch() -> None:
     one = kernel(Network.parse("dense > batchnorm > relu > dense"), x)
     both = kernel(Network.parse("dense > residual(scale=0.5)[batchnorm > relu > dense]"), x)
     first = kernel(Network.parse("dense"), x)
-    assert np.allclose(both.covariance, first.covariance + 0.25 * one.covariance, atol=1e-12)
-    assert both.remarks == one.remarks
+    # two samples of nodes, 900 entries: 6 standard errors of each
+    room = 0.25 * 6.0 * (one.error + both.error) * one.covariance.diagonal().max()
+    assert np.allclose(both.covariance, first.covariance + 0.25 * one.covariance, rtol=0, atol=room)
+    assert "batchnorm > relu: by 16384 sampled nodes" in both.remarks[0]
 
 
 def test_symmetry_diagonal_and_positivity() -> None:
@@ -271,7 +281,7 @@ def test_an_error_names_its_layer() -> None:
     with pytest.raises(FirstguessError, match=r"layer 2 \(relu\)"):
         kernel(Network.parse("layernorm > relu > dense"), x)
     with pytest.raises(NotCovered, match="usual"):
-        kernel(Network((*Network.parse("dense").layers, BatchNorm(8, "leave_one_out"))), x)
+        kernel(Network((BatchNorm(5, "leave_one_out"), *Network.parse("dense").layers)), x)
 
 
 def test_layernorm_after_does_not_cure_what_the_data_bring() -> None:

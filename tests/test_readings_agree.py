@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from scipy import stats
 
@@ -35,3 +37,16 @@ def test_kernel_and_ensemble_have_the_same_law_on_digits(phi: str, placement: st
     one, other = kernel.guesses, measured.guesses
     for a, b in ((one.fractions[:, 0], other.fractions[:, 0]), (one.largest, other.largest)):
         assert stats.ks_2samp(a, b).pvalue > LEVEL
+
+
+@pytest.mark.skipif(not os.environ.get("FIRSTGUESS_DATA"), reason="FIRSTGUESS_DATA does not say where MNIST is")
+def test_layernorm_after_relu_is_biased_on_mnist() -> None:
+    """docs/theory.md §6: 0.20 at depth 1 on 800 images, where i.i.d. inputs would be exactly neutral."""
+    net = "dense(weight_var=2) > relu > layernorm > dense(weight_var=2)"
+    x = fg.data.load("mnist:even-odd", points=800)
+    kernel = fg.predict(net, data=x, draws=4000).guesses
+    assert kernel.std() == pytest.approx(0.20, abs=0.02)  # another 800 images than the 0.201 of theory.md
+    assert fg.predict(net).gamma[-1] == 0.0
+    measured = fg.measure(net, x, inits=200, width=1000, probe="output").guesses
+    assert isinstance(kernel, fg.EmpiricalGuesses)
+    assert measured.chance("std", kernel.std(), room=kernel.standard_error("std")) > LEVEL

@@ -22,6 +22,7 @@ from firstguess.gaussian import Array
 
 if TYPE_CHECKING:
     from firstguess.activations import Activation
+    from firstguess.kernel_nodes import Nodewise
     from firstguess.layers.base import Layer
 
 # A tile and the handful of arrays a layer makes of it stay in the cache, and NumPy's overhead a call is small:
@@ -63,12 +64,20 @@ class Tile:
     def __init__(self, k: Array, t: Array | None, rows: slice, cols: slice) -> None:
         self._entries = k
         self._factors: tuple[Array, Array] | None = None
+        self._spare: tuple[Array, Array, Array] | None = None
         self.t = t
         self.rows = rows
         self.cols = cols
         self.before: tuple[Array, Array | None] | None = (
             None  # k and t in front of an activation: a max-pool wants them
         )
+
+    @property
+    def spare(self) -> tuple[Array, Array, Array]:
+        """Three arrays like the block, for a step to work in."""
+        if self._spare is None or self._spare[0].shape != self._entries.shape:
+            self._spare = np.empty_like(self._entries), np.empty_like(self._entries), np.empty_like(self._entries)
+        return self._spare
 
     @property
     def k(self) -> Array:
@@ -181,13 +190,39 @@ class Carried:
 
 
 def carry(
-    layers: Sequence[Layer], points: Points, k: Array, t: Array | None, name: Callable[[int, Layer], str]
+    layers: Sequence[Layer],
+    points: Points,
+    k: Array,
+    t: Array | None,
+    name: Callable[[int, Layer], str],
+    *,
+    formulas: bool = False,
 ) -> Carried:
-    """Carry a covariance (which is overwritten) through layers; `name` says where an error came from."""
+    """Carry a covariance (which is overwritten) through layers; `name` says where an error came from.
+
+    Stretches with a BatchNorm go by sampled nodes where that is more accurate (`kernel_nodes`), unless `formulas`.
+    """
     done = Carried(k, t, points, [], [])
     run: list[tuple[Layer, Points, Step]] = []
+    formulas_until = len(layers) if formulas else 0
+    skip = 0
     for index, layer in enumerate(layers, start=1):
+        if index <= skip:
+            continue
         try:
+            if index > formulas_until and points.gaussian and not points.mean.any():
+                length, by_nodes = _stretch(layers[index - 1 :])
+                if length:
+                    done.summaries += _through(done.k, done.t, run)
+                    run = []
+                    found = by_nodes(points, done.k, done.t, index)
+                    if found is not None:
+                        done.k, done.t, points = found.k, found.t, found.points
+                        done.summaries += found.summaries
+                        done.remarks += found.remarks
+                        skip = index + length - 1
+                        continue
+                    formulas_until = index + length - 1
             points, step = layer.covariance(points)
             if isinstance(step, Whole):
                 done.summaries += _through(done.k, done.t, run)
@@ -207,8 +242,22 @@ def carry(
     return done
 
 
+def _stretch(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:
+    from firstguess.image_layers import Grid  # these know all layers, and layers know this module
+    from firstguess.kernel_nodes import by_nodes, stretch
+
+    flat = Grid(flat=True)
+    length = stretch(layers, flat)
+
+    def formula(layer: Layer, points: Points, _: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:
+        done = carry([layer], points, k, t, lambda _, layer: "", formulas=True)
+        return done.points, done.k, done.t
+
+    return length, lambda points, k, t, seed: by_nodes(layers[:length], points, flat, k, t, formula, seed=seed)
+
+
 def _through(k: Array, t: Array | None, run: Sequence[tuple[Layer, Points, Step]]) -> list[Summary]:
-    """All tiles of the upper triangle through a run of layers, on all cores; the lower one is its mirror image."""
+    """All tiles of the upper triangle through a run of layers, on all cores; the lower one becomes its mirror image."""
     if not run:
         return []
     n = k.shape[0]
@@ -220,7 +269,10 @@ def _through(k: Array, t: Array | None, run: Sequence[tuple[Layer, Points, Step]
     def one(index: int) -> None:
         i, j = corners[index]
         rows, cols = slice(i, min(i + size, n)), slice(j, min(j + size, n))
-        tile = Tile(k[rows, cols].copy(), None if t is None else t[rows, cols].copy(), rows, cols)
+        entries = k[rows, cols].copy()
+        if i == j:  # only the upper triangle of `k` has to be there
+            entries = np.triu(entries) + np.triu(entries, 1).T
+        tile = Tile(entries, None if t is None else t[rows, cols].copy(), rows, cols)
         for at, (_, points, step) in enumerate(run):
             step(tile)
             if i == j:

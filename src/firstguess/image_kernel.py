@@ -6,8 +6,9 @@ windows of k×k positions δ and weights of variance σw²/(k²·channels), zero
     conv: K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb²;  activations: by pair, as for flat data;
     avgpool: means of K over both windows;  dense, which sees all positions: K' = σw² · mean_p K[p, p] + σb².
 
-A pair of images never meets another pair, except in a BatchNorm. So tiles of a few images go through all layers up to
-the next BatchNorm, and only the n×n covariance of the outputs is kept: memory for one tile, not for (n·positions)².
+A pair of images never meets another pair, except in a BatchNorm; and a max-pool over positions has no formula. So tiles
+of a few images go through all layers up to the next of these, and only the n×n covariance of the outputs is kept:
+memory for one tile, not for (n·positions)². BatchNorms and max-pools go by sampled nodes (channels): `kernel_nodes`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from firstguess.covariance import Points, Tile, merged
 from firstguess.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.gaussian import Array
 from firstguess.image_layers import Grid, Placed, place, positions_after, split
-from firstguess.kernel import Kernel, KernelLayer
+from firstguess.kernel import Kernel, KernelLayer, sampling_error
+from firstguess.kernel_nodes import by_nodes, stretch, summary
 from firstguess.layers import Activate, BatchNorm, Conv, Dense, Layer, Residual, text
 from firstguess.network import Network
 
@@ -109,9 +111,27 @@ def image_kernel(
     work.plan(network.layers, run.grid)
     readings: list[KernelLayer] = []
     remarks: list[str] = []
+    skip = formulas_until = 0
     for index, layer in enumerate(network.layers, start=1):
+        if index <= skip:
+            continue
         points, grid = run.last
         try:
+            length = stretch(network.layers[index - 1 :], grid)
+            if length and index > formulas_until and points.gaussian and not points.mean.any():
+                k, t, more = _whole(run, work, tangent)
+                readings += more
+                found = by_nodes(
+                    network.layers[index - 1 : index - 1 + length], points, grid, k, t, _formula, seed=index
+                )
+                if found is not None:
+                    readings += [_reading(s.layer, s.q, s.q_ab) for s in found.summaries]
+                    remarks += found.remarks
+                    run = _Run(_stored(found.k, found.t, found.grid), found.points, found.grid, [])
+                    skip = index + length - 1
+                    continue
+                formulas_until = index + length - 1
+                run = _Run(_stored(k, t, grid), points, grid, [])
             placed = place(layer, points, grid, run.own)
             if isinstance(placed, Placed):
                 run.placed.append(placed)
@@ -121,7 +141,8 @@ def image_kernel(
         except FirstguessError as error:
             raise error.at(f"layer {index} ({text(layer)})") from None
         remarks += said
-        readings += [*more, _summary(layer, k, points.q, grid)]
+        s = summary(layer, k, points.q, grid)
+        readings += [*more, _reading(s.layer, s.q, s.q_ab)]
         run = _Run(_stored(k, t, grid), points, grid, [])
     if not run.last[1].flat:
         raise NotCovered(
@@ -131,7 +152,8 @@ def image_kernel(
             hint="add '> dense'",
         )
     k, t, more = _whole(run, work, tangent)
-    return Kernel(k, t, (*readings, *more), merged(remarks), time.perf_counter() - started)
+    seconds_taken = time.perf_counter() - started
+    return Kernel(k, t, (*readings, *more), merged(remarks), seconds_taken, sampling_error(remarks))
 
 
 # --- tiles ------------------------------------------------------------------------------------------------------------
@@ -152,14 +174,18 @@ class _Work:
 
     def plan(self, layers: Sequence[Layer], grid: Grid) -> None:
         largest, stored, entries, stretches = grid.places, 0, 0.0, 1
+        weights, nodes_until = False, 0
         for index, layer in enumerate(layers, start=1):
+            if weights and (length := stretch(layers[index - 1 :], grid)):
+                stored, stretches, nodes_until = max(stored, grid.places), stretches + 1, index + length - 1
+            weights = isinstance(layer, (Dense, Conv, Residual))
             try:
                 grid = positions_after(layer, grid)
             except FirstguessError as error:
                 raise error.at(f"layer {index} ({text(layer)})") from None
             largest = max(largest, grid.places)
             entries += grid.places**2 * _effort(layer)
-            if isinstance(layer, BatchNorm):
+            if isinstance(layer, BatchNorm) and index > nodes_until:
                 stored, stretches = max(stored, grid.places), stretches + 1
         need = _COPIES * 8.0 * self.arrays * largest**2
         if need > self.memory:
@@ -174,7 +200,7 @@ class _Work:
         if need > self.memory:
             raise NotCovered(
                 f"at most {int(math.sqrt(self.memory / (24.0 * self.arrays)) / stored)} images: "
-                f"a batchnorm wants all pairs of images and positions in {_bytes(self.memory)}",
+                f"a batchnorm or max-pool wants all pairs of images and positions in {_bytes(self.memory)}",
                 got=f"{self.n} images with {stored} positions: {_bytes(need)}",
                 where="data",
                 hint="points=…, layernorm, or the ensemble reading: fg.measure(...)",
@@ -218,18 +244,31 @@ def _whole(run: _Run, work: _Work, tangent: bool) -> tuple[Array, Array | None, 
     return (
         k,
         t,
-        [_reading(p.layer, p.points.q, s / (pairs * p.grid.places)) for p, s in zip(run.placed, sums, strict=True)],
+        [
+            _reading(p.layer, p.points.q.mean(), s / (pairs * p.grid.places))
+            for p, s in zip(run.placed, sums, strict=True)
+        ],
     )
 
 
-def _summary(layer: Layer, k: Array, q: Array, grid: Grid) -> KernelLayer:
-    pairs = split(k, grid).diagonal(axis1=1, axis2=3).sum(axis=2)
-    n = pairs.shape[0]
-    return _reading(layer, q, float(pairs.sum() - np.trace(pairs)) / (max(n * (n - 1), 1) * grid.places))
+def _reading(layer: Layer, q: float, q_ab: float) -> KernelLayer:
+    return KernelLayer(text(layer), isinstance(layer, (Dense, Conv, Residual)), float(q), float(q_ab))
 
 
-def _reading(layer: Layer, q: Array, q_ab: float) -> KernelLayer:
-    return KernelLayer(text(layer), isinstance(layer, (Dense, Conv, Residual)), float(q.mean()), float(q_ab))
+def _formula(layer: Layer, points: Points, grid: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:
+    """One layer on all pairs at once."""
+
+    def own(image: int) -> Array:
+        rows = grid.rows(slice(image, image + 1))
+        return k[rows, rows]
+
+    placed = place(layer, points, grid, own)
+    assert isinstance(placed, Placed)  # a BatchNorm is no formula's business here
+    everything = slice(0, k.shape[0])
+    tile = Tile(k, t, everything, everything)
+    placed.step(tile)
+    tile.fill_diagonal(placed.points.q)
+    return placed.points, tile.k, tile.t
 
 
 def _stored(k: Array, t: Array | None, grid: Grid) -> Block:

@@ -125,7 +125,8 @@ def place(layer: Layer, points: Points, grid: Grid, own: Own | None) -> Placed |
         points, step = _avgpool(layer, points, grid, after, own)
     elif isinstance(layer, MaxPool) and layer.size > 1:
         raise NotCovered(
-            "an average-pool: neighbours of an image are correlated, and their maximum has no closed form",
+            "a max-pool over positions in a stretch of layers right behind a conv, and no tangent kernel "
+            "(neighbours are correlated: their maximum has no formula, it is sampled)",
             got=text(layer),
             hint=f"avgpool({layer.size}), or the ensemble reading: fg.measure(...)",
         )

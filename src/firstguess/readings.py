@@ -36,6 +36,7 @@ def predict(
     tangent: bool = False,
     width: int = 1000,
     precision: str = "float64",
+    seconds: float = 600.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Prediction:
     """Predict γ by layer and the law of the guess fractions of an untrained network.
@@ -46,7 +47,8 @@ def predict(
     With `data` (anything `fg.data` takes): the kernel reading, for *these* points at infinite width (theory.md (11)).
     The law is sampled with `draws` initializations; `points` uses a random subset. `tangent=True` also carries the
     tangent kernel (theory.md (12)), for which `width` is the fan-in of layers without a width of their own.
-    `precision="float32"` halves memory; the covariance is then good to about 1e-6.
+    Networks with convolutions that would take longer than about `seconds` are refused, with what would fit.
+    `precision="float32"` halves memory; the covariance is then good to about 1e-6 (less behind a batchnorm: `kernel`).
 
     >>> p = predict("20 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
     >>> print(f"{p.gamma[1]:.6f} {p.gamma[-1]:.6f} {p.regime}")
@@ -74,7 +76,7 @@ def predict(
             hint="add '> dense'",
         )
     if has_convolutions(network.layers):
-        result = image_kernel(network, x, tangent=tangent, width=width, progress=progress)
+        result = image_kernel(network, x, tangent=tangent, width=width, seconds=seconds, progress=progress)
         precision = "float64"
     else:
         dtype = np.float32 if precision == "float32" else np.float64
@@ -83,7 +85,10 @@ def predict(
     if drawn.jitter > 0.0:
         remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
     if precision == "float32":
-        remarks.append("float32: covariances are good to about 1e-6 of their diagonal, and 1e-7 more a layer")
+        remarks.append(
+            "float32: covariances are good to about 1e-6 of their diagonal (3e-5 for deep smooth activations); a "
+            "batchnorm that leaves a share s of the signal makes it 1e-6/s"
+        )
     from firstguess.empirical import EmpiricalGuesses
 
     return Prediction(

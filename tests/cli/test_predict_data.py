@@ -66,8 +66,11 @@ def test_convolutions_on_images() -> None:
     )  # fmt: skip
     assert len(found["gamma"]) == 3
     assert found["per_point"] is not None
-    message = run("predict", "cnn", "--data", "digits", "--points", "12", code=2).stderr
-    assert "layer 3 (maxpool(4))" in message
+    pooled = run("predict", "cnn", "--data", "digits", "--points", "12", "--draws", "200").stdout
+    assert "relu > maxpool(4): by 16384 sampled nodes" in pooled
+    first = "maxpool(4) > conv > relu > dense"  # nothing Gaussian to sample in front of it
+    message = run("predict", first, "--data", "digits", "--points", "12", code=2).stderr
+    assert "layer 1 (maxpool(4))" in message
     assert "avgpool(4)" in message
 
 
@@ -99,11 +102,12 @@ def test_compare_lays_three_readings_side_by_side(tmp_path: Path) -> None:
 
 
 def test_compare_shows_what_it_can() -> None:
-    arguments = ["predict", "cnn", "--depth", "1", "--data", "digits", "--points", "8", "--compare", "--inits", "4",
+    net = "conv(padding=1) > residual[batchnorm > relu > conv(padding=1)] > dense"
+    arguments = ["predict", net, "--data", "digits", "--points", "8", "--compare", "--inits", "4",
                  "--width", "8"]  # fmt: skip
     found = run_json(*arguments)
     assert [row["reading"] for row in found["readings"]] == ["closed form", "measured"]
-    assert "neighbours of an image" in found["notes"]["kernel"]
+    assert "residual branches without BatchNorm" in found["notes"]["kernel"]
 
 
 def test_figures_of_a_kernel_reading(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def dots_chart(
     if not every:
         raise InvalidInput("at least one value", got="none", where="dots_chart")
     names = list(dict.fromkeys(dot.series for dot in every))
+    rows = list(dict.fromkeys(dot.row for dot in every))  # all panels have all rows: only the first names them
     top = max(dot.value + 2 * dot.error for dot in every)
     low = min(0.0, *(dot.value - 2 * dot.error for dot in every))
     scale = alt.Scale(domain=list(x_domain or (low, 1.05 * top)), nice=False)
@@ -54,9 +55,8 @@ def dots_chart(
     )
     charts: list[Any] = []
     for index, (heading, dots) in enumerate(panels.items()):
-        rows = list(dict.fromkeys(dot.row for dot in dots))
         y_axis: Any = alt.Axis(labelLimit=0, grid=False, labelColor=theme.INK) if index % columns == 0 else None
-        y = alt.Y("row:N", sort=rows, title=None, axis=y_axis, scale=alt.Scale(padding=0.2))
+        y = alt.Y("row:N", sort=rows, title=None, axis=y_axis, scale=alt.Scale(domain=rows, padding=0.2))
         x = {at: alt.X(f"{at}:Q", title=x_title, scale=scale, axis=axis) for at in ("value", "low")}
         layers = [layer for name in names for layer in _layers(dots, name, names, x, y)]
         head: Any = alt.TitleParams(heading, anchor="start", frame="group", fontSize=16, fontWeight="normal", offset=8)

@@ -17,6 +17,14 @@ from firstguess.kernel_maps import correlate_rays, kernel_map, means, rays, shif
 from firstguess.signal import Signal, Unknown
 
 
+def centre_of(phi: Activation, points: Points) -> float:
+    """What a centred activation subtracts: one constant, its mean at the average variance."""
+    level = float(points.mean[0])
+    if level:
+        phi = shifted(phi, level)
+    return float(means(phi, np.array([float(points.q.mean()) - level**2]))[0][0])
+
+
 @dataclass(frozen=True)
 class Activate:
     """φ on every node: theory.md (4). Needs a signal whose law is known."""
@@ -53,8 +61,7 @@ class Activate:
                 hint="a bias variance above 0, or drop them",
             )
         mean, square = means(phi, q)
-        # a centred activation subtracts one constant: its mean at the average variance
-        constant = float(means(phi, np.array([q.mean()]))[0][0]) if phi.centered else 0.0
+        constant = centre_of(self.phi, points) if phi.centered else 0.0
         after = Points(
             square - 2.0 * constant * mean + constant**2,
             mean - constant,
@@ -73,7 +80,7 @@ class Activate:
             def apply(tile: Tile) -> Array | None:
                 if after.watched:
                     tile.before = tile.k.copy(), tile.t
-                slope = correlate_rays(left, right, tile.correlations(q), tile.t is not None)
+                slope = correlate_rays(left, right, tile.correlations(q), tile.t is not None, tile.spare)
                 tile.scale(growth)
                 return slope
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from firstguess.activations import Activation
 
 Estimator = Literal["usual", "leave_one_out"]
+WholeResult = tuple[gaussian.Array, gaussian.Array | None, Points, tuple[str, ...]]
 _MANY = 2000.0  # directions from which on fluctuations of a node's scale are below 1e-3 of the covariance
 
 
@@ -69,14 +70,21 @@ class BatchNorm:
         return Signal(0.0, 0.0, spread, law=law)
 
     def covariance(self, points: Points) -> tuple[Points, Whole]:
-        """K ← HKH divided by its mean diagonal, H the centring over the data or over each batch: theory.md (11)."""
-        if self.estimator != "usual":
-            raise NotCovered(
-                "the usual BatchNorm estimator in the kernel reading",
-                got=self.estimator,
-                hint="the closed form: fg.predict without data",
-            )
-        return points, Whole(lambda k, t: normalize_over_data(k, t, points, self.batch))
+        """K ← HKH divided by its mean diagonal, H the centring over the data or over each batch: theory.md (11).
+
+        That is for many directions; `carry` has sampled nodes where a node's own scale matters (`kernel_nodes`).
+        """
+
+        def run(k: gaussian.Array, t: gaussian.Array | None) -> WholeResult:
+            if self.estimator != "usual":
+                raise NotCovered(
+                    "Gaussian nodes (random weights in front) for the leave-one-out estimator",
+                    got=points.what,
+                    hint="a dense layer before it, or estimator=usual",
+                )
+            return normalize_over_data(k, t, points, self.batch)
+
+        return points, Whole(run)
 
     def gradient(self, signal: Signal) -> float | None:
         # The statistics' own gradients vanish as 1/B; for finite B the exact factor is not known in closed form.
@@ -89,19 +97,16 @@ class BatchNorm:
             yield f"batchnorm: batches of {self.batch}, {self.estimator.replace('_', '-')} estimator"
 
 
-def normalize_over_data(
+def centre_over_data(
     k: gaussian.Array, t: gaussian.Array | None, points: Points, batch: int | None
-) -> tuple[gaussian.Array, gaussian.Array | None, Points, tuple[str, ...]]:
-    """BatchNorm of a whole covariance; consecutive points make a batch.
+) -> tuple[gaussian.Array | None, gaussian.Array, Points]:
+    """Centre a whole covariance (in place) over batches of consecutive points, and divide by its mean diagonal there.
 
-    A node's variance over the data fluctuates from node to node by √(2/directions), directions being (tr C)²/tr C² of
-    the centred covariance C. Over the whole data set the covariance takes that into account (exactly for Gaussian
-    nodes); the next activation and the tangent kernel, and batches altogether, do not. The result says how large it is.
+    Returns the tangent kernel, the factors, and the points. All nodes are divided by one scale, their root mean square.
     """
     n = k.shape[0]
     size = n if batch is None else batch
     scale = np.empty(n)
-    directions = math.inf
     starts = list(range(0, n, size))
     for start in starts:
         rows = slice(start, min(start + size, n))
@@ -115,15 +120,13 @@ def normalize_over_data(
     for start in starts:
         cols = slice(start, min(start + size, n))
         k[:, cols] -= k[:, cols].mean(axis=1, keepdims=True)
-        block = k[cols, cols]
-        trace = float(np.trace(block))
+        trace = float(np.trace(k[cols, cols]))
         # what centring leaves of identical points is rounding
         if trace <= 64.0 * float(np.finfo(k.dtype).eps) * float(points.q[cols].sum()):
             raise NotCovered(
                 "data points that differ", got="a batch whose points are all alike", hint="drop duplicates"
             )
-        scale[cols] = math.sqrt(trace / block.shape[0])
-        directions = min(directions, effective_directions(block))
+        scale[cols] = math.sqrt(trace / (cols.stop - cols.start))
     inverse = 1.0 / scale
     k *= inverse[:, None]
     k *= inverse[None, :]
@@ -135,9 +138,26 @@ def normalize_over_data(
                 hint="batchnorm without batch=",
             )
         t = _tangent(k, t, inverse)
+    what = f"a batchnorm of {points.what}"
+    q = k.diagonal().astype(np.float64)
+    return t, inverse, Points(q, np.zeros(n), points.gaussian, points.width, points.width_after, what=what)
+
+
+def normalize_over_data(k: gaussian.Array, t: gaussian.Array | None, points: Points, batch: int | None) -> WholeResult:
+    """BatchNorm of a whole covariance by formula: where batches have many directions, or nodes are not Gaussian.
+
+    A node's variance over the data fluctuates from node to node by √(2/directions), directions being (tr C)²/tr C² of
+    the centred covariance C. Over the whole data set the covariance takes that into account (exactly for Gaussian
+    nodes); the next activation and the tangent kernel, and batches altogether, do not. The result says how large it is.
+    `kernel_nodes.by_nodes` has no such error.
+    """
+    t, _, after = centre_over_data(k, t, points, batch)
+    n = k.shape[0]
+    size = n if batch is None else batch
+    directions = min(effective_directions(k[i : i + size, i : i + size]) for i in range(0, n, size))
     if batch is None and directions < _MANY:
         k = self_normalized(k)
-    q = k.diagonal().astype(np.float64)
+        after = replace(after, q=k.diagonal().astype(np.float64))
     handled = "the covariance allows for it, the next activation does not" if batch is None else "the kernel ignores it"
     fluctuation = math.sqrt(2.0 / directions)
     remark = Remark(
@@ -145,9 +165,6 @@ def normalize_over_data(
         f"({directions:.0f} effective directions): {handled}",
         "batchnorm",
         fluctuation,
-    )
-    after = Points(
-        q, np.zeros(n), points.gaussian, points.width, points.width_after, what=f"a batchnorm of {points.what}"
     )
     return k, t, after, (remark,)
 

@@ -1,0 +1,310 @@
+"""The kernel reading against real networks, cell by cell: data × activation × norm × depth.
+
+    python benchmarks/readings.py                          digits only (embedded), 30 initializations a cell
+    python benchmarks/readings.py --data-dir data --inits 90 --write docs/readings.md
+    python benchmarks/readings.py --data-dir data --wide 3000    the least likely cells once more, wider
+
+Measured fractions and kernel draws of a cell are kept in `--out`, so a run that was stopped continues where it was, and
+one with more initializations adds to what is there. Every round of a cell has a seed of its own: cells are independent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+import firstguess as fg
+
+Array = NDArray[np.float64]
+
+DATA = {"digits": "digits", "mnist": "mnist:even-odd", "cifar10": "cifar10"}
+PHI = ("relu", "tanh", "gelu")
+NORMS = {
+    "none": "{phi}",
+    "BN before": "batchnorm > {phi}",
+    "LN before": "layernorm > {phi}",
+    "RMS before": "rmsnorm > {phi}",
+    "BN after": "{phi} > batchnorm",
+    "LN after": "{phi} > layernorm",
+    "RMS after": "{phi} > rmsnorm",
+}
+DEPTHS = (1, 5, 20)
+POINTS = 1000
+WIDTH = 1000
+ROUND = 30  # initializations with one seed
+DRAWS = 5000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One network on one data set."""
+
+    data: str
+    phi: str
+    norm: str
+    depth: int
+
+    @property
+    def index(self) -> int:
+        place = tuple(DATA).index(self.data), PHI.index(self.phi), tuple(NORMS).index(self.norm)
+        return ((place[0] * len(PHI) + place[1]) * len(NORMS) + place[2]) * len(DEPTHS) + DEPTHS.index(self.depth)
+
+    @property
+    def name(self) -> str:
+        return f"{self.data}-{self.phi}-{self.norm.replace(' ', '-')}-{self.depth}"
+
+    def network(self, classes: int) -> fg.Network:
+        body = NORMS[self.norm].format(phi=self.phi)
+        return fg.Network.parse(f"{self.depth} x [dense(weight_var=2) > {body}] > dense(weight_var=2)", classes=classes)
+
+
+def cells(data: Sequence[str]) -> list[Cell]:
+    return [Cell(d, phi, norm, depth) for d in data for phi in PHI for norm in NORMS for depth in DEPTHS]
+
+
+class Store:
+    """Guess counts by cell, in one small JSON file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def read(self, name: str, kind: str) -> dict[str, Any]:
+        path = self.folder / f"{name}.{kind}.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def write(self, name: str, kind: str, found: dict[str, Any]) -> None:
+        path = self.folder / f"{name}.{kind}.json"
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(found))
+        fresh.replace(path)  # all of it or nothing, whenever the run is stopped
+
+
+def counts(fractions: Array) -> list[list[int]]:
+    return np.rint(fractions * POINTS).astype(int).tolist()
+
+
+def guesses(kept: Sequence[Sequence[int]]) -> fg.EmpiricalGuesses:
+    found = np.array(kept, dtype=float)
+    return fg.EmpiricalGuesses(found / found.sum(axis=1, keepdims=True), POINTS)  # a shared tie was rounded
+
+
+def measure(store: Store, cell: Cell, data: fg.data.Data, inits: int, width: int, threads: int) -> None:
+    """Rounds of networks until there are `inits` of them."""
+    found = store.read(cell.name, f"width{width}") or {"hash": data.hash, "rounds": []}
+    if found["hash"] != data.hash:
+        raise SystemExit(f"{cell.name}: kept for other data; choose another --out")
+    while len(found["rounds"]) * ROUND < inits:
+        seed = 1000 * len(found["rounds"]) + cell.index
+        m = fg.measure(
+            cell.network(data.classes or 2), data, inits=ROUND, width=width, seed=seed, threads=threads, probe="output"
+        )
+        found["rounds"].append({"seed": seed, "counts": counts(m.guesses.fractions)})
+        store.write(cell.name, f"width{width}", found)
+
+
+def read_kernel(store: Store, cell: Cell, data: fg.data.Data, again: bool) -> None:
+    found = store.read(cell.name, "kernel")
+    if found.get("hash") == data.hash and not again:
+        return
+    network = cell.network(data.classes or 2)
+    p = fg.predict(network, data=data, draws=DRAWS, seed=cell.index)
+    iid = fg.predict(network, points=POINTS).guesses
+    assert isinstance(p.guesses, fg.EmpiricalGuesses)
+    store.write(
+        cell.name,
+        "kernel",
+        {
+            "hash": data.hash,
+            "counts": counts(p.guesses.fractions),
+            "closed_form": [iid.std(), iid.expected_max()],
+            "remarks": [a for a in p.assumptions if "batchnorm" in a],
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a cell says; None where it was not measured."""
+
+    cell: Cell
+    inits: int
+    std: tuple[float, float, float, float]  # kernel, measured, standard error, closed form
+    largest: tuple[float, float, float, float]
+    p_one: float
+    p_largest: float
+
+
+def same_law(a: Array, b: Array) -> float:
+    found: Any = stats.ks_2samp(a, b)
+    return float(found.pvalue)
+
+
+def row(store: Store, cell: Cell, width: int) -> Row | None:
+    kernel, measured = store.read(cell.name, "kernel"), store.read(cell.name, f"width{width}")
+    if not kernel or not measured.get("rounds"):
+        return None
+    one = guesses(kernel["counts"])
+    other = guesses([c for r in measured["rounds"] for c in r["counts"]])
+    std, largest = kernel["closed_form"]
+    return Row(
+        cell,
+        other.inits,
+        (one.std(), other.std(), other.standard_error("std"), std),
+        (one.expected_max(), other.expected_max(), other.standard_error("expected_max"), largest),
+        same_law(one.fractions[:, 0], other.fractions[:, 0]),
+        same_law(one.largest, other.largest),
+    )
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = [
+        "| φ | norm | depth | std G₀: kernel | measured | i.i.d. | E max: kernel | measured | i.i.d. | p: G₀ | max |",
+        "|" + "---|" * 11,
+    ]
+    for r in rows:
+        (k, m, e, c), (km, mm, em, cm) = r.std, r.largest
+        lines.append(
+            f"| {r.cell.phi} | {r.cell.norm} | {r.cell.depth} | {k:.3f} | {m:.3f} ± {e:.3f} | {c:.3f} | "
+            f"{km:.3f} | {mm:.3f} ± {em:.3f} | {cm:.3f} | {r.p_one:.2g} | {r.p_largest:.2g} |"
+        )
+    return "\n".join(lines)
+
+
+def say(rows: Sequence[Row]) -> str:
+    """All p-values together, and whether measured numbers lie on one side of the kernel's."""
+    p = {"G₀": np.array([r.p_one for r in rows]), "the largest": np.array([r.p_largest for r in rows])}
+    both = np.concatenate(list(p.values()))
+    level = 0.05 / len(both)
+    lines = [
+        f"- {len(rows)} of {len(cells(tuple(DATA)))} cells, {len(both)} two-sample Kolmogorov-Smirnov tests: "
+        f"{int(np.sum(both < level))} below the Bonferroni level 0.05/{len(both)} = {level:.1e}; the least p-value is "
+        f"{both.min():.2g}."
+    ]
+    for name, values in p.items():
+        alike = stats.kstest(values, "uniform", alternative="greater").pvalue
+        lines.append(
+            f"- p-values of {name}: {np.mean(values < 0.05):.1%} below 0.05, {np.mean(values < 0.5):.1%} below 0.5; "
+            f"one-sided test against the uniform law (too many small ones) p = {alike:.2g}."
+        )
+    for depth in DEPTHS:
+        parts: list[str] = []
+        for name, of in (("std G₀", lambda r: r.std), ("E max", lambda r: r.largest)):
+            here = [of(r) for r in rows if r.cell.depth == depth and of(r)[2] > 0]
+            if here:
+                z = np.array([(m - k) / e for k, m, e, _ in here])
+                parts.append(f"{name} {z.mean():+.2f} ± {1 / np.sqrt(len(z)):.2f} (spread {z.std():.2f})")
+        lines.append(f"- (measured − kernel)/s.e. at depth {depth}, averaged over cells: {', '.join(parts)}.")
+    return "\n".join(lines)
+
+
+def wider(store: Store, rows: Sequence[Row]) -> str:
+    """The cells that were measured at other widths too."""
+    lines = [
+        "| data | φ | norm | depth | width | networks | std G₀: kernel | measured | width · (variance − kernel's) | "
+        "p: max |",
+        "|" + "---|" * 10,
+    ]
+    for r in rows:
+        paths = store.folder.glob(f"{r.cell.name}.width*.json")
+        for width in sorted(int(path.name.split(".width")[1].split(".")[0]) for path in paths):
+            w = row(store, r.cell, width)
+            if w is not None:
+                (k, m, e, _), excess = w.std, width * (w.std[1] ** 2 - w.std[0] ** 2)
+                lines.append(
+                    f"| {w.cell.data} | {w.cell.phi} | {w.cell.norm} | {w.cell.depth} | {width} | {w.inits} | "
+                    f"{k:.4f} | {m:.4f} ± {e:.4f} | {excess:.3f} ± {2 * width * m * e:.3f} | {w.p_largest:.2g} |"
+                )
+    return "\n".join(lines)
+
+
+TITLES = {"digits": "Digits, 10 classes", "mnist": "MNIST, even against odd", "cifar10": "CIFAR-10, 10 classes"}
+
+
+def page(store: Store, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
+    inits = sorted({r.inits for r in rows})
+    networks = f"{inits[0]}" if len(inits) == 1 else f"{inits[0]} to {inits[-1]}"
+    parts = [
+        "# Kernel reading against real networks",
+        f"Written by `benchmarks/readings.py`. {POINTS} points of each data set, standardized as `fg.data.load` does; "
+        f"hidden layers of width {WIDTH}, weight_var = 2, no biases, BatchNorm over all points; {networks} networks a "
+        f"cell against {DRAWS} draws of the kernel. std G₀ is the standard deviation of a class's fraction over "
+        "initializations, E max the average of the largest fraction, ± one standard error; *i.i.d.* is the closed "
+        "form, which knows nothing of the data. The last columns are p-values of two-sample Kolmogorov-Smirnov tests: "
+        "the law of G₀, and of the largest fraction.",
+        "## All cells together",
+        say(rows),
+    ]
+    for data, title in TITLES.items():
+        here = [r for r in rows if r.cell.data == data]
+        if here:
+            parts += [f"## {title}", table(here)]
+    if repeated:
+        parts += [
+            "## The least likely cells at other widths",
+            "The smallest p-values are those of deep networks that are nearly neutral: real ones are a little less "
+            "even. Covariances of a network of finite width fluctuate by the order of depth/width, and where almost "
+            "nothing else moves the guesses this shows. If so, the variance of G₀ beyond the kernel's must fall like "
+            "1/width: the column width · (variance − kernel's) is then one number for all widths of a cell, and the "
+            "kernel is the limit. A difference of the kernel's own would make it grow with the width.",
+            wider(store, repeated),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def unlikely(rows: Sequence[Row], most: int) -> list[Row]:
+    return sorted(rows, key=lambda r: min(r.p_one, r.p_largest))[:most]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", help="where MNIST and CIFAR-10 are; without it digits only")
+    parser.add_argument("--inits", type=int, default=ROUND, help="networks a cell (in rounds of 30)")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("out/readings"))
+    parser.add_argument("--wide", type=int, help="measure the least likely cells at this width too")
+    parser.add_argument("--most", type=int, default=6, help="how many of them")
+    parser.add_argument("--only", choices=("measured", "kernel", "page"), help="one of the readings, or what is kept")
+    parser.add_argument("--again", action="store_true", help="compute kernels anew")
+    parser.add_argument("--write", type=Path, help="write the page")
+    args = parser.parse_args()
+
+    store = Store(args.out)
+    names = list(DATA) if args.data_dir else ["digits"]
+    data = {d: fg.data.load(DATA[d], points=POINTS, data_dir=None if d == "digits" else args.data_dir) for d in names}
+    todo = cells(names)
+    started = time.perf_counter()
+    for inits in (
+        range(ROUND, args.inits + ROUND, ROUND) if args.only in (None, "measured") else ()
+    ):  # all cells get a first round before any gets a second
+        for cell in todo:
+            measure(store, cell, data[cell.data], inits, WIDTH, args.threads)
+        print(f"{inits} networks a cell after {time.perf_counter() - started:.0f} s", flush=True)
+    quick_first = sorted(todo, key=lambda c: c.depth * c.norm.startswith("BN"))
+    for cell in quick_first if args.only in (None, "kernel") else ():
+        read_kernel(store, cell, data[cell.data], args.again)
+    rows = [r for cell in cells(tuple(DATA)) if (r := row(store, cell, WIDTH)) is not None]
+    if args.wide:
+        for r in unlikely(rows, args.most):
+            measure(store, r.cell, data[r.cell.data], args.inits, args.wide, args.threads)
+    print(say(rows))
+    repeated = [r for r in unlikely(rows, len(rows)) if len(list(args.out.glob(f"{r.cell.name}.width*.json"))) > 1]
+    print(wider(store, repeated or unlikely(rows, args.most)))
+    if args.write:
+        args.write.write_text(page(store, rows, repeated))
+
+
+if __name__ == "__main__":
+    main()
