@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from firstguess._version import __version__
-from firstguess.cli import activations, data, measure, phases, predict
+from firstguess.cli import activations, check, data, diagnose, measure, phases, predict, reproduce
 from firstguess.errors import FirstguessError
 
 app = typer.Typer(
@@ -38,11 +38,14 @@ def frame(
     pass
 
 
+app.command("diagnose", epilog=diagnose.EXAMPLES)(diagnose.diagnose)
+app.command("check", epilog=check.EXAMPLES)(check.check)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("phases", epilog=phases.EXAMPLES)(phases.phases)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.command("activations", epilog=activations.EXAMPLES)(activations.activations)
+app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 
 
 def main() -> None:

@@ -1,0 +1,162 @@
+"""`firstguess reproduce`: the papers' figures and claims, computed anew."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from firstguess.cli.data import DataDir
+from firstguess.cli.output import Json, print_json, print_pairs, print_table, say
+from firstguess.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from firstguess.reproduce.items import Item
+    from firstguess.reproduce.records import Record
+    from firstguess.reproduce.running import Progress
+
+EXAMPLES = """Examples:
+
+firstguess reproduce --list
+
+firstguess reproduce igb/fig5 --quick
+
+firstguess reproduce igb norm --quick --data-dir data
+
+firstguess reproduce all --data-dir data --ledger docs/claims.md --figures docs/claims
+"""
+
+
+def reproduce(
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="[ITEM]...", help='igb/fig5, a paper (igb, norm, mf), or "all".')
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show what there is.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small settings: seconds an item.")] = False,
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results go.")] = Path("out/reproduce"),
+    ledger: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the page of claims.")] = None,
+    figures: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Copy that page's figures there.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything anew.")] = False,
+    seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
+    json: Json = False,
+) -> None:
+    """Compute figures and claims of the papers anew: numbers as Parquet, figures, and a ledger of what holds.
+
+    Ctrl-C keeps what is done; the same command goes on from there. Items whose data or packages are absent are skipped,
+    and say how to get them.
+    """
+    from firstguess.reproduce import ledger as ledger_page
+    from firstguess.reproduce import records, registry
+
+    if list_ or not what:
+        _show_list(registry.choose(what or ["all"]), json)
+        return
+    if figures is not None and ledger is None:
+        raise InvalidInput("--ledger with --figures", got="--figures alone", hint="--ledger docs/claims.md")
+    chosen = registry.choose(what)
+    _make(out)
+    done = list(_run_all(chosen, out, quick, data_dir, seed, fresh))
+    known = records.read_all(out, quick, list(registry.items()))
+    path = records.write_ledger(out, known, quick)
+    if ledger is not None:
+        ledger_page.write(ledger, known, out=out, figures=figures)
+        say(f"wrote {ledger}")
+    if json:
+        print_json([record.to_dict() for record in done])
+    else:
+        _show(done)
+        say(f"files in {path.parent}")
+    if any(record.status == "failed" for record in done):
+        raise typer.Exit(1)
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            "a folder that can be made", got=f"{out} ({error.strerror})", where="--out", hint="--out out/reproduce"
+        ) from None
+
+
+def _run_all(
+    chosen: Sequence[Item], out: Path, quick: bool, data_dir: str | None, seed: int, fresh: bool
+) -> Generator[Record]:
+    from firstguess.reproduce.execute import run_item
+
+    for index, item in enumerate(chosen, start=1):
+        started = time.perf_counter()
+        with _bar(f"[{index}/{len(chosen)}] {item.id}") as progress:
+            try:
+                record = run_item(item, out, quick=quick, data_dir=data_dir, seed=seed, fresh=fresh, progress=progress)
+            except KeyboardInterrupt:
+                say(f"stopped in {item.id}: what is done is kept in {out}; the same command goes on from there")
+                raise
+        took = time.perf_counter() - started
+        words = {"done": f"{took:.1f} s", "skipped": f"skipped: {record.reason}", "failed": f"failed: {record.reason}"}
+        say(f"[{index}/{len(chosen)}] {item.id}: {words[record.status]}")
+        yield record
+
+
+@contextmanager
+def _bar(label: str) -> Generator[Progress]:
+    """A line on a terminal's stderr that names the piece under way."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    shown = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    task = shown.add_task(label, total=None)
+
+    def update(what: str, done: int, total: int) -> None:
+        words = what if len(what) < 60 else what[:59] + "…"
+        shown.update(task, description=f"{label}: {words}".replace("[", "\\["), completed=done, total=total)
+
+    with shown:
+        yield update
+
+
+def _show_list(chosen: Sequence[Item], json: bool) -> None:
+    rows = [
+        {
+            "id": item.id,
+            "title": item.title,
+            "claims": list(item.claims),
+            "needs": [*item.needs, *item.packages],
+            "quick": item.quick,
+            "full": item.full,
+            "seconds_quick": item.seconds[0],
+            "seconds_full": item.seconds[1],
+        }
+        for item in chosen
+    ]
+    if json:
+        print_json(rows)
+        return
+    columns = ["item", "title", "claims", "needs", "quick", "full"]
+    cells = [
+        (
+            item.id,
+            item.title,
+            " ".join(item.claims),
+            " ".join([*item.needs, *item.packages]) or "–",
+            f"{item.seconds[0]:.0f} s",
+            f"{item.seconds[1]:.0f} s",
+        )
+        for item in chosen
+    ]
+    print_table("Figures and claims that can be reproduced", columns, cells)
+
+
+def _show(done: Sequence[Record]) -> None:
+    for record in done:
+        for entry in record.entries:
+            why = [("because", entry.why)] if entry.why else []
+            pairs = [("tested", entry.statement), ("measured", entry.measured), ("verdict", entry.verdict), *why]
+            print_pairs(f"{entry.claim}  {record.id}", pairs)

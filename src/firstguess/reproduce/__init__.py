@@ -1,0 +1,18 @@
+"""Every initialization-time figure and claim of the three papers, computed anew, with a ledger of what holds.
+
+An *item* is one figure: a function from a `Run` to an `Outcome` (tables, charts, entries for the ledger). A paper is a
+module, or several with its name in front (`igb.py`, `igb_images.py`, …); nothing has to be registered by hand.
+
+| file | what lives there |
+|---|---|
+| `items.py` | `Item`, `Entry`, `Outcome`, and the decorator `item` |
+| `running.py` | `Run`: what an item function gets: quick or full, data, pieces that survive an interruption |
+| `pieces.py` | the store of those pieces |
+| `judging.py` | numbers with errors, three-valued checks, verdicts |
+| `claims.py` | the claims, in our words |
+| `registry.py` | finds the items |
+| `records.py`, `execute.py` | runs items, writes what they found |
+| `ledger.py` | records → `docs/claims.md` |
+
+Importing this loads neither torch nor altair; items import what they need inside.
+"""
