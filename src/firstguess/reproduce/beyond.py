@@ -37,15 +37,13 @@ DATA = {"digits": "digits", "MNIST": "mnist:test", "CIFAR-10": "cifar10:test"}
 def readings(run: Run) -> Outcome:
     """B1: std of G₀ by all three readings; which of the two predictions agrees with networks."""
     import firstguess as fg
-    from firstguess import figures
-    from firstguess.figures.lines import Series
+    from firstguess.figures.dots import Dot, dots_chart
 
     width, n, inits, draws = run.either((300, 200, 200, 5000), (1000, 500, 400, 20_000))
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
-    panels: dict[str, list[Series]] = {}
+    panels: dict[str, list[Dot]] = {}
     right: dict[str, list[Truth]] = {key: [] for key in SERIES[1:]}
-    at = list(range(1, len(NETWORKS) + 1))
     for name, spec in DATA.items():
         try:
             x = run.data(spec, points=n)
@@ -71,8 +69,9 @@ def readings(run: Run) -> Outcome:
         for key, checks in right.items():
             checks += [same(one, other, room=ROOM) for one, other in zip(seen, found[key], strict=True)]
         panels[name] = [
-            Series(key, [k + shift for k in at], [v.value for v in values], [v.error for v in values], "points")
-            for shift, (key, values) in zip((-0.21, -0.07, 0.07, 0.21), found.items(), strict=True)
+            Dot(label, key, v.value, v.error)
+            for key, values in found.items()
+            for label, v in zip(NETWORKS, values, strict=True)
         ]
     if not rows:
         raise Missing("; ".join(notes))
@@ -83,16 +82,15 @@ def readings(run: Run) -> Outcome:
         f"{key}: off in {len(off[key])}, at most by {max(abs(r['std'] - r[column]) for r in rows):.3f}"
         for key, column in columns_of.items()
     )
-    chart = figures.lines_chart(
+    chart = dots_chart(
         panels,
         title="On real data the kernel reading is right where the law for random data is not",
         subtitle=[
             f"Standard deviation of the fraction of one of two classes, {n} points; networks of width {width}, ± 2 "
-            f"standard errors. " + ", ".join(f"{k}: {name}" for k, name in zip(at, NETWORKS, strict=True))
+            "standard errors"
         ],
-        x_title="Network (numbers: see above)",
-        y_title="Standard deviation of a guess fraction",
-        y_domain=(0.0, 0.5),
+        x_title="Standard deviation of a guess fraction",
+        x_domain=(0.0, 0.5),
         width=300,
     )
     return Outcome(
@@ -100,17 +98,14 @@ def readings(run: Run) -> Outcome:
             entry(
                 "B1",
                 f"std of G₀ of networks within {ROOM} of the kernel's for all networks and data, while the law for "
-                f"random data "
-                "misses by more in at least one case; without a limit also: the closed form that starts from the "
-                "data's mean "
-                "and variance misses",
+                "random data misses by more in at least one case; without a limit also: the closed form that starts "
+                "from the data's mean and variance misses",
                 f"{len(rows)} cases, {said}",
                 [*right[SERIES[1]], bool(off[SERIES[3]])],
                 within=[bool(off[SERIES[2]])],
                 limit="the closed form is as good here, once it is told the mean and variance of the data",
                 otherwise=f"not within {ROOM} of the kernel at width {width}: {', '.join(off[SERIES[1]]) or 'none'}; "
-                f"the law for "
-                f"random data is off in {len(off[SERIES[3]])}",
+                f"the law for random data is off in {len(off[SERIES[3]])}",
             )
         ],
         {"readings": columns(rows)},

@@ -15,9 +15,8 @@ class Claim:
 
 
 _ROWS = (
-    ("I1", "With more data, a linear network's split narrows to one half; ReLU's stays broad with its peak at one "
-    "half; "
-     "with max-pooling it piles up at 0 and 1", "Fig 5"),
+    ("I1", "With more data, a linear network's split narrows to one half; ReLU's stays broad with its peak "
+     "at one half; with max-pooling it piles up at 0 and 1", "Fig 5"),
     ("I2", "Over the data an output node is Gaussian around a center of its own; the variance is the same from node to "
      "node, the center is not", "§3, App. B, C"),
     ("I3", "The spread of the centers shrinks with the number of points for a linear network, not for ReLU", "Fig 6"),
@@ -30,8 +29,7 @@ _ROWS = (
      "§4.2, App. E"),
     ("I9", "Depth amplifies bias (ReLU ends with all data in one class) but never creates it", "§4.2, App. F.2"),
     ("I10", "Nodes of the first hidden layer share one center; from the second layer on they do not, if the "
-    "activation's "
-     "mean is not 0", "§3"),
+     "activation's mean is not 0", "§3"),
     ("I11", "Weights of order 1/N instead of 1/√N would give no bias", "§5"),
     ("I12", "With many classes it is enough to compare a class with its strongest rival", "App. H"),
     ("I13", "Correlations in the data amplify: on MNIST even/odd both CNNs are biased, ReLU with max-pooling more",

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from firstguess.reproduce import records
+from firstguess.reproduce import records, revisions
 from firstguess.reproduce.claims import CLAIMS
 from firstguess.reproduce.items import PAPERS, VERDICTS
 from firstguess.reproduce.records import Record
@@ -16,12 +16,16 @@ _HEAD = """# What holds: the claims of the three papers, measured
 
 Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
 code (`src/firstguess/reproduce/judging.py`): a difference counts from four standard errors on, equality means within a
-margin that was fixed beforehand and that the errors could resolve.
+stated margin that the errors could resolve. Margins and sizes were chosen before looking, except those listed below.
 
 - **holds**: every check that the claim needs passed.
 - **holds with a limit**: it holds where the paper has it; a named neighbouring case breaks it, or is not decided.
 - **does not hold**: the numbers contradict it.
 - **not tested**: no item ran, or its errors were too large to decide.
+"""
+_CHANGED = """
+<details><summary>Checks and sizes that were changed after a first look</summary>
+
 """
 
 
@@ -42,7 +46,7 @@ def write(path: Path, found: Sequence[Record], *, out: Path, figures: Path | Non
 
 def page(found: Sequence[Record], figures: dict[str, list[str]] | None = None) -> str:
     """The page as text; `figures` are the paths to show for an item's id."""
-    parts = [_HEAD, *_setting(found)]
+    parts = [_HEAD, *_setting(found), _CHANGED + "\n".join(revisions.lines()) + "\n\n</details>"]
     for letter, paper in _GROUPS.items():
         parts.append(f"\n## {letter}: {PAPERS[paper]}\n\n| | claim | where | verdict | items |\n|---|---|---|---|---|")
         parts += [_claim_row(claim, found) for claim in CLAIMS if claim[0] == letter]
