@@ -44,7 +44,7 @@ def test_after_is_what_standardizing_does() -> None:
     x = rng.gamma(2.0, size=(300, 3, 4, 5)) * np.array([0.5, 2.0, 5.0])[None, :, None, None] + np.linspace(0, 3, 5)
     data = fg.data.as_data(x)
     bias = fg.data_bias(data)
-    for how in ("none", "global", "channel", "pixel"):
+    for how in ("none", "global", "channel", "pixel", "centre"):
         moments = data.standardize(how).inputs()
         assert bias.after[how] == pytest.approx(moments.mean_square / moments.variance, rel=1e-4, abs=1e-10)
     assert bias.after["centre"] == 0.0

@@ -40,6 +40,7 @@ class Standardize(StrEnum):
     all = "global"
     channel = "channel"
     pixel = "pixel"
+    centre = "centre"
 
 
 class Drawing(StrEnum):

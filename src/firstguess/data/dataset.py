@@ -18,7 +18,7 @@ from firstguess.errors import InvalidInput
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
-Standardization: TypeAlias = Literal["global", "channel", "pixel", "none"]
+Standardization: TypeAlias = Literal["global", "channel", "pixel", "centre", "none"]
 
 _CHUNK = 1 << 22  # numbers converted to float64 at a time: 32 MB, so 50 000 images never exist twice in float64
 
@@ -171,8 +171,9 @@ class Data:
     def standardize(self, how: Standardization) -> Data:
         """Mean 0 and variance 1: of all entries together, of each channel (axis 1 of (n, C, …)), or of each pixel.
 
-        This changes the bias: it sets m̄ = 0, and m0 = 0 with "pixel" only. Coordinates that never vary (MNIST's
-        border) become 0 under "pixel". The statistics are those of these points.
+        This changes the bias: it sets m̄ = 0, and m0 = 0 with "pixel" and "centre" only. Coordinates that never vary
+        (MNIST's border) become 0 under "pixel". "centre" subtracts the mean point and scales nothing. The statistics
+        are those of these points.
 
         >>> data = Data(np.array([[0.0, 10.0], [2.0, 30.0]]))
         >>> data.standardize("pixel").x.tolist()
@@ -189,6 +190,9 @@ class Data:
                 where=self.name,
                 hint='"global" or "pixel"',
             )
+        if how == "centre":
+            centre = self._pixel_moments[0].reshape(self.shape)
+            return self._with(x=(self.x - centre).astype(np.float32), step="centred")
         # As many blocks of coordinates as there are means to subtract: 1, C or d.
         blocks = {"global": 1, "channel": self.shape[0], "pixel": self.d}[how]
         pixel_mean, pixel_variance = (moment.reshape(blocks, -1) for moment in self._pixel_moments)
