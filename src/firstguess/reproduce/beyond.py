@@ -29,8 +29,7 @@ DATA = {"digits": "digits", "MNIST": "mnist:test", "CIFAR-10": "cifar10:test"}
     where="theory.md §6",
     needs=("digits", "mnist", "cifar10"),
     quick="Six networks of width 300, two classes, 200 points of each data set (those that are there), standardized; "
-    "200 "
-    "networks each, 5000 draws of the kernel's law.",
+    "200 networks each, 5000 draws of the kernel's law.",
     full="The same with width 1000, 500 points, 400 networks each, 20 000 draws.",
     seconds=(15, 110),
 )

@@ -27,8 +27,7 @@ KINDS = {
     quick="One hidden layer of 300 (our size), Kaiming; blobs in 1000 dimensions, 100 and 800 points; 300 networks "
     "each.",
     full="One hidden layer of 300 (our size), Kaiming; blobs in 1000 dimensions, 300 and 3000 points, 1000 networks "
-    "each; "
-    "and a layer of 1000, blobs in 3072 dimensions, 200 and 1000 points, 600 networks each.",
+    "each; and a layer of 1000, blobs in 3072 dimensions, 200 and 1000 points, 600 networks each.",
     seconds=(12, 90),
 )
 def fig5(run: Run) -> Outcome:
@@ -68,25 +67,22 @@ def fig5(run: Run) -> Outcome:
         ]
         said.append(
             f"width {width}: linear std ∝ n^({slope}); ReLU std {relu_few} → {relu}, {middle} of networks in the "
-            "middle "
-            f"fifth, {ends} in the outer fifth; with max-pooling {pool_middle} and {pool_ends}"
+            f"middle fifth, {ends} in the outer fifth; with max-pooling {pool_middle} and {pool_ends}"
         )
     chart = figures.panels_chart(
         panels,
         title="A linear network splits data evenly; ReLU does not, and max-pooling sends most to one class",
         subtitle=[
             f"One hidden layer of {settings[0][0]}, {settings[0][3]:,} networks a panel, random data. Lines: closed "
-            "form "
-            "for as many points, no free parameter."
+            "form for as many points, no free parameter."
         ],
     )
     return Outcome(
         [
             entry(
                 "I1",
-                "std of G₀ falls as n^−½ for linear (exponent within 0.1), is the same at both n for ReLU (within 15 "
-                "%); "
-                "more networks in the middle fifth than in the outer one for ReLU, fewer with max-pooling",
+                "std of G₀ falls as n^−½ for linear (exponent within 0.1), is the same at both n for ReLU (within "
+                "15 %); more networks in the middle fifth than in the outer one for ReLU, fewer with max-pooling",
                 "; ".join(said),
                 checks,
             )
@@ -211,8 +207,7 @@ def fig7(run: Run) -> Outcome:
     claims=("I6",),
     where="IGB Fig 8",
     quick="One hidden layer and five, of 300 (our size), σw² = 2; blobs in 1000 dimensions, 500 points; 300 networks "
-    "each. "
-    "The shift is each layer's own mean, or the first layer's constant 1/√π everywhere.",
+    "each. The shift is each layer's own mean, or the first layer's constant 1/√π everywhere.",
     full="The same with 1000 points and 1000 networks each, and again with layers of 1000 (500 points, 300 networks).",
     seconds=(10, 70),
 )
@@ -258,9 +253,8 @@ def fig8(run: Run) -> Outcome:
         [
             entry(
                 "I6",
-                "std of G₀ within 0.02 of coin flips, 1/(2√n), for ReLU minus its mean at depth 1 and 5, and for the "
-                "constant "
-                "shift at depth 1; without a limit also for the constant at depth 5",
+                "std of G₀ within 0.02 of coin flips, 1/(2√n), for ReLU minus its mean at depth 1 and 5, and for "
+                "the constant shift at depth 1; without a limit also for the constant at depth 5",
                 "; ".join(said),
                 checks,
                 within=limits,
@@ -334,8 +328,7 @@ def self_averaging(run: Run) -> Outcome:
             entry(
                 "I4",
                 "the standard deviation of a fraction over networks does not depend on width (exponent 0 within "
-                "0.05); class "
-                "means over networks are alike (χ² test, level 1e-4)",
+                "0.05); class means over networks are alike (χ² test, level 1e-4)",
                 "; ".join(said),
                 [*stays, *even],
             )

@@ -79,8 +79,7 @@ def criterion(run: Run) -> Outcome:
             entry(
                 "I5",
                 f"{len(chosen)} activations: γ above 0 where the mean is not 0; 0 within 0.02 where it is (odd ones, "
-                "and those "
-                "with their mean taken off). Without a limit: all within 10 % + 0.02 of theory",
+                "and those with their mean taken off). Without a limit: all within 10 % + 0.02 of theory",
                 f"{len(biased)} measurements with a mean: the smallest γ is "
                 f"{Number(least['gamma'], least['gamma_error'])} "
                 f"({least['name']}); {len(neutral)} without: the largest |γ| is "
@@ -103,8 +102,7 @@ def criterion(run: Run) -> Outcome:
     where="IGB §4.1",
     needs=("digits",),
     quick="Linear, tanh, erf, sin and ReLU, one hidden layer of 300 (our size), σw² = 1; blobs in 300 dimensions "
-    "shifted by 0 to "
-    "2, uniform pixels from 0 to 1, digits from 0 to 1; 500 points, 150 networks each.",
+    "shifted by 0 to 2, uniform pixels from 0 to 1, digits from 0 to 1; 500 points, 150 networks each.",
     full="The same with 600 networks, 1000 dimensions; and digits with layers of 1000.",
     seconds=(12, 80),
 )
@@ -169,10 +167,8 @@ def uncentred(run: Run) -> Outcome:
             entry(
                 "I7",
                 "odd activations (linear, tanh, erf, sin): γ = 0 within 0.02 on centred blobs, growing with a shift "
-                "of ½ and of "
-                "2; tanh and sin on pixels from 0 to 1 and on digits: γ above 0.3, and 0 within 0.02 once each pixel "
-                "is "
-                "centred",
+                "of ½ and of 2; tanh and sin on pixels from 0 to 1 and on digits: γ above 0.3, and 0 within 0.02 "
+                "once each pixel is centred",
                 f"blobs shifted by 1: {odd}; {'; '.join(said)}",
                 must,
             )
@@ -188,8 +184,7 @@ def uncentred(run: Run) -> Outcome:
     claims=("I8",),
     where="IGB §4.2, App. E",
     quick="One hidden layer, linear or ReLU, max-pool of K = 1 to 25 over 200·K nodes (at most 2000; our sizes); "
-    "blobs in 200 "
-    "dimensions, 300 points; 200 networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
+    "blobs in 200 dimensions, 300 points; 200 networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
     full="The same with K to 100 over up to 10 000 nodes, 500 points, 400 networks each.",
     seconds=(12, 80),
 )
@@ -249,8 +244,7 @@ def maxpool(run: Run) -> Outcome:
             entry(
                 "I8",
                 "γ grows with every step of K, for linear (from 0, within 0.02, at K = 1) and for ReLU; without a "
-                "limit within "
-                "15 % + 0.05 of theory.md (9)",
+                "limit within 15 % + 0.05 of theory.md (9)",
                 "; ".join(said),
                 must,
                 within=close,
@@ -259,16 +253,14 @@ def maxpool(run: Run) -> Outcome:
             entry(
                 "I8",
                 "the maximum of K Gaussians: mean/√(2 ln K) rises with K and passes 0.95 by K = 10¹², its relative "
-                "spread falls; "
-                "without a limit the mean is within 10 % of √(2 ln K) for K = 4 and 9",
+                "spread falls; without a limit the mean is within 10 % of √(2 ln K) for K = 4 and 9",
                 ", ".join(
                     f"K = {k:g}: {r:.3f} (spread {s:.2f})" for k, r, s in zip(sizes, ratios, spreads, strict=True)
                 ),
                 [tends, narrows],
                 within=[abs(ratios[1] - 1) < 0.1, abs(ratios[2] - 1) < 0.1],
                 limit="convergence is logarithmic: at the pool sizes of image networks √(2 ln K) is far too large; "
-                "use the "
-                "exact moments, theory.md (9)",
+                "use the exact moments, theory.md (9)",
             ),
         ],
         {"pools": columns(rows), "maxima": {"k": sizes, "ratio": ratios, "relative_spread": spreads}},
@@ -297,8 +289,8 @@ def largest_of(k: float) -> tuple[float, float]:
     claims=("I11",),
     where="IGB §5",
     quick="One hidden layer of N = 100 and 400, inputs of N dimensions (blobs, 300 points); standard deviation of "
-    "weights √2/√N or "
-    "√2/N; ReLU, GELU and sigmoid without biases, ReLU with biases of variance 0.1; 300 networks each.",
+    "weights √2/√N or √2/N; ReLU, GELU and sigmoid without biases, ReLU with biases of variance 0.1; 300 networks "
+    "each.",
     full="The same with N = 100, 400 and 1600, 1000 networks each.",
     seconds=(12, 80),
 )
@@ -366,8 +358,7 @@ def weight_scale(run: Run) -> Outcome:
             entry(
                 "I11",
                 "as an absolute statement about centers: with weights of order 1/N the center variance of ReLU's "
-                "outputs "
-                f"falls by more than half from N = {widths[0]} to {at}; without a limit γ falls as well",
+                f"outputs falls by more than half from N = {widths[0]} to {at}; without a limit γ falls as well",
                 f"center variance × {fall}; γ {gamma(found['ReLU', widths[0], True])} → "
                 f"{gamma(found['ReLU', at, True])}",
                 [above(Number(0.5), fall)],
@@ -377,8 +368,7 @@ def weight_scale(run: Run) -> Outcome:
             entry(
                 "I11",
                 "for a smooth activation with φ(0) = 0 (GELU): small weights make it linear, so G₀ is split as by "
-                "coin flips "
-                "(within 0.03)",
+                "coin flips (within 0.03)",
                 f"GELU: {pair['GELU'][0]} → {pair['GELU'][1]}, coin flips {0.5 / math.sqrt(300):.4f}",
                 [neutral["GELU"]],
             ),

@@ -53,8 +53,7 @@ def _panel(label: str, values: Any, variance: float | None, reach: float, note: 
     claims=("I2", "I3"),
     where="IGB Fig 6, §3, App. B, C",
     quick="One hidden layer of 200 (our size), linear or ReLU, σw² = 2; blobs in 300 dimensions, 100 to 3000 points; "
-    "and "
-    "widths 50 to 800 with as many dimensions, 2000 points; 60 networks of 20 output nodes each, in plain NumPy.",
+    "and widths 50 to 800 with as many dimensions, 2000 points; 60 networks of 20 output nodes each, in plain NumPy.",
     full="The same in 1000 dimensions, 100 to 10 000 points; widths 50 to 1600 with 4000 points; 100 networks each.",
     seconds=(10, 80),
 )
@@ -104,8 +103,7 @@ def fig6(run: Run) -> Outcome:
         title="More data pull a linear network's centers together, but not ReLU's",
         subtitle=[
             f"Mean of an output node over the data, in units of its spread; {inits} networks × 20 nodes a panel, "
-            "hidden layer "
-            f"of {base}. Lines: Gaussian with variance γ + 1/n."
+            f"hidden layer of {base}. Lines: Gaussian with variance γ + 1/n."
         ],
         x_title="Center of an output node / its spread over data",
         percent=False,
@@ -128,9 +126,8 @@ def fig6(run: Run) -> Outcome:
             entry(
                 "I2",
                 "ReLU, output nodes: rms skewness and mean excess kurtosis over data below 0.15 at the largest "
-                "width; the "
-                "relative difference of variances between nodes falls as width^−½ (exponent within 0.1; as many input "
-                "dimensions), the standard deviation of centers does not fall (exponent 0 within 0.05)",
+                "width; the relative difference of variances between nodes falls as width^−½ (exponent within 0.1; "
+                "as many input dimensions), the standard deviation of centers does not fall (exponent 0 within 0.05)",
                 f"width {widths[-1]}: skewness {skew}, kurtosis {kurtosis}; variances ∝ width^({falls}), centers ∝ "
                 f"width^({stays})",
                 [
@@ -142,9 +139,8 @@ def fig6(run: Run) -> Outcome:
             ),
             entry(
                 "I3",
-                "standard deviation of centers ∝ n^−½ for linear (exponent within 0.1); for ReLU it stays, within 10 "
-                "% of "
-                "theory at the largest n",
+                "standard deviation of centers ∝ n^−½ for linear (exponent within 0.1); for ReLU it stays, within "
+                "10 % of theory at the largest n",
                 f"linear ∝ n^({slope['linear']}); ReLU {spreads['relu'][0]} → {spreads['relu'][-1]}, theory "
                 f"{math.sqrt(GAMMA):.4f}",
                 [
@@ -220,8 +216,7 @@ def layers(run: Run) -> Outcome:
         title="Nodes of the first layer share a center; behind ReLU they do not",
         subtitle=[
             f"Centers of the nodes of hidden layers, in units of their spread over {n:,} random points (centred); "
-            f"{inits} "
-            f"networks × 20 nodes, width {widths[0]}."
+            f"{inits} networks × 20 nodes, width {widths[0]}."
         ],
         x_title="Center of a node / its spread over data",
         percent=False,
@@ -231,8 +226,7 @@ def layers(run: Run) -> Outcome:
             entry(
                 "I10",
                 "centred data: γ = 0 in hidden layer 1 (within 0.02) for both; in layer 2 above 0.1 for ReLU, 0 for "
-                "tanh; "
-                "without a limit also γ = 0 in layer 1 for data shifted by ½",
+                "tanh; without a limit also γ = 0 in layer 1 for data shifted by ½",
                 "; ".join(said),
                 must,
                 within=limits,

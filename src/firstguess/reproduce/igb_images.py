@@ -77,8 +77,7 @@ def fig1(run: Run) -> Outcome:
             entry(
                 "I8",
                 "CNN-A on cat and dog images: std of G₀ is larger by over 0.1 for ReLU with max-pooling than for "
-                "tanh with "
-                "average-pooling",
+                "tanh with average-pooling",
                 "; ".join(said),
                 must,
             )
@@ -147,8 +146,7 @@ def fig10(run: Run) -> Outcome:
             entry(
                 "I13",
                 f"the average largest fraction on MNIST is over {ROOM} above coin flips for both, and larger for "
-                "ReLU with "
-                "max-pooling; without a limit it is larger on MNIST than on noise for both variants",
+                "ReLU with max-pooling; without a limit it is larger on MNIST than on noise for both variants",
                 "; ".join(said),
                 must,
                 within=amplify,
@@ -212,8 +210,7 @@ def fig11(run: Run) -> Outcome:
             entry(
                 "I14",
                 f"the average largest fraction is larger by over {ROOM} for ReLU with max-pooling; class means over "
-                "networks are "
-                "alike in both (χ² test, level 1e-4)",
+                "networks are alike in both (χ² test, level 1e-4)",
                 "; ".join(said),
                 must,
             )
@@ -230,8 +227,7 @@ def fig11(run: Run) -> Outcome:
     where="IGB Fig 12",
     needs=("cifar10",),
     quick="CNN-B (16 channels, kernel 5) with a head of 100 classes on 300 CIFAR-10 images (CIFAR-100 is not at "
-    "hand; before "
-    "training labels play no part); 14 networks each, Kaiming.",
+    "hand; before training labels play no part); 14 networks each, Kaiming.",
     full="CNN-B with kernel 9 and a head of 100 classes on 400 CIFAR-10 images (CIFAR-100 is not at hand), 20 "
     "networks each; and "
     "with kernel 5, 300 images, 30 networks.",
@@ -286,8 +282,7 @@ def fig12(run: Run) -> Outcome:
                 must,
                 within=limits,
                 limit="with tanh and average-pooling fewer than half of the classes go empty, or 0 is not the most "
-                "frequent "
-                "count",
+                "frequent count",
             )
         ],
         {"laws": columns(rows)},
@@ -317,11 +312,9 @@ def _counts(label: str, counts: Any, n: int, note: str) -> Any:
     needs=("cifar10",),
     packages=("transformers",),
     quick="Stand-ins: ResNet10 (blocks 1, 1, 1, 1 of 32 to 256 channels) and a ViT of width 128 with 4 blocks, own "
-    "initialization "
-    "(Hugging Face), BatchNorm on the batch; 80 CIFAR-10 images, 20 networks each.",
+    "initialization (Hugging Face), BatchNorm on the batch; 80 CIFAR-10 images, 20 networks each.",
     full="ResNet34 and a ViT of width 192 with 12 blocks (ViT-Tiny, patch 4), own initialization (Hugging Face), "
-    "BatchNorm on the "
-    "batch; 100 CIFAR-10 images, 20 networks each; and the quick setting's stand-ins.",
+    "BatchNorm on the batch; 100 CIFAR-10 images, 20 networks each; and the quick setting's stand-ins.",
     seconds=(14, 110),
 )
 def fig13(run: Run) -> Outcome:

@@ -98,8 +98,7 @@ def theorem31(run: Run) -> Outcome:
     )
     subtitle = [
         f"{members} networks of width {width:,} with 100 hidden layers, bias variance {BIAS_VAR}; random data. "
-        "Points: the "
-        "same networks averaged in the two orders.",
+        "Points: the same networks averaged in the two orders.",
         "Lines: closed form, no free parameter.",
     ]
     options: dict[str, Any] = {"columns": 4, "width": 250, "height": 200, "x_title": "Layer"}
@@ -109,8 +108,7 @@ def theorem31(run: Run) -> Outcome:
                 "M1",
                 f"at {', '.join(map(str, looked_at))} hidden layers in seven settings, both orders of averaging give "
                 "the same q_aa, q_ab (within 3 % of q_aa) and c (within 0.03); for `holds` c also meets the closed "
-                "form "
-                "within 0.05",
+                "form within 0.05",
                 f"largest differences: {said}",
                 must,
                 within=within,
@@ -167,8 +165,7 @@ def _series(s: Array, correlation: Array, q: Array) -> tuple[list[Series], list[
     claims=("M1",),
     where="MF Fig 2",
     quick="10 hidden layers (our depth) of 30, 100, 300, 1000; ReLU at its edge, tanh at its edge and in neutral "
-    "chaos, "
-    "bias variance 0.1; orthogonal inputs; 400, 600, 400, 100 networks.",
+    "chaos, bias variance 0.1; orthogonal inputs; 400, 600, 400, 100 networks.",
     full="10 and 30 hidden layers of 30, 100, 300, 1000, 3000; 1000, 1000, 400, 120, 40 networks.",
     seconds=(8, 70),
 )

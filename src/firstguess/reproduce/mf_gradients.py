@@ -61,9 +61,8 @@ def level(found: Level) -> Number:
     claims=("M5", "M6"),
     where="MF Prop 4.1 and its figures of gradients",
     quick="40 hidden layers (our depth: deeper, the favoured class's gradient leaves float64) of 200, MF's seven "
-    "settings, bias "
-    "variance 0.1; 50 points of a blob in 300 dimensions with random labels of two classes; 12 networks. γ at 100 "
-    "layers, 24 networks; chaotic ReLU by depth: 5, 10, 20, 40 layers, 48 networks.",
+    "settings, bias variance 0.1; 50 points of a blob in 300 dimensions with random labels of two classes; 12 "
+    "networks. γ at 100 layers, 24 networks; chaotic ReLU by depth: 5, 10, 20, 40 layers, 48 networks.",
     full="As quick with width 500 (MF: 1000), 100 points; 12, 20 and 48 networks.",
     seconds=(12, 110),
 )
@@ -84,8 +83,7 @@ def gradients(run: Run) -> Outcome:
     where="MF, figures of gradients on CIFAR-10",
     needs=("cifar10",),
     quick="40 hidden layers of 200, ReLU at 0.75, 1, 1.5 and tanh at 0.8, 1, 1.25, 2.5 times the critical weight "
-    "variance, bias "
-    "variance 0.1; 60 images of CIFAR-10, ten classes; 12 networks. γ at 100 layers, 24 networks; "
+    "variance, bias variance 0.1; 60 images of CIFAR-10, ten classes; 12 networks. γ at 100 layers, 24 networks; "
     "chaotic ReLU by depth: 5, 10, 20 layers, 100 networks.",
     full="As quick with width 500 (MF: 1000), 100 images; 12, 20 and 96 networks.",
     seconds=(12, 120),
@@ -156,11 +154,9 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
         title="At the edge gradients keep their size; in ReLU's chaos the favoured class gets next to none of them",
         subtitle=[
             f"{inits} networks of width {width:,}, {depth} hidden layers, bias variance {BIAS_VAR}, {where}. Mean "
-            "square "
-            "gradient of a point's loss at pre-activations.",
+            "square gradient of a point's loss at pre-activations.",
             "Favoured: points whose label is the class that the untrained network guesses most; in chaotic ReLU "
-            "their line lies "
-            "far below the picture.",
+            "their line lies far below the picture.",
         ],
         x_title="Layer",
         y_title="log10 of mean square",
@@ -194,8 +190,7 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
             entry(
                 "M6",
                 f"chaotic ReLU, first layer, from {depths[0]} to {depths[-1]} layers: the mean square gradient of "
-                "the others "
-                "grows and that of the favoured class falls, each by more than half a decade",
+                "the others grows and that of the favoured class falls, each by more than half a decade",
                 f"log10, others {high[0]} → {high[1]}, favoured {low[0]} → {low[1]} (networks in which it is "
                 "exactly 0 in float64 "
                 f"left out); for comparison at the edge: others {ends['ReLU, edge']['others'][0]} → "
@@ -208,14 +203,11 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
         {"layers": chart, "depths": growing},
         [
             "Going back, gradients of both groups grow by the same factor a layer: what differs is the loss's own "
-            "gradient "
-            "at the output, which the favoured class has next to none of.",
-            f"γ is taken at MF's {_DEPTH} layers (at 40, where we first looked, tanh at its edge is on its way: γ "
-            "≈ 8.6), and "
-            "judged by its logarithm.",
+            "gradient at the output, which the favoured class has next to none of.",
+            f"γ is taken at MF's {_DEPTH} layers (at 40, where we first looked, tanh at its edge is on its way: γ ≈ "
+            "8.6), and judged by its logarithm.",
             "The paper's depth for gradients is ours (40 and less): with 100 chaotic layers the favoured class's "
-            "gradient is 0 "
-            "in float64.",
+            "gradient is 0 in float64.",
         ],
     )  # fmt: skip
 

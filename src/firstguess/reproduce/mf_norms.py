@@ -29,10 +29,8 @@ _RESIDUAL = "residual"
     claims=("M8",),
     where="MF appendix",
     quick="ReLU, 20 hidden layers (our depth) of 200 at 0.5, 0.75, 1, 1.25, 1.5, 2 times the critical weight "
-    "variance of the plain "
-    "network, bias variance 0.1: plain, residual, LayerNorm and BatchNorm before and after; 128 points of a blob; "
-    "6 networks. "
-    "Closed form to 2000 layers.",
+    "variance of the plain network, bias variance 0.1: plain, residual, LayerNorm and BatchNorm before and after; "
+    "128 points of a blob; 6 networks. Closed form to 2000 layers.",
     full="As quick with width 1000, 256 points, 8 networks.",
     seconds=(12, 110),
 )
@@ -107,11 +105,10 @@ def residual(run: Run) -> Outcome:
         [
             entry(
                 "M8",
-                "residual ReLU, at every weight variance: gradients do not vanish (factor a layer above 0.97); "
-                "over the forward "
-                "variance's own factor they keep their size (within 5 %); in closed form 1 − c falls as a power of "
-                "depth (local "
-                "exponent at 2000 layers that at 1000 within 10 %). For `holds` the factor itself is 1 within 5 %",
+                "residual ReLU, at every weight variance: gradients do not vanish (factor a layer above 0.97); over "
+                "the forward variance's own factor they keep their size (within 5 %); in closed form 1 − c falls as "
+                "a power of depth (local exponent at 2000 layers that at 1000 within 10 %). For `holds` the factor "
+                "itself is 1 within 5 %",
                 "factors " + ", ".join(f"{v} at {m:g}" for m, v in zip(multiples, found[_RESIDUAL], strict=True))
                 + "; over the forward factor " + ", ".join(str(v) for v in own)
                 + "; exponents " + ", ".join(f"{late:.2f}" for _, _, late in closed),
@@ -141,9 +138,8 @@ def residual(run: Run) -> Outcome:
         {"growth": columns(rows)},
         {"growth": chart},
         [
-            "The closed form of BatchNorm is for large batches; after ReLU it is approached slowly (nodes that are "
-            "rarely "
-            "active have a small and uncertain scale): a batch of 128 adds 3 to 6 %.",
+            "The closed form of BatchNorm is for large batches; after ReLU it is approached slowly: a batch of 128 "
+            "adds 3 to 6 %. Nodes that are rarely active, whose scale is uncertain, may be why; this was not tested.",
             "Residual: x + dense(ReLU(x)). A norm in front of the next weights makes their size irrelevant, up to "
             "the biases.",
             f"Largest over smallest factor: {', '.join(f'{name} {r.value:.2f}' for name, r in ranges.items())}.",

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     claims=("M3", "M5"),
     where="MF Table 1, Fig 3",
     quick="Fixed points of MF's seven settings (bias variance 0.1); tanh at 12 multiples of its critical weight "
-    "variance, "
-    "simulated with 60 hidden layers of 300, 12 networks each.",
+    "variance, simulated with 60 hidden layers of 300, 12 networks each.",
     full="As quick, with 100 hidden layers of 1000, 6 networks each.",
     seconds=(6, 60),
 )
@@ -110,8 +109,8 @@ def table1(run: Run) -> Outcome:
             entry(
                 "M3",
                 "tanh after many layers: c > 0.99 at 0.8 × critical; between ½ and 0.99 at 1.25 ×; below ½ at 2.5 "
-                "×; within "
-                "0.05 of the fixed point at 1.25, 1.6 and 2.5 ×; the line c* = ½ is more than 1.2 × critical",
+                "×; within 0.05 of the fixed point at 1.25, 1.6 and 2.5 ×; the line c* = ½ is more than 1.2 × "
+                "critical",
                 f"{said}; c* = ½ at {neutral / edge:.4f} × critical",
                 m3,
             ),
@@ -152,8 +151,7 @@ _LINES = {
     claims=("M4",),
     where="MF phase diagrams; theory.md §5",
     quick="Six diagrams of 60 × 40 points; gradients of ReLU with pools of 2 measured in 14 hidden layers of 256 "
-    "(before "
-    "pooling 512), 16 networks, on 64 points of a blob.",
+    "(before pooling 512), 16 networks, on 64 points of a blob.",
     full="Six diagrams of 120 × 80 points; gradients in 14 hidden layers of 512 (before pooling 1024), 24 networks.",
     seconds=(12, 60),
 )
@@ -222,17 +220,15 @@ def phases(run: Run) -> Outcome:
         [
             entry(
                 "M4",
-                "ReLU with pools of 2: the computed lines are 4π/(3π+2), 4π/(π+1) (variance) and 4/3, 4 "
-                "(gradients) to 1e-9; "
-                "in 14 simulated layers the variance keeps its size on the first two and gradients on the last "
-                "two, within "
-                "3 % a layer; for `holds` gradients also keep theirs on the variance's line, within 5 %",
+                "ReLU with pools of 2: the computed lines are 4π/(3π+2), 4π/(π+1) (variance) and 4/3, 4 (gradients) "
+                "to 1e-9; in 14 simulated layers the variance keeps its size on the first two and gradients on the "
+                "last two, within 3 % a layer; for `holds` gradients also keep theirs on the variance's line, "
+                "within 5 %",
                 "; ".join(said),
                 must,
                 within=within,
                 limit="4π/(3π+2) and 4π/(π+1) keep the forward variance; gradients keep their size elsewhere, at "
-                "4/3 and 4: "
-                "with pooling the usual lines are not the edge of chaos",
+                "4/3 and 4: with pooling the usual lines are not the edge of chaos",
             )
         ],
         {"lines": columns(rows), "diagrams": columns(grid)},
@@ -260,8 +256,7 @@ def _forward(m: Measurement) -> Number:
     claims=("M2",),
     where="MF §4",
     quick="Closed form to 4000 layers; 100 hidden layers of 300 simulated, 16 networks: ReLU at 0.75, 1, 1.25 "
-    "times the "
-    "critical weight variance with bias variance 0.1, and at 0.75 without biases.",
+    "times the critical weight variance with bias variance 0.1, and at 0.75 without biases.",
     full="As quick, with 100 hidden layers of 1000, 10 networks.",
     seconds=(9, 60),
 )
@@ -326,9 +321,8 @@ def approach(run: Run) -> Outcome:
             entry(
                 "M2",
                 "closed form: ordered, 1 − c falls by 0.75 = σw²/2 a layer (1 %); edge and chaos, as a power of "
-                "depth: the "
-                "local exponent at 4000 layers is that at 2000 within 5 % (an exponential's doubles), and −2 "
-                "within 0.1; simulated, ln(1 − c) falls by more than 4 from 20 to 40 layers when ordered, by "
+                "depth: the local exponent at 4000 layers is that at 2000 within 5 % (an exponential's doubles), "
+                "and −2 within 0.1; simulated, ln(1 − c) falls by more than 4 from 20 to 40 layers when ordered, by "
                 "between 0 and 2.5 at the edge and in chaos; for `holds` the ordered phase needs no biases",
                 f"closed form: × {ordered:.4f} a layer when ordered; exponents {power['edge of chaos']:.3f} (edge), "
                 f"{power['chaotic']:.3f} (chaos), {exponents['ordered, no biases']:.3f} (ordered, no biases); "
@@ -337,8 +331,7 @@ def approach(run: Run) -> Outcome:
                 must,
                 within=within,
                 limit="exponential only with biases: without them the correlation of ReLU networks does not depend "
-                "on the "
-                "weight variance, and approaches 1 as 9π²/(2 layers²) in the ordered phase, too",
+                "on the weight variance, and approaches 1 as 9π²/(2 layers²) in the ordered phase, too",
             )
         ],
         {"approach": columns(rows)},
@@ -348,8 +341,7 @@ def approach(run: Run) -> Outcome:
                 title="ReLU forgets its inputs: exponentially if ordered with biases, else slowly",
                 subtitle=[
                     f"Lines: closed form; points: {members} networks of width {width:,}. Bias variance {BIAS_VAR} "
-                    "unless "
-                    "said.",
+                    "unless said.",
                     "Straight lines here are power laws. Points that stay above their line: finite width.",
                 ],
                 x_title="Layer",
@@ -364,9 +356,7 @@ def approach(run: Run) -> Outcome:
         [
             "Weight variances 1.5, 2, 2.5. Exponents are taken between 2000 and 4000 layers, the rate at 100.",
             "Our first criterion wanted exponents within 0.05 of −2 and failed at the edge (−2.053: there −2 is "
-            "approached as "
-            "slowly as layers^−½). The claim says power law, not −2: the criterion was widened to 0.1, and a check "
-            "that the "
-            "exponent no longer changes was added.",
+            "approached as slowly as layers^−½). The claim says power law, not −2: the criterion was widened to "
+            "0.1, and a check that the exponent no longer changes was added.",
         ],
     )  # fmt: skip

@@ -30,9 +30,8 @@ _MULTIPLES = (0.7, 1.0, 1.3)
     where="MF, vanilla ViT",
     needs=("cifar10",),
     quick="Patches of 4, 10 blocks of width 100, one head, ReLU, no biases, no norm, no skip, no positions (inner "
-    "width = "
-    "width, mean over tokens: ours); 24 images of CIFAR-10; 8 networks to find the critical weight variance, 8 "
-    "others to test.",
+    "width = width, mean over tokens: ours); 24 images of CIFAR-10; 8 networks to find the critical weight "
+    "variance, 8 others to test.",
     full="20 blocks of width 300, 16 images, 5 networks to find and 5 to test.",
     seconds=(10, 90),
 )
@@ -92,9 +91,8 @@ def vit(run: Run) -> Outcome:
                 "with the critical weight variance measured where gradients' growth a block crosses 1, other networks "
                 "have less than 0.8 a block at 0.7 ×, 1 within 0.2 at 1 ×, more than 1.25 at 1.3 ×; for `holds` it is "
                 "also within 0.05 of 2^¼, where σw⁸/2 = 1",
-                f"critical σw² = {critical} (2^¼ = {EXPECTED:.4f}); {said}; correlation of an image's tokens after "
-                "2 and "
-                f"{blocks // 2 + 1} blocks: "
+                f"critical σw² = {critical} (2^¼ = {EXPECTED:.4f}); {said}; correlation of an image's tokens after 2 "
+                f"and {blocks // 2 + 1} blocks: "
                 f"" + ", ".join(f"{a:.3f} and {b:.3f} ({names[m]})" for m, (a, b) in alike.items()),
                 must,
                 within=within,
@@ -118,12 +116,10 @@ def vit(run: Run) -> Outcome:
             )
         },
         [
-            f"Critical is not given by the paper as a number: measured ({critical}), from networks at 0.9, 1 and "
-            "1.1 × 2^¼, "
-            "by where the slope of log mean square against block crosses 0.",
-            "2^¼: once an image's tokens are alike, a block is four weight layers and one ReLU. Inner width and "
-            "the lack of "
-            "positions are ours; the factor a block does not contain the inner width.",
+            f"Critical is not given by the paper as a number: measured ({critical}), from networks at 0.9, 1 and 1.1 "
+            "× 2^¼, by where the slope of log mean square against block crosses 0.",
+            "2^¼: once an image's tokens are alike, a block is four weight layers and one ReLU. Inner width and the "
+            "lack of positions are ours; the factor a block does not contain the inner width.",
         ],
     )  # fmt: skip
 

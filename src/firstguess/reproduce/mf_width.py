@@ -24,8 +24,7 @@ _ONE, _MEAN = "one network (rms)", "ensemble"
     claims=("M9",),
     where="MF, limits",
     quick="γ after 1, 5, 20 hidden layers of 30, 100, 300, 1000 against its closed form; ReLU and tanh at their "
-    "edges, bias "
-    "variance 0.1; orthogonal inputs, 32 points; 600, 500, 240, 36 networks.",
+    "edges, bias variance 0.1; orthogonal inputs, 32 points; 600, 500, 240, 36 networks.",
     full="Widths 30, 100, 300, 1000, 3000; 4000, 2000, 500, 80, 16 networks.",
     seconds=(12, 110),
 )
@@ -98,11 +97,9 @@ def width(run: Run) -> Outcome:
         [
             entry(
                 "M9",
-                f"the rms distance of one network's γ from its closed form (in ln γ) at width {widths[-1]:,} is "
-                "less than half of "
-                "that at width 30, after 1, 5 and 20 layers; for `holds` it falls as width^−½ from width 100 on "
-                "(exponent "
-                "within 0.1)",
+                f"the rms distance of one network's γ from its closed form (in ln γ) at width {widths[-1]:,} is less "
+                "than half of that at width 30, after 1, 5 and 20 layers; for `holds` it falls as width^−½ from "
+                "width 100 on (exponent within 0.1)",
                 f"one network at widths {', '.join(map(str, widths))}: " + "; ".join(said),
                 must,
                 within=within,
@@ -115,9 +112,8 @@ def width(run: Run) -> Outcome:
                 panels,
                 title="One network strays from theory as 1/√width, more the deeper it is; an ensemble less",
                 subtitle=[
-                    f"Relative distance of γ from its closed form; ReLU and tanh at their edges, bias variance "
-                    f"{BIAS_VAR}. "
-                    "Lines: power laws from width 100 on.",
+                    "Relative distance of γ from its closed form; ReLU and tanh at their edges, bias variance "
+                    f"{BIAS_VAR}. Lines: power laws from width 100 on.",
                     "An ensemble has no point where it is within 2 standard errors of theory.",
                 ],
                 x_title="Width",
@@ -130,8 +126,7 @@ def width(run: Run) -> Outcome:
         },
         [
             "γ of one network is taken over the nodes of the pre-activations behind that many hidden layers. Of an "
-            "ensemble: "
-            "the ratio of averages, as fg.measure gives it.",
+            "ensemble: the ratio of averages, as fg.measure gives it.",
             "Inputs are orthogonal (blobs in many dimensions), so that only width is finite.",
         ],
     )
