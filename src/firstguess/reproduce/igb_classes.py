@@ -117,9 +117,8 @@ def multiclass(run: Run) -> Outcome:
             rival = strongest_rival(z, gamma)
             agrees.append(same(largest(m), exact, room=0.04))
             rows.append(row(shown, m, theory_gamma=gamma, exact=exact, strongest_rival=float(rival.max(axis=1).mean())))
-            said.append(f"γ = {gamma:.3g}, {classes} classes: networks {largest(m)}, exact {exact:.4f}, strongest "
-            "rival "
-                        f"{rival.max(axis=1).mean():.4f}")  # fmt: skip
+            numbers = f"networks {largest(m)}, exact {exact:.4f}, strongest rival {rival.max(axis=1).mean():.4f}"
+            said.append(f"γ = {gamma:.3g}, {classes} classes: {numbers}")
             if classes == 10:
                 panels.append(_panel(f"γ = {gamma:.3g}", m, fg.Guesses(gamma, classes), rival))
     weak = max((r for r in table if 0.4 < r["gamma"] < STRONG), key=lambda r: r["ratio"])
