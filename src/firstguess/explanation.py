@@ -114,6 +114,14 @@ class Explanation:
             rows.append(("initializations that do so too", share))
         return rows
 
+    @property
+    def _without_cause(self) -> str:
+        from firstguess.guess_causes import is_notable
+
+        if is_notable(np.array(self.fractions), self.points):
+            return "no cause found: few initializations guess like this, but too few were drawn to call it a fault"
+        return "nothing to explain: no class gets a large part of the guesses, and no fault was seen"
+
     def __repr__(self) -> str:
         return f"Explanation({self.largest:.1%} in class {self.favoured}, {', '.join(self.kinds) or 'no cause needed'})"
 
@@ -123,7 +131,7 @@ class Explanation:
         lines = [f"Explanation ({self.points} points, {len(self.fractions)} classes)"]
         lines += [f"  {label:<{width}}  {value}" for label, value in rows]
         if not self.causes:
-            lines.append("  nothing to explain: no class gets a large part of the guesses, and no fault was seen")
+            lines.append(f"  {self._without_cause}")
         remarks = [f"{i}. {cause.kind}: {cause.message}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
             lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="     ")

@@ -110,9 +110,12 @@ def _message(m: Measurement, passed: bool, limit: float, *, tied: bool) -> str:
     step = _largest_step(m)
     if step is not None:
         before, layer = step
-        start = 0.0 if before is None else before.correlation
-        rise = f"from {max(start, 0.0):.2f} to {layer.correlation:.2f}"
-        lines.append(f"  c rises most at layer {layer.name} ({layer.kind}): {rise}")
+        if before is None:  # what the data bring is not measured here
+            already = f"c is {layer.correlation:.2f} already after the first layer, {layer.name} ({layer.kind})"
+            lines.append(f"  {already}: of the data themselves, or of its biases")
+        else:
+            rise = f"from {max(before.correlation, 0.0):.2f} to {layer.correlation:.2f}"
+            lines.append(f"  c rises most at layer {layer.name} ({layer.kind}): {rise}")
     lines.append("  what to do: fg.diagnose(model, data) names the layer and tries remedies")
     return "\n".join(lines)
 

@@ -63,7 +63,9 @@ def _numbers(d: Diagnosis) -> list[str]:
     g = m.guesses
     rows: list[tuple[str, str]] = []
     if not math.isnan(verdict.gamma):
-        rows.append(("drift ratio γ of the output", f"{verdict.gamma:.3g} ({verdict.low:.3g} to {verdict.high:.3g})"))
+        known = math.isfinite(verdict.low) and math.isfinite(verdict.high)
+        interval = f" ({verdict.low:.3g} to {verdict.high:.3g})" if known else ""
+        rows.append(("drift ratio γ of the output", f"{verdict.gamma:.3g}{interval}"))
     low, high = g.interval("expected_max")
     rows.append(
         (

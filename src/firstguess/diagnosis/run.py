@@ -94,6 +94,8 @@ def diagnose(
     tick(1, _STAGES)
     notes: list[str] = []
     flow = _attempt(lambda: subject.flow(_FLOW * seconds), "causes", notes)
+    if flow is not None:
+        flow = _without_ending(flow, m)
     causes = causes_of(flow) if flow is not None else ()
     tick(2, _STAGES)
     structure, why = subject.structure()
@@ -132,10 +134,17 @@ def _attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
     """A part of the diagnosis, which may fail for a model that the measurement could handle."""
     try:
         return work()
-    except (FirstguessError, RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+    except (FirstguessError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         notes.append(f"no {name}: {first}")
         return None
+
+
+def _without_ending(flow: Flow, m: Measurement) -> Flow:
+    """Up to the logits: a softmax or sigmoid behind them raises c, and changes no guess."""
+    head = next((finding.layer for finding in m.findings if finding.kind == "probabilities"), "")
+    place = next((i for i, step in enumerate(flow.steps) if step.name == head), None)
+    return flow if place is None else replace(flow, steps=flow.steps[: place + 1])
 
 
 def _broken(subject: _Subject, error: FirstguessError, started: float) -> Diagnosis:

@@ -26,6 +26,8 @@ def verdict_of(m: Measurement) -> Verdict:
     if m.layers:
         last = m.layers[-1]
         gamma, low, high = last.gamma, last.low, last.high
+    if m.ties >= _TIED and (bad := first_bad(m.findings)):
+        return broken(f"{m.ties:.0%} of all guesses are ties, of infinite logits", bad)
     if m.ties >= _TIED:
         place = next((f.layer for f in m.findings if f.kind == "zero head"), "")
         why = f"{m.ties:.0%} of all guesses are ties: the head{f' {place}' if place else ''} gives classes equal logits"

@@ -21,7 +21,7 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.ensemble.forwards import Caller, leaves, part, replaced
-from firstguess.ensemble.outputs import Pick, find_logits
+from firstguess.ensemble.outputs import Pick, find_logits, is_float
 from firstguess.ensemble.probes import OUTPUT, is_probed, main_tensor
 from firstguess.ensemble.rules import Init, is_lookup
 from firstguess.ensemble.seeds import member_seeds
@@ -163,10 +163,12 @@ class _Tracer:
             return
         plan.sources[name] = self._origin(tensor, name)
 
-    def leave(self, name: str, tensor: torch.Tensor | None) -> None:
+    def leave(self, name: str, tensor: torch.Tensor | None, others: Sequence[torch.Tensor]) -> None:
         self._stack.pop()
         if tensor is None:
             return
+        for other in others:  # a recurrence's last state, attention's weights: the module made them too
+            self._know(other, name)
         self._know(tensor, name)
         self._latest = name
 
@@ -207,7 +209,7 @@ class _Tracer:
         """Operations and steps behind a tensor, nearest first."""
         start: Any = tensor.grad_fn
         if start is None:
-            return ["detach"], []
+            return [], []  # detached, or made without gradients
         ops: list[str] = []
         found: list[str] = []
         seen: set[Any] = set()
@@ -231,7 +233,8 @@ class _Tracer:
 
 def _leaf(tensor: torch.Tensor) -> Any:
     """The node of autograd's graph that stands for an input."""
-    return cast("Any", tensor.view_as(tensor).grad_fn).next_functions[0][0]
+    with torch.enable_grad():  # a model may turn gradients off in its own forward
+        return cast("Any", tensor.view_as(tensor).grad_fn).next_functions[0][0]
 
 
 def _word(name: str) -> str:
@@ -255,9 +258,9 @@ def _discover(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> tuple
             tracer = _Tracer(plan, given)
         tracer.enter(name, module, tensor)
 
-    def leave(name: str, tensor: torch.Tensor | None) -> None:
+    def leave(name: str, tensor: torch.Tensor | None, others: Sequence[torch.Tensor]) -> None:
         if tracer is not None:
-            tracer.leave(name, tensor)
+            tracer.leave(name, tensor, others)
 
     given: dict[Any, torch.Tensor] = floats
     with torch.inference_mode(False), torch.enable_grad(), _hooks(model, enter, leave), warnings.catch_warnings():
@@ -275,11 +278,20 @@ def _discover(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> tuple
     return plan, (tracer.largest if tracer is not None else 1) // batch.size
 
 
+def _tensors(output: Any) -> Iterator[torch.Tensor]:
+    """Every float tensor in what a module returned."""
+    if is_float(output):
+        yield output
+    elif isinstance(output, tuple | list):
+        for item in cast("Sequence[Any]", output):
+            yield from _tensors(item)
+
+
 @contextmanager
 def _hooks(
     model: nn.Module,
     enter: Callable[[str, nn.Module, torch.Tensor | None], None],
-    leave: Callable[[str, torch.Tensor | None], None],
+    leave: Callable[[str, torch.Tensor | None, Sequence[torch.Tensor]], None],
 ) -> Generator[None]:
     calls: dict[str, int] = {}
     names: dict[int, list[str]] = {}
@@ -296,7 +308,7 @@ def _hooks(
         return hook
 
     def after(module: nn.Module, _: Any, output: Any) -> None:
-        leave(names[id(module)].pop(), main_tensor(output))
+        leave(names[id(module)].pop(), main_tensor(output), list(_tensors(output)))
 
     try:
         for path, module in model.named_modules():
@@ -345,7 +357,7 @@ def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: _P
         if gap is not None and tensor is not None:
             numbers[gap] = _moments(tensor, batch.size)
 
-    def leave(name: str, tensor: torch.Tensor | None) -> None:
+    def leave(name: str, tensor: torch.Tensor | None, _: Sequence[torch.Tensor]) -> None:
         if tensor is not None and name in plan.sources and name not in plan.parents:
             numbers[name] = _moments(tensor, batch.size)
 
@@ -418,8 +430,8 @@ def _measured_sources(plan: _Plan, name: str, curves: dict[str, Array]) -> tuple
 def _jackknifed(values: Array) -> Array:
     """c = Σ center/Σ (center + spread) over initializations: of all, then with each left out."""
     fine = np.isfinite(values).all(axis=1)
-    center, total = values[:, CENTER], values[:, CENTER] + values[:, SPREAD]
-    center, total = np.where(fine, center, 0.0), np.where(fine, total, 0.0)
+    center, spread = (np.where(fine, values[:, which], 0.0) for which in (CENTER, SPREAD))
+    total = center + spread
     with np.errstate(invalid="ignore", divide="ignore"):
         whole = center.sum() / total.sum() if fine.any() else math.nan
         rest = (center.sum() - center) / (total.sum() - total) if len(values) > 1 else np.full(len(values), np.nan)

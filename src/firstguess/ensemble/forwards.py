@@ -47,6 +47,9 @@ def mask_of(batch: Batch) -> torch.Tensor | None:
     return mask != 0
 
 
+_ONE_VALUE = "Expected more than 1 value per channel"  # torch's words
+
+
 class Caller:
     """Calls models on batches. `clones`: a model was seen to write into its inputs, so it gets copies."""
 
@@ -73,10 +76,20 @@ class Caller:
                 given[key] = new.clone() if new is leaf and (self.clones or copies) else new
         versions = {key: leaf._version for key, leaf in given.items() if not leaf.is_inference()}
         inputs = replaced(batch.inputs, given)
-        if isinstance(inputs, torch.Tensor):
-            output = model(inputs)
-        else:
-            output = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+        try:
+            if isinstance(inputs, torch.Tensor):
+                output = model(inputs)
+            else:
+                output = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+        except ValueError as error:
+            if batch.size > 1 or _ONE_VALUE not in str(error):
+                raise
+            raise InvalidInput(
+                "batches of two points or more, for a BatchNorm in training mode",
+                got="a batch of one (what is left over at the end of the data?)",
+                where="the data",
+                hint="DataLoader(..., drop_last=True), or another batch_size",
+            ) from error
         for key, version in versions.items():
             if given[key]._version != version:
                 if given[key] is tensors[key]:

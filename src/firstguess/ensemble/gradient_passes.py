@@ -141,6 +141,8 @@ class Passes:
 
     def _checked(self, labels: torch.Tensor) -> torch.Tensor:
         flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        if flat.ndim == 2 and flat.shape[1] == self.classes and bool(((flat != 0).sum(1) == 1).all()):
+            flat = flat.argmax(1)  # one-hot
         whole = flat.ndim == 1 and bool((flat == flat.round()).all() if flat.is_floating_point() else True)
         if not whole or int(flat.min()) < 0 or int(flat.max()) >= self.classes:
             got = f"shape {tuple(labels.shape)}" if not whole else f"{float(flat.min()):g} to {float(flat.max()):g}"

@@ -16,7 +16,7 @@ from torch import nn
 from firstguess.data import Batch
 from firstguess.ensemble.choice import Choice, Strategy, Way
 from firstguess.ensemble.forwards import Caller, leaves, mask_of, part, signature
-from firstguess.ensemble.outputs import Pick, Tally, as_rows, classes_of, find_logits
+from firstguess.ensemble.outputs import Ending, Pick, Tally, as_rows, classes_of, ending, find_logits
 from firstguess.ensemble.probes import OUTPUT, Finder, Node, Spec, hooked
 from firstguess.ensemble.raw import DEAD, Finding, Members, Probe, ProbedLayer
 from firstguess.ensemble.rules import BATCH_NORMS, Init
@@ -89,6 +89,8 @@ class ModuleEngine:
         self._inference = self._source.private is not None  # else what a model caches would be unusable in training
         self._findings: dict[Finding, None] = dict.fromkeys(self._source.findings)
         self.classes = self.points = 0
+        self._ending: Ending = ""
+        self._endings: set[Ending] = set()
         self._state_bytes = 0
         self._bytes = 0  # of the largest output of a layer, for one sample
         self.layers, self._specs = self._discover(node, probe)
@@ -132,6 +134,12 @@ class ModuleEngine:
             masked = mask is not None and tokens[signature(batch)] == mask.shape[1]
             self.points += int(mask.sum()) if mask is not None and masked else batch.size * tokens[signature(batch)]
         found = list(finder.specs("channel" if self._ragged else node))
+        self._ending = next(iter(self._endings)) if len(self._endings) == 1 else ""
+        if self._ending:  # γ is that of logits: probabilities have a common mean, whatever the guesses
+            head = max(i for i, (spec, _) in enumerate(found) if spec.weights)
+            found = found[: head + 1]
+            message = f"the outputs are the {self._ending} of this layer's: γ is that of its own outputs, the logits"
+            self._note("probabilities", message, found[-1][0].name)
         if probe != "all":
             found = [pair for pair in found if pair[1].weights or pair[1].name == OUTPUT]
         if probe == "output":
@@ -157,6 +165,7 @@ class ModuleEngine:
                 errors.append(error)
                 continue
             finder.output(raw)
+            self._endings.add(self._ending_of(raw, finder.last, part(batch, 0, count)))
             if self.classes not in (0, classes_of(rows)):
                 raise InvalidInput(f"{self.classes} classes from every member", got=f"{classes_of(rows)}")
             self.classes = classes_of(rows)
@@ -167,6 +176,14 @@ class ModuleEngine:
             where="the first forward",
             hint="a call of the model on one batch by hand",
         ) from errors[-1]
+
+    def _ending_of(self, raw: torch.Tensor, last: torch.Tensor | None, batch: Batch) -> Ending:
+        if last is None or last.numel() != raw.numel():
+            return ""
+        rows, before = (
+            as_rows(x.reshape(raw.shape), batch.size, mask_of(batch), self._pick) for x in (raw, last.to(raw.dtype))
+        )
+        return ending(rows, before)
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
@@ -212,7 +229,9 @@ class ModuleEngine:
 
     def _logits(self, output: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         raw = find_logits(output, self._pick)
-        return raw, as_rows(raw, batch.size, mask_of(batch), self._pick)
+        rows = as_rows(raw, batch.size, mask_of(batch), self._pick)
+        # One probability is decided at ½; one logit at 0.
+        return raw, rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows
 
     def _recorder(self) -> Recorder:
         return Recorder(self._specs, self._node, self._ignored)

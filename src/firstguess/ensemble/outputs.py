@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from firstguess.ensemble.seeds import tie_stream
 from firstguess.errors import InvalidInput
 
+Ending: TypeAlias = Literal["", "softmax", "log-softmax", "sigmoid"]
 Pick: TypeAlias = "str | int | Callable[[Any], torch.Tensor] | None"
 
 _BLOCK = 1 << 22  # numbers drawn at once to break ties
@@ -112,6 +113,18 @@ def as_rows(logits: torch.Tensor, size: int, mask: torch.Tensor | None, pick: Pi
 
 def classes_of(rows: torch.Tensor) -> int:
     return 2 if rows.ndim == 1 else rows.shape[1]
+
+
+def ending(rows: torch.Tensor, before: torch.Tensor | None) -> Ending:
+    """Whether outputs are the softmax, its logarithm or the sigmoid of what the head returned (`before`)."""
+    if before is None or not len(rows):
+        return ""
+    if rows.ndim == 2 and torch.allclose(rows, torch.softmax(before, 1), atol=1e-6):
+        return "softmax"
+    if rows.ndim == 2 and torch.allclose(rows, torch.log_softmax(before, 1), atol=1e-6):
+        # Logits that sum to 1 as probabilities are their own log-softmax.
+        return "" if torch.equal(rows, before) else "log-softmax"
+    return "sigmoid" if torch.allclose(rows, torch.sigmoid(before), atol=1e-6) else ""
 
 
 class Tally:

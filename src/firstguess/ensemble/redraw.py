@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import _SpectralNorm  # pyright: ignore[reportPrivateUsage]  # it has no other name
 
 from firstguess.ensemble.guard import PrivateRandomness
 from firstguess.ensemble.raw import Finding
@@ -23,6 +24,7 @@ from firstguess.ensemble.rules import Init, rule
 
 _OWN = ("reset_parameters", "_reset_parameters", "init_weights", "initialize_weights", "_initialize_weights")
 _PROBE = 0.12345  # a value that no initializer sets
+_ITERATIONS = 15  # of spectral norm's power method: torch's own number at construction
 _ENOUGH = 256  # entries of a weight from which its size says something
 
 
@@ -205,10 +207,22 @@ def _parametrized(name: str, module: nn.Module) -> Iterator[_Call]:
         twin.reset_parameters()
         for tensor in names:
             setattr(module, tensor, getattr(twin, tensor).detach())
+            _new_vectors(cast("Any", module.parametrizations)[tensor], getattr(twin, tensor).detach())
         for tensor, parameter in module.named_parameters(recurse=False):
             parameter.copy_(getattr(twin, tensor))
 
     yield _Call(name, module, run)
+
+
+def _new_vectors(parametrizations: Any, weight: torch.Tensor) -> None:
+    """Spectral norm: what its constructor does, for a new weight; in eval mode it keeps the vectors that it has, and
+    those of another weight give any norm at all."""
+    for found in parametrizations:
+        if isinstance(found, _SpectralNorm) and weight.ndim > 1:
+            matrix = found._reshape_weight_to_matrix(weight)
+            for vector in (found._u, found._v):
+                vector.copy_(nn.functional.normalize(torch.randn_like(vector), dim=0, eps=found.eps))
+            found._power_method(matrix, _ITERATIONS)
 
 
 def _needed(calls: list[_Call]) -> list[_Call]:

@@ -15,7 +15,7 @@ from torch import nn
 from firstguess.data import Batch
 from firstguess.ensemble.forwards import Caller, leaves, mask_of, part, replaced, signature
 from firstguess.ensemble.guard import PrivateRandomness, borrowed, is_lazy, private_copy, unwrapped
-from firstguess.ensemble.outputs import Pick, Tally, as_rows, classes_of, find_logits
+from firstguess.ensemble.outputs import Pick, Tally, as_rows, classes_of, ending, find_logits
 from firstguess.ensemble.probes import OUTPUT, hooked
 from firstguess.ensemble.rules import BATCH_NORMS, is_weighted
 
@@ -177,11 +177,8 @@ class _View:
 
 def _probabilities(rows: torch.Tensor, before: torch.Tensor | None) -> Probabilities:
     """Whether outputs are the softmax or the sigmoid of what the head returned, by module or by function."""
-    if before is None or not len(rows) or bool((rows < 0).any()) or bool((rows > 1).any()):
-        return ""
-    if rows.ndim == 2 and torch.allclose(rows, torch.softmax(before, 1), atol=1e-6):
-        return "softmax"
-    return "sigmoid" if torch.allclose(rows, torch.sigmoid(before), atol=1e-6) else ""
+    found = ending(rows, before)
+    return "" if found == "log-softmax" else found
 
 
 def fresh_norms(model: nn.Module) -> list[str]:

@@ -64,6 +64,7 @@ def _forward(
 ) -> tuple[torch.Tensor, dict[str, tuple[torch.Tensor, ...]], set[str]]:
     """Logits (members, points, classes), sums of layers, and the names of those with a mask."""
     mask = mask_of(batch)
+    places = _places(model)
     masked: set[str] = set()
     found: dict[str, tuple[torch.Tensor, ...]] = {}
 
@@ -84,7 +85,7 @@ def _forward(
     def one(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, tuple[torch.Tensor, ...]]]:
         found.clear()
         hooks.begin()
-        output = call(_Functional(model, tensors), batch)
+        output = call(_Functional(model, {name: tensors[first] for name, first in places if first in tensors}), batch)
         raw, rows = logits(output, batch)
         see(OUTPUT, None, raw)
         return rows, dict(found)
@@ -92,6 +93,23 @@ def _forward(
     with ExitStack() as stack:
         hooks = stack.enter_context(hooked(model, see))
         return *vmap(one, randomness="error")(stacked), masked
+
+
+def _places(model: nn.Module) -> list[tuple[str, str]]:
+    """Where tensors live, each with the first name of what is there: tied ones have several places.
+
+    A module that is used under several names is one place. `functional_call` ties by name instead, and swaps such a
+    module's tensors once for every name, after which it restores the wrong ones.
+    """
+    first = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    return [
+        (f"{path}.{name}" if path else name, first[id(tensor)])
+        for path, module in model.named_modules()
+        for name, tensor in (
+            *module.named_parameters(recurse=False, remove_duplicate=False),
+            *module.named_buffers(recurse=False, remove_duplicate=False),
+        )
+    ]
 
 
 def _running(model: nn.Module) -> set[str]:
@@ -116,4 +134,4 @@ class _Functional(nn.Module):
         return self.__dict__["_inner"].parameters(recurse)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return functional_call(self.__dict__["_inner"], self.__dict__["_tensors"], args, kwargs)
+        return functional_call(self.__dict__["_inner"], self.__dict__["_tensors"], args, kwargs, tie_weights=False)

@@ -156,8 +156,8 @@ def _small(x: torch.Tensor) -> Sums | None:
     """In float64 by NumPy, whose calls cost less than torch's; on few numbers nothing else counts."""
     wide = doubles(x)[0]
     ref = wide[0].copy()
-    rest = wide - ref
     with np.errstate(invalid="ignore", over="ignore"):
+        rest = wide - ref
         return Sums.shifted(ref, rest.sum(0), np.einsum("an,an->n", rest, rest), float(len(wide)))
 
 

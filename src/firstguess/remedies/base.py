@@ -129,10 +129,11 @@ def is_activation(module: nn.Module) -> bool:
 
 
 def inputs_of(batches: Sequence[Batch]) -> torch.Tensor | None:
-    """All points as one float tensor, or None if a model gets something else (token ids, several inputs)."""
+    """All points as one float tensor that NumPy has too, or None if a model gets something else (token ids, …)."""
     tensors = [b.inputs for b in batches if isinstance(b.inputs, torch.Tensor)]
     if len(tensors) != len(batches) or not all(t.is_floating_point() for t in tensors):
         return None
     if len({tuple(t.shape[1:]) for t in tensors}) > 1:
         return None
-    return torch.cat(tensors)
+    x = torch.cat(tensors)
+    return x.float() if x.dtype.itemsize < 4 else x

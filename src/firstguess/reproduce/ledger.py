@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from firstguess.reproduce.claims import CLAIMS
 from firstguess.reproduce.items import PAPERS, VERDICTS
 from firstguess.reproduce.records import Record
 
+_PIXELS = 1400
 _GROUPS = {"I": "igb", "N": "norm", "M": "mf", "B": "beyond"}
 _HEAD = """# What holds: the claims of the three papers, measured
 
@@ -38,7 +38,7 @@ def write(path: Path, found: Sequence[Record], *, out: Path, figures: Path | Non
             source = records.folder_of(out, record.quick, record.id)
             for chart in record.charts:
                 name = f"{record.id.replace('/', '_')}_{chart}"
-                shutil.copyfile(source / chart, figures / name)
+                _small_copy(source / chart, figures / name)
                 shown.setdefault(record.id, []).append(_relative(figures / name, path.parent))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(found, shown), encoding="utf-8")
@@ -68,8 +68,8 @@ def _setting(found: Sequence[Record]) -> list[str]:
     counts = {verdict: sum(e.verdict == verdict for r in found for e in r.entries) for verdict in VERDICTS}
     said = ", ".join(f"{count} × {verdict}" for verdict, count in counts.items() if count)
     return [
-        f"\nThis page: firstguess {versions}, {size} settings, {len(done)} items, {minutes:.0f} minutes of work on two "
-        f"cores. Verdicts of single checks: {said}."
+        f"\nThis page: firstguess {versions}, {size} settings, {len(done)} items, {minutes:.0f} minutes of work. "
+        f"Verdicts of single checks: {said}."
     ]
 
 
@@ -103,6 +103,17 @@ def _anchor(record: Record) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _small_copy(source: Path, target: Path) -> None:
+    """A figure for a page: at most 1400 pixels wide, in 255 colours, a tenth of the bytes."""
+    from PIL import Image
+
+    with Image.open(source) as image:
+        shown = image.convert("RGB")
+        if shown.width > _PIXELS:
+            shown = shown.resize((_PIXELS, round(shown.height * _PIXELS / shown.width)), Image.Resampling.LANCZOS)
+        shown.quantize(255, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
 def _relative(path: Path, start: Path) -> str:

@@ -9,7 +9,7 @@ REVISIONS: dict[str, str] = {
     "I13": "half as many networks on noise, for time",
     "N1": "compared with the closed form's 0.227 instead of the measured value without a norm, whose error "
     "could not decide",
-    "N2, N4": "the spread of even guesses is subtracted before the threshold, and the check without a limit is one- "
+    "N2, N4": "the spread of even guesses is subtracted before the threshold, and the check without a limit is one-"
     "sided",
     "N3": "paired errors; γ read at a hidden layer instead of two output nodes",
     "N5": "points and input dimensions now grow with the width; growing the width alone said: does not hold",

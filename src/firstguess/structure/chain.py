@@ -233,14 +233,14 @@ class _Reader:
         return Chain([tuple(run) for run in runs], tuple(self._parts()), tuple(unread), self.notes)
 
     def _drop_end(self, trail: list[fx.Node]) -> None:
-        """What follows the last weights and cannot change the guess: softmax, and sigmoid."""
+        """What follows the last weights and cannot change the guess: softmax, sigmoid, and a positive factor."""
         for node in reversed(trail):
             meaning = self.steps[node].meaning
-            sigmoid = len(meaning.layers) == 1 and _is_sigmoid(meaning.layers[0])
-            if meaning.last or sigmoid:
+            idle = _is_idle(meaning.layers[0]) if len(meaning.layers) == 1 else ""
+            if meaning.last or idle:
                 self.idle.add(node)
                 self.notes.append(
-                    meaning.last or "a sigmoid at the end does not change which class is guessed, and is left out"
+                    meaning.last or f"a {idle} at the end does not change which class is guessed, and is left out"
                 )
             elif meaning.layers or self.steps[node].unread:
                 return
@@ -255,8 +255,11 @@ class _Reader:
                 yield Part(step.path, step.kind, " > ".join(text(x) for x in layers), step.meaning.variances)
 
 
-def _is_sigmoid(layer: Layer) -> bool:
-    return isinstance(layer, Activate) and str(layer.phi) == "sigmoid"
+def _is_idle(layer: Layer) -> str:
+    """What a layer is that keeps the order of logits, and the sign of one; empty for others."""
+    if isinstance(layer, Scale) and layer.factor > 0:
+        return "factor"
+    return "sigmoid" if isinstance(layer, Activate) and str(layer.phi) == "sigmoid" else ""
 
 
 def _is_input(node: fx.Node) -> bool:
