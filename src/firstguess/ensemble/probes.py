@@ -128,11 +128,12 @@ class Finder:
         self.last: torch.Tensor | None = None  # what the latest layer with weights returned
         self._previous: torch.Tensor | None = None
         self._channel = 0
+        self._place = 0  # in `order`, of the next call
 
     def begin(self, size: int) -> None:
         self.size = size
         self.last = self._previous = None
-        self._channel = 0
+        self._channel = self._place = 0
 
     def see(self, name: str, module: nn.Module, tensor: torch.Tensor) -> None:
         if isinstance(module, _CHANNELS_FIRST):
@@ -145,9 +146,10 @@ class Finder:
         if weights:
             self.last = tensor
         if name not in self.kinds:
-            self.order.append(name)
+            self.order.insert(self._place, name)  # where it was called: members may differ in what they call
             channel = self._channel or (1 if tensor.ndim > 3 else -1)
             self.kinds[name] = (type(module).__name__, weights, channel)
+        self._place = self.order.index(name) + 1
         same = is_lookup(module) and bool((tensor == tensor[:1]).all())
         same = same or (self._previous is tensor and any(True for _ in module.children()))
         self.skipped[name] = self.skipped.get(name, True) and same
