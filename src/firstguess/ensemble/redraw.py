@@ -219,10 +219,10 @@ def _new_vectors(parametrizations: Any, weight: torch.Tensor) -> None:
     those of another weight give any norm at all."""
     for found in parametrizations:
         if isinstance(found, _SpectralNorm) and weight.ndim > 1:
-            matrix = found._reshape_weight_to_matrix(weight)
-            for vector in (found._u, found._v):
-                vector.copy_(nn.functional.normalize(torch.randn_like(vector), dim=0, eps=found.eps))
-            found._power_method(matrix, _ITERATIONS)
+            norm: Any = found
+            for vector in (norm._u, norm._v):
+                vector.copy_(nn.functional.normalize(torch.randn_like(vector), dim=0, eps=norm.eps))
+            norm._power_method(norm._reshape_weight_to_matrix(weight), _ITERATIONS)
 
 
 def _needed(calls: list[_Call]) -> list[_Call]:
