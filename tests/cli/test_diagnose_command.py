@@ -13,6 +13,9 @@ from torch import nn
 def biased():
     return nn.Sequential(nn.Linear(20, 60), nn.Sigmoid(), nn.Linear(60, 2))
 
+def broken():
+    raise RuntimeError("no such weights")
+
 def even():
     return nn.Sequential(nn.Linear(20, 60, bias=False), nn.Tanh(), nn.Linear(60, 2, bias=False))
 """
@@ -77,6 +80,7 @@ def test_check_is_a_gate(here: Path):
         (("diagnose", "mine:biased", "--data", "digits", "--report", "r.pdf"), ".html"),
         (("check", "mine:nothing", "--data", "digits"), "a class, a function or a model"),
         (("check", "mine:even", "--data", "blob:n=100,d=20", "--max-gamma", "0"), "a drift ratio above 0"),
+        (("check", "mine:broken", "--data", "blob:n=100,d=20"), "no such weights"),
     ],
 )
 def test_bad_input_ends_in_one_line(arguments: tuple[str, ...], words: str, here: Path):

@@ -8,6 +8,7 @@ import typer
 
 from firstguess.cli.output import Json, bar, print_json
 from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
+from firstguess.errors import FirstguessError, InvalidInput
 
 EXAMPLES = """Examples:
 
@@ -39,9 +40,14 @@ def check(
     chosen, options = subject(what, init=init, width=width)
     source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed)
     with bar("drawing networks") as tick:
-        found = gate.check(
-            chosen, source, max_gamma, inits=inits, seed=seed, batch_size=batch_size, progress=tick, **options
-        )
+        try:
+            found = gate.check(
+                chosen, source, max_gamma, inits=inits, seed=seed, batch_size=batch_size, progress=tick, **options
+            )
+        except FirstguessError:
+            raise
+        except Exception as error:  # of the user's code: not to be taken for "too biased", which is exit code 1
+            raise InvalidInput("a model that can be built and run", got=f"{type(error).__name__}: {error}") from error
     if json:
         print_json(found.to_dict())
     else:

@@ -23,7 +23,9 @@ DataName = Annotated[
     str, typer.Option("--data", help="digits, blob:n=2000,d=3072, mnist:even-odd, cifar10:cat-dog, x.npz, …")
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where data sets are. [default: $FIRSTGUESS_DATA]")]
-Standardize = Annotated[str | None, typer.Option(help="global, channel, pixel, centre or none. [default: as in the papers]")]
+Standardize = Annotated[
+    str | None, typer.Option(help="global, channel, pixel, centre or none. [default: as in the papers]")
+]
 
 
 def subject(what: str, *, init: str | None, width: int) -> tuple[Any, dict[str, Any]]:

@@ -38,7 +38,7 @@ _STAGES = 5
 _KERNEL_POINTS = 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
-_MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.4, 0.1, 0.06, 0.12, 0.3
+_MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.07, 0.05, 0.1, 0.25
 
 
 def diagnose(

@@ -22,7 +22,7 @@ def variants(case: Case) -> Iterator[Variant]:
         layers, swapped = _turned(case.network.layers)
         if swapped:
             network = Network(layers, case.network.classes)
-            yield Variant(f"{TITLE} ({swapped} places)", str(network), network=network, note=_rms(case.network.layers))
+            yield Variant(_title(swapped), str(network), network=network, note=_rms(case.network.layers))
         return
     example = case.example()
     if example is None or case.model is None or case.flow is None:
@@ -41,7 +41,11 @@ def variants(case: Case) -> Iterator[Variant]:
     model = edited(case.model, turn)
     if model is not None:
         shown = ", ".join(f"{a} <-> {b}" for a, b in pairs[:3]) + (", …" if len(pairs) > 3 else "")
-        yield Variant(f"{TITLE} ({len(pairs)} places)", f"swap modules {shown}", model=model)
+        yield Variant(_title(len(pairs)), f"swap modules {shown}", model=model)
+
+
+def _title(places: int) -> str:
+    return f"{TITLE} ({places} place{'s' if places > 1 else ''})"
 
 
 def plain_pairs(model: nn.Module, flow: Flow) -> list[tuple[str, str]]:
