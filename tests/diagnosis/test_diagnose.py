@@ -177,3 +177,11 @@ def test_bad_input_is_refused_at_once():
         fg.diagnose(3, BLOB)
     with pytest.raises(fg.InvalidInput, match="seconds"):
         fg.diagnose(mlp(1), BLOB, seconds=0)
+
+
+def test_advice_names_its_price():
+    """LayerNorm after ReLU: even guesses, and gradients that grow by π/(π − 1) a layer (theory.md §5 for BatchNorm)."""
+    d = fg.diagnose("8 x [dense(weight_var=2) > layernorm > relu] > dense", BLOB, inits=10, width=100)
+    moved = next(a for a in d.advice if a.remedy == "move the norm")
+    assert moved.gradient_after == pytest.approx(math.pi / (math.pi - 1), abs=0.01)
+    assert "gradients then grow" in moved.note

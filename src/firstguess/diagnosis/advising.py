@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a variant, within some seconds
 
 _KERNEL = 0.2  # of the time for advice, for one prediction
+_MILD = 0.1  # of the logarithm of a factor a layer: not worth a caution
 _DEEP = 5  # hidden layers from which "deep" is meant
 
 
@@ -93,9 +94,8 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
                 before.guesses.expected_max(),
                 after.guesses.expected_max(),
                 0.005,  # two laws of 2000 draws
-                growth(before.network),
-                growth(variant.network),
-                variant.note,
+                *(factors := (growth(before.network), growth(variant.network))),
+                _cautioned(variant.note, *factors),
                 name,
             )
     after_m = trial.measure(variant, seconds)
@@ -112,6 +112,15 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
         note=variant.note,
         remedy=name,
     )
+
+
+def _cautioned(note: str, before: float, after: float) -> str:
+    """The note, and what the change would do to gradients where that is bad."""
+    if math.isnan(after) or math.isnan(before) or abs(math.log(after)) <= max(abs(math.log(before)), _MILD):
+        return note
+    word = "grow" if after > 1 else "shrink"
+    caution = f"at a price: gradients then {word} going back, by × {after:.2f} a layer in mean square"
+    return f"{note}; {caution}" if note else caution
 
 
 def growth(network: Any) -> float:
