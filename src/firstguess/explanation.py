@@ -275,22 +275,14 @@ def _known(options: dict[str, Any]) -> None:
 
 def _time_a_point(model: Any, few: Sequence[Batch], pick: Any, seed: int) -> float:
     """Seconds of a forward, with its probes, for one point."""
+    from firstguess.ensemble.forwards import first_forward
     from firstguess.ensemble.snapshot import look
 
     taken = math.inf
     for _ in range(2):  # the first call of a model is slower
         began = time.perf_counter()
-        try:
+        with first_forward():
             look(model, few, pick=pick, seed=seed)
-        except FirstguessError:
-            raise
-        except Exception as error:  # whatever a user's model raises
-            raise InvalidInput(
-                "a model that runs on this data",
-                got=f"{type(error).__name__}: {error}",
-                where="the first forward",
-                hint="a call of the model on one batch by hand",
-            ) from error
         taken = time.perf_counter() - began
         if taken > 0.5:
             break

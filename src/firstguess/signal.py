@@ -11,6 +11,7 @@ from firstguess.errors import InvalidInput, NotCovered
 
 if TYPE_CHECKING:
     from firstguess.activations import Activation
+    from firstguess.data import Data
 
 # Values are kept between these; what lies beyond goes into `log_scale`.
 _SMALL, _LARGE = 1e-60, 1e60
@@ -252,6 +253,17 @@ class Inputs:
         excess = variance / (points - 1) if points > 1 else 0.0
         corrected = max(mean_square - excess, 0.0)
         return cls(corrected, variance + excess, math.copysign(min(abs(mean), math.sqrt(corrected)), mean))
+
+    @classmethod
+    def of_data(cls, data: Data) -> Inputs:
+        """Inputs with the mean and variance of these data, for `fg.predict(net, inputs=…)`.
+
+        >>> from firstguess.data import blob
+        >>> print(f"{Inputs.of_data(blob(500, 100)).variance:.1f}")
+        1.0
+        """
+        moments = data.inputs()
+        return cls.of_sample(moments.mean_square, moments.variance, moments.mean, points=data.n)
 
     def signal(self) -> Signal:
         """The state that enters the first layer."""

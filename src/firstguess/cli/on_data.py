@@ -65,9 +65,7 @@ def closed_form(network: Network, data: Data) -> Prediction:
     """The closed form for i.i.d. inputs with these data's mean and variance."""
     import firstguess as fg
 
-    moments = data.inputs()
-    inputs = fg.Inputs.of_sample(moments.mean_square, moments.variance, moments.mean, points=data.n)
-    return fg.predict(network, inputs=inputs, points=data.n)
+    return fg.predict(network, inputs=fg.Inputs.of_data(data), points=data.n)
 
 
 def compare(network: Network, data: Data, asked: Asked, *, json: bool, figure: Path | None) -> None:

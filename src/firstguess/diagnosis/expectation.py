@@ -45,6 +45,5 @@ def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 1
     try:
         return predict(network, data=data, draws=DRAWS, seed=seed, seconds=seconds), ""
     except FirstguessError as error:
-        moments = data.inputs()
-        inputs = Inputs.of_sample(moments.mean_square, moments.variance, moments.mean, points=data.n)
-        return predict(network, inputs=inputs, points=data.n), f"closed form, because the kernel reading says: {error}"
+        found = predict(network, inputs=Inputs.of_data(data), points=data.n)
+        return found, f"closed form, because the kernel reading says: {error}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import nn
 
 from firstguess.data import Batch
-from firstguess.errors import InvalidInput
+from firstguess.errors import FirstguessError, InvalidInput
 
 
 def leaves(inputs: Any) -> dict[Any, torch.Tensor]:
@@ -48,6 +50,22 @@ def mask_of(batch: Batch) -> torch.Tensor | None:
 
 
 _ONE_VALUE = "Expected more than 1 value per channel"  # torch's words
+
+
+@contextmanager
+def first_forward() -> Generator[None]:
+    """What a user's model raises on its first call, as an error that says what to do."""
+    try:
+        yield
+    except FirstguessError:
+        raise
+    except Exception as error:  # whatever a user's model raises
+        raise InvalidInput(
+            "a model that runs on this data",
+            got=f"{type(error).__name__}: {error}",
+            where="the first forward",
+            hint="a call of the model on one batch by hand",
+        ) from error
 
 
 class Caller:

@@ -14,13 +14,13 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.ensemble.build import LeaveOneOutNorm, MeanFree
-from firstguess.ensemble.forwards import Caller, mask_of, part
+from firstguess.ensemble.forwards import Caller, first_forward, mask_of, part
 from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGHT
 from firstguess.ensemble.outputs import Pick, Tally, as_rows, classes_of, find_logits
 from firstguess.ensemble.probes import Finder, Spec, hooked
 from firstguess.ensemble.raw import Finding, ProbedLayer
 from firstguess.ensemble.rules import BATCH_NORMS, is_weighted
-from firstguess.errors import FirstguessError, InvalidInput
+from firstguess.errors import InvalidInput
 
 Member: TypeAlias = "Callable[[int], AbstractContextManager[nn.Module]]"
 
@@ -98,17 +98,8 @@ class Passes:
         return {spec.name: spec for spec, _ in found}, tuple(layer for _, layer in found)
 
     def _first_call(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        try:
+        with first_forward():
             return self._forward(model, batch, copies=True)
-        except FirstguessError:
-            raise
-        except Exception as error:  # whatever a user's model raises
-            raise InvalidInput(
-                "a model that runs on this data",
-                got=f"{type(error).__name__}: {error}",
-                where="the first forward",
-                hint="a call of the model on one batch by hand",
-            ) from error
 
     def _look(self, model: nn.Module) -> None:
         by_batch = (m for m in model.modules() if isinstance(m, BATCH_NORMS) and (m.training or m.running_mean is None))

@@ -55,9 +55,7 @@ def readings(run: Run) -> Outcome:
             m = run.measure(net, x, inits=inits, width=width, probe="output", label=f"{label} on {name}")
             key = {"kernel": text, "data": x.hash, "draws": draws}
             kernel = run.piece(key, lambda net=net, x=x: _kernel(net, x, draws, run.seed), label=f"kernel, {label}")
-            moments = x.inputs()
-            inputs = fg.Inputs.of_sample(moments.mean_square, moments.variance, moments.mean, points=x.n)
-            closed = fg.predict(net, inputs=inputs, points=n).guesses.std()
+            closed = fg.predict(net, inputs=fg.Inputs.of_data(x), points=n).guesses.std()
             random = fg.predict(net, points=n).guesses.std()
             numbers = (std(m), Number(kernel["std"], kernel["error"]), Number(closed), Number(random))
             for values, number in zip(found.values(), numbers, strict=True):
