@@ -87,9 +87,6 @@ def test_rmsnorm_after_is_told_from_layernorm_after():
 
 
 def test_zero_head_is_degenerate_and_gets_weights():
-    model = mlp(2, classes=4)
-    nn.init.zeros_(model[-1].weight)  # type: ignore[arg-type]
-
     def factory() -> nn.Module:
         made = mlp(2, classes=4)
         nn.init.zeros_(made[-1].weight)  # type: ignore[arg-type]

@@ -20,8 +20,8 @@ def variants(case: Case) -> Iterator[Variant]:
     # γ₀ of a sample has m0 too large by v0/n; what is left is the data's own.
     if bias.gamma - 1 / bias.points < _WORTH:
         return
-    mean = x.mean(0, keepdim=True)
-    centred = [Batch(b.inputs - mean, b.labels, b.size) for b in case.batches]  # type: ignore[operator]
+    parts = (x - x.mean(0, keepdim=True)).split([b.size for b in case.batches])
+    centred = [Batch(part, b.labels, b.size) for part, b in zip(parts, case.batches, strict=True)]
     yield Variant(
         "centre the data",
         "x - x.mean(0): subtract the mean point",
