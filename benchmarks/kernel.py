@@ -34,7 +34,7 @@ def best(jobs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]
             started = time.perf_counter()
             job()
             times[name] = min(times[name], time.perf_counter() - started)
-            time.sleep(0.05)  # BLAS threads spin for a while after a call
+            time.sleep(0.2)  # OpenBLAS' threads keep the cores busy for some 0.1 s after a call
     return times
 
 

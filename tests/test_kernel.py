@@ -228,7 +228,7 @@ def test_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(20261115).normal(size=(600, 30))
     net = Network.parse("3 x [dense(weight_var=2) > relu] > dense")
     several = kernel(net, x, tangent=True)
-    monkeypatch.setattr("firstguess.covariance.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("firstguess.cores.os.cpu_count", lambda: 1)
     one = kernel(net, x, tangent=True)
     assert np.array_equal(several.covariance, one.covariance)
     assert several.tangent is not None

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.covariance import Points, Remark, carry
+from firstguess.covariance import Points, Remark
 from firstguess.errors import NotCovered
 from firstguess.image_kernel import image_kernel
 from firstguess.image_layers import Grid
 from firstguess.kernel import kernel
+from firstguess.kernel_carry import carry
 from firstguess.kernel_nodes import by_nodes
 from firstguess.layers import MaxPool
 from firstguess.layers.maxpool import max_moments

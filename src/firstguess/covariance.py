@@ -2,32 +2,22 @@
 
 Dense layers, activations and norms over nodes act on a pair (a, b) alone, given what is known of a and of b. So a layer
 first maps the *points* (their mean square and mean over nodes, vectors of n), and returns a *step* that maps any tile
-of the n×n covariance in place. Tiles then pass through all layers while they are in the cache. BatchNorm mixes all
-points: its step wants the whole matrix and ends a run of tiles.
+of the n×n covariance in place (`kernel_runs` passes tiles through them). BatchNorm mixes all points: its step wants the
+whole matrix.
 """
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firstguess.errors import FirstguessError
 from firstguess.gaussian import Array
 
 if TYPE_CHECKING:
     from firstguess.activations import Activation
-    from firstguess.kernel_nodes import Nodewise
-    from firstguess.layers.base import Layer
-
-# A tile and the handful of arrays a layer makes of it stay in the cache, and NumPy's overhead a call is small:
-# measured.
-_TILE_BYTES = 256 * 256 * 8
 
 
 @dataclass(frozen=True)
@@ -61,16 +51,28 @@ class Tile:
     activations only need correlations, so a deep ReLU network never multiplies them in.
     """
 
-    def __init__(self, k: Array, t: Array | None, rows: slice, cols: slice) -> None:
+    def __init__(
+        self,
+        k: Array,
+        t: Array | None,
+        rows: slice,
+        cols: slice,
+        spare: tuple[Array, Array, Array] | None = None,
+    ) -> None:
         self._entries = k
         self._factors: tuple[Array, Array] | None = None
-        self._spare: tuple[Array, Array, Array] | None = None
+        self._spare = spare
         self.t = t
         self.rows = rows
         self.cols = cols
         self.before: tuple[Array, Array | None] | None = (
             None  # k and t in front of an activation: a max-pool wants them
         )
+
+    @property
+    def on_diagonal(self) -> bool:
+        """Whether the block holds points with themselves."""
+        return self.rows == self.cols
 
     @property
     def spare(self) -> tuple[Array, Array, Array]:
@@ -120,7 +122,7 @@ class Tile:
         if self._factors is None:
             return float(self._entries.sum(dtype=np.float64))
         left, right = self._factors
-        return float(left @ (self._entries @ right.astype(self._entries.dtype)))
+        return float(left @ np.dot(self._entries, right.astype(self._entries.dtype)))
 
     def fill_diagonal(self, q: Array) -> None:
         """For a block on the diagonal, whose own entries are known better than arccos near c = 1 can give them."""
@@ -134,6 +136,25 @@ class Tile:
 
 
 Step = Callable[[Tile], None]
+
+
+@dataclass(frozen=True)
+class OnCorrelations:
+    """A step after which the correlation of two points depends on that before it alone, by one map for all pairs.
+
+    A run of such steps is taken in one go (`kernel_chains`). `correlate` may overwrite what it is given.
+    """
+
+    run: Step
+    correlate: Callable[[Array], Array]
+
+    def __call__(self, tile: Tile) -> None:
+        self.run(tile)
+
+
+def unchanged(c: Array) -> Array:
+    """The map of correlations by whatever only rescales points."""
+    return c
 
 
 @dataclass(frozen=True)
@@ -168,135 +189,3 @@ def merged(remarks: Iterable[str]) -> tuple[str, ...]:
         worst = max(group, key=lambda r: r.size)
         plain[worst if len(group) == 1 else f"{worst} (the worst of {len(group)} layers)"] = None
     return tuple(str(said) for said in plain)
-
-
-class Summary(NamedTuple):
-    """Diagonal and off-diagonal means of the covariance after one layer."""
-
-    layer: Layer
-    q: float
-    q_ab: float
-
-
-@dataclass
-class Carried:
-    """What comes out of a sequence of layers."""
-
-    k: Array
-    t: Array | None
-    points: Points
-    summaries: list[Summary]
-    remarks: list[str]
-
-
-def carry(
-    layers: Sequence[Layer],
-    points: Points,
-    k: Array,
-    t: Array | None,
-    name: Callable[[int, Layer], str],
-    *,
-    formulas: bool = False,
-) -> Carried:
-    """Carry a covariance (which is overwritten) through layers; `name` says where an error came from.
-
-    Stretches with a BatchNorm go by sampled nodes where that is more accurate (`kernel_nodes`), unless `formulas`.
-    """
-    done = Carried(k, t, points, [], [])
-    run: list[tuple[Layer, Points, Step]] = []
-    formulas_until = len(layers) if formulas else 0
-    skip = 0
-    for index, layer in enumerate(layers, start=1):
-        if index <= skip:
-            continue
-        try:
-            if index > formulas_until and points.gaussian and not points.mean.any():
-                length, by_nodes = _stretch(layers[index - 1 :])
-                if length:
-                    done.summaries += _through(done.k, done.t, run)
-                    run = []
-                    found = by_nodes(points, done.k, done.t, index)
-                    if found is not None:
-                        done.k, done.t, points = found.k, found.t, found.points
-                        done.summaries += found.summaries
-                        done.remarks += found.remarks
-                        skip = index + length - 1
-                        continue
-                    formulas_until = index + length - 1
-            points, step = layer.covariance(points)
-            if isinstance(step, Whole):
-                done.summaries += _through(done.k, done.t, run)
-                run = []
-                done.k, done.t, points, said = step.run(done.k, done.t)
-                done.remarks += said
-                diagonal = points.q
-                pairs = max(diagonal.size * (diagonal.size - 1), 1)
-                off = float(done.k.sum(dtype=np.float64) - diagonal.sum()) / pairs
-                done.summaries.append(Summary(layer, float(diagonal.mean()), off))
-            else:
-                run.append((layer, points, step))
-        except FirstguessError as error:
-            raise error.at(name(index, layer)) from None
-    done.summaries += _through(done.k, done.t, run)
-    done.points = points
-    return done
-
-
-def _stretch(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:
-    from firstguess.image_layers import Grid  # these know all layers, and layers know this module
-    from firstguess.kernel_nodes import by_nodes, stretch
-
-    flat = Grid(flat=True)
-    length = stretch(layers, flat)
-
-    def formula(layer: Layer, points: Points, _: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:
-        done = carry([layer], points, k, t, lambda _, layer: "", formulas=True)
-        return done.points, done.k, done.t
-
-    return length, lambda points, k, t, seed: by_nodes(layers[:length], points, flat, k, t, formula, seed=seed)
-
-
-def _through(k: Array, t: Array | None, run: Sequence[tuple[Layer, Points, Step]]) -> list[Summary]:
-    """All tiles of the upper triangle through a run of layers, on all cores; the lower one becomes its mirror image."""
-    if not run:
-        return []
-    n = k.shape[0]
-    size = math.isqrt(_TILE_BYTES // k.itemsize)
-    starts = range(0, n, size)
-    corners = [(i, j) for i in starts for j in starts if j >= i]
-    sums = np.zeros((len(corners), len(run)))
-
-    def one(index: int) -> None:
-        i, j = corners[index]
-        rows, cols = slice(i, min(i + size, n)), slice(j, min(j + size, n))
-        entries = k[rows, cols].copy()
-        if i == j:  # only the upper triangle of `k` has to be there
-            entries = np.triu(entries) + np.triu(entries, 1).T
-        tile = Tile(entries, None if t is None else t[rows, cols].copy(), rows, cols)
-        for at, (_, points, step) in enumerate(run):
-            step(tile)
-            if i == j:
-                tile.fill_diagonal(points.q[rows])
-                sums[index, at] = tile.total() - points.q[rows].sum()
-            else:
-                sums[index, at] = 2.0 * tile.total()
-        for matrix, block in ((k, tile.k), (t, tile.t)):
-            if matrix is not None and block is not None:
-                # on the diagonal, rows and columns were scaled in turn: symmetric up to rounding only
-                matrix[rows, cols] = block if i != j else 0.5 * (block + block.T)
-                if i != j:
-                    matrix[cols, rows] = block.T
-
-    workers = min(os.cpu_count() or 1, len(corners))
-    if workers == 1:
-        for index in range(len(corners)):
-            one(index)
-    else:
-        with ThreadPoolExecutor(workers) as pool:  # NumPy's loops run without the interpreter's lock
-            for _ in pool.map(one, range(len(corners))):
-                pass
-    pairs = max(n * (n - 1), 1)
-    return [
-        Summary(layer, float(points.q.mean()), float(total / pairs))
-        for (layer, points, _), total in zip(run, sums.sum(axis=0), strict=True)
-    ]

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.covariance import Points, Remark, carry, merged
+from firstguess.covariance import Points, Remark, merged
 from firstguess.errors import InvalidInput
 from firstguess.gaussian import Array
+from firstguess.kernel_carry import carry
+from firstguess.kernel_runs import Gram
 from firstguess.layers import Conv, Dense, Residual, text
 from firstguess.network import Network
 
@@ -69,31 +71,19 @@ def kernel(
     flat = np.asarray(x).reshape(len(x), -1)
     n, d = flat.shape
     _check_memory(n, 2 if tangent else 1, np.dtype(dtype).itemsize)
-    flat = flat.astype(dtype, copy=False)
-    k = _gram(flat, upper_only=bool(network.layers) and isinstance(network.layers[0], Dense))
-    t = np.zeros_like(k) if tangent else None
-    q = k.diagonal().astype(np.float64)
+    data: NDArray[Any] = flat.astype(dtype, copy=False)
+    gram = Gram(data)
+    q = gram.squares()
     if not np.isfinite(q).all():  # a point that is not finite has no finite size
         raise InvalidInput("finite data", got="NaN or Inf", where="kernel", hint="check how the data were loaded")
-    points = Points(q, (flat @ np.full(d, 1.0 / d, dtype=dtype)).astype(np.float64), False, d, width)
-    done = carry(network.layers, points, k, t, lambda index, layer: f"layer {index} ({text(layer)})")
+    t = np.zeros_like(gram.empty()) if tangent else None
+    points = Points(q, gram.means(), False, d, width)
+    done = carry(network.layers, points, gram, t, lambda index, layer: f"layer {index} ({text(layer)})")
     readings = tuple(
         KernelLayer(text(s.layer), isinstance(s.layer, (Dense, Conv, Residual)), s.q, s.q_ab) for s in done.summaries
     )
     seconds = time.perf_counter() - started
     return Kernel(done.k, done.t, readings, merged(done.remarks), seconds, sampling_error(done.remarks))
-
-
-def _gram(x: NDArray[Any], *, upper_only: bool) -> Array:
-    """XXᵀ/d. A dense layer in front maps tiles of the upper triangle, and mirrors them afterwards."""
-    from scipy.linalg import get_blas_funcs
-
-    x = np.ascontiguousarray(x)
-    syrk: Any = get_blas_funcs("syrk", (x,))
-    k: Array = syrk(1.0 / x.shape[1], x.T, trans=1, lower=1).T  # Fortran's lower triangle is our upper one
-    if not upper_only:
-        k += np.triu(k, 1).T
-    return k
 
 
 def sampling_error(remarks: Iterable[str]) -> float:

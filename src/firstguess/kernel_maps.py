@@ -22,7 +22,7 @@ from firstguess.kernel_tables import interpolate, table
 # (k, q_a, q_b, want_slope) -> (E φφ, E φ'φ' or None); k is (rows, cols), q_a (rows, 1), q_b (1, cols)
 Map = Callable[[Array, Array, Array, bool], tuple[Array, Array | None]]
 
-__all__ = ["Map", "correlate_rays", "interpolate", "kernel_map", "means", "rays", "shifted"]
+__all__ = ["Map", "correlate_rays", "correlated_rays", "interpolate", "kernel_map", "means", "rays", "shifted"]
 
 _GRID = 0.25  # ends of a table lie on this grid in log q: the layers of a deep network then share a few tables
 _MOST_EXACT = 24  # up to so many distinct sizes their moments are computed one by one
@@ -158,6 +158,12 @@ def correlate_rays(
     c += root
     c *= b2 / (a2 + 0.5 * math.pi * b2)
     return other if slope else None
+
+
+def correlated_rays(left: float, right: float, c: Array) -> Array:
+    """Correlations of u (which are overwritten) to those of φ(u), for φ = a·x + b·|x|."""
+    correlate_rays(left, right, c, slope=False)
+    return c
 
 
 def _piecewise_linear(left: float, right: float) -> Map:

@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firstguess.covariance import Points, Remark, Summary
+from firstguess.covariance import Points, Remark
 from firstguess.errors import NotConverged, NotCovered
 from firstguess.gaussian import Array
 from firstguess.image_layers import Grid, positions_after, split
+from firstguess.kernel_runs import Summary
 from firstguess.layers import (
     Activate,
     AvgPool,

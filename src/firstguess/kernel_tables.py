@@ -16,6 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import chebyshev
+from scipy.fft import dct
 
 from firstguess import gaussian
 from firstguess.activations import Activation
@@ -31,11 +32,9 @@ _STRIP = 2.2  # kernels are analytic in log q for |Im log q| < about π; a littl
 
 def interpolate(values: Array) -> Array:
     """Chebyshev coefficients along the first axis of values at chebpts1."""
-    n = values.shape[0]
-    flat = values.reshape(n, -1)
-    coefficients = chebyshev.chebvander(chebyshev.chebpts1(n), n - 1).T @ flat * (2.0 / n)
+    coefficients = np.asarray(dct(values[::-1], axis=0)) / values.shape[0]  # SciPy's nodes go down
     coefficients[0] *= 0.5
-    return coefficients.reshape(values.shape)
+    return coefficients
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from firstguess.activations import Activation
-from firstguess.covariance import Points, Step, Tile
+from firstguess.covariance import OnCorrelations, Points, Step, Tile
 from firstguess.errors import NotCovered
 from firstguess.gaussian import Array
-from firstguess.kernel_maps import correlate_rays, kernel_map, means, rays, shifted
+from firstguess.kernel_maps import correlate_rays, correlated_rays, kernel_map, means, rays, shifted
 from firstguess.signal import Signal, Unknown
 
 
@@ -101,7 +101,9 @@ class Activate:
             if tile.t is not None and slope is not None:
                 tile.t = tile.t * slope
 
-        return after, step
+        if slopes is None or level or constant:
+            return after, step
+        return after, OnCorrelations(step, lambda c: correlated_rays(*slopes, c))
 
     def gradient(self, signal: Signal) -> float | None:
         return signal.law.mean_square_slope(signal, self.phi) if signal.law is not None else None

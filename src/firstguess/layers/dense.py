@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from firstguess.covariance import Points, Step, Tile
+from firstguess.covariance import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.errors import InvalidInput
 from firstguess.layers.base import check_count, check_number
 from firstguess.signal import Gaussian, Signal
@@ -52,7 +52,8 @@ def random_sum_kernel(
             tile.k += bias_var
 
     q = weight_var * points.q + bias_var
-    return Points(q, np.zeros_like(q), True, width or points.width_after, points.width_after, what=what), step
+    after = Points(q, np.zeros_like(q), True, width or points.width_after, points.width_after, what=what)
+    return after, step if bias_var else OnCorrelations(step, unchanged)
 
 
 @dataclass(frozen=True)

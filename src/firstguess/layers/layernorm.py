@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from firstguess.covariance import Points, Step, Tile
+from firstguess.covariance import OnCorrelations, Points, Step, Tile
 from firstguess.errors import NotCovered
 from firstguess.signal import Gaussian, Signal, Unknown, exp
 
@@ -52,9 +52,14 @@ def over_nodes_kernel(points: Points, what: str) -> tuple[Points, Step]:
             tile.t *= tile.outer(inverse)
 
     n = points.q.size
-    return Points(
+    after = Points(
         np.ones(n), np.zeros(n), points.gaussian, points.width, points.width_after, what=f"{what} of {points.what}"
-    ), step
+    )
+    shares = mean**2 / points.q
+    if np.ptp(shares) > 1e-12 or np.ptp(np.sign(mean)) > 0.0:
+        return after, step
+    share = float(shares[0])
+    return after, OnCorrelations(step, lambda c: (c - share) / (1.0 - share))
 
 
 @dataclass(frozen=True)

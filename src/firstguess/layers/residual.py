@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from firstguess.covariance import Points, Step, Tile, Whole, carry
+import numpy as np
+
+from firstguess.covariance import OnCorrelations, Points, Step, Tile, Whole
 from firstguess.errors import InvalidInput, NotCovered
 from firstguess.gaussian import Array
+from firstguess.kernel_carry import carry
 from firstguess.layers.base import Layer, check_number, steps, text
 from firstguess.signal import Gaussian, Signal, Unknown
 from firstguess.text import number
@@ -58,7 +61,8 @@ class Residual:
                 got=f"one that ends in {text(self.branch[-1])}",
                 hint="move the last layers in front of the weights, or use the ensemble reading: fg.measure(...)",
             )
-        square, run, inner = self.scale**2, [], points
+        square, inner = self.scale**2, points
+        run: list[Step] = []
         for layer in self.branch:
             inner, step = layer.covariance(inner)
             if isinstance(step, Whole):
@@ -73,7 +77,20 @@ class Residual:
             if tile.t is not None and branch.t is not None:
                 tile.t += square * branch.t
 
-        return self._after(points, inner), both
+        after = self._after(points, inner)
+        maps = [step.correlate for step in run if isinstance(step, OnCorrelations)]
+        shares = square * inner.q / after.q
+        if len(maps) < len(run) or not np.ptp(shares) <= 1e-12:
+            return after, both
+        share = float(shares[0])
+
+        def correlate(c: Array) -> Array:
+            branch = c.copy()
+            for each in maps:
+                branch = each(branch)
+            return (1.0 - share) * c + share * branch
+
+        return after, OnCorrelations(both, correlate)
 
     def _whole(self, points: Points, k: Array, t: Array | None) -> tuple[Array, Array | None, Points, tuple[str, ...]]:
         """A branch that mixes the points (BatchNorm): the whole matrix goes through it."""

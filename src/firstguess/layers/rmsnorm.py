@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from firstguess.covariance import Points, Step, Tile
+from firstguess.covariance import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.errors import NotCovered
 from firstguess.signal import Gaussian, Signal, Unknown, exp
 
@@ -50,7 +50,7 @@ class RMSNorm:
             phi=None,
             what=f"an rmsnorm of {points.what}",
         )
-        return after, step
+        return after, OnCorrelations(step, unchanged)
 
     def gradient(self, signal: Signal) -> float | None:
         return exp(-signal.log_q)

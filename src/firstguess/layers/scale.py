@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from firstguess.covariance import Points, Step, Tile
+from firstguess.covariance import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.layers.base import check_number
 from firstguess.signal import Gaussian, Signal, Unknown
 from firstguess.text import number
@@ -46,7 +46,7 @@ class Scale:
             phi=None,
             what=f"a scaled version of {points.what}",
         )
-        return after, step
+        return after, OnCorrelations(step, unchanged)
 
     def gradient(self, signal: Signal) -> float | None:
         return self.factor * self.factor
