@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 
@@ -24,6 +26,19 @@ def in_threads(job: Callable[[int], None], count: int) -> None:
         with ThreadPoolExecutor(workers) as pool:
             for _ in pool.map(job, range(count)):
                 pass
+
+
+def tiles(rows: slice, cols: slice, size: int) -> list[tuple[slice, slice]]:
+    """Tiles of a block, of about equal size; of a block on the diagonal the upper ones only."""
+    down, across = (
+        [slice(int(a), int(b)) for a, b in pairwise(np.linspace(s.start, s.stop, -(-(s.stop - s.start) // size) + 1))]
+        for s in (rows, cols)
+    )
+    if rows != cols:
+        return [(a, b) for a in down for b in across]
+    first, *others = zip(down, down, strict=True)
+    # One short job comes first, so that threads are not all in the same phase of theirs; the others fill up the end.
+    return [first, *((a, b) for a in down for b in across if b.start > a.start), *others]
 
 
 @lru_cache(maxsize=1)

@@ -23,6 +23,7 @@ from firstguess.covariance import Points, Remark
 from firstguess.errors import NotConverged, NotCovered
 from firstguess.gaussian import Array
 from firstguess.image_layers import Grid, positions_after, split
+from firstguess.kernel_maps import rays
 from firstguess.kernel_runs import Summary
 from firstguess.layers import (
     Activate,
@@ -33,11 +34,14 @@ from firstguess.layers import (
     LayerNorm,
     MaxPool,
     RMSNorm,
+    Scale,
+    Shift,
     text,
 )
 from firstguess.layers.activate import centre_of
 from firstguess.layers.batchnorm import centre_over_data
 from firstguess.node_ops import NODEWISE, Op, Values, operation, twin_batches, twin_over_nodes
+from firstguess.node_scale import self_normalized, through_rays
 
 # One layer on a whole covariance, by formula: (layer, points, grid, k, t) -> points, k, t
 Formula = Callable[[Layer, Points, Grid, Array, Array | None], tuple[Points, Array, Array | None]]
@@ -45,6 +49,7 @@ Formula = Callable[[Layer, Points, Grid, Array, Array | None], tuple[Points, Arr
 _NODES = 16384  # without twins the error of a covariance would be 1/√_NODES = 0.8 % of the diagonal
 _AT_ONCE = 1024  # pairs of nodes ±u
 _ENOUGH = 500.0  # effective directions from which on formulas do, to 1 or 2 in so many: no nodes are drawn
+_NO_TANGENT = "batchnorm: the tangent kernel leaves out that node scales fluctuate"
 _PROBES = 256  # entries of the covariance whose error is followed
 
 
@@ -62,7 +67,7 @@ class Nodewise(NamedTuple):
 def stretch(layers: Sequence[Layer], grid: Grid) -> int:
     """How many layers in front have no weights, if sampled nodes serve one of them better than a formula; else 0."""
     length = next((i for i, layer in enumerate(layers) if not isinstance(layer, NODEWISE)), len(layers))
-    if length == 1 and layers[0] == BatchNorm():
+    if length and layers[0] == BatchNorm() and all(isinstance(x, (Scale, Shift)) for x in layers[1:length]):
         return 0  # one BatchNorm of Gaussian nodes over all data: `node_scale` is exact
     return length if any(isinstance(x, BatchNorm) or _window(x, grid) for x in layers[:length]) else 0
 
@@ -81,16 +86,18 @@ def by_nodes(
     """Carry a covariance of Gaussian nodes through layers without weights; `k` and `t` are overwritten.
 
     None, with nothing touched, where formulas are good enough: every batch has many directions. The same network and
-    data always draw the same nodes.
+    data always draw the same nodes. Piecewise linear activations behind a BatchNorm need none (`node_scale`).
     """
     rows = k.shape[0]
     looks = [_look(k, layer, grid) for layer in layers if isinstance(layer, BatchNorm)]
     directions, share = (min(values) for values in zip(*looks, strict=True)) if looks else (math.inf, 1.0)
     if directions >= _ENOUGH and not any(_window(x, grid) or _leave_one_out(x) for x in layers):
         return None
+    if (slopes := _rays_behind_batchnorm(layers)) is not None:
+        return _exactly(layers, points, grid, k, t, formula, slopes, directions)
     exact = share < 1e-4 or not 1e-12 < float(points.q.mean()) < 1e12  # float32 would lose what is left of a node
     dtype = np.float64 if exact else np.float32
-    upper = np.ascontiguousarray(_root(k).T, dtype=dtype)
+    upper = np.ascontiguousarray(_root(k, share).T, dtype=dtype)
     path = _follow(layers, points, grid, k, t, formula)
     pools = math.prod(x.size for x in layers if isinstance(x, (AvgPool, MaxPool))) if grid.flat else 1
     at_once = max(1, _AT_ONCE // pools) * pools
@@ -120,26 +127,66 @@ def by_nodes(
         f"their mean to ±{mean:.2%} of the diagonal (one standard error)"
     )
     if directions < math.inf:
-        said += (
-            f"; batchnorm has {directions:.0f} effective directions, a node's variance over the data fluctuates by "
-            f"±{math.sqrt(2.0 / directions):.0%}"
-        )
+        said += f"; {_fluctuation(directions)}"
     remarks: tuple[str, ...] = (Remark(said, "nodes", entry),)
     if t is not None:
-        remarks += ("batchnorm: the tangent kernel leaves out that node scales fluctuate",)
+        remarks += (_NO_TANGENT,)
     summaries = [*tally.summaries(), summary(layers[-1], found, q, path.grids[-1])]
     return Nodewise(found.astype(k.dtype, copy=False), path.t, after, path.grids[-1], summaries, remarks)
 
 
-def _root(k: Array) -> Array:
-    """R with R Rᵀ = K. What rounding made negative is cut off: a raised diagonal would be a signal to a BatchNorm."""
-    work: Array = k.astype(np.float64)
-    mean = float(work.diagonal().mean())
-    work[np.diag_indices_from(work)] += 1e-12 * mean
-    try:
-        return np.asarray(np.linalg.cholesky(work), dtype=np.float64)
-    except np.linalg.LinAlgError:
-        found = np.linalg.eigh(work)
+def _exactly(
+    layers: Sequence[Layer],
+    points: Points,
+    grid: Grid,
+    k: Array,
+    t: Array | None,
+    formula: Formula,
+    slopes: tuple[float, float],
+    directions: float,
+) -> Nodewise:
+    """A BatchNorm over all data and a piecewise linear activation, without sampling."""
+    remarks: tuple[str, ...] = (Remark(f"{_fluctuation(directions)}: allowed for", "scales", 1.0 / directions),)
+    if t is not None:
+        t = _follow(layers, points, grid, k.copy(), t, formula).t
+        remarks += (_NO_TANGENT,)
+    centre_over_data(k, None, points, None)
+    first = summary(layers[0], self_normalized(k.copy()), np.ones(len(k)), grid)
+    found, mean = through_rays(k, *slopes)
+    q = found.diagonal().astype(np.float64)
+    after = Points(q, mean, False, points.width, points.width_after, what=f"the output of {text(layers[1])}")
+    return Nodewise(found, t, after, grid, [first, summary(layers[1], found, q, grid)], remarks)
+
+
+def _rays_behind_batchnorm(layers: Sequence[Layer]) -> tuple[float, float] | None:
+    """The slopes of a piecewise linear activation behind a BatchNorm over all data, if these are all the layers."""
+    if len(layers) != 2 or layers[0] != BatchNorm() or not isinstance(layers[1], Activate) or layers[1].phi.centered:
+        return None
+    return rays(layers[1].phi)
+
+
+def _fluctuation(directions: float) -> str:
+    return (
+        f"batchnorm has {directions:.0f} effective directions, a node's variance over the data fluctuates by "
+        f"±{math.sqrt(2.0 / directions):.0%}"
+    )
+
+
+def _root(k: Array, share: float) -> Array:
+    """R with R Rᵀ = K, but for rounding: a raised diagonal would be a signal to a BatchNorm that leaves little."""
+    from scipy.linalg import LinAlgError, cholesky
+
+    mean = float(k.diagonal().mean())
+    for raised in (1e-12, 1e-8, 1e-5):
+        if raised > max(1e-12, 1e-3 * share):
+            break
+        work: Array = k.astype(np.float64)
+        work[np.diag_indices_from(work)] += raised * mean
+        try:
+            return np.asarray(cholesky(work, lower=True, overwrite_a=True, check_finite=False), dtype=np.float64)
+        except LinAlgError:
+            continue
+    found = np.linalg.eigh(k.astype(np.float64))
     values, vectors = np.asarray(found[0], dtype=np.float64), np.asarray(found[1], dtype=np.float64)
     if values[0] < -1e-3 * mean:
         raise NotConverged(

@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from firstguess.cores import in_threads
+from firstguess.cores import in_threads, tiles
 from firstguess.covariance import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.gaussian import Array
 from firstguess.kernel_chains import Chain, Correlate, chain
@@ -79,7 +78,7 @@ def through(k: Array, t: Array | None, run: Sequence[Mapped], source: Gram | Non
     n = k.shape[0]
     small = math.isqrt(_TILE_BYTES // k.itemsize)
     large = small if source is None else 2 * small  # products want larger tiles
-    corners = _corners(slice(0, n), slice(0, n), large)
+    corners = tiles(slice(0, n), slice(0, n), large)
     sums = np.zeros((len(corners), len(run)))
     stages = _stages(run, k.dtype) if t is None else [_plain(mapped) for mapped in run]
     mine = threading.local()  # every thread works in memory of its own, which it keeps: fresh memory is slow
@@ -110,7 +109,7 @@ def through(k: Array, t: Array | None, run: Sequence[Mapped], source: Gram | Non
         rows, cols = corners[index]
         if source is not None:
             source.fill(k, rows, cols)
-        for tile in _corners(rows, cols, small):
+        for tile in tiles(rows, cols, small):
             sums[index] += one(*tile)
 
     in_threads(job, len(corners))
@@ -119,19 +118,6 @@ def through(k: Array, t: Array | None, run: Sequence[Mapped], source: Gram | Non
         Summary(mapped.layer, float(mapped.after.q.mean()), float(total / pairs))
         for mapped, total in zip(run, sums.sum(axis=0), strict=True)
     ]
-
-
-def _corners(rows: slice, cols: slice, size: int) -> list[tuple[slice, slice]]:
-    """Tiles of a block, of about equal size; of a block on the diagonal the upper ones only."""
-    down, across = (
-        [slice(int(a), int(b)) for a, b in pairwise(np.linspace(s.start, s.stop, -(-(s.stop - s.start) // size) + 1))]
-        for s in (rows, cols)
-    )
-    if rows != cols:
-        return [(a, b) for a in down for b in across]
-    first, *others = zip(down, down, strict=True)
-    # One short job comes first, so that threads are not all in the same phase of theirs; the others fill up the end.
-    return [first, *((a, b) for a in down for b in across if b.start > a.start), *others]
 
 
 Stage = Callable[[Tile], Iterable[float]]  # maps a tile through some layers; the sum of the covariances after each
