@@ -54,6 +54,7 @@ def layers(var: st.SearchStrategy[float] = ANY_VAR, names: tuple[str, ...] = BUI
         st.sampled_from([LayerNorm(), RMSNorm()]),
         st.builds(GroupNorm, size),
         st.builds(MaxPool, size),
+        st.builds(MaxPool, st.integers(4, 30), st.none() | size, st.integers(0, 1)),
         st.builds(AvgPool, size),
         st.builds(Scale, st.floats(-1e3, 1e3)),
         st.builds(Shift, st.floats(-1e3, 1e3)),
@@ -68,10 +69,11 @@ def sequences(leaf: st.SearchStrategy[Layer], most: int = 6) -> st.SearchStrateg
     nested = st.recursive(
         flat,
         lambda inner: st.builds(
-            lambda head, branch, scale, tail: (*head, Residual(branch, scale), *tail),
+            lambda head, branch, scale, shortcut, tail: (*head, Residual(branch, scale, shortcut), *tail),
             flat,
             inner,
             st.floats(-10.0, 10.0),
+            st.just(()) | inner,
             flat,
         ),
         max_leaves=3,
@@ -96,6 +98,6 @@ def _without_widths(chosen: tuple[Layer, ...]) -> tuple[Layer, ...]:
         if isinstance(layer, Dense):
             layer = replace(layer, width=None)
         elif isinstance(layer, Residual):
-            layer = replace(layer, branch=_without_widths(layer.branch))
+            layer = layer.with_paths(_without_widths)
         out.append(layer)
     return tuple(out)

@@ -74,7 +74,8 @@ def _apply(layer: Layer, x: Array, rng: np.random.Generator, width: int) -> Arra
     if kind == "shift":
         return x + layer.by
     if kind == "residual":
-        return x + layer.scale * forward(layer.branch, x, rng, x.shape[1])
+        branch = forward(layer.branch, x, rng, x.shape[1])
+        return forward(layer.shortcut, x, rng, x.shape[1]) + layer.scale * branch
     raise AssertionError(kind)
 
 

@@ -127,7 +127,29 @@ def test_a_difference_of_one_over_n_is_not_held_against_gamma():
     assert c.layers[0].measured == pytest.approx(-1 / 300)
     assert c.layers[0].p_value > 0.9
     assert any("BatchNorm" in note for note in c.notes)
-    assert "->999 s.e." in str(c)
+    assert c.layers[0].z == 0
+    assert "->999" not in str(c)
+
+
+def test_what_is_shown_is_what_is_judged():
+    """γ = 0 predicted, 0.002 ± 0.0001 measured on 300 points: 20 standard errors, all of them within (1 + γ)/n."""
+    numbers = np.zeros((50, 1, 4))
+    numbers[..., SPREAD] = 1.0
+    numbers[:, 0, BETWEEN] = 0.002 + 7e-4 * np.random.default_rng(3).standard_normal(50)
+    m = Measurement(simulated(6).guesses, layer_measurements(LAYERS[-1:], numbers, 0))
+    inside = compare(predict("dense"), m).layers[0]
+    assert inside.measured / inside.se > 10
+    assert (inside.z, inside.room) == (0.0, pytest.approx(1 / 300))
+    numbers[:, 0, BETWEEN] += 0.003
+    c = compare(predict("dense"), Measurement(m.guesses, layer_measurements(LAYERS[-1:], numbers, 0)))
+    beyond = c.layers[0]
+    assert beyond.z == pytest.approx((beyond.measured - beyond.room) / beyond.se)
+    assert beyond.p_value < 1e-6  # more than 10 standard errors
+    assert "± 0.0033" in str(c)
+    assert "± 0.0033" in c._repr_html_()
+    assert any("allowed: γ is that of these 300 points" in note for note in c.notes)
+    assert c.to_dict()["layers"][0]["room"] == beyond.room
+    assert "allowed" not in str(compare(predict("dense"), Measurement(m.guesses, ())))
 
 
 def test_comparison_prints_and_round_trips():

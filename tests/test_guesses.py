@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from races import agree, phi, race
 from scipy import integrate, special
 
 from firstguess.errors import InvalidInput
@@ -25,26 +26,6 @@ RELU = 1 / (math.pi - 1)  # γ after one ReLU layer, theory.md §2
 GAMMAS = st.one_of(
     st.floats(1e-12, 1e12), st.floats(-12, 12).map(lambda e: 10.0**e), st.sampled_from([0.0, 1.0, math.inf])
 )
-SIGMAS = 5.0
-
-
-def phi(x):
-    return np.exp(-0.5 * x * x) / np.sqrt(2 * np.pi)
-
-
-def agree(values, expected, error=0.0):
-    """The mean of i.i.d. values is `expected` within 5 standard errors."""
-    values = np.asarray(values, dtype=float)
-    assert len(values) > 100
-    assert abs(values.mean() - expected) <= SIGMAS * math.hypot(values.std() / math.sqrt(len(values)), error) + 1e-12
-
-
-def race(gamma, classes, points, inits, seed):
-    """Plain simulation of (8), nothing shared with the library: (inits, points) arg-maxes and the leading class."""
-    rng = np.random.default_rng(seed)
-    z = rng.standard_normal((inits, 1, classes))
-    y = rng.standard_normal((inits, points, classes))
-    return (math.sqrt(gamma) * z + y).argmax(axis=2), z[:, 0].argmax(axis=1)
 
 
 # -- Golden ------------------------------------------------------------------------------------------------------

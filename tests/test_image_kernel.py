@@ -117,6 +117,35 @@ def test_scale_shift_and_residual() -> None:
     np.testing.assert_allclose(both, straight + 0.25 * run(f"{stem} > {branch} > dense", x).covariance, rtol=1e-12)
 
 
+def test_blocks_that_mix_images_add_what_their_paths_give() -> None:
+    """BatchNorm, average pools and strides in both paths; no nodes are sampled here, so to rounding."""
+    x = images(5, 2, 6, 6)
+    stem = "conv(weight_var=2, padding=1)"
+    branch, shortcut = "conv(stride=2, padding=1) > batchnorm", "avgpool(4) > conv(kernel=1) > batchnorm > scale(2)"
+    one, other = (run(f"{stem} > {path} > dense", x, tangent=True) for path in (branch, shortcut))
+    both = run(f"{stem} > residual(scale=0.5)[{branch} | {shortcut}] > dense", x, tangent=True)
+    np.testing.assert_allclose(both.covariance, 0.25 * one.covariance + other.covariance, rtol=1e-10, atol=1e-12)
+    assert both.tangent is not None
+    assert one.tangent is not None
+    assert other.tangent is not None
+    # the last dense layer's own part of the tangent kernel is its input's kernel times its fan-in: linear as well
+    np.testing.assert_allclose(both.tangent, 0.25 * one.tangent + other.tangent, rtol=1e-9)
+    assert [layer.layer for layer in both.layers][1].startswith("residual(scale=0.5)[conv")
+    nested = run(f"{stem} > residual[residual[conv(padding=1) > batchnorm] > conv(padding=1)] > dense", x).covariance
+    inner = run(f"{stem} > residual[conv(padding=1) > batchnorm] > conv(padding=1) > dense", x).covariance
+    np.testing.assert_allclose(nested, run(f"{stem} > dense", x).covariance + inner, rtol=1e-10)
+
+
+def test_a_constant_in_both_paths_is_common_to_all_images() -> None:
+    """x + f with means m and m': the product of the means is part of E (x + f)(x + f)."""
+    x = images(4, 2, 4, 4)
+    stem = "conv(padding=1) > relu"
+    both = run(f"{stem} > residual(scale=2)[conv(padding=1) > shift(0.5)] > dense", x).covariance
+    plain = run(f"{stem} > shift(1) > dense", x).covariance
+    branch = run(f"{stem} > conv(padding=1) > dense", x).covariance
+    np.testing.assert_allclose(both, plain + 4.0 * branch, rtol=1e-10)
+
+
 def test_one_pixel_is_flat_data() -> None:
     x = images(30, 6, 1, 1)
     text = (
@@ -191,6 +220,8 @@ def test_homogeneous_images_give_the_closed_form(text: str) -> None:
         "conv(weight_var=2, padding=1) > relu > conv(weight_var=2, stride=2) > relu > dense(weight_var=2)",
         "conv(weight_var=2, padding=1, bias_var=0.1) > gelu > avgpool(4) > conv(weight_var=2) > relu > dense",
         "conv(weight_var=2, padding=1) > layernorm > relu > residual[conv(padding=1)] > layernorm > dense",
+        "conv(weight_var=2, padding=1) > residual[batchnorm > relu > conv(stride=2, padding=1) > layernorm | "
+        "conv(kernel=1, stride=2) > rmsnorm] > relu > dense",
     ],
 )
 def test_real_networks_agree(text: str) -> None:

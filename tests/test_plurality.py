@@ -11,33 +11,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from races import agree, phi, race
 from scipy import integrate, special
 
 from firstguess import _plurality
 from firstguess._law import Curve, binomial_mixture
 from firstguess.guesses import Guesses
-
-SIGMAS = 5.0
-
-
-def phi(x):
-    return np.exp(-0.5 * x * x) / np.sqrt(2 * np.pi)
-
-
-def agree(values, expected, error=0.0):
-    """The mean of i.i.d. values is `expected` within 5 standard errors."""
-    values = np.asarray(values, dtype=float)
-    assert len(values) > 100
-    assert abs(values.mean() - expected) <= SIGMAS * math.hypot(values.std() / math.sqrt(len(values)), error) + 1e-12
-
-
-def race(gamma, classes, points, inits, seed):
-    """Plain simulation of (8), nothing shared with the library: (inits, points) arg-maxes and the leading class."""
-    rng = np.random.default_rng(seed)
-    z = rng.standard_normal((inits, 1, classes))
-    y = rng.standard_normal((inits, points, classes))
-    return (math.sqrt(gamma) * z + y).argmax(axis=2), z[:, 0].argmax(axis=1)
-
 
 # -- Exact moments of many classes ---------------------------------------------------------------------------------
 

@@ -30,6 +30,9 @@ NETWORKS = {
     "maxpool": "dense(weight_var=2) > relu > maxpool(2) > dense > dense",
     "maxpool of weights": "dense(weight_var=2) > maxpool(2) > dense > relu > dense",
     "residual": "dense > residual(scale=0.5)[relu > dense(weight_var=2)] > relu > dense",
+    "residual with a norm before the sum": "dense > residual(scale=0.5)[relu > dense > layernorm] > relu > dense",
+    "residual with a projection": "dense > residual[relu > dense > rmsnorm | dense(weight_var=2)] > relu > dense",
+    "residual with an average": "dense > residual[dense > tanh > avgpool(2) | relu > avgpool(2)] > dense",
     "scale and shift": "dense > scale(0.7) > shift(0.5) > relu > dense > shift(-0.3) > tanh > dense",
     "hardswish": "dense(weight_var=3) > hardswish > dense > elu > dense",
     "centered": "dense > centered(relu) > dense > tanh > dense",
@@ -71,7 +74,8 @@ def _forward(layers: tuple, x: torch.Tensor, parameters: list[torch.Tensor], dra
         elif kind == "shift":
             x = x + layer.by
         elif kind == "residual":
-            x = x + layer.scale * _forward(layer.branch, x, parameters, draw)
+            branch = _forward(layer.branch, x, parameters, draw)
+            x = _forward(layer.shortcut, x, parameters, draw) + layer.scale * branch
         else:
             raise AssertionError(kind)
     return x

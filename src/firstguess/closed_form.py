@@ -10,6 +10,7 @@ from firstguess.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.guesses import Guesses
 from firstguess.layers import Conv, Dense, Layer, Residual, steps, text
 from firstguess.network import Network
+from firstguess.node_pairs import SAMPLED, Pairs
 from firstguess.prediction import LayerReading, Prediction
 from firstguess.signal import Gaussian, Inputs, Signal
 
@@ -19,6 +20,15 @@ def _gradient(layer: Layer, before: Signal) -> float | None:
         return layer.gradient(before)
     except FirstguessError:  # a slope that does not converge is not known; the guesses do not need it
         return None
+
+
+def _sampled(layer: Layer, before: Signal, after: Signal) -> bool:
+    """Whether nodes of a sum were sampled, here or in a block within a block."""
+    if isinstance(after.law, Pairs):
+        return True
+    if not isinstance(layer, Residual) or not any(isinstance(x, Residual) for path in layer.paths for x in path):
+        return False
+    return any(_sampled(*step) for path in layer.paths for step in steps(path, before))
 
 
 def as_network(network: Network | str, classes: int | None = None) -> Network:
@@ -70,6 +80,8 @@ def predict(
             )
         )
         assumptions.update(dict.fromkeys(layer.assumptions()))
+        if _sampled(layer, before, after):
+            assumptions[SAMPLED] = None
         signal = after
     if not (isinstance(network.layers[-1], (Dense, Conv, Residual)) and isinstance(signal.law, Gaussian)):
         raise NotCovered(

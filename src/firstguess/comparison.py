@@ -27,7 +27,11 @@ _SEED = 20240722  # of the draws that stand for the predicted law of max_c G_c: 
 
 @dataclass(frozen=True)
 class Difference:
-    """One number, predicted and measured: z = (measured − predicted)/se, and the chance of a difference like this."""
+    """One number, predicted and measured, and the chance of a difference like this.
+
+    `room` is a difference that is not held against the prediction (γ of finitely many data; see `compare`). `z` is the
+    rest of the difference in standard errors: (|measured − predicted| − room)/se with its sign, and 0 within the room.
+    """
 
     name: str
     predicted: float
@@ -35,6 +39,7 @@ class Difference:
     se: float
     z: float
     p_value: float
+    room: float = 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,16 +101,18 @@ class Comparison:
 
     def __str__(self) -> str:
         verdict = "agree" if self.agrees else "disagree"
+        allowed = any(d.room > 0 for d in self.differences)
+        rooms = _allowed("allowed", allowed)
         lines = [
             f"Prediction and measurement {verdict} ({self.inits} initializations, {self.points} points, "
             f"{self.classes} classes)",
-            f"  {'':<32} {'predicted':>10}   {'measured ± s.e.':>20}   {'difference':>16}",
+            f"  {'':<32} {'predicted':>10}   {'measured ± s.e.':>20}{rooms}   {'difference':>13}",
         ]
         shown: list[Difference | None] = [*self.differences]
         if len(shown) > _ROWS:
             half = _ROWS // 2
             shown = [*shown[:half], None, *shown[-half:]]
-        lines += ["  …" if d is None else _line(d) for d in shown]
+        lines += ["  …" if d is None else _line(d, allowed) for d in shown]
         law = "G₀" if self.classes == 2 else "the largest fraction"
         lines.append(f"  Kolmogorov-Smirnov distance of the law of {law}: {self.distance:.4f} (p = {self.p_value:.2g})")
         if not self.agrees:
@@ -116,22 +123,45 @@ class Comparison:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "<tr><th></th><th>predicted</th><th>measured</th><th>s.e.</th><th>difference / s.e.</th></tr>"
+        words = ("", "predicted", "measured", "s.e.", "allowed", "difference / s.e.")
+        head = f"<tr>{''.join(f'<th>{word}</th>' for word in words)}</tr>"
         rows = "".join(
             f"<tr><th>{html.escape(d.name)}</th><td>{d.predicted:.5g}</td><td>{d.measured:.5g}</td><td>{d.se:.2g}</td>"
-            f"<td>{d.z:+.1f}</td></tr>"
+            f"<td>{_room(d)}</td><td>{d.z:+.1f}</td></tr>"
             for d in self.differences
         )
         verdict = "agree" if self.agrees else "disagree"
         text = f"Prediction and measurement {verdict}; KS distance {self.distance:.4f}"
-        return f"<p>{text}</p><table>{head}{rows}</table>"
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return f"<p>{text}</p><table>{head}{rows}</table>{notes}"
+
+
+def check_pair(prediction: Prediction, measurement: Measurement, call: str) -> None:
+    """Raise InvalidInput unless the two can be compared; `call` is what the user called."""
+    where = call.removeprefix("fg.")
+    given = cast("tuple[object, object]", (prediction, measurement))  # a user may swap them
+    if not isinstance(given[0], Prediction) or not isinstance(given[1], Measurement):
+        raise InvalidInput(
+            "a Prediction and a Measurement",
+            got=f"{type(prediction).__name__} and {type(measurement).__name__}",
+            where=where,
+            hint=f"{call}(fg.predict(net), fg.measure(net, x))",
+        )
+    if prediction.guesses.classes != measurement.classes:
+        raise InvalidInput(
+            f"a measurement with {prediction.guesses.classes} classes, like the prediction",
+            got=f"{measurement.classes} classes",
+            where=where,
+            hint=f"fg.predict(…, classes={measurement.classes})",
+        )
 
 
 def compare(prediction: Prediction, measurement: Measurement, *, level: float = LEVEL) -> Comparison:
     """Lay a prediction beside a measurement: γ by layer and the law of the guesses, differences in standard errors.
 
     γ is compared layer by layer where both have as many layers with weights, else at the output only. A difference of
-    up to (1 + γ)/n is not held against γ: subtracting V/n from the center (see `ensemble.raw`) takes points for
+    up to (1 + γ)/n is not held against γ (`Difference.room`, "allowed" in print): n points have a mean of their own,
+    which no initialization changes, and subtracting V/n from the center (see `ensemble.raw`) takes them for
     independent, which BatchNorm makes them not. P(max > 0.9) has an exact binomial p-value, and its z the standard
     error it would have if the prediction were right.
 
@@ -145,24 +175,10 @@ def compare(prediction: Prediction, measurement: Measurement, *, level: float = 
     >>> print(f"{c.worst.predicted:.3f}, measured {c.worst.measured:.3f} ± {c.worst.se:.3f}")
     0.227, measured 0.251 ± 0.003
     """
-    given = cast("tuple[object, object]", (prediction, measurement))  # a user may swap them
-    if not isinstance(given[0], Prediction) or not isinstance(given[1], Measurement):
-        raise InvalidInput(
-            "a Prediction and a Measurement",
-            got=f"{type(prediction).__name__} and {type(measurement).__name__}",
-            where="compare",
-            hint="fg.compare(fg.predict(net), fg.measure(net, x))",
-        )
+    check_pair(prediction, measurement, "fg.compare")
     if not 0 < _checks.number(level) < 1:
         raise InvalidInput("a level between 0 and 1", got=level, where="compare(level)", hint="level=1e-3")
     seen = measurement.guesses
-    if prediction.guesses.classes != seen.classes:
-        raise InvalidInput(
-            f"a measurement with {prediction.guesses.classes} classes, like the prediction",
-            got=f"{seen.classes} classes",
-            where="compare",
-            hint=f"fg.predict(…, classes={seen.classes})",
-        )
     law = predicted_law(prediction, seen.points)
     layers, notes = _layers(prediction, measurement)
     if any("batchnorm" in layer.layer for layer in prediction.layers):
@@ -203,10 +219,16 @@ def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Dif
     for number, (one, other) in enumerate(zip(theory, seen, strict=True), start=1):
         name = f"γ {number}: {other.name}" if len(seen) > 1 else f"γ of the output: {other.name}"
         room = (1 + abs(one.gamma)) / measurement.points
+        room = room if math.isfinite(room) else 0.0
         difference = other.gamma - one.gamma
-        beyond = math.copysign(max(abs(difference) - room, 0.0), difference) if math.isfinite(room) else difference
-        p_value = chance(_z(beyond, other.gamma_se), other.skew, measurement.inits)
-        rows.append(Difference(name, one.gamma, other.gamma, other.gamma_se, _z(difference, other.gamma_se), p_value))
+        z = _z(math.copysign(max(abs(difference) - room, 0.0), difference), other.gamma_se)
+        p_value = chance(z, other.skew, measurement.inits)
+        rows.append(Difference(name, one.gamma, other.gamma, other.gamma_se, z, p_value, room))
+    if any(row.room > 0 for row in rows):
+        notes += (
+            f"allowed: γ is that of these {measurement.points} points, whose own mean no initialization changes; "
+            "up to (1 + γ)/points is not held against the prediction, and differences are what is beyond",
+        )
     return tuple(rows), notes
 
 
@@ -275,11 +297,20 @@ def _kolmogorov_smirnov(law: Guesses | EmpiricalGuesses, measurement: Measuremen
     return float(found.statistic), float(found.pvalue)
 
 
-def _line(d: Difference) -> str:
+def _room(d: Difference) -> str:
+    return f"± {d.room:.2g}" if d.room > 0 else ""
+
+
+def _allowed(text: str, wanted: bool) -> str:
+    """The column of rooms, which is left out where there are none."""
+    return f"   {text:>9}" if wanted else ""
+
+
+def _line(d: Difference, allowed: bool) -> str:
     name = d.name if len(d.name) <= 32 else f"{d.name[:20]}…{d.name[-11:]}"
     measured = f"{d.measured:.4g} ± {d.se:.2g}"
     apart = f"{d.z:+.1f}" if not abs(d.z) >= 1000 else f"{'+' if d.z > 0 else '-'}>999"
-    return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}   {apart:>8} s.e."
+    return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {apart:>8} s.e."
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
@@ -287,4 +318,4 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _difference(row: dict[str, Any]) -> Difference:
-    return Difference(row["name"], *(float(row[k]) for k in ("predicted", "measured", "se", "z", "p_value")))
+    return Difference(row["name"], *(float(row[k]) for k in ("predicted", "measured", "se", "z", "p_value", "room")))

@@ -33,7 +33,8 @@ class PhaseDiagram:
     """Fixed points over a grid: arrays of shape (bias_vars, weight_vars).
 
     `edge`, `variance_edge` and `neutrality` are the lines of a figure: the weight variance at each bias variance, NaN
-    where there is none.
+    where there is none. Near a bias variance of 0 a line may go like its cube root, so `fine` has five more bias
+    variances between the two smallest, and the three lines there: (4, 5), or (4, 0) where lines are straight.
     """
 
     block: str
@@ -49,6 +50,7 @@ class PhaseDiagram:
     variance_edge: Array
     neutrality: Array
     error: float = field(default=0.0)  # largest error of the tables, measured off their nodes
+    fine: Array = field(default_factory=lambda: np.empty((4, 0)))  # bias variances, edge, variance edge, neutrality
 
     @property
     def names(self) -> NDArray[np.str_]:
@@ -57,7 +59,18 @@ class PhaseDiagram:
 
     def to_dict(self) -> dict[str, Any]:
         data: dict[str, Any] = {"block": self.block, "error": self.error}
-        for name in ("weight_vars", "bias_vars", "q", "c", "gamma", "chi", "edge", "variance_edge", "neutrality"):
+        for name in (
+            "weight_vars",
+            "bias_vars",
+            "q",
+            "c",
+            "gamma",
+            "chi",
+            "edge",
+            "variance_edge",
+            "neutrality",
+            "fine",
+        ):
             values: Array = getattr(self, name)
             data[name] = values.tolist()
         data = plain(data)
@@ -85,6 +98,7 @@ class PhaseDiagram:
             numbers("variance_edge"),
             numbers("neutrality"),
             error=float(data["error"]),
+            fine=numbers("fine").reshape(4, -1),
         )
 
     def __str__(self) -> str:
@@ -150,11 +164,20 @@ def phase_diagram(
     q = np.where(log_q == _LOW, 0.0, np.where(log_q == _HIGH, np.inf, np.exp(log_q)))
     phase = np.vectorize(phase_of, otypes=["U16"])(chi)
     regime = np.where(np.isinf(gamma), "deeply biased", np.where(gamma >= 1.0, "biased", "neutral"))
-    found = [
-        _line(block, biases, kind) if lines else np.full(biases.shape, math.nan)
-        for kind in ("gradients", "variance", "neutrality")
-    ]
-    return PhaseDiagram(str(block), weights, biases, q, c, gamma, chi, phase, regime, *found, error=error)
+    kinds = ("gradients", "variance", "neutrality")
+    found = [_line(block, biases, kind) if lines else np.full(biases.shape, math.nan) for kind in kinds]
+    extra = _between(biases) if lines and not block.scale_free() else np.empty(0)
+    fine = np.array([extra, *(_line(block, extra, kind) for kind in kinds)])
+    return PhaseDiagram(str(block), weights, biases, q, c, gamma, chi, phase, regime, *found, error=error, fine=fine)
+
+
+def _between(biases: Array) -> Array:
+    """Cubes of even steps between the two smallest bias variances: even steps of a line that starts like a cube root.
+
+    tanh: χ̃ = 1 at σw² = 1 + 2q + O(q²), where q* has σb² = 4q³/3 + O(q⁴), so the edge is at 1 + 2(3σb²/4)^⅓.
+    """
+    low, high = (*np.unique(biases)[:2].tolist(), math.nan)[:2]
+    return low + (high - low) * (np.arange(1, 6) / 6) ** 3 if math.isfinite(high) else np.empty(0)
 
 
 def _axis(values: ArrayLike | None, default: Array, name: str, *, positive: bool) -> Array:

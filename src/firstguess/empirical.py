@@ -257,8 +257,6 @@ class EmpiricalGuesses:
         same = (self.points, self.seed) == (other.points, other.seed)
         return same and np.array_equal(self.fractions, other.fractions)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"EmpiricalGuesses({self.inits} initializations, {self.classes} classes, points={self.points})"
 

@@ -29,7 +29,7 @@ Progress: TypeAlias = Callable[[int, int], object]
 _COLUMNS = 100  # of a terminal
 _FEWEST = 64  # points that the budget does not go below
 _LEAST = 3  # initializations that are run whatever the budget
-_PAIRED = 20  # initializations that are run on centred data too
+_PAIRS = 200  # initializations at most that are run on centred data too, while it is not clear whether that helps
 _SHARE = 0.7  # of the budget that the main ensemble may use
 
 
@@ -173,7 +173,8 @@ def explain_guess(
     Args:
         model: An `nn.Module` (an instance, in the mode that is to be explained).
         data: Anything that `fg.measure` takes.
-        inits: Initializations to compare with; fewer if time runs out, which the notes then say.
+        inits: Initializations to compare with; fewer if time runs out, which the notes then say. Whether centred data
+            help is asked of up to 200, while fewer leave it open.
         seed: Of the ensemble, and of dropout where the model is in train mode.
         points: At most this many data points; fewer for a slow model, which the notes then say.
         seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
@@ -186,6 +187,7 @@ def explain_guess(
     from torch import nn
 
     from firstguess.data import collect, load
+    from firstguess.ensemble.modules import ModuleEngine
     from firstguess.ensemble.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
     from firstguess.guess_causes import GAMMA, Case, causes, is_notable
 
@@ -206,8 +208,8 @@ def explain_guess(
         norms = fresh_norms(mine)  # before any forward: a BatchNorm in train mode counts its batches
         pick = options.get("logits")
         total = sum(batch.size for batch in batches)
-        a_point = _time_a_point(mine, fewer(batches, 16), pick, seed)
         passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
+        a_point = _time_a_point(mine, batches, pick, seed, enough=0.8 * seconds / passes)
         room = int(0.8 * seconds / (a_point * passes))
         if room < total:
             fewest = min(_FEWEST, max(_FEWEST // 4, int(0.8 * seconds / (a_point * 10))))
@@ -234,8 +236,10 @@ def explain_guess(
         if len(now.fractions) == 2 and now.probabilities == "sigmoid":
             options["logits"] = _threshold(pick)
     options.setdefault("mode", "eval" if norms else "train")
+    options.setdefault("trained", True)  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
-    engine, parts = _members(model, batches, inits, seed, options, deadline, progress)
+    engine = ModuleEngine(model, batches, seed=seed, **options)
+    parts = _drawn(engine, 0, inits, deadline, progress, least=_LEAST)
     done = sum(part.inits for part in parts)
     if done < inits:
         notes.append(f"{done} of {inits} initializations, to stay within {seconds:g} seconds")
@@ -246,13 +250,12 @@ def explain_guess(
     except FirstguessError:
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
-        notes += [f"{f.message} ({f.layer})" for f in measurement.findings if f.kind in ("other scale", "not redrawn")]
-    case = Case(now, measurement, norms, trained, bias, shifted, *_pairs(parts))
-    limit, pairs = started + 0.95 * seconds, min(done, _PAIRED)
-    member = 1.6 * a_point * now.points
+        notes += [f"{f.message} ({f.layer})" for f in measurement.findings if f.kind in ("other values", "not redrawn")]
+    pairs = _pairs(parts, ())
+    limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and time.perf_counter() + 3 * member < limit:
-        _, others = _members(model, flat, pairs, seed, options, limit, None, least=2)
-        case = Case(now, measurement, norms, trained, bias, shifted, *_pairs(parts, others))
+        pairs = _paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
+    case = Case(now, measurement, norms, trained, bias, shifted, *pairs)
     p, low, high = case.p
     return Explanation(
         tuple(float(x) for x in now.fractions),
@@ -273,20 +276,28 @@ def _known(options: dict[str, Any]) -> None:
             raise InvalidInput(f"an option of explain_guess: {', '.join(names)}", got=f"{name}=", where="explain_guess")
 
 
-def _time_a_point(model: Any, few: Sequence[Batch], pick: Any, seed: int) -> float:
-    """Seconds of a forward, with its probes, for one point."""
-    from firstguess.ensemble.forwards import first_forward
-    from firstguess.ensemble.snapshot import look
+def _time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, enough: float) -> float:
+    """Seconds of a forward, with its probes, for one point of as many as take `enough` seconds, or of all.
 
-    taken = math.inf
-    for _ in range(2):  # the first call of a model is slower
-        began = time.perf_counter()
-        with first_forward():
-            look(model, few, pick=pick, seed=seed)
-        taken = time.perf_counter() - began
-        if taken > 0.5:
-            break
-    return taken / sum(batch.size for batch in few)
+    A call has costs of its own, which a few points must not be charged with: points are doubled until they count.
+    """
+    from firstguess.ensemble.forwards import first_forward
+    from firstguess.ensemble.snapshot import fewer, look
+
+    total, count = sum(batch.size for batch in batches), 16
+    while True:
+        few = fewer(batches, count)
+        size, taken = sum(batch.size for batch in few), math.inf
+        for _ in range(2):  # the first call of a model is slower
+            began = time.perf_counter()
+            with first_forward():
+                look(model, few, pick=pick, seed=seed)
+            taken = time.perf_counter() - began
+            if taken > min(0.5, enough):
+                break
+        if taken >= enough or size >= total:
+            return taken / size
+        count *= 2
 
 
 def _data_bias(batches: Sequence[Batch]) -> Any:
@@ -308,37 +319,43 @@ def _threshold(pick: Any) -> Callable[[Any], Any]:
     return lambda output: find_logits(output, pick) - 0.5
 
 
-def _members(
-    model: Any,
-    batches: Sequence[Batch],
-    inits: int,
-    seed: int,
-    options: dict[str, Any],
-    deadline: float,
-    progress: Progress | None,
-    *,
-    least: int = _LEAST,
-) -> tuple[ModuleEngine, list[Members]]:
+def _drawn(
+    engine: ModuleEngine, start: int, stop: int, deadline: float, progress: Progress | None = None, *, least: int
+) -> list[Members]:
     """Members until there are enough or the time is over."""
-    from firstguess.ensemble.modules import ModuleEngine
-
-    engine = ModuleEngine(model, batches, seed=seed, **options)
     parts: list[Members] = []
-    done, step, slow = 0, 1, 0.0
-    while done < inits and (done < least or time.perf_counter() + slow < deadline):
+    done, step, slow = start, 1, 0.0
+    while done < stop and (done - start < least or time.perf_counter() + slow < deadline):
         began = time.perf_counter()
         parts.append(engine.run(done, done + step))
         done += step
         slow = (time.perf_counter() - began) / step
         left = max(0.0, deadline - time.perf_counter())
         # At most a quarter of what is left at once: the first members of a new way of running can be slow.
-        step = max(1, min(engine.stretch, inits - done, int(left / 4 / max(slow, 1e-6))))
+        step = max(1, min(engine.stretch, stop - done, int(left / 4 / max(slow, 1e-6))))
         if progress is not None:
-            progress(done, inits)
-    return engine, parts
+            progress(done, stop)
+    return parts
 
 
-def _pairs(parts: Sequence[Members], others: Sequence[Members] = ()) -> tuple[Any, Any]:
+def _paired(engine: ModuleEngine, parts: Sequence[Members], centred: ModuleEngine, deadline: float) -> tuple[Any, Any]:
+    """Excess of the same members on data and on centred data; of more members while these leave it open."""
+    from firstguess.guess_causes import is_clear
+
+    raw, done = list(parts), sum(part.inits for part in parts)
+    cured = _drawn(centred, 0, done, deadline, least=2)
+    while True:
+        before, after = _pairs(raw, cured)
+        both = sum(part.inits for part in cured) == done < _PAIRS and len(after) > 1
+        if not both or is_clear(before, after) or time.perf_counter() > deadline:
+            return before, after
+        raw += _drawn(engine, done, min(2 * done, _PAIRS), deadline, least=1)
+        until = sum(part.inits for part in raw)
+        cured += _drawn(centred, done, until, deadline, least=1)
+        done = until
+
+
+def _pairs(parts: Sequence[Members], others: Sequence[Members]) -> tuple[Any, Any]:
     """The excess of the same members on data and on centred data, without those that are not finite."""
     from firstguess.guess_causes import excess
 

@@ -3,8 +3,9 @@
 False alarms. NaN, a zero head and BatchNorms without data are facts, not estimates. Of the others none is raised unless
 the guess is notable, which fair coins are once in 2e6; then: dead units need four standard deviations of the ensemble
 and 25 points of a percentage above its average; saturation and a head's bias are again facts of this model; centring
-must lower the excess of the same initializations by three standard errors and a quarter; "unlike its initialization"
-has a nominal chance of 1e-4, and needs a guess beyond every initialization.
+must lower the excess of the same initializations by three standard errors, of so many initializations that another
+seed would say the same (`is_clear`), and is called "partly" the cause unless it surely takes half of the excess;
+"unlike its initialization" has a nominal chance of 1e-4, and needs a guess beyond every initialization.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _SDS = 4.0  # … and standard deviations of its members
 _OFTEN = 0.05  # share of initializations from which a guess is no surprise
 _RARE = 1e-4  # chance below which a guess is unlike the initialization
 _FALL = 0.75  # of the excess over an even split that may remain where a cure is to count as one
+_SURE = 3.0  # standard errors that centring must lower the excess by
+_CLEAR = 5.0  # standard errors from which no more initializations are needed to say so
+_SLIGHT = 0.1  # of the excess: centring that takes surely less is no cause
 _TIES = 0.01
 
 
@@ -116,7 +120,7 @@ def causes(case: Case) -> tuple[Cause, ...]:
         cause = test(case, found)
         if cause is not None:
             found.append(cause)
-    return tuple(found)
+    return tuple(sorted(found, key=lambda cause: bool(cause.evidence.get("partly"))))
 
 
 def _nonfinite(case: Case, _: list[Cause]) -> Cause | None:
@@ -227,27 +231,53 @@ def _head_bias(case: Case, _: list[Cause]) -> Cause | None:
     )
 
 
+def is_clear(raw: FloatArray, cured: FloatArray) -> bool:
+    """Whether so many pairs say if centring helps: it does by far more than `_SURE` standard errors, or surely not.
+
+    >>> raw, noise = np.full(40, 0.5), np.resize([0.1, -0.1], 40)
+    >>> is_clear(raw, 0.3 + noise), is_clear(raw, 0.5 + noise), is_clear(raw, 0.45 + noise)
+    (True, True, False)
+    """
+    falls = raw - cured
+    error = float(falls.std(ddof=1)) / math.sqrt(len(falls))
+    return not raw.any() or float(falls.mean()) > _CLEAR * error or _taken(raw, cured)[2] < _SLIGHT
+
+
+def _taken(raw: FloatArray, cured: FloatArray) -> tuple[float, float, float]:
+    """The part of the excess that centring takes, with its 95 % interval: a ratio of averages over the same members."""
+    rest = float(cured.mean()) / float(raw.mean())
+    error = float((cured - rest * raw).std(ddof=1)) / math.sqrt(len(raw)) / float(raw.mean())
+    return 1 - rest, 1 - rest - 1.96 * error, 1 - rest + 1.96 * error
+
+
 def _data(case: Case, _: list[Cause]) -> Cause | None:
     if not case.notable or case.bias is None or case.centred is None or len(case.centred_excess) < 2:
         return None
     raw, cured = case.raw_excess[: len(case.centred_excess)], case.centred_excess
     falls = raw - cured  # the same weights on both: a paired comparison
     error = float(falls.std(ddof=1)) / math.sqrt(len(falls))
-    lower = float(cured.mean()) < _FALL * float(raw.mean()) and float(falls.mean()) > 3 * error
+    if case.bias.gamma < GAMMA or not float(falls.mean()) > _SURE * error:
+        return None
+    share, low, high = _taken(raw, cured)
     # The ensemble has the same data: where it never guesses like this model, data are not the reason.
     mine = case.excess(case.centred) < _FALL * case.excess(case.now) or case.p[0] >= _OFTEN
-    if case.bias.gamma < GAMMA or not lower or not mine:
+    if high < _SLIGHT or not mine:
         return None
+    partly = low < _HALF
     return Cause(
         "data not centred",
-        f"the points share a direction, γ₀ = {case.bias.gamma:.3g}; with the mean point subtracted the excess over an "
-        f"even split falls from {raw.mean():.2f} to {cured.mean():.2f} on average over {len(cured)} initializations, "
-        f"and this model's largest fraction is {case.centred.largest:.1%}",
+        f"{'partly: ' if partly else ''}the points share a direction, γ₀ = {case.bias.gamma:.3g}; with the mean point "
+        f"subtracted the excess over an even split falls from {raw.mean():.2f} to {cured.mean():.2f}, by {share:.0%} "
+        f"(95 %: {low:.0%} to {high:.0%}), on average over {len(cured)} initializations, and this model's largest "
+        f"fraction is {case.centred.largest:.1%}",
         {
             "gamma": case.bias.gamma,
             "largest_centred": case.centred.largest,
             "excess": float(raw.mean()),
             "excess_centred": float(cured.mean()),
+            "share": share,
+            "share_interval": [low, high],
+            "partly": partly,
             "recommendation": case.bias.recommendation,
         },
     )

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from firstguess import _checks, _law, _plurality
+from firstguess import _checks, _counts, _law, _plurality
 from firstguess._checks import Numbers
+from firstguess._counts import CountLaw, Counts
 from firstguess._law import Curve, FloatArray
 from firstguess.errors import InvalidInput
 
@@ -71,8 +72,9 @@ class Guesses:
         """
         at = _checks.array(g, "a guess fraction g", "cdf(g)")
         if self.points is not None:
-            sums = np.concatenate([[0.0], _cumulative(self.gamma, self.classes, self.points)])
-            return _checks.like(g, sums[1 + _floor(np.clip(at, -1.0, 1.0) * self.points).clip(-1, self.points)])
+            return _checks.like(
+                g, self._counts().at_most(_floor(np.clip(at, -1.0, 1.0) * self.points).clip(-1, self.points))
+            )
         if atoms := self._atoms():
             return _checks.like(g, sum((mass * (at >= place) for place, mass in atoms), np.zeros_like(at)))
         x = cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0)))
@@ -95,9 +97,7 @@ class Guesses:
         inside = (at >= 0) & (at <= 1)
         if self.points is not None:
             nearest = _floor(np.clip(at, 0.0, 1.0) * self.points + 0.5).clip(0, self.points)
-            return _checks.like(
-                g, np.where(inside, self.points * _pmf(self.gamma, self.classes, self.points)[nearest], 0.0)
-            )
+            return _checks.like(g, np.where(inside, self.points * self._counts().at(nearest), 0.0))
         if atoms := self._atoms():
             return _checks.like(g, np.where(np.isin(at, [place for place, _ in atoms]), np.inf, 0.0))
         x = cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0)))
@@ -122,8 +122,7 @@ class Guesses:
         """
         at = _checks.unit(u, "a probability u from 0 to 1", "quantile(u)", "0.5")
         if self.points is not None:
-            sums = _cumulative(self.gamma, self.classes, self.points)
-            return _checks.like(u, np.searchsorted(sums, at).clip(0, self.points) / self.points)
+            return _checks.like(u, self._counts().first(at) / self.points)
         if atoms := self._atoms():
             place = atoms[0][0]
             return _checks.like(
@@ -141,7 +140,7 @@ class Guesses:
             raise InvalidInput(
                 "a finite number of points", got="infinitely many", where="Guesses.pmf()", hint="points=1000, or pdf(g)"
             )
-        return _pmf(self.gamma, self.classes, self.points).copy()
+        return _counts.pmf_of(self.gamma, self.classes, self.points).copy()
 
     def mean(self) -> float:
         """1/M: classes are alike before training."""
@@ -176,7 +175,7 @@ class Guesses:
         """E max_c G_c = T(M, √c), the chance that M Gaussians and √c-correlated ones have the same arg-max.
 
         Exact, because the class with the largest center has the largest fraction (theory.md (8)). Two classes:
-        ½ + arctan(√γ)/π. With n data points: for two classes from `pmf`; for more, T plus the simulated mean of
+        ½ + arctan(√γ)/π. With n data points: for two classes from the counts; for more, T plus the simulated mean of
         (largest of the counts)/n − (largest of the fractions), whose standard error is `expected_max_error`.
 
         >>> [round(Guesses(1.0, classes).expected_max(), 6) for classes in (2, 10, 1000)]
@@ -186,9 +185,11 @@ class Guesses:
             root = 1 / math.sqrt(1 + 1 / self.gamma) if self.gamma > 0 else 0.0
             return 1 / self.classes + self._agreement(root, 1 / (1 + self.gamma) / (1 + root))
         if self.classes == 2:
+            law = self._counts()
+            if isinstance(law, Counts):
+                return Guesses(self.gamma).expected_max() + law.larger_of_two()
             k = np.arange(self.points + 1)
-            larger = np.maximum(k, self.points - k) / self.points
-            return float(larger @ _pmf(self.gamma, 2, self.points))
+            return float((np.maximum(k, self.points - k) / self.points) @ law.at(k))
         counted, exact = _largest(self.gamma, self.classes, self.points)
         return Guesses(self.gamma, self.classes).expected_max() + float((counted - exact).mean())
 
@@ -315,12 +316,15 @@ class Guesses:
         return ((even, 1.0),) if self.gamma == 0 else ((0.0, 1 - even), (1.0, even)) if self.gamma == math.inf else ()
 
     def _curve(self) -> Curve:
-        return _curve(self.gamma, self.classes)
+        return _counts.curve_of(self.gamma, self.classes)
 
     def _agreement(self, rho: float, gap: float) -> float:
         if self.classes == 2:  # arcsin ρ/π, from 1 − ρ where ρ is near 1
             return math.atan2(rho, math.sqrt(gap * (2 - gap))) / math.pi
         return _plurality.excess_agreement(self.classes, rho, gap)
+
+    def _counts(self) -> CountLaw:
+        return _counts.law_of(self.gamma, self.classes, cast(int, self.points))
 
     def _max_above(self, t: float) -> tuple[float, float]:
         """P(max > t) and its standard error."""
@@ -328,11 +332,11 @@ class Guesses:
             return _max_above(self.gamma, self.classes, t)
         first = int(_floor(np.array(t * self.points))) + 1  # the smallest count above
         if self.classes == 2 or 2 * first > self.points:
-            above = _pmf(self.gamma, self.classes, self.points)[max(first, self.points // 2 + 1) :].sum()
+            above = self._counts().at_least(max(first, self.points // 2 + 1))
             middle = 2 * (self.points // 2) == self.points >= 2 * first  # an even split, above t itself
-            half = _pmf(self.gamma, 2, self.points)[self.points // 2] if middle and self.classes == 2 else 0.0
+            half = float(self._counts().at(np.array(self.points // 2))) if middle and self.classes == 2 else 0.0
             error = 0.0 if self.classes == 2 else self.classes * self.cdf_error(t)
-            return min(1.0, float(self.classes * above + half)), error
+            return min(1.0, self.classes * above + half), error
         if first <= self.points / self.classes:
             return 1.0, 0.0  # the largest of M counts is at least their mean
         counted, exact = _largest(self.gamma, self.classes, self.points)
@@ -340,8 +344,7 @@ class Guesses:
         change = 1.0 * (counted > t + 1e-9 / self.points) - 1.0 * (exact > t)
         noise = math.sqrt((float(change @ change) + 1) / len(change) ** 2)  # + 1: no difference seen is not none
         # It is at least the chance to be above ½, and at most the sum over the classes.
-        tail = self.classes * np.cumsum(_pmf(self.gamma, self.classes, self.points)[::-1])[::-1]
-        least, most = float(tail[self.points // 2 + 1]), min(1.0, float(tail[first]))
+        least, most = (min(1.0, self.classes * self._counts().at_least(k)) for k in (self.points // 2 + 1, first))
         return min(most, max(least, base + float(change.mean()))), math.hypot(error, noise)
 
 
@@ -358,28 +361,6 @@ def _max_above(gamma: float, classes: int, t: float) -> tuple[float, float]:
     # Below TINY_GAMMA the deviations from 1/M only scale with √γ.
     scaled = even + (x - even) * math.sqrt(max(1.0, _plurality.TINY_GAMMA / gamma))
     return _plurality.rivals(max(gamma, _plurality.TINY_GAMMA), classes).max_above(scaled)
-
-
-def _curve(gamma: float, classes: int) -> Curve:
-    return Curve.line(1 / math.sqrt(gamma), 0.0) if classes == 2 else _plurality.marginal_curve(gamma, classes)
-
-
-@lru_cache(maxsize=16)
-def _pmf(gamma: float, classes: int, points: int) -> FloatArray:
-    if gamma == 0:
-        return _law.binomial(points, 1 / classes)
-    if gamma < math.inf:
-        return _law.binomial_mixture(_curve(gamma, classes), points)
-    out = np.zeros(points + 1)
-    out[0], out[-1] = 1 - 1 / classes, 1 / classes
-    return out
-
-
-@lru_cache(maxsize=16)
-def _cumulative(gamma: float, classes: int, points: int) -> FloatArray:
-    sums = np.minimum(np.cumsum(_pmf(gamma, classes, points)), 1.0)
-    sums[-1] = 1.0
-    return sums
 
 
 @lru_cache(maxsize=16)

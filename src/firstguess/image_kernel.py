@@ -8,14 +8,15 @@ windows of k×k positions δ and weights of variance σw²/(k²·channels), zero
 
 A pair of images never meets another pair, except in a BatchNorm; and a max-pool over positions has no formula. So tiles
 of a few images go through all layers up to the next of these, and only the n×n covariance of the outputs is kept:
-memory for one tile, not for (n·positions)². BatchNorms and max-pools go by sampled nodes (channels): `kernel_nodes`.
+memory for one tile, not for (n·positions)². BatchNorms and max-pools go by sampled nodes (channels): `kernel_nodes`;
+activations on residual sums that are not Gaussian as well: `kernel_sums`.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +24,10 @@ import numpy as np
 from firstguess.covariance import Points, Tile, merged
 from firstguess.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.gaussian import Array
-from firstguess.image_layers import Grid, Placed, place, positions_after, split
+from firstguess.image_layers import Grid, Placed, needs_all_pairs, place, positions_after, split
 from firstguess.kernel import Kernel, KernelLayer, sampling_error
 from firstguess.kernel_nodes import by_nodes, stretch, summary
+from firstguess.kernel_sums import Through, by_sums, sums_ahead
 from firstguess.layers import Activate, BatchNorm, Conv, Dense, Layer, Residual, text
 from firstguess.network import Network
 
@@ -40,7 +42,9 @@ Block = Callable[[slice, slice], tuple[Array, Array | None]]  # images × images
 
 def has_convolutions(layers: Iterable[Layer]) -> bool:
     """Whether a network needs images."""
-    return any(isinstance(x, Conv) or (isinstance(x, Residual) and has_convolutions(x.branch)) for x in layers)
+    return any(
+        isinstance(x, Conv) or (isinstance(x, Residual) and has_convolutions((*x.branch, *x.shortcut))) for x in layers
+    )
 
 
 @dataclass
@@ -111,19 +115,40 @@ def image_kernel(
     work.plan(network.layers, run.grid)
     readings: list[KernelLayer] = []
     remarks: list[str] = []
+    run = _carry(network.layers, run, work, readings, remarks)
+    if not run.last[1].flat:
+        raise NotCovered(
+            "a network that ends in a dense layer: its units are the classes",
+            got=f"one that ends in {text(network.layers[-1])}",
+            where=f"layer {len(network.layers)}",
+            hint="add '> dense'",
+        )
+    k, t, more = _whole(run, work)
+    seconds_taken = time.perf_counter() - started
+    return Kernel(k, t, (*readings, *more), merged(remarks), seconds_taken, sampling_error(remarks))
+
+
+def _carry(
+    layers: Sequence[Layer], run: _Run, work: _Work, readings: list[KernelLayer], remarks: list[str], prefix: str = ""
+) -> _Run:
+    """Covariances through layers; the last of them may still wait in the run that comes back."""
     skip = formulas_until = 0
-    for index, layer in enumerate(network.layers, start=1):
+    for index, layer in enumerate(layers, start=1):
         if index <= skip:
             continue
         points, grid = run.last
         try:
-            length = stretch(network.layers[index - 1 :], grid)
+            length = 0 if work.arrays > 1 else sums_ahead(layers[index - 1 :])
+            sums = length > 0
+            length = length or stretch(layers[index - 1 :], grid)
             if length and index > formulas_until and points.gaussian and not points.mean.any():
-                k, t, more = _whole(run, work, tangent)
+                k, t, more = _whole(run, work)
                 readings += more
-                found = by_nodes(
-                    network.layers[index - 1 : index - 1 + length], points, grid, k, t, _formula, seed=index
-                )
+                ahead = layers[index - 1 : index - 1 + length]
+                if sums:
+                    found = by_sums(ahead, points, grid, k, _branch(work), seed=index)
+                else:
+                    found = by_nodes(ahead, points, grid, k, t, _formula, seed=index)
                 if found is not None:
                     readings += [_reading(s.layer, s.q, s.q_ab) for s in found.summaries]
                     remarks += found.remarks
@@ -132,28 +157,53 @@ def image_kernel(
                     continue
                 formulas_until = index + length - 1
                 run = _Run(_stored(k, t, grid), points, grid, [])
+            if needs_all_pairs(layer, grid):
+                assert isinstance(layer, Residual)
+                run = _block(layer, run, work, readings, remarks)
+                continue
             placed = place(layer, points, grid, run.own)
             if isinstance(placed, Placed):
                 run.placed.append(placed)
                 continue
-            k, t, more = _whole(run, work, tangent)
+            k, t, more = _whole(run, work)
             k, t, points, said = placed.run(k, t)
         except FirstguessError as error:
-            raise error.at(f"layer {index} ({text(layer)})") from None
+            raise error.at(f"{prefix}layer {index} ({text(layer)})") from None
         remarks += said
         s = summary(layer, k, points.q, grid)
         readings += [*more, _reading(s.layer, s.q, s.q_ab)]
         run = _Run(_stored(k, t, grid), points, grid, [])
-    if not run.last[1].flat:
-        raise NotCovered(
-            "a network that ends in a dense layer: its units are the classes",
-            got=f"one that ends in {text(network.layers[-1])}",
-            where=f"layer {len(network.layers)}",
-            hint="add '> dense'",
-        )
-    k, t, more = _whole(run, work, tangent)
-    seconds_taken = time.perf_counter() - started
-    return Kernel(k, t, (*readings, *more), merged(remarks), seconds_taken, sampling_error(remarks))
+    return run
+
+
+def _branch(work: _Work) -> Through:
+    def through(layers: Sequence[Layer], points: Points, grid: Grid, k: Array) -> tuple[Points, Array, list[str]]:
+        remarks: list[str] = []
+        done = _carry(layers, _Run(_stored(k, None, grid), points, grid, []), work, [], remarks, "branch ")
+        return done.last[0], _whole(done, work)[0], remarks
+
+    return through
+
+
+def _block(layer: Residual, run: _Run, work: _Work, readings: list[KernelLayer], remarks: list[str]) -> _Run:
+    """A residual block whose paths mix images: all pairs through each, then their sum."""
+    layer.check()
+    points, grid = run.last
+    k, t, more = _whole(run, work)
+    readings += more
+    inner = _carry(layer.branch, _Run(_stored(k, t, grid), points, grid, []), work, [], remarks, "branch ")
+    f, ft, _ = _whole(inner, work)
+    outer = _Run(_stored(k, t, grid), points, grid, [])
+    if layer.shortcut:
+        outer = _carry(layer.shortcut, outer, work, [], remarks, "shortcut ")
+        k, t, _ = _whole(outer, work)
+    everything = slice(0, k.shape[0])
+    tile = Tile(k, t, everything, everything)
+    layer.add(tile, Tile(f, ft, everything, everything), outer.last[0], inner.last[0])
+    points, grid = layer.sum_of(outer.last[0], inner.last[0]), outer.last[1]
+    s = summary(layer, tile.k, points.q, grid)
+    readings.append(_reading(s.layer, s.q, s.q_ab))
+    return _Run(_stored(tile.k, tile.t, grid), points, grid, [])
 
 
 # --- tiles ------------------------------------------------------------------------------------------------------------
@@ -173,17 +223,23 @@ class _Work:
     done: int = 0
 
     def plan(self, layers: Sequence[Layer], grid: Grid) -> None:
-        largest, stored, entries, stretches = grid.places, 0, 0.0, 1
+        largest, stored, copies, entries, stretches = grid.places, 0, 1.0, 0.0, 1
         weights, nodes_until = False, 0
         for index, layer in enumerate(layers, start=1):
-            if weights and (length := stretch(layers[index - 1 :], grid)):
+            ahead = layers[index - 1 :]
+            if weights and (length := (sums_ahead(ahead) if self.arrays == 1 else 0) or stretch(ahead, grid)):
                 stored, stretches, nodes_until = max(stored, grid.places), stretches + 1, index + length - 1
             weights = isinstance(layer, (Dense, Conv, Residual))
+            before = grid
             try:
                 grid = positions_after(layer, grid)
             except FirstguessError as error:
                 raise error.at(f"layer {index} ({text(layer)})") from None
             largest = max(largest, grid.places)
+            if needs_all_pairs(layer, before):  # the input, both paths and what they are made from are held at once
+                held, copies = max(before.places, *_inside(layer, before)), 2.0
+                largest, stored = max(largest, held), max(stored, held)
+                stretches += 3 + sum(isinstance(x, BatchNorm) for x in _all(layer))
             entries += grid.places**2 * _effort(layer)
             if isinstance(layer, BatchNorm) and index > nodes_until:
                 stored, stretches = max(stored, grid.places), stretches + 1
@@ -196,10 +252,11 @@ class _Work:
                 where="data",
                 hint="smaller images, a stride in the first convolution, or the ensemble reading: fg.measure(...)",
             )
-        need = 24.0 * self.arrays * (self.n * stored) ** 2
+        each = 24.0 * copies * self.arrays  # bytes of a pair
+        need = each * (self.n * stored) ** 2
         if need > self.memory:
             raise NotCovered(
-                f"at most {int(math.sqrt(self.memory / (24.0 * self.arrays)) / stored)} images: "
+                f"at most {int(math.sqrt(self.memory / each) / stored)} images: "
                 f"a batchnorm or max-pool wants all pairs of images and positions in {_bytes(self.memory)}",
                 got=f"{self.n} images with {stored} positions: {_bytes(need)}",
                 where="data",
@@ -224,11 +281,11 @@ class _Work:
             self.progress(min(self.done, self.total), self.total)
 
 
-def _whole(run: _Run, work: _Work, tangent: bool) -> tuple[Array, Array | None, list[KernelLayer]]:
+def _whole(run: _Run, work: _Work) -> tuple[Array, Array | None, list[KernelLayer]]:
     """All pairs of images through a run: the upper triangle, and its mirror image."""
     n, grid = work.n, run.last[1]
     k = np.empty((n * grid.places,) * 2)
-    t = np.empty_like(k) if tangent else None
+    t = np.empty_like(k) if work.arrays > 1 else None
     sums = np.zeros(len(run.placed))
     step = work.images
     for i in range(0, n, step):
@@ -282,10 +339,32 @@ def _stored(k: Array, t: Array | None, grid: Grid) -> Block:
 def _effort(layer: Layer) -> float:
     """What a layer costs, in units of `_ENTRY`."""
     if isinstance(layer, Residual):
-        return sum(_effort(one) for one in layer.branch)
+        return sum(_effort(one) for path in layer.paths for one in path)
     if isinstance(layer, Activate) and layer.phi.degree is None and layer.phi.name not in _CLOSED:
         return _TABLE
     return 1.0
+
+
+def _all(layer: Layer) -> Iterator[Layer]:
+    """A layer, and all layers within."""
+    yield layer
+    if isinstance(layer, Residual):
+        for path in layer.paths:
+            for one in path:
+                yield from _all(one)
+
+
+def _inside(block: Layer, grid: Grid) -> list[int]:
+    """Positions after every layer within a block."""
+    found: list[int] = [grid.places]
+    if isinstance(block, Residual):
+        for path in block.paths:
+            at = grid
+            for one in path:
+                found += _inside(one, at)
+                at = positions_after(one, at)
+                found.append(at.places)
+    return found
 
 
 def _bytes(size: float) -> str:

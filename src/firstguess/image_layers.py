@@ -92,24 +92,42 @@ def positions_after(layer: Layer, grid: Grid) -> Grid:
             raise InvalidInput(
                 "a pool of k×k positions: a square number", got=layer.size, hint=f"{layer.kind}({side * side})"
             )
-        if min(grid.height, grid.width) < side:
+        padding = layer.padding if isinstance(layer, MaxPool) else 0
+        if min(grid.height, grid.width) + 2 * padding < side:
             raise InvalidInput(
                 f"images of at least {side}×{side}",
                 got=f"{grid.height}×{grid.width}",
                 hint="fewer pools, or larger images",
             )
+        if isinstance(layer, MaxPool):
+            return Grid(layer.windows(grid.height), layer.windows(grid.width))
         return Grid(grid.height // side, grid.width // side)
     if isinstance(layer, Residual):
-        inside = grid
-        for one in layer.branch:
-            inside = positions_after(one, inside)
-        if inside != grid:
+        ends: list[Grid] = []
+        for path in layer.paths:
+            ends.append(grid)
+            for one in path:
+                ends[-1] = positions_after(one, ends[-1])
+        inside, outside = ends
+        if inside != outside:
+            wanted = "a flat signal" if outside.flat else f"images of {outside.height}×{outside.width}"
             raise InvalidInput(
-                f"a branch that gives back images of {grid.height}×{grid.width}",
+                f"a branch that gives {wanted}, as its shortcut"
+                if layer.shortcut
+                else f"a branch that gives back {wanted}",
                 got="a flat signal" if inside.flat else f"{inside.height}×{inside.width}",
                 hint="for conv(kernel=3) padding=1",
             )
+        return outside
     return grid
+
+
+def needs_all_pairs(layer: Layer, grid: Grid) -> bool:
+    """A residual block with a layer inside that mixes images, or wants the covariances within one."""
+    if not isinstance(layer, Residual) or grid.flat:
+        return False
+    inside = [one for path in layer.paths for one in path]
+    return any(isinstance(one, (BatchNorm, MaxPool, AvgPool)) or needs_all_pairs(one, grid) for one in inside)
 
 
 def place(layer: Layer, points: Points, grid: Grid, own: Own | None) -> Placed | Whole:
@@ -212,10 +230,7 @@ def _dense(layer: Dense, points: Points, grid: Grid) -> tuple[Points, Step]:
 
 
 def _avgpool(layer: AvgPool, points: Points, grid: Grid, after: Grid, own: Own | None) -> tuple[Points, Step]:
-    if own is None:
-        raise NotCovered(
-            "residual branches without pools in the kernel reading", got=text(layer), hint="pool after the sum"
-        )
+    assert own is not None  # blocks with pools take all pairs at once
     side = math.isqrt(layer.size)
 
     def pooled(k: Array) -> Array:
@@ -320,32 +335,25 @@ def _in_strips(step: Step) -> Step:
 
 
 def _residual(layer: Residual, points: Points, grid: Grid) -> tuple[Points, Step]:
-    if not isinstance(layer.branch[-1], (Dense, Conv)):
-        raise NotCovered(
-            "a residual branch that ends in random weights",
-            got=f"one that ends in {text(layer.branch[-1])}",
-            hint="move the last layers in front of the weights, or use the ensemble reading: fg.measure(...)",
-        )
-    square, steps, inner, inside = layer.scale**2, list[Step](), points, grid
-    for one in layer.branch:
-        placed = place(one, inner, inside, None)
-        if isinstance(placed, Whole):
-            raise NotCovered(
-                "residual branches without BatchNorm in the kernel reading",
-                got="batchnorm",
-                hint="layernorm, or the ensemble reading: fg.measure(...)",
-            )
-        inner, inside = placed.points, placed.grid
-        steps.append(placed.step)
+    """Both paths by pair; blocks where that is not enough are `image_kernel`'s business (`needs_all_pairs`)."""
+    layer.check()
+    found: list[tuple[Points, list[Step]]] = []
+    for path in layer.paths:
+        steps, inner, inside = list[Step](), points, grid
+        for one in path:
+            placed = place(one, inner, inside, None)
+            assert isinstance(placed, Placed)
+            inner, inside = placed.points, placed.grid
+            steps.append(placed.step)
+        found.append((inner, steps))
+    (inner, run), (outer, other) = found
 
     def step(tile: Tile) -> None:
         branch = Tile(tile.k.copy(), None if tile.t is None else tile.t.copy(), tile.rows, tile.cols)
-        for one in steps:
+        for one in run:
             one(branch)
-        tile.k += square * branch.k
-        if tile.t is not None and branch.t is not None:
-            tile.t += square * branch.t
+        for one in other:
+            one(tile)
+        layer.add(tile, branch, outer, inner)
 
-    what = f"a residual sum with {points.what}"
-    q = points.q + square * inner.q
-    return Points(q, points.mean, points.gaussian, inner.width, points.width_after, what=what), step
+    return layer.sum_of(outer, inner), step

@@ -60,7 +60,9 @@ def carry(
             continue
         try:
             if index > formulas_until and points.gaussian and not points.mean.any():
-                length, by_nodes = _stretch(layers[index - 1 :])
+                length, by_nodes = _sums(layers[index - 1 :]) if t is None else (0, None)
+                if not length or by_nodes is None:
+                    length, by_nodes = _stretch(layers[index - 1 :])
                 if length:
                     catch_up()
                     found = by_nodes(points, done.k, done.t, index)
@@ -88,6 +90,18 @@ def carry(
     catch_up()
     done.points = points
     return done
+
+
+def _sums(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:
+    from firstguess.image_layers import Grid
+    from firstguess.kernel_sums import by_sums, sums_ahead
+
+    def through(branch: Sequence[Layer], points: Points, _: Grid, k: Array) -> tuple[Points, Array, Sequence[str]]:
+        done = carry(branch, points, k, None, lambda index, layer: f"branch layer {index} ({layer.kind})")
+        return done.points, done.k, done.remarks
+
+    length = sums_ahead(layers)
+    return length, lambda points, k, _, seed: by_sums(layers[:length], points, Grid(flat=True), k, through, seed=seed)
 
 
 def _stretch(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:

@@ -48,6 +48,7 @@ Formula = Callable[[Layer, Points, Grid, Array, Array | None], tuple[Points, Arr
 
 _NODES = 16384  # without twins the error of a covariance would be 1/√_NODES = 0.8 % of the diagonal
 _AT_ONCE = 1024  # pairs of nodes ±u
+_BYTES_AT_ONCE = 24_000_000  # memory in larger pieces comes from the system anew each time, which is slow
 _ENOUGH = 500.0  # effective directions from which on formulas do, to 1 or 2 in so many: no nodes are drawn
 _NO_TANGENT = "batchnorm: the tangent kernel leaves out that node scales fluctuate"
 _PROBES = 256  # entries of the covariance whose error is followed
@@ -97,10 +98,11 @@ def by_nodes(
         return _exactly(layers, points, grid, k, t, formula, slopes, directions)
     exact = share < 1e-4 or not 1e-12 < float(points.q.mean()) < 1e12  # float32 would lose what is left of a node
     dtype = np.float64 if exact else np.float32
-    upper = np.ascontiguousarray(_root(k, share).T, dtype=dtype)
+    upper = np.ascontiguousarray(root(k, share).T, dtype=dtype)
     path = _follow(layers, points, grid, k, t, formula)
     pools = math.prod(x.size for x in layers if isinstance(x, (AvgPool, MaxPool))) if grid.flat else 1
-    at_once = max(1, _AT_ONCE // pools) * pools
+    fitting = min(_AT_ONCE, max(128, _BYTES_AT_ONCE // (2 * rows * np.dtype(dtype).itemsize)))
+    at_once = max(1, fitting // pools) * pools
     wanted = max(nodes * min(1.0, 2000.0 / rows), 2.0 * rows) * pools
     chunks = max(1, math.ceil(wanted / (2 * at_once)))
     tally = _Tally(path, rows // grid.places)
@@ -172,8 +174,11 @@ def _fluctuation(directions: float) -> str:
     )
 
 
-def _root(k: Array, share: float) -> Array:
-    """R with R Rᵀ = K, but for rounding: a raised diagonal would be a signal to a BatchNorm that leaves little."""
+def root(k: Array, share: float = 1.0) -> Array:
+    """R with R Rᵀ = K, up to rounding and 1e-5.
+
+    A raised diagonal would be a signal to a BatchNorm that leaves only a small `share` of the variance.
+    """
     from scipy.linalg import LinAlgError, cholesky
 
     mean = float(k.diagonal().mean())
@@ -282,6 +287,7 @@ class _Tally:
         size = images * places
         self._products = np.zeros((size, size))
         self._twins = np.zeros((size, size)) if path.k is not None else None
+        self._memory: Values | None = None
         rng = np.random.default_rng(0)  # which entries are followed: any do
         self._pairs = rng.integers(0, size, (2, _PROBES))
         self._sums = np.zeros((5, _PROBES + 1))  # of a, b, a², ab, b² for the entries and the mean of all
@@ -297,19 +303,24 @@ class _Tally:
                 at = y.reshape(-1, self.images, grid.places)
                 square, total = float(np.vdot(y, y)), at.sum(axis=1)
                 self._by_layer[index] += np.array([square, float(np.vdot(total, total)) - square]) / y.shape[0]
-        self._products += y.T @ y
+        self._products += self._product(y)
         self._mean += y.sum(axis=0, dtype=np.float64)
         self.nodes += y.shape[0]
         seen = [self._probe(y)]
         if self._twins is not None:
             for one in self.path.twin:
                 u = one(u)
-            self._twins += u.T @ u
+            self._twins += self._product(u)
             seen.append(self._probe(u))
         a, b = seen[0], seen[-1]
         self._sums += np.stack([x.sum(axis=0) for x in (a, b, a * a, a * b, b * b)])
         self._count += len(a)
         self._chunks += 1
+
+    def _product(self, y: Values) -> Values:
+        if self._memory is None:
+            self._memory = np.empty((y.shape[1], y.shape[1]), y.dtype)
+        return np.matmul(y.T, y, out=self._memory)
 
     def _probe(self, y: Values) -> Array:
         """The followed products of every pair of nodes ±u (one number a pair: the two are not independent)."""
@@ -321,6 +332,7 @@ class _Tally:
 
     def covariance(self) -> tuple[Array, float, float]:
         """The estimate, the standard error of an entry (root mean square) and that of the mean, by the diagonal."""
+        self._memory = None
         a, b, aa, ab, bb = self._sums / self._count
         spread, joint, other = aa - a * a, ab - a * b, bb - b * b
         found, beta = self._products, 0.0  # in place: with many points every matrix counts

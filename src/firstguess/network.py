@@ -13,7 +13,18 @@ from firstguess import activations
 from firstguess.activations import Activation
 from firstguess.errors import InvalidInput
 from firstguess.gaussian import Function
-from firstguess.layers import Activate, Conv, Dense, Layer, Residual, parse_layers, sequence_text, text
+from firstguess.layers import (
+    Activate,
+    AvgPool,
+    Conv,
+    Dense,
+    Layer,
+    MaxPool,
+    Residual,
+    parse_layers,
+    sequence_text,
+    text,
+)
 from firstguess.layers.base import check_count
 
 Placement = Literal["before", "after"]
@@ -133,12 +144,16 @@ def _name(layer: Layer) -> str:
 
 
 def _has(layers: Iterable[Layer], kind: str) -> bool:
-    return any(_name(x) == kind or (isinstance(x, Residual) and _has(x.branch, kind)) for x in layers)
+    return any(
+        _name(x) == kind or (isinstance(x, Residual) and any(_has(path, kind) for path in x.paths)) for x in layers
+    )
 
 
 def _drop(layers: Iterable[Layer], kind: str) -> tuple[Layer, ...]:
     return tuple(
-        replace(x, branch=_drop(x.branch, kind)) if isinstance(x, Residual) else x for x in layers if _name(x) != kind
+        x.with_paths(lambda path: _drop(path, kind)) if isinstance(x, Residual) else x
+        for x in layers
+        if _name(x) != kind
     )
 
 
@@ -147,9 +162,9 @@ def _place(layers: Iterable[Layer], new: Layer, after: bool, anchor: str) -> tup
     found = False
     for layer in layers:
         if isinstance(layer, Residual):
-            branch, inside = _place(layer.branch, new, after, anchor)
-            layer = replace(layer, branch=branch)
-            found = found or inside
+            inside = [_place(path, new, after, anchor) for path in layer.paths]
+            layer = replace(layer, branch=inside[0][0], shortcut=inside[1][0])
+            found = found or inside[0][1] or inside[1][1]
         if anchor in (_name(layer), text(layer)):
             found = True
             result += [layer, new] if after else [new, layer]
@@ -166,17 +181,17 @@ def _check_widths(layers: Iterable[Layer], width: int | None = None) -> int | No
         elif isinstance(layer, Conv):
             width = None  # a pool there runs over positions
         elif isinstance(layer, Residual):
-            _check_widths(layer.branch, width)
-        elif layer.kind in ("maxpool", "avgpool") and width is not None:
-            size: int = layer.size  # type: ignore[attr-defined]
-            if size > width:
+            for path in layer.paths:
+                _check_widths(path, width)
+        elif isinstance(layer, (AvgPool, MaxPool)) and width is not None:
+            if layer.size > width:
                 raise InvalidInput(
                     f"a pool of at most {width} nodes, the width of its layer",
-                    got=size,
+                    got=layer.size,
                     where=f"layer {index} ({text(layer)})",
                     hint=f"{layer.kind}({width})",
                 )
-            width //= size
+            width //= layer.size
     return width
 
 
@@ -281,8 +296,8 @@ def _layer(what: str | Layer) -> Layer:
     return layers[0]
 
 
-def _check_depth(depth: int, where: str) -> None:
-    if depth is None:  # type: ignore[comparison-overlap]
+def _check_depth(depth: int | None, where: str) -> None:
+    if depth is None:
         raise InvalidInput("a depth", got=depth, where=where, hint="depth=20")
     check_count(depth, "depth", where)
     if depth > _DEEPEST:

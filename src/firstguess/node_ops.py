@@ -104,12 +104,26 @@ def _pool(layer: AvgPool | MaxPool, grid: Grid) -> Op:
     if grid.flat:  # of nodes
         return lambda y: _reduce(y.reshape(-1, layer.size, y.shape[1]), (1,), largest)
     side = math.isqrt(layer.size)
+    if isinstance(layer, MaxPool) and not layer.apart:
+        return _overlapping(layer, grid, side)
     high, wide = grid.height // side, grid.width // side
 
     def run(y: Values) -> Values:
         image = y.reshape(y.shape[0], -1, grid.height, grid.width)[:, :, : high * side, : wide * side]
         windows = image.reshape(y.shape[0], -1, high, side, wide, side)
         return _reduce(windows, (3, 5), largest).reshape(y.shape[0], -1)
+
+    return run
+
+
+def _overlapping(layer: MaxPool, grid: Grid, side: int) -> Op:
+    p, stride = layer.padding, layer.stride or side
+
+    def run(y: Values) -> Values:
+        image = y.reshape(y.shape[0], -1, grid.height, grid.width)
+        image = np.pad(image, ((0, 0), (0, 0), (p, p), (p, p)), constant_values=-np.inf)
+        windows = np.lib.stride_tricks.sliding_window_view(image, (side, side), axis=(2, 3))
+        return windows[:, :, ::stride, ::stride].max(axis=(4, 5)).reshape(y.shape[0], -1)
 
     return run
 

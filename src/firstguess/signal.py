@@ -168,6 +168,14 @@ class Gaussian:
         return phi.mean_square_slope(signal.q)
 
 
+def _not_gaussian(got: str) -> NotCovered:
+    return NotCovered(
+        "a Gaussian signal in front of an activation",
+        got=got,
+        hint="put a dense layer between them, or use the ensemble reading: fg.measure(...)",
+    )
+
+
 @dataclass(frozen=True)
 class Activated:
     """φ of a signal whose law is known: what a max-pool needs to see through."""
@@ -176,11 +184,22 @@ class Activated:
     phi: Activation
 
     def activate(self, signal: Signal, phi: Activation) -> Signal:
-        raise NotCovered(
-            "a Gaussian signal in front of an activation",
-            got=f"the output of {self.phi}",
-            hint="put a dense layer between them, or use the ensemble reading: fg.measure(...)",
-        )
+        raise _not_gaussian(f"the output of {self.phi}")
+
+    def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest of `size` independent nodes, each φ of a signal whose law is known."""
+
+    before: Signal
+    phi: Activation
+    size: int
+
+    def activate(self, signal: Signal, phi: Activation) -> Signal:
+        return Unknown("the maximum of several nodes").activate(signal, phi)
 
     def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
         return None
@@ -188,16 +207,17 @@ class Activated:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Moments are right, the law is not known: enough for dense layers and norms, not for an activation."""
+    """Moments are right, the law is not known: enough for dense layers and norms, not for an activation.
+
+    `affine_of`: a signal that becomes this one by one shift and one factor for all nodes (`flipped`: a negative one).
+    """
 
     why: str
+    affine_of: Signal | None = None
+    flipped: bool = False
 
     def activate(self, signal: Signal, phi: Activation) -> Signal:
-        raise NotCovered(
-            "a Gaussian signal in front of an activation",
-            got=f"{self.why}",
-            hint="put a dense layer between them, or use the ensemble reading: fg.measure(...)",
-        )
+        raise _not_gaussian(self.why)
 
     def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
         return None

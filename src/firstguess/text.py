@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -34,6 +35,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def counted(texts: Iterable[str]) -> list[str]:
+    """Each text once, in the order of the first, with how many times it came.
+
+    >>> counted(["cat", "add", "cat"])
+    ['cat (2 times)', 'add']
+    """
+    return [text if times == 1 else f"{text} ({times} times)" for text, times in Counter(texts).items()]
 
 
 def page(title: str, rows: Sequence[tuple[str, str]], *, table: Iterable[str] = (), remarks: Iterable[str] = ()) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import firstguess as fg
+
 TEXT = "20 x [dense(weight_var=2) > layernorm > relu] > dense"
 
 
@@ -94,8 +96,16 @@ def test_figures(tmp_path: Path, suffix: str) -> None:
 def test_the_other_figures(tmp_path: Path) -> None:
     run("predict", "mlp", "--depth", "3", "--figure", str(tmp_path / "depth.svg"), "--draw", "depth")
     assert "<svg" in (tmp_path / "depth.svg").read_text()[:200]
-    run("phases", "tanh", "--figure", str(tmp_path / "phases.svg"))
+    point = ("--bias-var", "0.05", "--weight-var", "2.5")
+    run("phases", "tanh", *point, "--figure", str(tmp_path / "phases.svg"))
     assert "edge of chaos" in (tmp_path / "phases.svg").read_text()
+    assert "Marked: σw² 2.5, σb² 0.05" in (tmp_path / "phases.svg").read_text()
+
+
+def test_a_fixed_point_may_be_infinite() -> None:
+    output = run("phases", "relu", "--weight-var", "3").stdout
+    assert "inf" in output
+    assert "the variance grows without limit" in output
 
 
 @pytest.mark.parametrize(
@@ -120,6 +130,10 @@ def test_the_other_figures(tmp_path: Path) -> None:
         (["phases", "tanh", "--bias-var", "-1"], "bias_var"),
         (["phases", "tanh", "--weight-var", "0"], "weight_var"),
         (["activations", "--q", "-1"], "q"),
+        (["predict"], "Try: firstguess predict --help"),
+        (["predict", "mlp", "--nonsense"], "No such option: --nonsense"),
+        (["predict", "mlp", "--placement", "beside"], "--placement"),
+        (["predictt", "mlp"], "predict"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
@@ -128,6 +142,22 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str)
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert result.stdout == ""
+
+
+def test_no_words_at_all_are_answered_with_the_help() -> None:
+    assert "diagnose" in run(code=2).stdout
+
+
+def test_the_default_depths_are_those_of_the_builders() -> None:
+    helps = " ".join(run("predict", "--help").stdout.replace("│", " ").split())
+    assert f"[default: {len(fg.mlp().layers) // 2}; cnn: {len(fg.cnn().layers) // 3}]" in helps
+
+
+def test_a_billion_points_take_no_longer_than_a_thousand() -> None:
+    """It would run into the time limit of `run`: the law of the counts has 10⁹ + 1 probabilities."""
+    found = json.loads(run("predict", "mlp", "--points", "1000000000", "--classes", "10", "--json").stdout)
+    limit = json.loads(run("predict", "mlp", "--classes", "10", "--json").stdout)
+    assert found["expected_max"] == pytest.approx(limit["expected_max"], abs=1e-4)
 
 
 def test_help_teaches() -> None:

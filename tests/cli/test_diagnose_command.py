@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 MODEL = """
+import os
+import signal
+
+import torch
 from torch import nn
 
 def biased():
@@ -15,6 +19,24 @@ def biased():
 
 def broken():
     raise RuntimeError("no such weights")
+
+def at_once():
+    os.kill(os.getpid(), signal.SIGINT)
+    return even()
+
+class Late(nn.Module):
+    # Ctrl-C at the first pass that could go back: measuring has none.
+    done = False
+
+    def __init__(self):
+        super().__init__()
+        self.body = even()
+
+    def forward(self, x):
+        if torch.is_grad_enabled() and not Late.done:
+            Late.done = True
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.body(x)
 
 def even():
     return nn.Sequential(nn.Linear(20, 60, bias=False), nn.Tanh(), nn.Linear(60, 2, bias=False))
@@ -88,3 +110,21 @@ def test_bad_input_ends_in_one_line(arguments: tuple[str, ...], words: str, here
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["diagnose", "check", "measure"])
+def test_an_interruption_before_there_is_anything_is_said(command: str, here: Path):
+    done = run(command, "mine:at_once", "--data", "blob:n=100,d=20", cwd=here)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.splitlines()[-1] == "firstguess: interrupted"
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupted_diagnosis_is_printed_and_written(here: Path):
+    done = run(
+        "diagnose", "mine:Late", "--data", "blob:n=100,d=20", "--inits", "10", "--report", "r.html", cwd=here
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Late: ")
+    assert "! interrupted: left out: causes, gradients, remedies" in done.stdout
+    assert "left out: causes" in (here / "r.html").read_text(encoding="utf-8")

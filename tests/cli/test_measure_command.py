@@ -65,6 +65,10 @@ def test_a_model_of_my_own(tmp_path: Path) -> None:
         (("json:nothing", "--data", "digits"), "no nothing"),
         ((TEXT, "--data", "digits", "--init", "kaiming_normal"), "--init"),
         ((TEXT, "--data", "mnist", "--data-dir", "no/such/folder"), "no/such/folder"),
+        ((TEXT, "--data", "blob:n=1000000000,d=5000"), "fit in memory"),
+        ((TEXT,), "Missing option '--data'. Try: firstguess measure --help"),
+        ((TEXT, "--data", "digits", "--widht", "5"), "No such option: --widht"),
+        ((TEXT, "--data", "digits", "--inits", "many"), "--inits"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:

@@ -102,12 +102,11 @@ def test_compare_lays_three_readings_side_by_side(tmp_path: Path) -> None:
 
 
 def test_compare_shows_what_it_can() -> None:
-    net = "conv(padding=1) > residual[batchnorm > relu > conv(padding=1)] > dense"
-    arguments = ["predict", net, "--data", "digits", "--points", "8", "--compare", "--inits", "4",
-                 "--width", "8"]  # fmt: skip
+    net = "dense > elu > maxpool(2) > dense"
+    arguments = ["predict", net, "--data", "digits", "--points", "8", "--compare", "--inits", "4", "--width", "8"]
     found = run_json(*arguments)
     assert [row["reading"] for row in found["readings"]] == ["closed form", "measured"]
-    assert "residual branches without BatchNorm" in found["notes"]["kernel"]
+    assert "points of one size in front of a max-pool" in found["notes"]["kernel"]
 
 
 def test_figures_of_a_kernel_reading(tmp_path: Path) -> None:

@@ -2,13 +2,20 @@
 
 import json
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from diagnoses import gradients, sample
 from torch import nn
 
 import firstguess as fg
+from firstguess.diagnosis import Advice
+from firstguess.diagnosis.training import trainability_of
+from firstguess.ensemble.gradient_statistics import Growth, Level
+from firstguess.report import sections
 
 BLOB = fg.data.blob(200, 40)
 
@@ -182,3 +189,99 @@ def test_advice_names_its_price():
     moved = next(a for a in d.advice if a.remedy == "move the norm")
     assert moved.gradient_after == pytest.approx(math.pi / (math.pi - 1), abs=0.01)
     assert "gradients then grow" in moved.note
+
+
+def test_with_one_hidden_layer_theory_speaks_for_the_gradients_as_in_the_advice():
+    """PyTorch's default, ReLU: χ̃ = σw²/2 = 1/6 (theory.md (10))."""
+    d = fg.diagnose(nn.Sequential(nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 10)), BLOB, inits=10)
+    assert d.trainability is not None
+    assert "only one hidden layer has weights; theory predicts × 0.167 a layer" in d.trainability.words
+    edge = next(a for a in d.advice if a.remedy == "go to the edge of chaos")
+    assert edge.gradient_before == pytest.approx(1 / 6)
+
+
+def test_the_layers_that_are_said_are_those_that_were_fitted():
+    d = fg.diagnose("6 x [dense(weight_var=2) > relu] > dense", BLOB, inits=6, width=60, advice=False)
+    assert d.trainability is not None
+    assert "over the last 5 of 6 hidden layers" in d.trainability.words
+    three = fg.diagnose("3 x [dense(weight_var=2) > relu] > dense", BLOB, inits=6, width=60, advice=False)
+    assert three.trainability is not None
+    assert "over 3 hidden layers" in three.trainability.words
+
+
+def test_a_first_layer_that_is_off_the_line_is_said():
+    """The levels of a small U-Net: a slope over the last three, and a first layer that goes the other way."""
+    levels = (-6.39, -6.87, -6.11, -5.33, -1.04)
+    found = gradients(5)
+    layers = tuple(replace(layer, all=Level(x, 0.03, 8)) for layer, x in zip(found.layers, levels, strict=True))
+    growth = Growth(0.17, 0.16, 0.18, 8, 0.03, 3)
+    t = trainability_of(replace(found, layers=layers, growth=growth), plain=False)
+    assert "over the last 3 of 4 hidden layers: they vanish. But the first layer" in t.words
+    assert "is off its line by a factor of 18" in t.words
+
+
+def test_the_edge_of_chaos_says_what_it_does_to_guesses():
+    """Without biases a ReLU network's guesses do not see the scale of the weights; gradients do (theory.md (10))."""
+    d = fg.diagnose("5 x [dense(weight_var=1.5) > relu] > dense", BLOB, inits=10, width=60)
+    edge = next(a for a in d.advice if a.remedy == "go to the edge of chaos")
+    assert not edge.helps
+    assert edge.worth_it
+    assert edge.note.startswith("for gradients, not for even guesses")
+    model = nn.Sequential(*[m for _ in range(7) for m in (nn.Linear(40, 40), nn.ReLU())], nn.Linear(40, 3))
+    other = next(a for a in fg.diagnose(model, BLOB, inits=10).advice if a.remedy == "go to the edge of chaos")
+    assert other.helps
+    assert "not for even guesses" not in other.note
+
+
+def test_changes_that_did_not_help_have_no_rank():
+    d = sample()  # the second makes guesses less even
+    assert [a.title for a in d.ranked] == ["norm after the activation"]
+    text = str(d)
+    assert text.index("What to change") < text.index("  1. norm after") < text.index("Tried, did not help")
+    assert "Tried, did not help (before → after)\n  weights at the edge of chaos (predicted)\n" in text
+    assert [(a["worth_it"], a["rank"]) for a in d.to_dict()["advice"]] == [(True, 1), (False, None)]
+    only = str(replace(d, advice=d.advice[1:]))
+    assert "What to change" not in only
+    assert "Tried, did not help" in only
+
+
+@pytest.mark.parametrize(
+    ("aim", "gradients", "worth"),
+    [
+        ("guesses", (0.5, 0.9), False),
+        ("gradients", (0.5, 0.9), True),
+        ("gradients", (0.9, 2.0), False),
+        ("gradients", (math.nan, math.nan), False),
+        ("loss", (math.nan, math.nan), True),
+    ],
+)
+def test_a_change_is_worth_making_for_its_aim(aim: Any, gradients: tuple[float, float], worth: bool):
+    assert Advice("x", "", "predicted", 2.0, 2.0, 0.8, 0.8, 0.0, *gradients, aim=aim).worth_it is worth
+
+
+class Repeated(nn.Module):
+    """One layer four times, what it gives joined to the input: a description cannot say either, four times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l, self.h = nn.Linear(40, 20), nn.Linear(40, 2)
+        with torch.no_grad():
+            self.h.weight.mul_(30)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = torch.cat([torch.relu(self.l(x)), torch.tanh(self.l(x))], 1)
+        return self.h(x)
+
+
+def test_nothing_is_said_twice():
+    d = fg.diagnose(Repeated(), BLOB, inits=6, advice=False)
+    assert any(f.layer == "h.weight" for f in d.findings)
+    text = " ".join(str(d).split())
+    assert all(text.count(" ".join(f.message.split())) == 1 for f in d.findings)
+    assert d.structure is not None
+    assert len(set(map(str, d.structure.unread))) < len(d.structure.unread)
+    assert "(cat): joins several signals" in text
+    for words in (text, str(d.structure), sections.structure(d)):
+        assert words.count("joins several signals") == 1
+        assert "(4 times)" in " ".join(words.split())

@@ -1,6 +1,7 @@
 """The gate: passes, fails with an explanation, and says when it is not sure."""
 
 import pytest
+import torch
 from torch import nn
 
 import firstguess as fg
@@ -57,3 +58,56 @@ def _zeroed() -> nn.Module:
 def test_bad_limits_are_refused(limit: object):
     with pytest.raises(fg.InvalidInput, match="a drift ratio above 0"):
         fg.assert_neutral("dense > tanh > dense", BLOB, limit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [20_000.0, 0.5])
+def test_an_interrupted_gate_neither_passes_nor_draws_on(limit: float):
+    """`measure` keeps what it has when it is interrupted; a gate must not answer from that, whatever the limit."""
+    calls: list[int] = []
+
+    def once(done: int, total: int) -> None:
+        calls.append(done)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fg.assert_neutral("dense(weight_var=2) > relu > dense(weight_var=2)", BLOB, limit, width=60, progress=once)
+    assert len(calls) == 1
+
+
+class Functional(nn.Module):
+    """The bias is of a ReLU that is no module: 1/π of correlation between the embedding and the head (theory.md §4)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.e, self.h = nn.Embedding(50, 64), nn.Linear(64, 2, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.h(torch.relu(self.e(x).mean(1)))
+
+
+TOKENS = torch.randint(0, 50, (300, 12), generator=torch.Generator().manual_seed(0))
+
+
+def test_the_layer_behind_a_functional_activation_is_not_blamed():
+    message = gate.check(Functional, TOKENS, 0.05).message
+    assert "c rises most in mean > relu (code before h)" in message
+    assert "layer h" not in message
+
+
+def test_where_no_trace_can_be_had_code_between_layers_is_not_left_out(monkeypatch: pytest.MonkeyPatch):
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no graph")
+
+    monkeypatch.setattr(gate, "trace_flow", fails)
+    message = gate.check(Functional, TOKENS, 0.05).message
+    assert "c rises most between the outputs of e (Embedding) and h (Linear)" in message
+
+
+def test_data_that_can_be_read_once_are_read_once():
+    """A limit inside the interval of 50 networks: more are drawn, on the same points."""
+    model = nn.Sequential(nn.Linear(30, 60, bias=False), nn.ReLU(), nn.Linear(60, 2, bias=False))
+    x = torch.tensor(BLOB.x)
+    close = float(fg.measure(model, x, inits=50).gamma[-1])
+    found = gate.check(model, (part for part in x.split(50)), close)
+    assert found.measurement.points == 150
+    assert found.measurement.inits > 50

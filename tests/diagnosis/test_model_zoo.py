@@ -219,7 +219,7 @@ def test_every_model_gets_a_page(name: str):
     assert d.causes or d.verdict.name == "neutral"  # Swin as Hugging Face draws it adds nothing
     assert d.trainability is not None
     # With control flow, members have different layers, and perhaps too few of them for a slope.
-    assert d.trainability.growth > 0 or (name.startswith("custom") and "not known" in d.trainability.words)
+    assert d.trainability.growth > 0 or (name.startswith("custom") and "not measured" in d.trainability.words)
     assert d.expected.prediction is not None or d.expected.why
     assert d.structure is not None
     assert d.structure.complete or d.structure.unread

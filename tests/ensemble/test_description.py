@@ -85,6 +85,10 @@ LAYERS = [
     "dense > residual[relu > dense > maxpool(2)] > dense",
     "dense > residual[residual[relu > dense] > dense] > dense",
     "residual[relu > dense] > dense",
+    "dense > relu > residual[dense > relu > dense(width=21) > batchnorm | dense > layernorm] > relu > dense",
+    "dense > residual(scale=-2)[batchnorm > relu > dense > groupnorm(3) | batchnorm > scale(0.5)] > tanh > dense",
+    "residual[dense(width=8) > rmsnorm | dense > tanh] > residual[dense > avgpool(2) | avgpool(2)] > dense",
+    "dense > residual[residual[dense > batchnorm | dense] > dense | residual[dense] > dense > batchnorm] > dense",
     "layernorm > relu > dense > relu > dense",
     "batchnorm > dense > relu > dense",
     "dense > centered(relu) > dense > centered(gelu) > dense",
@@ -115,6 +119,14 @@ CONVS = [
     Network.parse("conv(padding=1) > residual[batchnorm > relu > conv(padding=1)] > rmsnorm > relu > dense"),
     Network.parse("residual[relu > conv(padding=1)] > centered(relu) > centered(gelu) > dense", classes=4),
     Network.parse("batchnorm > conv > relu > dense"),
+    Network.parse(
+        "conv(padding=1) > batchnorm > relu > residual[conv(stride=2, padding=1, width=8) > batchnorm > relu > "
+        "conv(padding=1) > batchnorm | conv(kernel=1, stride=2) > batchnorm] > relu > "
+        "residual[conv(padding=1) > groupnorm(groups=2)] > relu > avgpool(4) > dense"
+    ),
+    Network.parse("conv(padding=1) > relu > maxpool(9, stride=2, padding=1) > conv > maxpool(4, stride=1) > dense"),
+    Network.parse("residual[conv(padding=1) > avgpool(4) | avgpool(4) > conv(kernel=1)] > relu > dense", classes=4),
+    Network.parse("conv > residual[relu > dense(width=9) > batchnorm | layernorm > dense] > relu > dense"),
 ]
 
 
@@ -142,6 +154,7 @@ INVARIANT = [
     mlp(2, norm="batchnorm", placement="after", bias_var=0.1, classes=5),
     mlp(2, "tanh", norm="layernorm"),
     residual_mlp(2, norm="batchnorm"),
+    Network.parse("dense > relu > residual[dense > batchnorm > relu > dense > batchnorm | dense] > relu > dense"),
     Network.parse("dense(init=orthogonal) > batchnorm(batch=25) > relu > maxpool(2) > dense", classes=4),
 ]
 
@@ -340,6 +353,11 @@ def test_the_plan_for_ten_thousand_inits_of_fifty_thousand_points_fits() -> None
         (lambda: DescriptionEngine(Network.parse("relu"), blob(9, 3)), "add '> dense'"),
         (lambda: DescriptionEngine(Network.parse("dense > residual[relu > dense]"), blob(9, 3)), "add '> dense'"),
         (lambda: DescriptionEngine(Network.parse("dense > residual[dense(width=3)] > dense"), blob(9, 3)), "gives"),
+        (lambda: DescriptionEngine(Network.parse("dense > maxpool(4, stride=1) > dense"), blob(9, 3)), "side by side"),
+        (
+            lambda: DescriptionEngine(Network.parse("residual[dense(width=3) | dense(width=4)] > dense"), blob(9, 3)),
+            "as its shortcut",
+        ),
         (lambda: DescriptionEngine(Network.parse("dense(width=7)"), blob(9, 3)), "number of classes"),
         (lambda: DescriptionEngine(Network.parse("dense > maxpool(2)"), blob(9, 3)), "one a class"),
         (lambda: DescriptionEngine(mlp(1), blob(9, 3)).run(3, 3), "start < stop"),

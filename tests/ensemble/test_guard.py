@@ -15,13 +15,7 @@ from firstguess.data import collect
 from firstguess.ensemble.modules import ModuleEngine
 from firstguess.errors import InvalidInput
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Model(nn.Module):

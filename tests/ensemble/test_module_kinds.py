@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from small_models import kinds, mlp, points
 from torch import nn
 
 from firstguess.data import Batch, collect
@@ -16,29 +17,8 @@ from firstguess.ensemble.raw import SPREAD
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.errors import InvalidInput
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small products: a second thread costs more than it gives, and far more on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
+pytestmark = pytest.mark.usefixtures("one_thread")
 _ONE = nn.Linear(10, 2)
-
-
-def points(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def kinds(members) -> set[str]:
-    return {finding.kind for finding in members.findings}
-
-
-def mlp(classes: int = 3) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(10, 30), nn.ReLU(), nn.Linear(30, 20), nn.Tanh(), nn.Linear(20, classes))
 
 
 class Everything(nn.Module):

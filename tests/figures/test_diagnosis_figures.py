@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import vl_convert
+from charts import rows, svg_text
 from diagnoses import ADVICE, CAUSES, NASTY, bare, gradients, layer, measurement, nasty, sample
 
 import firstguess as fg
@@ -19,22 +17,8 @@ from firstguess.empirical import EmpiricalGuesses
 from firstguess.ensemble.gradient_statistics import Level
 from firstguess.ensemble.measurement import Measurement
 from firstguess.errors import InvalidInput
-from firstguess.figures import advice_chart, correlation_chart, gradients_chart, law_chart, strip_chart
+from firstguess.figures import advice_chart, correlation_chart, gradients_chart, law, law_chart, strip_chart
 from firstguess.guesses import Guesses
-
-
-def rows(chart: Any) -> list[dict[str, Any]]:
-    spec = chart.to_dict(validate=True)
-    json.dumps(spec, allow_nan=False)  # browsers read no NaN
-    return [row for values in spec["datasets"].values() for row in values]
-
-
-def text(chart: Any) -> str:
-    svg = vl_convert.vegalite_to_svg(chart.to_dict())
-    assert "NaN" not in svg
-    found = re.findall(r"<text[^>]*>(.*?)</text>", svg, re.DOTALL)
-    return re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", " | ".join(found)).replace("\xa0", " "))
-
 
 # -- The law -----------------------------------------------------------------------------------------------------
 
@@ -52,8 +36,8 @@ def test_law_of_two_classes_is_that_of_the_first() -> None:
     between = bars[3]
     below = law.cdf([between["from"], between["to"]])
     assert between["predicted"] * (between["to"] - between["from"]) == pytest.approx(below[1] - below[0])
-    assert f"theory predicts {100 * law.expected_max():.0f} %" in text(chart)
-    assert "theory" not in text(law_chart(seen))
+    assert f"theory predicts {100 * law.expected_max():.0f} %" in svg_text(chart)
+    assert "theory" not in svg_text(law_chart(seen))
 
 
 @pytest.mark.parametrize(("classes", "gamma"), [(10, 3.0), (1000, 0.01)])
@@ -69,9 +53,33 @@ def test_law_of_more_is_that_of_the_largest(classes: int, gamma: float) -> None:
     assert bars[-1]["to"] <= 1 + 1 / seen.points
     if prediction is not None:
         assert sum(row["predicted"] * (row["to"] - row["from"]) for row in bars) == pytest.approx(1.0)
-    said = text(chart)
+    said = svg_text(chart)
     assert "even split" in said
     assert "average" in said
+    assert ("(an even split: 0.1 %)" in said) == (seen.regime == "neutral") == (classes == 1000)
+
+
+def test_shares_that_are_compared_have_as_many_digits() -> None:
+    """98.99 % and 99.02 %: alone, the second would have a digit more."""
+    seen = np.tile([0.9899, *[0.0101 / 9] * 9], (20, 1))
+    prediction = SimpleNamespace(expected_max=lambda: 0.9902)
+    title = law._title(Measurement(EmpiricalGuesses(seen, 1000), ()), {"predicted": prediction})  # type: ignore[dict-item]
+    assert title == "Before training, 99.0 % of the data end up in one class on average; theory predicts 99.0 %"
+
+
+@pytest.mark.parametrize("share", [0.99, 0.97, 0.8, 0.3, 0.02])
+def test_the_name_of_a_line_is_not_across_a_bar_as_high(share: float) -> None:
+    """Nearly all initializations in one bin: the bar's top is higher than the names are."""
+    rest = (1 - share) / 59
+    seen = EmpiricalGuesses(np.tile([share, *[rest] * 59], (200, 1)), 1000)
+    drawn = rows(law_chart(Measurement(seen, ())))
+    (mark,) = (row for row in drawn if str(row.get("text", "")).startswith("average"))
+    bars = [row for row in drawn if row.get("measured", 0) > 0]
+    width = 8 * len(mark["text"]) / 760 * (max(row["to"] for row in drawn if "to" in row))
+    start, stop = (
+        (mark["beside"] - width, mark["beside"]) if share >= 0.75 else (mark["beside"], mark["beside"] + width)
+    )
+    assert all(bar["to"] <= start + 1e-9 or stop - 1e-9 <= bar["from"] for bar in bars)
 
 
 # -- Through the network -----------------------------------------------------------------------------------------
@@ -91,7 +99,7 @@ def test_correlation_by_layer_with_numbered_causes() -> None:
     assert [(causes[k]["step"], causes[k]["before"], causes[k]["position"]) for k in "1234"] == [
         (2, 0.02, 0.33), (4, 0.375, 0.6), (4.5, 0.6, 0.7), (0, 0.0, 0.02)
     ]  # fmt: skip
-    said = text(correlation_chart(d))
+    said = svg_text(correlation_chart(d))
     for words in ("ReLU 1 adds 50 % of the correlation", "add &gt; relu (4)", "the data themselves", "deeply biased"):
         assert words in said
 
@@ -99,19 +107,19 @@ def test_correlation_by_layer_with_numbered_causes() -> None:
 def test_correlation_of_many_or_unknown_layers() -> None:
     d = sample()
     many = Measurement(measurement().guesses, tuple(layer(str(i), "Linear", 0.01 * i) for i in range(300)))
-    assert "300" in text(correlation_chart(replace(d, measurement=many)))
+    assert "300" in svg_text(correlation_chart(replace(d, measurement=many)))
     unknown = layer("0", "Linear", 1.0, correlation=math.nan, low=math.nan, high=math.nan)
     some = Measurement(many.guesses, (unknown, *many.layers[:3]))
     assert (
         next(row for row in rows(correlation_chart(replace(d, measurement=some))) if row.get("step") == 1)["low"]
         is None
     )
-    assert "No step adds correlation" in text(correlation_chart(replace(d, causes=())))
+    assert "No step adds correlation" in svg_text(correlation_chart(replace(d, causes=())))
     elsewhere = replace(CAUSES[1], name="not probed")
     assert not [row for row in rows(correlation_chart(replace(d, causes=(elsewhere,)))) if "rank" in row]
     with pytest.raises(InvalidInput, match="measured layers"):
         correlation_chart(bare())
-    assert NASTY[:8] in text(correlation_chart(nasty())).replace("&lt;", "<")
+    assert NASTY[:8] in svg_text(correlation_chart(nasty())).replace("&lt;", "<")
 
 
 # -- One column an initialization --------------------------------------------------------------------------------
@@ -139,13 +147,13 @@ def test_every_column_is_all_of_the_data(classes: int) -> None:
 def test_strip_of_many_initializations_and_of_small_classes() -> None:
     many = strip_chart(measurement(2, inits=500))
     assert len({row["column"] for row in rows(many) if "column" in row}) == 120
-    assert "120 of 500 initializations" in text(many)
+    assert "120 of 500 initializations" in svg_text(many)
     even = Measurement(EmpiricalGuesses(Guesses(0.0, 1000, 2000).sample(20), 2000), ())
-    assert "the other 990" in text(strip_chart(even))
-    assert "The axis ends early" in text(strip_chart(even))
+    assert "the other 990" in svg_text(strip_chart(even))
+    assert "The axis ends early" in svg_text(strip_chart(even))
     one = Measurement(EmpiricalGuesses(np.tile([1.0, 0.0], (20, 1)), 50), ())
-    assert "one class gets all of the data" in text(strip_chart(one))
-    assert "Favoured most often: class 0, in 100 % of them" in text(strip_chart(one))
+    assert "one class gets all of the data" in svg_text(strip_chart(one))
+    assert "Favoured most often: class 0, in 100 % of them" in svg_text(strip_chart(one))
 
 
 # -- Gradients ---------------------------------------------------------------------------------------------------
@@ -159,18 +167,18 @@ def test_gradients_by_layer_and_group() -> None:
         levels = [getattr(one, name) for one in g.layers]
         np.testing.assert_allclose([mine[k]["position"] for k in range(1, 5)], [level.value for level in levels])
         assert mine[1]["high"] - mine[1]["low"] == pytest.approx(2 * 1.96 * levels[0].error)
-    said = text(gradients_chart(g))
+    said = svg_text(gradients_chart(g))
     assert "gradients vanish: × 0.5 a layer" in said
     assert "output" in said
 
 
 def test_gradients_that_are_tiny_missing_or_few() -> None:
-    assert "10⁻" in text(gradients_chart(gradients(200, factor=0.01)))  # 1e-398 has no float
+    assert "10⁻" in svg_text(gradients_chart(gradients(200, factor=0.01)))  # 1e-398 has no float
     g = gradients(3)
     gone = replace(g.layers[0], favoured=Level(math.nan, math.nan, 0, 8))
     first = [r for r in rows(gradients_chart(replace(g, layers=(gone, *g.layers[1:])))) if r.get("layer") == 1]
     assert [r["position"] for r in first if "favoured" in r["group"]] == [None]
-    assert "all points" in text(gradients_chart(gradients(1)))
+    assert "all points" in svg_text(gradients_chart(gradients(1)))
     with pytest.raises(InvalidInput, match="at least one layer"):
         gradients_chart(replace(g, layers=()))
 
@@ -190,15 +198,15 @@ def test_advice_before_and_after() -> None:
     second = next(row for row in drawn if row["place"] == 1)
     assert second["gamma_to"] > 10  # ∞ at the end of the axis
     assert (first["fill"], second["fill"]) == ("#0072B2", "#E69F00")
-    said = text(advice_chart(ADVICE))
+    said = svg_text(advice_chart(ADVICE))
     for words in ("from 83 % to 55 %", "guesses not more even", "Drift ratio γ", "∞", "after, predicted"):
         assert words in said
 
 
 def test_advice_without_gamma_without_gain_or_too_much() -> None:
     unknown = replace(ADVICE[0], gamma_before=math.nan, gamma_after=math.nan)
-    assert "Drift ratio" not in text(advice_chart([unknown]))
-    assert "None of the changes" in text(advice_chart(ADVICE[1:]))
-    assert "The first 8 of 12 changes" in text(advice_chart(ADVICE * 6))
+    assert "Drift ratio" not in svg_text(advice_chart([unknown]))
+    assert "None of the changes" in svg_text(advice_chart(ADVICE[1:]))
+    assert "The first 8 of 12 changes" in svg_text(advice_chart(ADVICE * 6))
     with pytest.raises(InvalidInput, match="at least one piece of advice"):
         advice_chart([])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import numpy as np
 import pytest
-import vl_convert
+from charts import rows, svg_text
 
 import firstguess as fg
 from firstguess.empirical import EmpiricalGuesses
@@ -17,18 +14,6 @@ from firstguess.figures import readings_chart
 from firstguess.guesses import Guesses
 
 NET = "2 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
-
-
-def rows(chart: Any) -> list[dict[str, Any]]:
-    spec = chart.to_dict(validate=True)
-    return [row for values in spec["datasets"].values() for row in values]
-
-
-def svg_text(chart: Any) -> str:
-    svg = vl_convert.vegalite_to_svg(chart.to_dict())
-    assert "NaN" not in svg
-    found = re.findall(r"<text[^>]*>(.*?)</text>|<tspan[^>]*>(.*?)</tspan>", svg, re.DOTALL)
-    return re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", " | ".join(a or b for a, b in found)))
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +31,10 @@ def three() -> tuple[fg.Prediction, fg.Prediction, Measurement]:
 def test_every_reading_is_there_with_its_numbers(three: tuple[fg.Prediction, fg.Prediction, Measurement]) -> None:
     closed, kernel, seen = three
     chart = readings_chart(*three)
-    edges, density = seen.guesses.histogram()
     drawn = rows(chart)
     bars = [row for row in drawn if "to" in row]
+    edges = np.array([*(row["from"] for row in bars), bars[-1]["to"]])
+    density = np.histogram(seen.guesses.fractions, edges, density=True)[0]
     np.testing.assert_allclose([row["density"] for row in bars], density)
     for name, law in (("closed form", Guesses(closed.guesses.gamma, 2, 80)), ("kernel", kernel.guesses)):
         line = sorted((row for row in drawn if row.get("reading") == name), key=lambda row: row["order"])
@@ -70,6 +56,15 @@ def test_every_reading_is_there_with_its_numbers(three: tuple[fg.Prediction, fg.
         "The drift ratio by layer",
     ):
         assert words in text
+
+
+def test_lines_that_coincide_are_told_apart(three: tuple[fg.Prediction, fg.Prediction, Measurement]) -> None:
+    """The closed form's dashes lie over the kernel's solid line, which would hide them."""
+    spec = readings_chart(*three).to_dict()
+    for panel in spec["hconcat"]:
+        lines = [one for one in panel["layer"] if one["mark"]["type"] == "line"]
+        solid = [one["mark"]["strokeDash"] == [1, 0] for one in lines]
+        assert solid == [True, False]
 
 
 def test_any_reading_may_be_missing(three: tuple[fg.Prediction, fg.Prediction, Measurement]) -> None:

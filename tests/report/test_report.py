@@ -93,6 +93,15 @@ def test_it_says_everything_in_order(page: str) -> None:
         assert words in said
 
 
+def test_changes_that_did_not_help_are_apart_and_have_no_rank(page: str) -> None:
+    outline = Outline(page)
+    assert ("h3", "Tried, did not help") in outline.headings
+    ranked, _, failed = outline.text.partition("Tried, did not help")
+    assert "1. Norm after the activation" in ranked
+    assert "Weights at the edge of chaos" in failed
+    assert "2. Weights" not in outline.text
+
+
 def test_everything_is_inside_and_small(page: str) -> None:
     assert len(page.encode()) < 2_500_000
     assert Outline(page).links == []

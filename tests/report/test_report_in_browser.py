@@ -81,6 +81,9 @@ def test_it_draws_loads_nothing_and_can_be_read(
     assert min(drawn.values()) > 10
     ratio, text = browser.run(CONTRAST)
     assert ratio >= 4.5, text  # WCAG 2, level AA
+    wider = browser.run("[...document.querySelectorAll('.chart')].map(c => c.scrollWidth > c.clientWidth)")
+    told = browser.run("[...document.querySelectorAll('.sideways')].map(p => p.getClientRects().length > 0)")
+    assert wider == told == [width == 400] * len(CHARTS)
     dark = browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
     assert dark == (scheme == "dark")
     said = browser.run(TEXT)

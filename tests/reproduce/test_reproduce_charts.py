@@ -6,15 +6,12 @@ import math
 from typing import Any
 
 import pytest
+from charts import rows
 
 from firstguess import figures
 from firstguess.errors import InvalidInput
 from firstguess.figures.lines import Series
 from firstguess.figures.panels import Panel
-
-
-def rows(chart: Any) -> list[dict[str, Any]]:
-    return [row for values in chart.to_dict()["datasets"].values() for row in values]
 
 
 def test_panels_draw_bars_and_steps(tmp_path: Any) -> None:

@@ -45,6 +45,7 @@ def test_listing_loads_neither_torch_nor_altair() -> None:
     [
         (("igb/fig55",), "igb/fig5"),
         (("igb/fig5", "--figures", "x"), "--ledger"),
+        (("igb/fig1", "--quick", "--data-dir", "no/such/folder"), "no/such/folder"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
@@ -54,8 +55,9 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words
 
 
 def test_a_skipped_item_says_how_to_get_its_data(tmp_path: Path) -> None:
-    result = run("igb/fig10", "--quick", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"))
+    result = run("igb/fig10", "--quick", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), code=1)
     assert "skipped" in result.stderr
+    assert "nothing ran" in result.stderr
     assert "images-idx3-ubyte" in result.stderr
 
 

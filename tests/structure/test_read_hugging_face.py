@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import pytest
 import torch
 
+import firstguess as fg
 from firstguess.structure import read
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
+pytestmark = pytest.mark.usefixtures("one_thread")
 IMAGES = {"pixel_values": torch.zeros(2, 3, 16, 16)}
 WORDS = {"input_ids": torch.full((2, 7), 3), "attention_mask": torch.ones(2, 7, dtype=torch.long)}
 
 
-@pytest.mark.parametrize("shown", [True, False], ids=["example", "no example"])
-def test_resnet(shown):
+def small_resnet(kind):
     config = transformers.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=5
+        embedding_size=8, hidden_sizes=[8, 16], depths=[2, 1], layer_type=kind, num_labels=5
     )
-    found = read(transformers.ResNetForImageClassification(config), IMAGES if shown else None)
-    assert not found.complete
-    why = {(u.path, u.kind): u.why for u in found.unread}
-    assert any("projection" in text for text in why.values())
-    assert any("ends in batchnorm" in text for text in why.values())
-    assert any(path.endswith("pooler") and kind == "MaxPool2d" for path, kind in why)
+    return transformers.ResNetForImageClassification(config)
+
+
+def test_resnet():
+    found = read(small_resnet("basic"), {"pixel_values": torch.zeros(2, 3, 32, 32)})
+    assert found.complete, str(found)
+    conv, last = "conv(weight_var=2, width={}, padding=1)", "batchnorm > relu > conv(weight_var=2, width={}, padding=1)"
+    block = f"residual[{conv.format(8)} > {last.format(8)} > batchnorm] > relu"
+    down = (
+        f"residual[conv(width=16, stride=2, padding=1) > {last.format(16)} > batchnorm | "
+        "conv(width=16, kernel=1, stride=2) > batchnorm] > relu"
+    )
+    assert str(found.network) == (  # Kaiming by fan-out: σw² = 2 · fan-in / fan-out
+        "conv(weight_var=0.75, width=8, kernel=7, stride=2, padding=3) > batchnorm > relu > "
+        f"maxpool(9, stride=2, padding=1) > 2 x [{block}] > {down} > avgpool(16) > "
+        "dense(weight_var=0.3333333333333333, bias_var=0.020833333333333332)"
+    )
+    assert found.network.classes == 5
+    # On paper: behind the last block nodes are N(0, 2), relu of them has mean² 1/π, and the average of 16 divides what
+    # is left of its mean square, 1 − 1/π, by 16.
+    center, spread = 1 / math.pi / 3 + 1 / 48, (1 - 1 / math.pi) / 16 / 3
+    assert fg.predict(found.network).gamma[-1] == pytest.approx(center / spread, rel=1e-9)
     rules = {p.variances.rule for p in found.parts if p.variances and p.kind == "Conv2d"}
     assert rules == {"Kaiming by fan-out normal"}
-    assert next(p.layer for p in found.parts if p.path == "classifier.1").startswith(
-        "dense(weight_var=0.3333333333333333"
-    )
+
+
+def test_bottlenecks_of_a_resnet():
+    found = read(small_resnet("bottleneck"), {"pixel_values": torch.zeros(2, 3, 32, 32)})
+    assert found.complete, str(found)
+    blocks = [layer for layer in found.network.layers if layer.kind == "residual"]
+    assert [sum(x.kind == "conv" for x in block.branch) for block in blocks] == [3, 3, 3]
+    assert [len(block.shortcut) for block in blocks] == [0, 0, 2]
+    assert fg.predict(found.network).gamma[-1] > 1.0
+
+
+def test_a_resnet_without_an_example_names_what_decides_by_shapes():
+    found = read(small_resnet("basic"))
+    assert not found.complete
+    why = {(u.path, u.kind): u.why for u in found.unread}
+    assert "control flow" in why["resnet.embedder", "ResNetEmbeddings"]
+    assert "example" in why["resnet.pooler", "AdaptiveAvgPool2d"]
+    assert "residual[" in str(found.fragment)
 
 
 @pytest.mark.parametrize("shown", [True, False], ids=["example", "no example"])

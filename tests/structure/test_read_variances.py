@@ -13,13 +13,7 @@ import firstguess as fg
 from firstguess.data import blob
 from firstguess.structure import read
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model(fan_in: int = 40, width: int = 60, *, bias: bool = True) -> nn.Sequential:
@@ -118,13 +112,48 @@ def test_default_weights_with_other_biases_are_not_called_the_default():
     assert not any("ordered" in note for note in found.notes)
 
 
-def test_trained_weights_are_not_what_is_read():
-    trained = model()
+def test_an_instance_of_another_size_is_read_at_its_own():
+    """30 times PyTorch's default: U(−30/√40, 30/√40), whose end is known to 5 of 2400 parts (e⁻¹⁴ to miss that)."""
+    scaled = model()
     with torch.no_grad():
-        trained[0].weight.mul_(30)
-    found = read(trained)
-    assert found.network.layers[0].weight_var == 1 / 3
-    assert any("trained" in note for note in found.notes)
+        scaled[0].weight.mul_(30)
+    found = read(scaled)
+    assert found.network.layers[0].weight_var == pytest.approx(300, rel=14 / 2400)
+    assert found.parts[0].variances.rule == "measured"
+    assert found.network.layers[2].weight_var == 1 / 3
+    assert any("other scale" in note or "re-drawn at the size" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if name != "PyTorch's default"])
+def test_an_instance_is_read_like_its_factory(name):
+    """What `init` does to a constructed model, as a constructor would: variances and the name of the rule. The 180
+    normal weights of the head may be too few to tell rules apart."""
+    init, weights, biases = RULES[name]
+
+    def made():
+        net = model()
+        net.apply(init)
+        return net
+
+    torch.manual_seed(0)
+    one, two = read(made()), read(made)
+    dense = [[x for x in found.network.layers if x.kind == "dense"] for found in (one, two)]
+    assert [x.bias_var for x in dense[0]] == biases
+    assert dense[0][0].weight_var == pytest.approx(weights[0], rel=1e-12)
+    assert dense[0][0].init == dense[1][0].init
+    assert [p.variances.rule for p in two.parts if p.variances] == [name, name]
+    # Six standard errors of 180 normal entries (2e-9); orthogonal ones have none.
+    assert dense[0][1].weight_var == pytest.approx(weights[1], rel=6 * math.sqrt(2 / 180))
+
+
+def test_zero_biases_of_an_instance_are_zero():
+    net = model()
+    nn.init.zeros_(net[0].bias)
+    found = read(net)
+    assert [x.bias_var for x in found.network.layers if x.kind == "dense"] == [0.0, 1 / 180]
+    assert found.parts[0].variances.rule == "PyTorch's default for weights, not for biases"
+    assert not any("trained" in note for note in found.notes)
+    assert any("trained" in note for note in read(model()).notes)
 
 
 WIDTH, POINTS, INITS = 300, 200, 200

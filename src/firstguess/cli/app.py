@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from firstguess._version import __version__
 from firstguess.cli import activations, check, data, diagnose, measure, phases, predict, reproduce
+from firstguess.cli.usage import run
 from firstguess.errors import FirstguessError
+
+
+class _Interruptible(TyperGroup):
+    """Commands that say when they are interrupted: Typer itself ends them with 130, and without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _say_interrupted()
+            raise typer.Exit(130) from None
+
+
+def _say_interrupted() -> None:
+    sys.stderr.write("firstguess: interrupted\n")
+
 
 app = typer.Typer(
     name="firstguess",
+    cls=_Interruptible,
     help="What a neural network believes before it has learned anything: predict, measure and repair initial guessing "
     "bias.\n\nStart with: firstguess predict mlp --depth 20",
     no_args_is_help=True,
@@ -51,12 +70,12 @@ app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 def main() -> None:
     """Run the command; bad input ends in one line on stderr and exit code 2, Ctrl-C in 130."""
     try:
-        app()
+        run(app)
     except FirstguessError as error:
         sys.stderr.write(f"firstguess: {error}\n")
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("firstguess: interrupted\n")
+        _say_interrupted()
         sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe left: not our error
         sys.stderr.close()

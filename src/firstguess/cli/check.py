@@ -16,7 +16,7 @@ firstguess check mymodels:Net --data mnist:even-odd --data-dir data
 
 firstguess check "5 x [dense(weight_var=2) > relu > layernorm] > dense" --data digits --max-gamma 0.5
 
-Exit code: 0 passed, 1 too biased, 2 bad input.
+Exit code: 0 passed, 1 too biased, 2 bad input, 130 interrupted.
 """
 
 

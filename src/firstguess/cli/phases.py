@@ -23,7 +23,9 @@ firstguess phases "relu > maxpool(2)" --figure phases.png
 def phases(
     block: Annotated[str, typer.Argument(help='An activation, with pools if you like: tanh, "relu > maxpool(2)".')],
     bias_var: Annotated[float, typer.Option(help="σb², the variance of biases.")] = 0.0,
-    weight_var: Annotated[float | None, typer.Option(help="Also show the fixed point at this σw².")] = None,
+    weight_var: Annotated[
+        float | None, typer.Option(help="Also show the fixed point at this σw², and mark it in the figure.")
+    ] = None,
     weight_range: Annotated[
         tuple[float, float] | None, typer.Option(help="σw² axis of the figure. [default: 0 to 4 or 5]")
     ] = None,
@@ -56,13 +58,16 @@ def phases(
             raise
         except FirstguessError as error:
             found[name], why[name] = None, str(error.got)
-    if weight_var is not None:
-        found["fixed_point"] = fg.fixed_point(block, weight_var=weight_var, bias_var=bias_var).to_dict()
+    own = None if weight_var is None else fg.fixed_point(block, weight_var=weight_var, bias_var=bias_var)
+    if own is not None:
+        found["fixed_point"] = own.to_dict()
     if json:
         print_json({**found, "notes": why})
     else:
         _show(block, bias_var, found, why)
     if figure is not None:
+        if own is not None and weight_range is None and own.weight_var > 4.0:
+            weight_range = (0.0, 1.25 * own.weight_var)
         low, high = weight_range or (0.0, 4.0)
         for axis, (a, b) in {"--weight-range": (low, high), "--bias-range": bias_range}.items():
             if not (math.isfinite(a) and math.isfinite(b) and 0.0 <= a < b):
@@ -75,7 +80,7 @@ def phases(
         step = (high - low) / 100
         weights = np.linspace(low + step, high, 100) if weight_range or not found["variance_edge"] else None
         diagram = fg.phase_diagram(block, weight_vars=weights, bias_vars=np.linspace(*bias_range, 100))
-        fg.figures.save(fg.figures.phase_diagram_chart(diagram), figure)
+        fg.figures.save(fg.figures.phase_diagram_chart(diagram, mark=own), figure)
         say(f"wrote {figure}")
 
 
@@ -89,12 +94,13 @@ def _show(block: str, bias_var: float, found: dict[str, Any], why: dict[str, str
     pairs.append(("neutrality line: c* = 1/2", line("neutrality_line")))
     fixed = found.get("fixed_point")
     if fixed:
+        q, c, gamma, chi, scale = (float(fixed[k]) for k in ("q", "c", "gamma", "chi", "depth_scale"))  # may be "inf"
         pairs += [
             (f"at weight_var {fixed['weight_var']:g}", fixed["name"]),
-            ("  variance q", f"{fixed['q']:.6g}"),
-            ("  correlation c*, drift ratio γ", f"{fixed['c']:.6g}, {fixed['gamma']:.6g}"),
-            ("  gradient growth χ a layer", f"{fixed['chi']:.6g}"),
-            ("  depth scale of correlations", f"{fixed['depth_scale']:.4g} layers"),
+            ("  variance q", f"{q:.6g}"),
+            ("  correlation c*, drift ratio γ", f"{c:.6g}, {gamma:.6g}"),
+            ("  gradient growth χ a layer", f"{chi:.6g}"),
+            ("  depth scale of correlations", f"{scale:.4g} layers"),
         ]
         if fixed["note"]:
             pairs.append(("  note", fixed["note"]))

@@ -56,7 +56,7 @@ def predict(
             '"20 x [dense(weight_var=2) > relu] > dense(weight_var=2)".'
         ),
     ],
-    depth: Annotated[int | None, typer.Option(help="Hidden layers (mlp, residual_mlp, cnn). [default: 1]")] = None,
+    depth: Annotated[int | None, typer.Option(help="Hidden layers. [default: 1; cnn: 2]")] = None,
     activation: Annotated[str | None, typer.Option(help="See 'firstguess activations'. [default: relu]")] = None,
     norm: Annotated[
         str | None, typer.Option(help="batchnorm, layernorm, rmsnorm, groupnorm, batchnorm(batch=16). [default: none]")

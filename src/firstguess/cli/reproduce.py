@@ -49,7 +49,7 @@ def reproduce(
     """Compute figures and claims of the papers anew: numbers as Parquet, figures, and a ledger of what holds.
 
     Ctrl-C keeps what is done; the same command goes on from there. Items whose data or packages are absent are skipped,
-    and say how to get them.
+    and say how to get them. Exit code 1: an item failed, or all were skipped.
     """
     from firstguess.reproduce import ledger as ledger_page
     from firstguess.reproduce import records, registry
@@ -60,6 +60,10 @@ def reproduce(
     if figures is not None and ledger is None:
         raise InvalidInput("--ledger with --figures", got="--figures alone", hint="--ledger docs/claims.md")
     chosen = registry.choose(what)
+    if data_dir is not None and not Path(data_dir).expanduser().is_dir():
+        raise InvalidInput(
+            "a folder that exists", got=data_dir, where="--data-dir", hint="the folder that holds mnist, cifar10 …"
+        )
     _make(out)
     done = list(_run_all(chosen, out, quick, data_dir, seed, fresh))
     known = records.read_all(out, quick, list(registry.items()))
@@ -72,6 +76,9 @@ def reproduce(
     else:
         _show(done)
         say(f"files in {path.parent}")
+    if all(record.status == "skipped" for record in done):
+        say("nothing ran: every item was skipped")
+        raise typer.Exit(1)
     if any(record.status == "failed" for record in done):
         raise typer.Exit(1)
 

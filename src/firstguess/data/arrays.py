@@ -61,9 +61,10 @@ def _parts(obj: object) -> tuple[object, object] | None:
 
 
 def _is_listed_pair(items: Sequence[object]) -> bool:
-    """(x, y) in plain lists: y is flat, x is not."""
+    """(x, y) in plain lists: y is flat (numbers or names of classes), x is not."""
     x, y = items
-    return _depth(x) >= 2 and _depth(y) == 1
+    named = isinstance(y, (list, tuple)) and all(isinstance(one, str) for one in cast("Sequence[object]", y))
+    return _depth(x) >= 2 and (_depth(y) == 1 or named)
 
 
 def _is_listed_numbers(items: Sequence[object]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -146,3 +146,27 @@ def _name(label: int, class_names: tuple[str, ...] | None) -> str:
 def _list(labels: Sequence[int], class_names: tuple[str, ...] | None, most: int = 30) -> str:
     shown = ", ".join(_name(label, class_names) for label in labels[:most])
     return shown if len(labels) <= most else f"{shown}, … ({len(labels)} in all)"
+
+
+def encode(labels: Any, names: tuple[str, ...] | None, *, where: str) -> tuple[IntArray, tuple[str, ...]] | None:
+    """Labels that are texts as classes 0, 1, … with their names: those given, else the texts in order; or None.
+
+    >>> encode(np.array(["dog", "ant", "dog"]), None, where="toy")[1]
+    ('ant', 'dog')
+    """
+    if labels.dtype.kind == "O":
+        if not all(isinstance(one, str) for one in labels.ravel()):
+            return None
+    elif labels.dtype.kind != "U":
+        return None
+    found, y = np.unique(labels.astype(str), return_inverse=True)
+    texts = [str(one) for one in found]
+    if names is None:
+        return y.reshape(labels.shape).astype(np.int64), tuple(texts)
+    unknown = [one for one in texts if one not in names]
+    if unknown:
+        raise InvalidInput(
+            f"labels from the class names {', '.join(names)}", got=", ".join(map(repr, unknown[:5])), where=where
+        )
+    place = np.array([names.index(one) for one in texts], dtype=np.int64)
+    return place[y].reshape(labels.shape), names

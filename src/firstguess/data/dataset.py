@@ -8,12 +8,12 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from firstguess.data.classes import Classes, IntArray, regroup
+from firstguess.data.classes import Classes, IntArray, encode, regroup
 from firstguess.errors import InvalidInput
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
@@ -36,7 +36,7 @@ class InputMoments(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Data:
-    """Points as a read-only float32 array (n, …), with optional integer labels.
+    """Points as a read-only float32 array (n, …), with optional labels: whole numbers, or texts, which name classes.
 
     Every operation returns a new `Data` and is recorded in its name. Images are (n, channels, height, width).
 
@@ -60,7 +60,10 @@ class Data:
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
         if self.y is not None:
-            y = _labels(self.y, len(x), where=self.name)
+            encoded = encode(np.asarray(self.y), self.class_names, where=self.name)
+            if encoded is not None:
+                object.__setattr__(self, "class_names", encoded[1])
+            y = _labels(self.y if encoded is None else encoded[0], len(x), where=self.name)
             object.__setattr__(self, "y", y)
             if self.class_names is not None and (y.min() < 0 or y.max() >= len(self.class_names)):
                 raise InvalidInput(
@@ -253,9 +256,9 @@ def pick(available: int, points: int | None, *, seed: int, where: str) -> IntArr
 def whole_number(value: object, name: str) -> int:
     """`value` as an int, if it is a whole number and not a float or a bool."""
     try:
-        if isinstance(value, bool):
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             raise TypeError
-        return operator.index(value)  # pyright: ignore[reportArgumentType]
+        return operator.index(value)
     except TypeError:
         raise InvalidInput(f"a whole number for {name}", got=repr(value)) from None
 
@@ -317,7 +320,7 @@ def _labels(value: Any, n: int, *, where: str) -> IntArray:
             "whole numbers as labels",
             got=f"an array of dtype {given.dtype}",
             where=where,
-            hint="leave labels out: a guess needs none",
+            hint="np.unique(y, return_inverse=True)[1] numbers them; or leave labels out: a guess needs none",
         )
     y.flags.writeable = False
     return y

@@ -1,7 +1,9 @@
-"""The data sets of the papers: Gaussian blobs, digits, MNIST, Fashion-MNIST, CIFAR-10; and `.npz` files."""
+"""The data sets of the papers: Gaussian blobs, digits, MNIST, Fashion-MNIST, CIFAR-10; `.npz` and `.npy` files."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import zipfile
 import zlib
@@ -130,7 +132,9 @@ def cifar10(
 
 
 def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: str | None = None) -> Data:
-    """Points and labels from a NumPy `.npz` file, taken as they are (bytes are not scaled to [0, 1]).
+    """Points and labels from a NumPy `.npz` file, or points alone from an `.npy` file, taken as they are.
+
+    Bytes are not scaled to [0, 1]. Labels that are texts name their classes.
 
     Args:
         path: The file. Pickled objects in it are refused.
@@ -141,34 +145,47 @@ def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: st
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/mine.npz", x=np.eye(3), y=[0, 1, 1])
+    ...     np.savez(f"{folder}/mine.npz", x=np.eye(3), y=["cat", "dog", "dog"])
     ...     print(npz(f"{folder}/mine.npz"))
     Data('mine', 3 points of shape (3,), 2 classes)
     """
     path = Path(path)
     suffix = f"_{split}" if split else ""
+    labels, names = None, None
     try:
         with path.open("rb") as raw:  # opened here: np.load leaves a broken file open
+            start = raw.read(6)
+            raw.seek(0)
+            if not start.startswith((b"PK", b"\x93NUMPY")):  # np.load takes all else for a pickle
+                raise ValueError("not a NumPy file")
             file: Any = np.load(raw, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InvalidInput("an .npz archive", got="a single array (.npy)", where=str(path), hint="np.savez")
-            keys = list(file.files)
-            x = _key(keys, x, tuple(key + suffix for key in INPUT_KEYS), path, required=True)
-            y = _key(keys, y, tuple(key + suffix for key in LABEL_KEYS), path, required=False)
-            points, labels = file[str(x)], None if y is None else file[y]
-            names = tuple(str(name) for name in file["class_names"]) if "class_names" in keys else None
+            if isinstance(file, np.lib.npyio.NpzFile):
+                keys = list(file.files)
+                x = _key(keys, x, tuple(key + suffix for key in INPUT_KEYS), path, required=True)
+                y = _key(keys, y, tuple(key + suffix for key in LABEL_KEYS), path, required=False)
+                points, labels = file[str(x)], None if y is None else file[y]
+                names = tuple(str(name) for name in file["class_names"]) if "class_names" in keys else None
+            elif split or x or y:
+                raise InvalidInput(
+                    "an .npz archive, which has keys", got="a single array (.npy)", where=str(path), hint="np.savez"
+                )
+            else:
+                points = file
     except FileNotFoundError:
         raise InvalidInput(
-            "an existing .npz file", got="no such file", where=str(path), hint="check the path"
+            f"an existing {path.suffix or '.npz'} file", got="no such file", where=str(path), hint="check the path"
         ) from None
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, InvalidInput):
             raise
+        objects = "allow_pickle" in str(error)  # NumPy's own advice, which runs whatever code the file holds
         raise InvalidInput(
-            "a readable .npz file of plain arrays",
-            got=f"{type(error).__name__}: {error}",
+            f"a readable {path.suffix or '.npz'} file of plain arrays",
+            got="arrays of Python objects, which are not read" if objects else f"{type(error).__name__}: {error}",
             where=str(path),
-            hint="np.savez(path, x=..., y=...)",
+            hint="np.savez(path, x=x.astype(np.float32), y=y.astype(str))"
+            if objects
+            else "np.savez(path, x=..., y=...)",
         ) from error
     return Data(points, labels, name=path.stem + (f" {split}" if split else ""), class_names=names)
 
@@ -272,7 +289,22 @@ def _key(keys: list[str], asked: str | None, usual: tuple[str, ...], path: Path,
 def _normal(n: int, d: int, seed: int) -> Any:
     if whole_number(seed, "seed") < 0:
         raise InvalidInput("a seed that is not negative", got=seed)
+    _check_memory(n, d)
     return np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32)
+
+
+def _check_memory(n: int, d: int) -> None:
+    """Refuse what would not fit twice: as the data, and as what a network is fed with."""
+    needs, free = 2 * 4.0 * n * d, math.inf
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # not every system tells
+        free = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    if needs > 0.9 * free:
+        raise InvalidInput(
+            f"data that fit in memory ({free / 1e9:.0f} GB)",
+            got=f"{n} points of {d} numbers: {needs / 1e9:.3g} GB",
+            where="blob",
+            hint=f"n={max(1, int(0.5 * free / (8.0 * d)))}",
+        )
 
 
 def _positive(value: int, name: str) -> int:

@@ -21,6 +21,7 @@ _NAMES: dict[str, tuple[dict[str, int], bool, Standardization]] = {
     "fashion_mnist": ({}, True, "global"),
     "cifar10": ({}, True, "channel"),
 }
+_FILES = "a .npz or .npy file of NumPy, a .parquet file of images, a folder of IDX or parquet files"
 _SPLITS = ("train", "test", "validation", "valid")
 
 
@@ -42,11 +43,11 @@ def load(
     | `digits`, `digits:even-odd` | scikit-learn's digits |
     | `mnist`, `mnist:test`, `mnist:test,even-odd` | a split and a choice of classes, see `Data.select` |
     | `fashion_mnist:parity`, `cifar10:cat-dog`, `cifar10:vehicles-animals` | |
-    | `file.npz`, `file.parquet`, `folder`, `folder:test,cat-dog` | files; `label=coarse_label` for parquet |
+    | `file.npz`, `file.npy`, `file.parquet`, `folder`, `folder:test,cat-dog` | files; `label=` for parquet |
 
     Steps in order: classes, `points` drawn by `seed`, `standardize`, `shift`. The default standardization: "channel"
     for CIFAR-10 (as in the papers) and for image files; "global" for digits, MNIST and Fashion-MNIST, which is the same
-    with one channel; "none" for blobs and `.npz`. Its statistics are those of the points kept.
+    with one channel; "none" for blobs, `.npz` and `.npy`. Its statistics are those of the points kept.
 
     >>> load("blob:n=50,d=4")
     Data('blob(n=50, d=4)', 50 points of shape (4,), no labels)
@@ -77,13 +78,15 @@ def _from_path(spec: str, points: int | None, seed: int, progress: Progress | No
     # The last colon ends the path, unless the whole is a path (Windows drives, odd names).
     text, _, rest = (spec, "", "") if Path(spec).exists() or ":" not in spec else spec.rpartition(":")
     path = Path(text).expanduser()
-    if not text or (not path.exists() and path.suffix not in (".npz", ".parquet")):
+    if not text or (not path.exists() and path.suffix not in (".npz", ".npy", ".parquet")):
         raise InvalidInput(
-            "the name of data, or a path",
-            got=repr(spec),
-            hint=f"one of {', '.join(_NAMES)}; or a .npz file, a .parquet file, a folder of IDX or parquet files",
+            "the name of data, or a path", got=repr(spec), hint=f"one of {', '.join(_NAMES)}; or {_FILES}"
         )
-    if path.suffix == ".npz":
+    if path.is_file() and path.suffix not in (".npz", ".npy", ".parquet") and not _is_parquet(path):
+        raise InvalidInput(
+            "a file of a kind that is known", got=f"a {path.suffix or 'nameless'} file", where=text, hint=_FILES
+        )
+    if path.suffix in (".npz", ".npy"):
         split, classes, _ = _options(spec, rest, (), splits=True)
         return _choose(npz(path, split), classes, points, seed), "none"
     split, classes, given = _options(spec, rest, ("label",), splits=True)
@@ -92,6 +95,11 @@ def _from_path(spec: str, points: int | None, seed: int, progress: Progress | No
         return idx(path, split, classes=classes, points=points, seed=seed), "channel"
     data = parquet(path, split, classes=classes, points=points, seed=seed, label=given.get("label"), progress=progress)
     return data, "channel"
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
 
 
 def _options(

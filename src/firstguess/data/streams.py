@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from firstguess.data.classes import encode
 from firstguess.data.dataset import Data, not_finite, pick, whole_number
 from firstguess.data.sources import LABEL_KEYS
 from firstguess.errors import InvalidInput
@@ -78,9 +79,9 @@ def _whole(obj: object) -> Batch | None:
         except ValueError as error:
             raise InvalidInput("a list of equally long lists of numbers", got=str(error)) from None
     if _is_array(obj) or isinstance(obj, Mapping):
-        return _batch(obj, where="the data")
+        return _batch(obj, where="the data", whole=True)
     if isinstance(obj, (tuple, list)) and is_pair(cast("Sequence[object]", obj)):
-        return _batch(obj, where="the data")
+        return _batch(obj, where="the data", whole=True)
     return None
 
 
@@ -244,8 +245,8 @@ class _nothing:
     def __exit__(self, *_: object) -> None: ...
 
 
-def _batch(item: Any, *, where: str) -> Batch:
-    """One raw batch, its labels set apart."""
+def _batch(item: Any, *, where: str, whole: bool = False) -> Batch:
+    """One raw batch, its labels set apart; `whole` if it is all there is."""
     if isinstance(item, Batch):  # collected before, e.g. to serve several readings
         return item
     labels: Any = None
@@ -264,7 +265,7 @@ def _batch(item: Any, *, where: str) -> Batch:
             labels = parts.pop()
         inner: Any = parts[0] if len(parts) == 1 else tuple(parts)
         if isinstance(inner, Mapping):
-            found = _batch(inner, where=where)
+            found = _batch(inner, where=where, whole=whole)
             inputs, labels = found.inputs, found.labels if labels is None else labels
         elif isinstance(inner, (tuple, list)) and _first_leaf(cast("list[object]", inner)) is None:
             inputs = tuple(_tensor(part, where=where) for part in cast("Sequence[Any]", inner))
@@ -278,7 +279,7 @@ def _batch(item: Any, *, where: str) -> Batch:
             "inputs with one number of points", got=f"{sorted(sizes)}" if sizes else "no tensor at all", where=where
         )
     size = sizes.pop()
-    labels = None if labels is None else _tensor(labels, where=f"{where}, labels")
+    labels = None if labels is None else _tensor(_numbered(labels, where, whole=whole), where=f"{where}, labels")
     if labels is not None and (labels.ndim == 0 or len(labels) != size):
         raise InvalidInput(
             f"{size} labels, one a point",
@@ -287,6 +288,21 @@ def _batch(item: Any, *, where: str) -> Batch:
             hint="for several inputs and no labels: (x1, x2, None)",
         )
     return Batch(inputs, labels, size)
+
+
+def _numbered(labels: Any, where: str, *, whole: bool) -> Any:
+    """Labels that are texts, as numbers: of a stream only the user can tell which number a text has in all batches."""
+    array = labels if _is_array(labels) else np.asarray(labels, dtype=object)
+    if not isinstance(array, np.ndarray) or (encoded := encode(array, None, where=where)) is None:
+        return labels
+    if not whole:
+        raise InvalidInput(
+            "numbers as labels",
+            got=f"texts such as {str(array.ravel()[0])!r}",
+            where=f"{where}, labels",
+            hint="number the classes in your Dataset, or leave labels out: a guess needs none",
+        )
+    return encoded[0]
 
 
 def _is_class_labels(value: Any) -> bool:

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from firstguess.diagnosis.expectation import predicted
@@ -38,13 +38,32 @@ class Trial:
     seed: int
 
 
-def advise(trial: Trial) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
-    """All remedies that apply, best first, and notes on what could not be tried."""
+@dataclass(frozen=True)
+class Advised:
+    """Remedies that were tried, best first; notes on what could not be; and whether Ctrl-C ended it."""
+
+    advice: tuple[Advice, ...] = ()
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False
+
+
+def advise(trial: Trial) -> Advised:
+    """All remedies that apply, tried one by one; after Ctrl-C, those that were."""
+    found: list[Advice] = []
+    notes: list[str] = []
+    interrupted = False
+    try:
+        _try_all(trial, found, notes)
+    except KeyboardInterrupt:
+        interrupted = True
+    ranked = sorted(found, key=lambda a: (not a.helps, not a.worth_it, a.largest_after))
+    return Advised(tuple(ranked), tuple(notes), interrupted)
+
+
+def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
     from firstguess.remedies import REMEDIES
 
     started = time.perf_counter()
-    found: list[Advice] = []
-    notes: list[str] = []
     variants = [
         (name, variant) for name, remedy in REMEDIES.items() for variant in _offered(name, remedy, trial, notes)
     ]
@@ -55,10 +74,16 @@ def advise(trial: Trial) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
             notes.append(f"not tried, because time was up: {variant.title}")
             continue
         try:
-            found.append(_tried(variant, name, trial, left / (len(variants) - index)))
+            tried = _tried(variant, name, trial, left / (len(variants) - index))
         except FirstguessError as error:
             notes.append(f"could not be tried: {variant.title} ({error})")
-    return tuple(sorted(found, key=lambda a: (not a.helps, a.largest_after))), tuple(notes)
+            continue
+        found.append(tried if tried.helps or not variant.otherwise else _said(tried, variant))
+
+
+def _said(tried: Advice, variant: Variant) -> Advice:
+    """With what is to be said where guesses are not more even, in place of the note."""
+    return replace(tried, note=tried.note.replace(variant.note, variant.otherwise, 1))
 
 
 def _offered(name: str, remedy: Any, trial: Trial, notes: list[str]) -> Iterator[Variant]:
@@ -78,7 +103,17 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
     largest = m.guesses.expected_max()
     if variant.unchanged:
         return Advice(
-            variant.title, variant.edit, "measured", gamma, gamma, largest, largest, 0.0, note=variant.note, remedy=name
+            variant.title,
+            variant.edit,
+            "measured",
+            gamma,
+            gamma,
+            largest,
+            largest,
+            0.0,
+            note=variant.note,
+            remedy=name,
+            aim=variant.aim,
         )
     before = trial.prediction
     if variant.network is not None and before is not None:
@@ -97,8 +132,11 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
                 *(factors := (growth(before.network), growth(variant.network))),
                 _cautioned(variant.note, *factors),
                 name,
+                variant.aim,
             )
     after_m = trial.measure(variant, seconds)
+    if any(f.kind == "interrupted" for f in after_m.findings):
+        raise KeyboardInterrupt  # `measure` keeps what it has, which here is less than a comparison needs
     error = math.hypot(m.guesses.standard_error("expected_max"), after_m.guesses.standard_error("expected_max"))
     return Advice(
         variant.title,
@@ -111,6 +149,7 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
         error,
         note=variant.note,
         remedy=name,
+        aim=variant.aim,
     )
 
 

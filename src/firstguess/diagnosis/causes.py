@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from firstguess.diagnosis.result import Cause
 from firstguess.ensemble.flow import DATA, Flow
+from firstguess.ensemble.measurement import Measurement
 
 _LEAST = 0.005  # of correlation: less is not a cause
 _SURE = 3.0  # standard errors that an addition must stand out by
@@ -27,3 +29,10 @@ def causes_of(flow: Flow) -> tuple[Cause, ...]:
     total = sum(row[4] for row in found)
     ranked = sorted(found, key=lambda row: -row[4])
     return tuple(Cause(*row, share=row[4] / total) for row in ranked)
+
+
+def without_ending(flow: Flow, m: Measurement) -> Flow:
+    """Up to the logits: a softmax or sigmoid behind them raises c, and changes no guess."""
+    head = next((finding.layer for finding in m.findings if finding.kind == "probabilities"), "")
+    place = next((i for i, step in enumerate(flow.steps) if step.name == head), None)
+    return flow if place is None else replace(flow, steps=flow.steps[: place + 1])

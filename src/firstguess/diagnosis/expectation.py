@@ -9,6 +9,7 @@ from firstguess.comparison import compare
 from firstguess.diagnosis.result import Expected
 from firstguess.ensemble.measurement import Measurement
 from firstguess.errors import FirstguessError
+from firstguess.image_kernel import has_convolutions
 from firstguess.network import Network
 from firstguess.prediction import Prediction
 from firstguess.signal import Inputs
@@ -35,6 +36,9 @@ def expectation(
         return Expected(None, None, str(error))
     if math.isnan(float(prediction.gamma[-1])):
         return Expected(prediction, None, remark)
+    if remark and has_convolutions(network.layers) and any("of a pool" in said for said in prediction.assumptions):
+        rough = "a rough number: it takes the positions of a pool for independent, which in images they are not"
+        return Expected(prediction, None, f"{rough}; {remark}")
     return Expected(prediction, compare(prediction, m), remark)
 
 

@@ -37,10 +37,15 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
     yield ["Is it expected?", *_wrapped(d.expected.words)]
     if d.trainability is not None:
         yield ["Will it train?", *_wrapped(d.trainability.words)]
-    if d.advice:
+    if d.ranked:
         yield [
             "What to change (tried, before → after)",
-            *(line for i, a in enumerate(d.advice[:_ADVICE], 1) for line in _advice(i, a)),
+            *(line for i, a in enumerate(d.ranked[:_ADVICE], 1) for line in _advice(f"{i}. ", a)),
+        ]
+    if d.did_not_help:
+        yield [
+            "Tried, did not help (before → after)",
+            *(line for a in d.did_not_help[:_ADVICE] for line in _advice("", a)[:2]),
         ]
     if d.case:
         yield ["Is that better?", *_wrapped(d.case)]
@@ -79,14 +84,14 @@ def _numbers(d: Diagnosis) -> list[str]:
     return [f"  {label:<{width}}  {value}" for label, value in rows]
 
 
-def _advice(rank: int, a: Advice) -> list[str]:
+def _advice(rank: str, a: Advice) -> list[str]:
     gamma = f"γ {a.gamma_before:.3g} → {a.gamma_after:.3g}"
     largest = f"largest {a.largest_before:.2f} → {a.largest_after:.2f}"
     gradient = ""
-    if not math.isnan(a.gradient_after):
+    if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
         gradient = f", gradients × {a.gradient_before:.2f} → {a.gradient_after:.2f} a layer"
-    mark = "" if a.helps else ", guesses not more even"
-    lines = [_short(f"  {rank}. {a.title} ({a.how}{mark})"), _short(f"     {largest}, {gamma}{gradient}")]
+    mark = ", guesses not more even" if a.worth_it and not a.helps else ""
+    lines = [_short(f"  {rank}{a.title} ({a.how}{mark})"), _short(f"     {largest}, {gamma}{gradient}")]
     return lines + (_wrapped(a.note, "     ") if a.note else [])
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 VerdictName = Literal["neutral", "biased", "deeply biased", "degenerate head", "broken"]
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
 How = Literal["predicted", "measured"]
+Aim = Literal["guesses", "gradients", "loss", "repair"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Verdict:
     """The regime, how sure it is, and the drift ratio γ of the output with its 95 % interval.
 
     `probability` is the chance that γ lies in this regime's range, given its interval (half a normal on each side):
-    1 where γ does not decide (a degenerate head, NaN). `low` and `high` are NaN where γ could not be measured.
+    1 where γ does not decide (a degenerate head, NaN), NaN where an instance's own values had to say how it is drawn
+    (findings "other scale", "kept values"). `low` and `high` are NaN where γ could not be measured.
     """
 
     name: VerdictName
@@ -117,7 +119,9 @@ class Advice:
     """A change that was tried: γ and the average largest fraction before and after, predicted or measured.
 
     `gradient` is the predicted or measured factor per layer going back, before and after (NaN: not known). `helps` says
-    whether the largest fraction falls by more than its error. `edit` is the change as code or a description.
+    whether the largest fraction falls by more than its error. `aim` is what the change is for, and `worth_it` whether
+    it is one to make: guesses become more even, or its other aim is reached. `edit` is the change as code or a
+    description.
     """
 
     title: str
@@ -132,15 +136,32 @@ class Advice:
     gradient_after: float = math.nan
     note: str = ""
     remedy: str = ""
+    aim: Aim = "guesses"
 
     @property
     def helps(self) -> bool:
         return self.largest_before - self.largest_after > max(0.01, 2 * self.error)
 
+    @property
+    def worth_it(self) -> bool:
+        if self.helps or self.aim in (
+            "loss",
+            "repair",
+        ):  # the first loss falls, or a head gets weights, by construction
+            return True
+        known = self.gradient_before > 0 and self.gradient_after > 0  # not NaN
+        return self.aim == "gradients" and known and self._gradients_keep_more()
+
+    def _gradients_keep_more(self) -> bool:
+        return abs(math.log(self.gradient_after)) < abs(math.log(self.gradient_before))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis:
-    """Verdict, causes, expectation, trainability and advice for one model on some data. Print it, or `save` it."""
+    """Verdict, causes, expectation, trainability and advice for one model on some data. Print it, or `save` it.
+
+    `advice` has all changes that were tried, best first; those that did not help are last, and have no rank.
+    """
 
     verdict: Verdict
     causes: tuple[Cause, ...]
@@ -155,6 +176,16 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+
+    @property
+    def ranked(self) -> tuple[Advice, ...]:
+        """Changes to make, best first."""
+        return tuple(a for a in self.advice if a.worth_it)
+
+    @property
+    def did_not_help(self) -> tuple[Advice, ...]:
+        """Changes that were tried and are not worth making."""
+        return tuple(a for a in self.advice if not a.worth_it)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -176,7 +207,15 @@ class Diagnosis:
                     **{k: v for k, v in vars(train).items() if k != "gradients"},
                     "gradients": None if train.gradients is None else train.gradients.to_dict(),
                 },
-                "advice": [{**asdict(a), "helps": a.helps} for a in self.advice],
+                "advice": [
+                    {
+                        **asdict(a),
+                        "helps": a.helps,
+                        "worth_it": a.worth_it,
+                        "rank": self.ranked.index(a) + 1 if a.worth_it else None,
+                    }
+                    for a in self.advice
+                ],
                 "case": self.case,
                 "measurement": None if self.measurement is None else self.measurement.to_dict(),
                 "structure": None if self.structure is None else self.structure.to_dict(),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -13,10 +15,10 @@ from torch import nn
 
 from firstguess import _checks
 from firstguess.data import Batch, Data, as_data, collect, load
-from firstguess.diagnosis.advising import Trial, advise, case_of
-from firstguess.diagnosis.causes import causes_of
+from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
+from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.expectation import expectation
-from firstguess.diagnosis.result import Advice, Diagnosis, Expected
+from firstguess.diagnosis.result import Diagnosis, Expected
 from firstguess.diagnosis.training import trainability_of
 from firstguess.diagnosis.verdict import broken, verdict_of
 from firstguess.ensemble.build import build
@@ -31,8 +33,11 @@ from firstguess.network import Network
 from firstguess.remedies import Case, Variant
 from firstguess.remedies.base import inputs_of
 from firstguess.structure import Structure, read
+from firstguess.text import counted
 
 Progress = Callable[[int, int], object]
+_T = TypeVar("_T")
+_INTERRUPTED = "interrupted"  # as `measure` calls it
 POINTS = 1000
 _STAGES = 5
 _KERNEL_POINTS = 1000
@@ -57,6 +62,8 @@ def diagnose(
     **options: Any,
 ) -> Diagnosis:
     """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
+
+    Ctrl-C keeps the parts that are done, once there is a measurement: a finding then says what was left out.
 
     >>> d = diagnose("5 x [dense(weight_var=2) > relu] > dense", "blob:n=200,d=50", inits=30, width=200, advice=False)
     >>> d.verdict.name, d.causes[0].kind, d.causes[0].name
@@ -91,43 +98,109 @@ def diagnose(
         if "NaN or Inf" not in str(error):
             raise
         return _broken(subject, error, started)
-    tick(1, _STAGES)
     notes: list[str] = []
-    flow = _attempt(lambda: subject.flow(_FLOW * seconds), "causes", notes)
+    parts = _Parts(m, tick)
+    parts.tick(1)
+    flow = parts.do("causes", lambda: _attempt(lambda: subject.flow(_FLOW * seconds), "causes", notes))
     if flow is not None:
-        flow = _without_ending(flow, m)
-    causes = causes_of(flow) if flow is not None else ()
-    tick(2, _STAGES)
-    structure, why = subject.structure()
-    expected = expectation(subject.network, why, subject.data(_KERNEL_POINTS), m, seed=seed, seconds=_EXPECT * seconds)
-    tick(3, _STAGES)
-    gradients = _attempt(lambda: subject.gradients(_GRADIENTS * seconds, m), "gradients", notes)
-    train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain())
-    tick(4, _STAGES)
+        flow = without_ending(flow, m)
+    parts.tick(2)
+    structure, why = parts.do("structure", subject.structure, quick=True) or (None, "it was interrupted")
+    structure = _unsaid(structure, m.findings)
+    expected = parts.do(
+        "theory",
+        lambda: expectation(
+            subject.network, why, subject.data(_KERNEL_POINTS), m, seed=seed, seconds=_EXPECT * seconds
+        ),
+        quick=True,
+    ) or Expected(None, None, "it was interrupted")
+    parts.tick(3)
+    gradients = parts.do(
+        "gradients", lambda: _attempt(lambda: subject.gradients(_GRADIENTS * seconds, m), "gradients", notes)
+    )
+    theory = math.nan if subject.network is None else growth(subject.network)
+    train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain(), predicted=theory)
+    parts.tick(4)
     verdict = verdict_of(m)
-    tried: tuple[Advice, ...] = ()
+    tried = Advised()
     if advice:
         case = Case(subject.network, subject.model, subject.batches, m, flow)
         trial = Trial(case, expected.prediction, subject.convert, subject.variant, _ADVICE * seconds, seed)
-        tried, remarks = advise(trial)
-        notes += remarks
-    tick(_STAGES, _STAGES)
+        tried = parts.do("remedies", lambda: advise(trial)) or tried
+        if tried.interrupted:
+            parts.interrupt("some remedies" if tried.advice else "remedies")
+    parts.tick(_STAGES)
     hidden = max(0, len(m.weights_layers) - 1)
     return Diagnosis(
         verdict,
-        causes,
+        causes_of(flow) if flow is not None else (),
         expected,
         train,
-        tried,
+        tried.advice,
         case_of(verdict, train, hidden),
         subject.name,
         m,
         structure,
-        m.findings,
-        (*(structure.notes if structure is not None else ()), *notes),
+        parts.findings(m),
+        (*(structure.notes if structure is not None else ()), *notes, *tried.notes),
         m.provenance,
         time.perf_counter() - started,
     )
+
+
+class _Parts:
+    """What comes after the measurement, part by part: once there was a Ctrl-C, only what is quick is still done."""
+
+    def __init__(self, m: Measurement, progress: Progress) -> None:
+        self._progress = progress
+        self._said = [finding.message for finding in m.findings if finding.kind == _INTERRUPTED]
+        self._interrupted = bool(self._said)
+        self._left_out: list[str] = []
+
+    def do(self, name: str, work: Callable[[], _T], *, quick: bool = False) -> _T | None:
+        if self._interrupted and not quick:
+            self._left_out.append(name)
+            return None
+        try:
+            return work()
+        except KeyboardInterrupt:
+            self.interrupt(name)
+            return None
+
+    def tick(self, stages: int) -> None:
+        try:
+            self._progress(stages, _STAGES)
+        except KeyboardInterrupt:
+            self._interrupted = True
+
+    def interrupt(self, name: str) -> None:
+        self._interrupted = True
+        self._left_out.append(name)
+
+    def findings(self, m: Measurement) -> tuple[Finding, ...]:
+        """Those of the measurement, and what was left out."""
+        if not self._left_out:
+            return m.findings
+        words = "; ".join([*self._said, f"left out: {', '.join(self._left_out)}"])
+        return (*(f for f in m.findings if f.kind != _INTERRUPTED), Finding(_INTERRUPTED, words))
+
+
+def _unsaid(structure: Structure | None, findings: Sequence[Finding]) -> Structure | None:
+    """Without notes that a finding says too: reading and measuring re-draw the same parameters, and both say so."""
+    if structure is None:
+        return None
+    said = {(f.layer, _bare(f.message)) for f in findings} | {("", _bare(f.message)) for f in findings}
+
+    def repeats(note: str) -> bool:
+        layer, _, message = note.partition(": ")
+        return ("", _bare(note)) in said or (layer, _bare(message)) in said
+
+    return replace(structure, notes=tuple(note for note in structure.notes if not repeats(note)))
+
+
+def _bare(text: str) -> str:
+    """The text without its numbers, which are estimates."""
+    return re.sub(r"[\d.]+", "", text)
 
 
 def _attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
@@ -138,13 +211,6 @@ def _attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         notes.append(f"no {name}: {first}")
         return None
-
-
-def _without_ending(flow: Flow, m: Measurement) -> Flow:
-    """Up to the logits: a softmax or sigmoid behind them raises c, and changes no guess."""
-    head = next((finding.layer for finding in m.findings if finding.kind == "probabilities"), "")
-    place = next((i for i, step in enumerate(flow.steps) if step.name == head), None)
-    return flow if place is None else replace(flow, steps=flow.steps[: place + 1])
 
 
 def _broken(subject: _Subject, error: FirstguessError, started: float) -> Diagnosis:
@@ -286,8 +352,9 @@ class _Subject:
             return None, f"its structure could not be read: {error}"
         self.network = found.network
         if found.network is None:
-            first = "; ".join(str(part) for part in found.unread[:2])
-            more = f"; and {len(found.unread) - 2} more" if len(found.unread) > 2 else ""
+            each = counted(str(part) for part in found.unread)
+            first = "; ".join(each[:2])
+            more = f"; and {len(each) - 2} more" if len(each) > 2 else ""
             return found, f"its structure could not be read as a whole: {first}{more}"
         return found, ""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from scipy import special
 
 from firstguess.diagnosis.result import Verdict
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.raw import Finding
+from firstguess.ensemble.raw import ASSUMED, Finding
 from firstguess.prediction import DEEPLY_BIASED, regime
 
 _TIED = 0.5  # share of tied guesses from which the head decides, not γ
@@ -20,7 +21,7 @@ def verdict_of(m: Measurement) -> Verdict:
     """By γ of the output, unless ties or NaN decide.
 
     Where no γ was measured (no layer says anything about the output), by the γ whose law has the same average largest
-    fraction, without an interval.
+    fraction, without an interval. Where an instance had to be followed by a guess (`ASSUMED`), without a probability.
     """
     gamma, low, high = math.nan, math.nan, math.nan
     if m.layers:
@@ -36,7 +37,17 @@ def verdict_of(m: Measurement) -> Verdict:
     if lost is not None and _share(lost, m) >= _LOST:
         return broken(f"{lost.message}", first_bad(m.findings))
     name = m.regime if math.isnan(gamma) else regime(gamma)
-    return Verdict(name, _probability(name, gamma, low, high), gamma, low, high, _words(name, m))
+    return _assumed(Verdict(name, _probability(name, gamma, low, high), gamma, low, high, _words(name, m)), m.findings)
+
+
+def _assumed(verdict: Verdict, findings: tuple[Finding, ...]) -> Verdict:
+    """Without a probability where the measured network is partly a guess, of which γ's interval says nothing."""
+    guessed = [f for f in findings if f.kind in ASSUMED]
+    if not guessed:
+        return verdict
+    first = " and ".join(f"{f.kind} at {f.layer}" for f in guessed)
+    why = f"{verdict.why}; if it starts as this instance's own values suggest ({first}): to be sure, pass its class or "
+    return replace(verdict, probability=math.nan, why=f"{why}a factory")
 
 
 def broken(message: str, layer: str) -> Verdict:

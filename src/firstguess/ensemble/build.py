@@ -68,8 +68,12 @@ def build(
     steps = resolve(network, shape, width=count(width, 1, "width", "build", "width=1000"), inputs=moments)
     member = count(member, 0, "member", "build", "member=0")
     generator = torch.Generator().manual_seed(int(member_seeds(seed, member, member + 1)[0]))
+    return _sequence(steps, len(shape) == 1, generator)
+
+
+def _sequence(steps: Sequence[Step], flat: bool, generator: torch.Generator) -> nn.Sequential:
+    """Modules one after another; `flat`: whether vectors come in."""
     modules: OrderedDict[str, nn.Module] = OrderedDict()
-    flat = len(shape) == 1
     for index, step in enumerate(steps):
         if not flat and len(step.before) == 1:
             modules["flatten"] = nn.Flatten()
@@ -99,8 +103,8 @@ def _module(step: Step, generator: torch.Generator) -> nn.Module:
         )
         return _filled(conv, layer, step, generator)
     if isinstance(layer, Residual):
-        inside = [_module(s, generator) for s in step.branch]
-        return ResidualSum(nn.Sequential(*inside), layer.scale)
+        branch = _sequence(step.branch, flat, generator)  # drawn first, as the engine does
+        return ResidualSum(branch, layer.scale, _sequence(step.shortcut, flat, generator) if step.shortcut else None)
     if isinstance(layer, Activate):
         return _activation(layer.phi, step.constant)
     if isinstance(layer, BatchNorm):
@@ -116,7 +120,7 @@ def _module(step: Step, generator: torch.Generator) -> nn.Module:
     if isinstance(layer, GroupNorm):
         return nn.GroupNorm(layer.groups, step.before[0], eps=_EPS, affine=False)
     if isinstance(layer, MaxPool):
-        return nn.MaxPool1d(layer.size) if flat else nn.MaxPool2d(round(layer.size**0.5))
+        return nn.MaxPool1d(layer.size) if flat else nn.MaxPool2d(round(layer.size**0.5), layer.stride, layer.padding)
     if isinstance(layer, AvgPool):
         return nn.AvgPool1d(layer.size) if flat else nn.AvgPool2d(round(layer.size**0.5))
     if isinstance(layer, (Scale, Shift)):
@@ -209,14 +213,17 @@ class MeanFree(nn.Module):
 
 
 class ResidualSum(nn.Module):
-    """x + scale · branch(x)."""
+    """shortcut(x) + scale · branch(x); without a shortcut x itself."""
 
-    def __init__(self, branch: nn.Module, scale: float) -> None:
+    def __init__(self, branch: nn.Module, scale: float, shortcut: nn.Module | None = None) -> None:
         super().__init__()
-        self.branch, self.scale = branch, scale
+        self.branch, self.scale, self.shortcut = branch, scale, shortcut or nn.Identity()
+
+    def extra_repr(self) -> str:
+        return "" if self.scale == 1.0 else f"scale={self.scale}"
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.scale * self.branch(x)
+        return self.shortcut(x) + self.scale * self.branch(x)
 
 
 class Batches(nn.Module):

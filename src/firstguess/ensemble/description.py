@@ -309,7 +309,7 @@ def _cores() -> int:
 def _every(steps: tuple[Step, ...]) -> Iterator[Step]:
     for step in steps:
         yield step
-        yield from _every(step.branch)
+        yield from _every((*step.branch, *step.shortcut))
 
 
 def _next(items: Iterator[int], lock: threading.Lock) -> int | None:

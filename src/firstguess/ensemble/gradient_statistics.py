@@ -23,6 +23,8 @@ ALL, FAVOURED, OTHERS, WEIGHT = range(4)
 GROUPS = ("all", "favoured", "others", "weight")
 
 _ROWS = 24  # layers shown when printed
+_LINE = 3  # layers from which a line can be missed
+_EVEN = math.log10(2)  # by which layers may be off the line whose slope is the growth
 _TOTAL = 2.0  # a change in mean square over the whole network that is worth a word
 
 
@@ -69,8 +71,8 @@ class Growth:
     over hidden layers with weights. The output layer, whose gradient is the loss's own, is left out, and where three
     layers remain also the first, whose scale is that of the data (before a BatchNorm it would shift the slope). `value`
     is the geometric mean over `inits` initializations: at finite width a little below χ̃, which is a ratio of averages.
-    `total` is the factor over these layers. Layers are counted in call order, also those side by side (queries and
-    keys, branches): a note of the result says where levels are far from a line.
+    `total` is the factor over these `layers`, which are counted in call order, also those side by side (queries and
+    keys, branches): a note of the result says where levels are far from a line, that of the first layer too.
     """
 
     value: float
@@ -78,6 +80,7 @@ class Growth:
     high: float
     inits: int
     total: float
+    layers: int = 0  # that the slope is over
 
     @property
     def word(self) -> Word:
@@ -130,6 +133,11 @@ class Gradients:
             return math.nan
         return self.layers[-1].favoured.value - self.layers[-1].others.value
 
+    @property
+    def off_line(self) -> str:
+        """Where the growth a layer does not describe the layers, in words; empty where it does."""
+        return off_line([layer.all.value for layer in self.layers[:-1]], self.growth.layers)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text; `Gradients.from_dict` reads it back."""
         return plain(asdict(self) | {"word": self.word, "contrast": self.contrast})
@@ -151,7 +159,8 @@ class Gradients:
             for layer in data["layers"]
         ]
         growths = {
-            name: Growth(**numbers(data[name], "inits")) for name in ("growth", "favoured_growth", "others_growth")
+            name: Growth(**numbers(data[name], "inits", "layers"))
+            for name in ("growth", "favoured_growth", "others_growth")
         }
         return cls(
             tuple(layers),
@@ -253,7 +262,7 @@ def growth_of(squares: FloatArray) -> Growth:
     """
     layers = squares.shape[1]
     if layers < 2 or not len(squares):
-        return Growth(math.nan, math.nan, math.nan, 0, math.nan)
+        return Growth(math.nan, math.nan, math.nan, 0, math.nan, layers)
     away = np.arange(layers) - (layers - 1) / 2
     # A layer without a logarithm leaves its initialization without a slope: part of a network is another network.
     slopes = -(logarithms(squares) @ away) / float(away @ away)
@@ -265,7 +274,32 @@ def growth_of(squares: FloatArray) -> Growth:
     half = float(special.stdtrit(inits - 1, 0.975)) * error if inits > 1 else math.nan
     with np.errstate(over="ignore"):
         factor, low, high, total = (float(x) for x in np.exp([value, value - half, value + half, value * (layers - 1)]))
-    return Growth(factor, low, high, inits, total)
+    return Growth(factor, low, high, inits, total, layers)
+
+
+def off_line(levels: Sequence[float], fitted: int) -> str:
+    """Whether one factor a layer describes these log10 mean squares of hidden layers, the last `fitted` of which are
+    on the line; empty where it does. A layer that was left out of the line is held against it too.
+
+    >>> off_line([-6.39, -6.87, -6.11, -5.33], 3)
+    'the first layer, which the slope leaves out, is off its line by a factor of 18'
+    >>> off_line([-4.0, -3.0, -2.0, -1.0], 3)
+    ''
+    """
+    level = np.array(levels)
+    if fitted < _LINE or len(level) < fitted or not np.isfinite(level).all():
+        return ""
+    depth = np.arange(len(level))
+    rest = level - np.polyval(np.polyfit(depth[-fitted:], level[-fitted:], 1), depth)
+    words: list[str] = []
+    if (size := float(np.std(rest[-fitted:]))) > _EVEN:
+        words.append(f"layers are off the line by a factor of {10**size:.2g}: no one factor a layer describes them")
+    # Left out because its scale is that of the data; a reader of "a layer" takes it to be on the line all the same.
+    for number, gap in enumerate(np.abs(rest[:-fitted]), start=1):
+        if gap > _EVEN:
+            place = "the first layer" if number == 1 else f"layer {number}"
+            words.append(f"{place}, which the slope leaves out, is off its line by a factor of {10**gap:.2g}")
+    return "; ".join(words)
 
 
 def _short(text: str, width: int) -> str:

@@ -27,7 +27,7 @@ from firstguess.ensemble.gradient_statistics import (
     Gradients,
     gradient_layers,
     growth_of,
-    logarithms,
+    off_line,
 )
 from firstguess.ensemble.outputs import Pick
 from firstguess.ensemble.raw import Finding
@@ -41,7 +41,6 @@ Progress: TypeAlias = Callable[[int, int], object]
 
 _WIDTH = 1000
 _LEAST = 3  # layers of a slope that may do without the first
-_EVEN = math.log10(2)  # by which layers may be off the line whose slope is the growth
 
 
 @torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
@@ -150,9 +149,11 @@ def measure_gradients(
     squares = np.array(found)  # (inits, layers, 4)
     hidden = squares[:, 1:-1] if len(passes.layers) > _LEAST + 1 else squares[:, :-1]
     remarks = {(f.kind, f.layer): f for f in (*findings, *passes.findings.values(), *passes.missing(squares))}
+    layers, growth = gradient_layers(passes.layers, squares), growth_of(hidden[..., ALL])
+    uneven = off_line([layer.all.value for layer in layers[:-1]], growth.layers)
     return Gradients(
-        gradient_layers(passes.layers, squares),
-        growth_of(hidden[..., ALL]),
+        layers,
+        growth,
         growth_of(hidden[..., FAVOURED]),
         growth_of(hidden[..., OTHERS]),
         float(np.nanmean(shares)) if np.isfinite(shares).any() else math.nan,
@@ -160,7 +161,7 @@ def measure_gradients(
         passes.points,
         passes.classes,
         tuple(remarks.values()),
-        (*passes.notes, *_uneven(hidden[..., ALL]), *_zeros(squares, inits)),
+        (*passes.notes, *([uneven] if uneven else []), *_zeros(squares, inits)),
         seed,
         {"firstguess": __version__, "torch": torch.__version__, **origin},
         time.perf_counter() - started,
@@ -190,19 +191,6 @@ def _batches(data: object, labels: object, points: int, batch_size: int | None) 
     elif isinstance(labels, str) and labels != "random":
         raise InvalidInput("labels as integers, or 'random'", got=repr(labels), where="measure_gradients(labels)")
     return collect(data, points, batch_size=points if batch_size is None else batch_size)
-
-
-def _uneven(squares: NDArray[np.float64]) -> list[str]:
-    """Where no slope describes the layers: branches side by side, changing widths, norms."""
-    logs = logarithms(squares)
-    logs = logs[np.isfinite(logs).all(axis=1)] / math.log(10)
-    if not len(logs) or logs.shape[1] < _LEAST:
-        return []
-    level, depth = logs.mean(axis=0), np.arange(logs.shape[1])
-    rest = float(np.std(level - np.polyval(np.polyfit(depth, level, 1), depth)))
-    if rest <= _EVEN:
-        return []
-    return [f"layers are off the line by a factor of {10**rest:.2g}: gradients do not change by one factor a layer"]
 
 
 def _zeros(squares: NDArray[np.float64], inits: int) -> list[str]:

@@ -34,8 +34,9 @@ class ModuleEngine:
     """Runs initializations of a model, a class or a factory on batches of data (`Engine` of raw.py).
 
     Args:
-        what: An instance is re-drawn through its own initializers (or `init`) on a private copy; a class or a function
-            without arguments is called once per initialization.
+        what: An instance is re-drawn through its own initializers (or `init`) on a private copy, and as its own values
+            are where these initializers cannot have given them (follow.py); a class or a function without arguments
+            is called once per initialization.
         batches: From `firstguess.data.collect`.
         seed: Member i depends on (seed, i) only.
         init: "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform", "orthogonal", a pair
@@ -47,6 +48,8 @@ class ModuleEngine:
         strategy: "loop" runs one member at a time, "vmap" several at once, "auto" whichever the first members show to
             be faster (also with images in channels-last order).
         probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
+        trained: An instance's values may not be those of its constructor: they are followed only where training would
+            not give them (zero biases, orthogonal weights, a rule's exact bounds).
 
     >>> from firstguess.data import blob, collect
     >>> engine = ModuleEngine(nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 2)), collect(blob(100, 20)))
@@ -71,6 +74,7 @@ class ModuleEngine:
         memory: float = 2e9,
         strategy: Strategy = "auto",
         probe: Probe = "all",
+        trained: bool = False,
     ) -> None:
         _one_of("mode", mode, get_args(Mode))
         _one_of("node", node, get_args(Node))
@@ -85,7 +89,7 @@ class ModuleEngine:
         first = part(self._batches[0], 0, min(2, self._batches[0].size))
         place = None if device is None else torch.device(device)
         setup = Setup(mode, place, dtype, lambda model: self._call(model, first, copies=True))
-        self._source = source(what, init, setup)
+        self._source = source(what, init, setup, trained=trained)
         self._inference = self._source.private is not None  # else what a model caches would be unusable in training
         self._findings: dict[Finding, None] = dict.fromkeys(self._source.findings)
         self.classes = self.points = 0

@@ -169,7 +169,8 @@ def pool(x: Tensor, layer: MaxPool | AvgPool, scratch: Scratch) -> Tensor:
     if is_image(x):
         side = math.isqrt(size)
         images = x.flatten(0, 1)
-        pooled = F.max_pool2d(images, side) if isinstance(layer, MaxPool) else F.avg_pool2d(images, side)
+        largest = isinstance(layer, MaxPool)
+        pooled = F.max_pool2d(images, side, layer.stride, layer.padding) if largest else F.avg_pool2d(images, side)
         return pooled.unflatten(0, x.shape[:2])
     nodes = x.view(x.shape[0], -1, size, x.shape[2])
     if isinstance(layer, MaxPool):

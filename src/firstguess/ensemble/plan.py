@@ -26,6 +26,7 @@ class Step:
     fan_in: int = 0
     constant: float | None = 0.0  # what a centered activation takes off; None: its own mean over data and nodes
     branch: tuple[Step, ...] = ()
+    shortcut: tuple[Step, ...] = ()
 
     @property
     def weights(self) -> bool:
@@ -127,19 +128,28 @@ class _Fold:
         return self._residual(step, layer) if isinstance(layer, Residual) else step
 
     def _residual(self, step: Step, layer: Residual) -> Step:
-        head = max((i for i, x in enumerate(layer.branch) if isinstance(x, (Dense, Conv))), default=-1)
-        pools = math.prod(x.size for x in layer.branch[head + 1 :] if isinstance(x, (MaxPool, AvgPool)))
-        units = step.before[0] * (pools if len(step.before) == 1 else 1)
-        inside = _Fold(self.width, self.signal)
-        branch = inside.through(layer.branch, step.before, head=head, units=units, prefix=f"{step.where}, branch ")
-        if branch[-1].after != step.before:
+        shortcut = self._path(layer.shortcut, step, _given(layer.branch) or step.before[0], "shortcut")
+        after = shortcut[-1].after if shortcut else step.before
+        branch = self._path(layer.branch, step, after[0], "branch")
+        if branch[-1].after != after:
+            what = f"as its shortcut, {after}" if shortcut else f"it gets, {after}"
             raise InvalidInput(
-                f"a branch that gives back the shape it gets, {step.before}",
+                f"a branch that gives {'the same' if shortcut else 'back the'} shape {what}",
                 got=f"{branch[-1].after}",
                 where=step.where,
-                hint="leave the width of its last layer out; for conv(kernel=3) padding=1",
+                hint="leave the width of its last layer out; for conv(kernel=3) padding=1"
+                + (", and one stride in all" if shortcut else ""),
             )
-        return replace(step, branch=branch)
+        return replace(step, after=after, branch=branch, shortcut=shortcut)
+
+    def _path(self, layers: Sequence[Layer], step: Step, units: int, name: str) -> tuple[Step, ...]:
+        """One path of a block, whose last weights make `units` nodes (channels) unless they say otherwise."""
+        head = _last_weights(layers)
+        pools = math.prod(x.size for x in layers[head + 1 :] if isinstance(x, (MaxPool, AvgPool)))
+        flat = len(step.before) == 1 or (head >= 0 and isinstance(layers[head], Dense))
+        inside = _Fold(self.width, self.signal)
+        prefix = f"{step.where}, {name} "
+        return inside.through(layers, step.before, head=head, units=units * (pools if flat else 1), prefix=prefix)
 
     def _after(self, layer: Layer) -> Signal | None:
         if self.signal is None:
@@ -148,6 +158,20 @@ class _Fold:
             return layer.moments(self.signal)
         except FirstguessError:
             return None
+
+
+def _last_weights(layers: Sequence[Layer]) -> int:
+    return max((i for i, x in enumerate(layers) if isinstance(x, (Dense, Conv))), default=-1)
+
+
+def _given(layers: Sequence[Layer]) -> int | None:
+    """The nodes (channels) that the last weights of a path say they have, after the pools behind them."""
+    head = _last_weights(layers)
+    last = layers[head] if head >= 0 else None
+    if not isinstance(last, (Dense, Conv)) or last.width is None:
+        return None
+    pools = math.prod(x.size for x in layers[head + 1 :] if isinstance(x, (MaxPool, AvgPool)))
+    return max(last.width // pools, 1) if isinstance(last, Dense) else last.width
 
 
 def _mean(layer: Activate, before: Signal | None) -> float:
@@ -187,6 +211,13 @@ def _pooled(layer: MaxPool | AvgPool, shape: Shape, where: str) -> Shape:
                 where=where,
                 hint=f"width={near}, or {layer.kind}({math.gcd(shape[0], size)})",
             )
+        if isinstance(layer, MaxPool) and not layer.apart:
+            raise InvalidInput(
+                "pools of nodes side by side where there are no images",
+                got=text(layer),
+                where=where,
+                hint=f"maxpool({size})",
+            )
         return (shape[0] // size,)
     side = math.isqrt(size)
     if side * side != size:
@@ -196,21 +227,23 @@ def _pooled(layer: MaxPool | AvgPool, shape: Shape, where: str) -> Shape:
             where=where,
             hint=f"{layer.kind}({side * side}) pools {side}×{side}",
         )
-    if min(shape[1:]) < side:
+    padding = layer.padding if isinstance(layer, MaxPool) else 0
+    if min(shape[1:]) + 2 * padding < side:
         raise InvalidInput(
             f"images of at least {side}×{side}",
             got=f"{shape[1]}×{shape[2]}",
             where=where,
             hint="fewer pools, or larger images",
         )
-    return (shape[0], shape[1] // side, shape[2] // side)
+    high, wide = (layer.windows(n) if isinstance(layer, MaxPool) else n // side for n in shape[1:])
+    return (shape[0], high, wide)
 
 
 def _all(layers: Sequence[Layer]) -> Iterator[Layer]:
     for layer in layers:
         yield layer
         if isinstance(layer, Residual):
-            yield from _all(layer.branch)
+            yield from _all((*layer.branch, *layer.shortcut))
 
 
 def has_centered(layers: Sequence[Layer]) -> bool:

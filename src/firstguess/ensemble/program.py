@@ -18,7 +18,7 @@ from firstguess.ensemble.plan import Step, nodes
 from firstguess.errors import InvalidInput
 from firstguess.layers import Activate, BatchNorm, Conv, Dense, Residual
 
-Kind = Literal["dense", "conv", "local", "batchnorm", "center", "save", "add"]
+Kind = Literal["dense", "conv", "local", "batchnorm", "center", "save", "swap", "add"]
 Draw = Literal["direct", "factor", "conditional"]
 _NEEDS_ALL_POINTS = ("batchnorm", "center")
 
@@ -103,8 +103,12 @@ def _instructions(
 ) -> list[Instr]:
     layer = step.layer
     if isinstance(layer, Residual):
-        inside = [instr for s in step.branch for instr in _instructions(s, batch, reductions)]
-        return [Instr("save", step), *inside, Instr("add", step)]
+        branch, other = (
+            [instr for s in path for instr in _instructions(s, batch, reductions)]
+            for path in (step.branch, step.shortcut)
+        )
+        between = [Instr("swap", step)] if other else []
+        return [Instr("save", step), *branch, *between, *other, Instr("add", step)]
     if isinstance(layer, Dense):
         units = step.after[0]
         direct = Instr("dense", step, shape=(units, step.fan_in), bias=layer.bias_var > 0.0)
@@ -142,7 +146,8 @@ def schedule(
 
     `multiple`: chunks hold whole batches of so many points. Nothing here changes a member's numbers.
     """
-    widest = max(nodes(i.step.after) for i in instructions)  # the data are shared, not held by inits
+    # The data are shared, not held by inits; but a residual block in front keeps a copy for each.
+    widest = max(nodes(i.step.before if i.kind == "save" else i.step.after) for i in instructions)
     all_points = any(i.draw == "conditional" for i in instructions)
     size = points if all_points else min(points, chunk or _CHUNK)
     if instructions[0].draw == "factor" and not all_points and chunk is None:

@@ -18,6 +18,11 @@ Probe: TypeAlias = Literal["all", "weights", "output"]
 # The last axis of Members.stats.
 MEAN, BETWEEN, SPREAD, DEAD = range(4)
 
+# Kinds of findings about an instance that is not as its initializers would draw it: FOLLOWED are certain and only to be
+# known; ASSUMED may be wrong, because a trained model looks like this as well.
+FOLLOWED = frozenset({"constants", "own rule", "orthogonal", "tied", "other initializer"})
+ASSUMED = frozenset({"other scale", "kept values"})
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -28,7 +33,8 @@ class Finding:
     layer: str = ""
 
     def __str__(self) -> str:
-        return f"! {self.kind}{f' at {self.layer}' if self.layer else ''}: {self.message}"
+        mark = "note:" if self.kind in FOLLOWED else "!"
+        return f"{mark} {self.kind}{f' at {self.layer}' if self.layer else ''}: {self.message}"
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,16 @@
 What runs, in this order, children before parents: every module's own method without arguments (`reset_parameters`,
 `_reset_parameters`, …); then `_init_weights(module)` of the model around it (Hugging Face, timm, nanoGPT); then `init`.
 A call whose every result is overwritten by a later one is left out, so that large models are drawn once and not twice.
+Then every parameter whose own values in the instance none of this can give is made to follow them (follow.py).
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -18,6 +20,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _SpectralNorm  # pyright: ignore[reportPrivateUsage]  # it has no other name
 
+from firstguess.ensemble.follow import ALPHA, Law, Own, Step, findings, follow, learn, learn_more, not_followed
 from firstguess.ensemble.guard import PrivateRandomness
 from firstguess.ensemble.raw import Finding
 from firstguess.ensemble.rules import Init, rule
@@ -25,7 +28,6 @@ from firstguess.ensemble.rules import Init, rule
 _OWN = ("reset_parameters", "_reset_parameters", "init_weights", "initialize_weights", "_initialize_weights")
 _PROBE = 0.12345  # a value that no initializer sets
 _ITERATIONS = 15  # of spectral norm's power method: torch's own number at construction
-_ENOUGH = 256  # entries of a weight from which its size says something
 
 
 @dataclass
@@ -41,14 +43,15 @@ class _Call:
 
 
 class Redraw:
-    """Re-draws `model` in place. `own=False`: only `init`, for a model that a factory has just built."""
+    """Re-draws `model` in place. `trained`: follow its own values only where training would not give them."""
 
-    def __init__(self, model: nn.Module, init: Init = None, *, own: bool = True) -> None:
-        self.model = model
-        before = {name: _mean_square(parameter) for name, parameter in model.named_parameters()}
+    def __init__(self, model: nn.Module, init: Init = None, *, trained: bool = False) -> None:
+        self.model, self._trained = model, trained
         kept = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         self.failures: list[Finding] = []
-        calls = list(_own_calls(model)) if own else []
+        self._steps: list[Step] = []
+        self._chosen: dict[str, _Call] = {}
+        calls = list(_own_calls(model))
         if init is not None:
             draw = rule(init)
             calls += [_Call(name, part, lambda m=part: draw(m), given=True) for name, part in _post_order(model)]
@@ -60,17 +63,105 @@ class Redraw:
             self.left = tuple(name for name in kept if name not in written)
             changed = set[str]().union(*(call.changes for call in usable))
             self._kept = {name: kept[name] for name in self.left if name in changed}
-            self.draw()
-        left, sizes = self._left_findings() if own else (), self._size_findings(before) if own and init is None else ()
-        self.findings = (*left, *sizes, *self.failures)
+            followed = tuple(self._follow(kept, usable))
+            if followed:
+                self.draw()
+        self.findings = (*self._left_findings(), *followed, *self.failures)
 
     def draw(self) -> None:
         """Draw every parameter from the global generators, which the caller has made private."""
+        parameters = dict(self.model.named_parameters()) if self._chosen or self._steps else {}
         with torch.no_grad():
             if self._kept:
                 _set(self.model, self._kept)  # else an initializer that scales what it finds would do so every time
+            chosen: dict[str, torch.Tensor] = {}
             for call in self.calls:
                 call.run()
+                chosen |= {name: parameters[name].clone() for name, by in self._chosen.items() if by is call}
+            _set(self.model, chosen)
+            for step in self._steps:
+                step.run(parameters[step.name])
+            if self._steps:
+                self._renew_vectors({step.name for step in self._steps})
+
+    def _follow(self, kept: dict[str, torch.Tensor], usable: list[_Call]) -> Iterator[Finding]:
+        """Take from the model's own values what its initializers would not give. What init= reaches is as it says."""
+        asked = set[str]().union(*(call.writes | call.changes for call in usable if call.given))
+        parameters = {
+            name: parameter
+            for name, parameter in self.model.named_parameters()
+            if name not in self.left and name not in asked and parameter.is_floating_point() and parameter.numel()
+        }
+        laws = learn(self.draw, parameters)
+        owns = {name: Own.of(name, kept[name]) for name in parameters}
+        # Now, because a call that is run alone below writes parameters that a later one would set.
+        settled = {name for name, law in laws.items() if law.fixed and owns[name].of_law(law, parameters[name], 0.0)}
+        last = {name: call for call in usable for name in (*call.writes, *call.changes)}
+        for call in self.calls:
+            mine = {name: laws[name] for name in call.writes if name in laws and last[name] is call}
+            if any(not law.known for law in mine.values()):
+                learn_more(call.run, _named(self.model, call.module), mine)
+        alpha = ALPHA / (3 * max(len(laws), 1))  # three tests each
+        strange: list[tuple[Own, Law]] = []
+        for name, law in laws.items():
+            own = owns[name]
+            if name in settled or not own.finite or (not law.fixed and own.of_law(law, parameters[name], alpha)):
+                continue
+            others = [call for call in usable if name in call.writes][:-1]
+            found, fits = self._writer(own, law, others, alpha)
+            if found is not None:
+                self._chosen[name], law = found
+                yield self._writer_finding(name, self._chosen[name])
+            if not fits:
+                strange.append((own, law))
+        if self._chosen:
+            self.calls = _needed(usable, self._chosen)
+        steps = follow(strange)
+        self._steps = [step for step in steps if step.certain or not self._trained]
+        yield from findings(self._steps, type(self.model).__name__)
+        if len(self._steps) < len(steps):
+            others = [step for step in steps if not step.certain]
+            yield not_followed(others, type(self.model).__name__)
+
+    def _writer(self, own: Own, last: Law, others: list[_Call], alpha: float) -> tuple[tuple[_Call, Law] | None, bool]:
+        """Of several initializers of a parameter, the one whose size is nearest to the model's own values, if it is not
+        the last; and whether these are of its law."""
+        parameter = dict(self.model.named_parameters())[own.name]
+        best, nearest = None, (True, own.distance(last))
+        for call in others:
+            laws = learn(call.run, {own.name: parameter})
+            learn_more(call.run, _named(self.model, call.module), laws)
+            law = laws[own.name]
+            rank = (not own.of_law(law, parameter, alpha), own.distance(law))
+            if rank < nearest:
+                best, nearest = (call, law), rank
+        return best, not nearest[0]
+
+    def _writer_finding(self, name: str, call: _Call) -> Finding:
+        parameter = dict(self.model.named_parameters())[name]
+        places = [
+            f"{path}.{last}" if path else last
+            for path, module in self.model.named_modules()
+            for last, other in module.named_parameters(recurse=False)
+            if other is parameter
+        ]
+        by = f"{call.name or 'the model'} ({type(call.module).__name__})"
+        kind = "tied" if len(places) > 1 else "other initializer"
+        what = f"one parameter is {' and '.join(places)}" if len(places) > 1 else "several initializers draw it"
+        return Finding(
+            kind,
+            f"{what}: drawn as by {by}, whose size is nearest to the model's own values; pass the class or a factory "
+            f"to run the constructor itself: fg.measure(lambda: {type(self.model).__name__}(…), data)",
+            name,
+        )
+
+    def _renew_vectors(self, names: set[str]) -> None:
+        for path, module in self.model.named_modules():
+            if not parametrize.is_parametrized(module):
+                continue
+            for tensor, found in cast("nn.ModuleDict", module.parametrizations).items():
+                if f"{path}.parametrizations.{tensor}.original".lstrip(".") in names:
+                    _new_vectors(found, cast("Any", found).original.detach())
 
     def _study(self, call: _Call) -> bool:
         """Find out what a call does, from what it makes of NaN and of a constant; False if it fails."""
@@ -86,10 +177,7 @@ class Redraw:
                     raise
                 self.failures.append(Finding("initializer failed", f"{type(error).__name__}: {error}", call.name))
                 return False
-            prefix = f"{call.name}." if call.name else ""
-            names = {id(p): name for name, p in self.model.named_parameters()}  # a tied one goes by its first name
-            own = call.module.named_parameters()
-            after.append({names.get(id(p), prefix + name): p.detach().clone() for name, p in own})
+            after.append({name: p.detach().clone() for name, p in _named(self.model, call.module).items()})
         for name, filled in after[0].items():
             if not filled.is_floating_point():
                 continue
@@ -106,27 +194,6 @@ class Redraw:
                 "no initializer draws all of this parameter, so every initialization has the model's own value: give a "
                 "factory (lambda: Model()) or init=function",
                 name,
-            )
-
-    def _size_findings(self, before: dict[str, float]) -> Iterator[Finding]:
-        """Weights whose own initializers give another size than the model had: its constructor did something else."""
-        other: list[tuple[str, float]] = []
-        for name, parameter in self.model.named_parameters():
-            if name not in before or name in self.left or parameter.ndim < 2 or parameter.numel() < _ENOUGH:
-                continue
-            now = _mean_square(parameter)
-            ratio = math.sqrt(before[name] / now) if now > 0 else math.inf if before[name] > 0 else 1.0
-            # Two Gaussian draws of n entries differ in size by a factor 1 ± 1/√n; six of these come up once in 5e8.
-            if abs(math.log(max(ratio, 1e-9))) > 0.05 + 6 / math.sqrt(parameter.numel()):
-                other.append((name, ratio))
-        if other:
-            worst = max(other, key=lambda item: abs(math.log(max(item[1], 1e-9))))
-            yield Finding(
-                "other scale",
-                f"the model's own weights differ in size from re-drawn ones in {len(other)} parameters (here "
-                f"{worst[1]:.3g} times): it was trained, or its constructor initializes them in its own way; "
-                "to measure that, give a factory (lambda: Model()) or init=",
-                worst[0],
             )
 
 
@@ -225,26 +292,31 @@ def _new_vectors(parametrizations: Any, weight: torch.Tensor) -> None:
             norm._power_method(norm._reshape_weight_to_matrix(weight), _ITERATIONS)
 
 
-def _needed(calls: list[_Call]) -> list[_Call]:
-    """Without calls whose every result is replaced by a later one. Those with buffers stay: what they do to them is
-    not known."""
+def _needed(calls: list[_Call], chosen: Mapping[str, _Call] = MappingProxyType({})) -> list[_Call]:
+    """Without calls whose every result is replaced by a later one, or by the one that is `chosen` for it. Those with
+    buffers stay: what they do to them is not known."""
     kept: list[_Call] = []
     covered: set[str] = set()
     for call in reversed(calls):
-        if (call.writes | call.changes) - covered or any(True for _ in call.module.buffers(recurse=False)):
+        others = {name for name, by in chosen.items() if by is not call}
+        mine = {name for name, by in chosen.items() if by is call}
+        if (
+            mine
+            or (call.writes | call.changes) - covered - others
+            or any(True for _ in call.module.buffers(recurse=False))
+        ):
             kept.append(call)
             covered = (covered | call.writes) - call.changes
     return kept[::-1]
+
+
+def _named(model: nn.Module, part: nn.Module) -> dict[str, nn.Parameter]:
+    """Parameters of a part by their names in the whole; a tied one goes by its first."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {names[id(parameter)]: parameter for parameter in part.parameters() if id(parameter) in names}
 
 
 def _set(model: nn.Module, values: dict[str, torch.Tensor]) -> None:
     for name, parameter in model.named_parameters():
         if name in values:
             parameter.copy_(values[name])
-
-
-def _mean_square(parameter: torch.Tensor) -> float:
-    value = parameter.detach()
-    if not value.is_floating_point() or not value.numel():
-        return 0.0
-    return float(torch.linalg.vector_norm(value.float() if value.dtype.itemsize < 4 else value)) ** 2 / value.numel()

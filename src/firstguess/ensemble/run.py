@@ -60,8 +60,8 @@ def measure(
     [1.0, 1.0, 1.0]
 
     Args:
-        what: A `Network` or its text; or an `nn.Module` (re-drawn through its own initializers, never changed), a class
-            or a factory that makes one (called once an initialization).
+        what: A `Network` or its text; or an `nn.Module` (re-drawn by its initializers, or as its own values show; never
+            changed), a class or a factory that makes one (called once an initialization).
         data: Anything that `firstguess.data` takes: arrays, tensors, `Data`, (x, y), loaders, Datasets, or a name such
             as "digits" or "blob:n=2000,d=100".
         inits: How many initializations: 100 by default. With `precision`, at most this many (10 000 by default).

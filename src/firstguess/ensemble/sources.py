@@ -59,7 +59,7 @@ class Setup:
 class Instance:
     """A model that is re-drawn on a private copy; where it cannot be copied, on itself, and then restored."""
 
-    def __init__(self, model: nn.Module, init: Init, setup: Setup) -> None:
+    def __init__(self, model: nn.Module, init: Init, setup: Setup, *, trained: bool = False) -> None:
         self._model = unwrapped(model)
         self._setup = setup
         self.private = private_copy(self._model)
@@ -71,11 +71,11 @@ class Instance:
                     hint="give a factory instead: lambda: MyModel(...)",
                 )
             with borrowed(self._model, parameters=True):
-                self._redraw = Redraw(setup(self._model), init)
+                self._redraw = Redraw(setup(self._model), init, trained=trained)
         else:
             with PrivateRandomness(0):
                 setup(self.private)
-            self._redraw = Redraw(self.private, init)
+            self._redraw = Redraw(self.private, init, trained=trained)
         self.findings = self._redraw.findings
 
     @contextmanager
@@ -167,9 +167,10 @@ class Factory:
                 yield model
 
 
-def source(what: object, init: Init, setup: Setup) -> Source:
+def source(what: object, init: Init, setup: Setup, *, trained: bool = False) -> Source:
+    """`trained`: an instance's own values may not be those that its constructor gave it."""
     if isinstance(what, nn.Module):
-        return Instance(what, init, setup)
+        return Instance(what, init, setup, trained=trained)
     if callable(what):
         return Factory(what, init, setup)
     raise InvalidInput(

@@ -118,13 +118,22 @@ class Worker:
             self._replace(state, instr.apply(state.x, self._scratch))
         elif instr.kind == "save":
             self._save(state, inits)
+        elif instr.kind == "swap":
+            assert state.flat is not None
+            x, flat = state.saved.pop()
+            state.saved.append((state.x, state.flat))
+            state.x, state.flat = x, flat
         elif instr.kind == "add":
             layer = instr.step.layer
             assert isinstance(layer, Residual)
             x, flat = state.saved.pop()
-            x.add_(state.x, alpha=layer.scale)
-            self._give(state.flat)
-            state.x, state.flat = x, flat
+            if instr.step.shortcut:  # which is what comes last; the branch was put aside
+                state.x.add_(x, alpha=layer.scale)
+                self._give(flat)
+            else:
+                x.add_(state.x, alpha=layer.scale)
+                self._give(state.flat)
+                state.x, state.flat = x, flat
         else:
             assert before is not None
             if instr.kind == "batchnorm":

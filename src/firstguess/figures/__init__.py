@@ -18,6 +18,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firstguess import output_files
 from firstguess.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -91,13 +92,7 @@ def save(chart: Chart, path: str | Path) -> Path:
         content = vl_convert.vegalite_to_pdf(spec)
     else:
         content = vl_convert.vegalite_to_svg(spec)
-    try:
-        target.write_bytes(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise InvalidInput(
-            "a file that can be written", got=f"{target} ({error.strerror})", where="save(path)", hint="another folder"
-        ) from error
-    return target
+    return output_files.write(target, content.encode() if isinstance(content, str) else content)
 
 
 def _page(spec: dict[str, Any]) -> str:
@@ -113,23 +108,7 @@ def _page(spec: dict[str, Any]) -> str:
 
 def check_path(path: str | Path) -> Path:
     """The path, if `save` could write there: for callers that want to know before a long computation."""
-    target = Path(path)
-    if target.suffix.lower() not in _FORMATS:
-        raise InvalidInput(
-            "a file name that ends in .html, .pdf, .png or .svg",
-            got=repr(str(path)),
-            where="save(path)",
-            hint=f"{target.stem or 'figure'}.png",
-        )
-    if not target.parent.is_dir():
-        raise InvalidInput(
-            "a folder that exists", got=repr(str(target.parent)), where="save(path)", hint=f"mkdir -p {target.parent}"
-        )
-    if target.is_dir():
-        raise InvalidInput(
-            "a file", got=f"{str(path)!r}, a folder", where="save(path)", hint=str(target / "figure.png")
-        )
-    return target
+    return output_files.checked(path, _FORMATS, said=".html, .pdf, .png or .svg", example="figure.png")
 
 
 def __getattr__(name: str) -> Any:

@@ -138,8 +138,8 @@ def _title(shown: Sequence[Advice]) -> str:
     if not helpful:
         return "None of the changes that were tried makes guesses more even"
     best = min(helpful, key=lambda one: one.largest_after)
-    change = f"from {theme.percent(best.largest_before)} to {theme.percent(best.largest_after)}"
-    return f"{theme.shortened(_named(best), 60)}: the largest fraction goes {change}"
+    before, after = theme.percents(best.largest_before, best.largest_after)
+    return f"{theme.shortened(_named(best), 60)}: the largest fraction goes from {before} to {after}"
 
 
 def _subtitle(shown: Sequence[Advice], total: int) -> list[str]:

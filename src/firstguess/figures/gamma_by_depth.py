@@ -220,7 +220,7 @@ def _named(predictions: Mapping[str, Prediction] | Sequence[Prediction]) -> dict
 
 def _differences(texts: Sequence[str]) -> list[str]:
     """What tells networks apart: their texts without the layers that all begin and end with, where that is readable."""
-    parts = [re.findall(r"\d+ x \[|residual\[|[\w.]+(?:\([^)]*\))?|\]|>", text) for text in texts]
+    parts = [re.findall(r"\d+ x \[|residual(?:\([^)]*\))?\[|[\w.]+(?:\([^)]*\))?|\]|\||>", text) for text in texts]
     if len(set(texts)) < 2:
         return list(texts)
     shortest = min(len(part) for part in parts)

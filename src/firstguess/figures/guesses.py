@@ -128,7 +128,16 @@ def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -
             text += f", {_points(guesses.points)}"
         same = sum(other.label.startswith(text) for other in named)
         named.append(_Law(text + (f" ({same + 1})" if same else ""), guesses))
-    return [_Law(f"{law.label}: {theme.percent(_place(law))} in the favoured class", law.guesses) for law in named]
+    return [_Law(f"{law.label}: {_favour(law.guesses)}", law.guesses) for law in named]
+
+
+def _favour(g: Guesses) -> str:
+    return "no class is favoured" if _even(g) else f"{theme.percent(g.expected_max())} in the favoured class"
+
+
+def _even(g: Guesses) -> bool:
+    """No class is favoured: γ = 0, or so near to it that it makes no difference in the figures shown."""
+    return theme.percent(Guesses(g.gamma, g.classes).expected_max()) == theme.percent(1 / g.classes)
 
 
 def _guesses(law: Guesses | Prediction) -> Guesses:
@@ -259,6 +268,12 @@ def _place(law: _Law) -> float:
 
 
 def _title(named: Sequence[_Law]) -> str:
+    laws = [law.guesses for law in named]
+    if all(_even(g) for g in laws):
+        even = " or ".join(theme.percent(1 / m) for m in sorted({g.classes for g in laws}, reverse=True))
+        text = f"No class is favoured: each gets {even} of the data on average"
+        chance = theme.percent(max(law.expected_max() for law in laws))  # finitely many data are never split evenly
+        return text if chance in even else f"{text}, the largest {chance} by chance"
     shares = sorted(law.guesses.expected_max() for law in named)
     low, high = theme.percent(shares[0]), theme.percent(shares[-1])
     between = low if low == high else f"{low} to {high}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-import altair as alt
-
 from firstguess.comparison import predicted_law
 from firstguess.ensemble.measurement import Measurement
 from firstguess.figures import parts, theme
 from firstguess.prediction import Prediction
 
 _WIDTH, _HEIGHT = 760, 340
+_LATE = 0.75  # from here on a line's name is on its left, as in `parts.mark`
+_LETTER = 7.5  # pixels of 14 points' type, on average
 
 
 def law_chart(
@@ -29,32 +29,41 @@ def law_chart(
         "Fraction of the data guessed to be of the first class" if two else "Fraction of the data in the largest class"
     )
     layers = parts.histogram_layers(histogram, words)
-    layers += _mark(1 / seen.classes, "even split", theme.SOFT, [2, 3], 10)
+    even, average = 1 / seen.classes, seen.expected_max()
+    at = _beside(even, "even split", 10, histogram)
+    layers += parts.mark(even, "even split", theme.SOFT, [2, 3], 10, beside=at)
     if not two:
-        words = f"average {theme.percent(seen.expected_max())}"
-        layers += _mark(seen.expected_max(), words, parts.MEASURED, [7, 4], 30)
+        words = f"average {theme.percent(average)}"
+        at = _beside(average, words, 30, histogram)
+        layers += parts.mark(average, words, parts.MEASURED, [7, 4], 30, beside=at)
     chart = theme.stacked(layers, _WIDTH, _HEIGHT)
     return theme.house(
         chart, title or theme.unbroken(_title(measurement, laws)), _subtitle(measurement, prediction, histogram)
     )
 
 
-def _mark(at: float, text: str, ink: str, dash: list[int], height: int) -> list[alt.Chart]:
-    base = alt.Chart(theme.data([{"from": at, "text": text}])).encode(x="from:Q")
-    word = base.encode(text="text:N", y=alt.value(height))
-    near = at < 0.75
-    return [
-        base.mark_rule(color=ink, strokeDash=dash, strokeWidth=2),
-        *theme.halo(word, align="left" if near else "right", dx=7 if near else -7, color=ink),
-    ]
+def _beside(at: float, text: str, height: int, histogram: parts.Histogram) -> float:
+    """Where a line's name begins: at the line, or past the bars that reach up to the name and would be under it."""
+    edges, low, high = histogram.edges, float(histogram.edges[0]), float(histogram.edges[-1])
+    wide = (_LETTER * len(text) + 7) / _WIDTH * (high - low)
+    reach = (1 - (height + 12) / _HEIGHT) * histogram.top
+    tall = [i for i in range(len(edges) - 1) if max(float(h[i]) for h in histogram.heights.values()) > reach]
+    place, left = at, at >= _LATE
+    for i in reversed(tall) if left else tall:
+        if left and place - wide < edges[i + 1] and edges[i] < place:
+            place = float(edges[i])
+        elif not left and edges[i] < place + wide and place < edges[i + 1]:
+            place = float(edges[i + 1])
+    return place if low <= place - wide * left and place + wide * (not left) <= high else at
 
 
 def _title(measurement: Measurement, laws: dict[str, parts.Law]) -> str:
-    share = theme.percent(measurement.guesses.expected_max())
-    text = f"Before training, {share} of the data end up in one class on average"
-    if laws:
-        text += f"; theory predicts {theme.percent(laws['predicted'].expected_max())}"
-    return text
+    seen, *rest = theme.percents(measurement.guesses.expected_max(), *(law.expected_max() for law in laws.values()))
+    text = f"Before training, {seen} of the data end up in one class on average"
+    if measurement.regime == "neutral":
+        even = theme.percent(1 / measurement.classes)
+        text = f"Before training, the largest class gets {seen} of the data on average (an even split: {even})"
+    return f"{text}; theory predicts {rest[0]}" if rest else text
 
 
 def _subtitle(measurement: Measurement, prediction: Prediction | None, histogram: parts.Histogram) -> list[str]:

@@ -25,9 +25,12 @@ MEASURED = theme.PALETTE[0]
 BARS = theme.PALE_BLUE  # the measured blue, lighter
 COLOURS = {"closed form": theme.PALETTE[1], "kernel": theme.PALETTE[2], "predicted": theme.PALETTE[1]}
 DASHES = {"closed form": [7, 4], "kernel": [1, 0], "predicted": [1, 0]}
+WIDTHS = {"closed form": 2.5, "kernel": 3.5, "predicted": 2.5}  # a solid line looks out from under dashes
 
+_PALE = "#F2CFB3"  # the prediction's orange, as faint as the bars of what is allowed
 _CHARACTER = 7.6  # pixels of 15 points' type, on average
 _MOST_BINS = 40
+_ENDS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # of the axis, where fractions end before 1
 _HIGHEST = 6.0  # a bin may be this many times higher than the flat law's before its top is cut off
 
 
@@ -63,22 +66,47 @@ class Histogram:
         return tallest if float(heights[tallest].max()) > self.top else ""
 
 
+def bins(classes: int, points: int | None, wanted: int, *, end: float = 1.0) -> FloatArray:
+    """Edges of about `wanted` equal bins from 0 to about `end`, one of which has the even share 1/M in its middle.
+
+    A bin is 1/(M(m + ½)) wide, m bins below the even share's; m ≥ 1 where that makes no more than 40. Fractions of n
+    data are counts, so edges lie half a count beside one. For hundreds of classes up to fractions of 1, forty bins.
+
+    >>> bins(10, None, 10, end=0.4).round(3).tolist()
+    [0.0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.24, 0.28, 0.32, 0.36, 0.4]
+    """
+    most = max(0, math.floor(_MOST_BINS / (classes * end) - 0.5))
+    below = min(most, max(1, round(wanted / (classes * end) - 0.5)))
+    width = max(1 / (classes * (below + 0.5)), end / _MOST_BINS)
+    number = max(1, math.ceil(end / width - 1e-9))
+    marks = np.arange(number + 1) * width
+    if marks[-1] > 1 + 1e-9:  # an odd number of classes: the last bin would be half outside, and joins the one before
+        marks = np.append(marks[:-2], 1.0)
+    if points is None:
+        return np.minimum(marks, 1.0)
+    return (np.unique(np.round(np.minimum(marks, 1.0) * (points + 1))) - 0.5) / points
+
+
 def pooled(laws: Mapping[str, Law], measured: EmpiricalGuesses | None) -> Histogram:
-    """The law of a class's fraction, all classes together."""
-    if measured is not None:
-        edges = measured.histogram()[0]
-    else:  # half a count beside a count, or else some forty bins
-        points = next(iter(laws.values())).points
-        bins = 40 if points is None else min(40, points + 1)
-        counts = np.linspace(0.0, 1.0, bins + 1) if points is None else np.round(np.linspace(0, points + 1, bins + 1))
-        edges = counts if points is None else (counts - 0.5) / points
+    """The law of a class's fraction, all classes together; for many classes up to where all laws have ended."""
+    every = [*laws.values(), *([] if measured is None else [measured])]
+    wanted = _MOST_BINS if measured is None else _enough(measured)
+    end = 1.0
+    if every[0].classes > 2:
+        end = next((t for t in _ENDS if all(law.cdf(t) >= 1 - 1e-3 / law.classes for law in every)), 1.0)
+    edges = bins(every[0].classes, every[0].points if measured is None else measured.points, wanted, end=end)
     seen = None if measured is None else _density(measured.cdf(edges[1:-1]), edges)
     return Histogram(edges, seen, {name: _density(law.cdf(edges[1:-1]), edges) for name, law in laws.items()})
 
 
+def _enough(measured: EmpiricalGuesses) -> int:
+    """2·R^⅓ bins for R initializations, as in `EmpiricalGuesses.histogram`."""
+    return math.ceil(2 * measured.inits ** (1 / 3))
+
+
 def of_one_class(laws: Mapping[str, Law], measured: EmpiricalGuesses) -> Histogram:
     """The law of the first class's fraction G₀."""
-    edges = measured.histogram()[0]
+    edges = bins(2, measured.points, _enough(measured))
     seen = np.histogram(measured.fractions[:, 0], edges)[0] / measured.inits / np.diff(edges)
     return Histogram(edges, seen, {name: _density(law.cdf(edges[1:-1]), edges) for name, law in laws.items()})
 
@@ -89,7 +117,7 @@ def of_largest(laws: Mapping[str, Law], measured: EmpiricalGuesses) -> Histogram
     Bins are runs of counts, as fine as the measured fractions allow; `prob_max_above` is what a law knows of max_c G_c.
     """
     points, seen = measured.points, np.round(measured.largest * measured.points)
-    ends = [t for t in (0.05, 0.1, 0.2, 0.4, 0.6, 0.8) if seen.max() / points < t]
+    ends = [t for t in _ENDS if seen.max() / points < t]
     end = next((t for t in ends if all(law.prob_max_above(t) < 1e-3 for law in laws.values())), 1.0)
     last = math.ceil(end * points)
     step = max(1.0, (seen.max() - seen.min()) / (2 * measured.inits ** (1 / 3)), last / _MOST_BINS)
@@ -125,7 +153,8 @@ def histogram_layers(histogram: Histogram, x_title: str, *, ticks: Sequence[floa
     layers: list[alt.Chart] = []
     if histogram.measured is not None:
         layers.append(_bars(histogram, x, y))
-    layers += [_outline(name, edges, height, x, y) for name, height in histogram.laws.items()]
+    # The first law on top: its dashes leave the solid ones below in sight where the two coincide.
+    layers += [_outline(name, edges, height, x, y) for name, height in reversed(list(histogram.laws.items()))]
     seen = [Entry("measured", BARS, shape="square")] if histogram.measured is not None else []
     return [*layers, *key([*_lines(list(histogram.laws)), *seen])]
 
@@ -137,8 +166,25 @@ def law_panel(laws: Mapping[str, Law], measured: EmpiricalGuesses | None) -> alt
     title = "The law of the guess fractions"
     if histogram.cut:
         title += f" (the {histogram.cut} goes on above)"
-    layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1])
+    classes = next(law.classes for law in (*laws.values(), measured) if law is not None)
+    whole = histogram.edges[-1] >= 1
+    layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if whole else None)
+    layers += mark(1 / classes, "even split", theme.SOFT, [2, 3], 12, width=1.5)
     return theme.stacked(layers, WIDTH, gamma_by_depth.HEIGHT, title=heading(title))
+
+
+def mark(
+    at: float, text: str, ink: str, dash: list[int], height: int, *, width: float = 2, beside: float | None = None
+) -> list[alt.Chart]:
+    """A line at this fraction, with its name beside it, or `beside` another, so many pixels below the top."""
+    row = {"from": at, "beside": at if beside is None else beside, "text": text}
+    base = alt.Chart(theme.data([row])).encode(x="from:Q")
+    word = base.encode(x="beside:Q", text="text:N", y=alt.value(height))
+    near = at < 0.75
+    return [
+        base.mark_rule(color=ink, strokeDash=dash, strokeWidth=width),
+        *theme.halo(word, align="left" if near else "right", dx=7 if near else -7, color=ink),
+    ]
 
 
 def _bars(histogram: Histogram, x: alt.X, y: alt.Y) -> alt.Chart:
@@ -172,10 +218,10 @@ def _outline(name: str, edges: FloatArray, height: FloatArray, x: alt.X, y: alt.
         corners += [(float(a), float(h)), (float(b), float(h))]
     corners.append((float(edges[-1]), 0.0))
     rows = [{"from": a, "density": b, "order": k, "reading": name} for k, (a, b) in enumerate(corners)]
-    mark: Any = {"strokeDash": DASHES[name], "strokeJoin": "miter", "clip": True}
+    mark: Any = {"strokeDash": DASHES[name], "strokeJoin": "miter", "strokeCap": "butt", "clip": True}
     return (
         alt.Chart(theme.data(rows))
-        .mark_line(color=COLOURS[name], strokeWidth=2.5, **mark)
+        .mark_line(color=COLOURS[name], strokeWidth=WIDTHS[name], **mark)
         .encode(x=x, y=y, order="order:Q")
     )
 
@@ -193,8 +239,13 @@ def measured_layers(measurement: Measurement | None, lengths: set[int]) -> list[
     return [layer for layer in layers if math.isfinite(layer.gamma)]
 
 
-def gamma_panel(gammas: Mapping[str, Sequence[float]], measured: Sequence[LayerMeasurement]) -> alt.LayerChart:
-    """Predicted γ as lines, measured γ with 95 % intervals."""
+def gamma_panel(
+    gammas: Mapping[str, Sequence[float]], measured: Sequence[LayerMeasurement], *, points: int | None = None
+) -> alt.LayerChart:
+    """Predicted γ as lines, measured γ with 95 % intervals.
+
+    With `points`, the difference that `fg.compare` allows on so many data, (1 + γ)/n, is a pale bar about each γ.
+    """
     last = max([len(measured), *(len(g) for g in gammas.values())])
     theory = [g for values in gammas.values() for g in values if not math.isnan(g)]
     sure = [layer.gamma for layer in measured if layer.low > 0]
@@ -202,14 +253,27 @@ def gamma_panel(gammas: Mapping[str, Sequence[float]], measured: Sequence[LayerM
     scale = GammaScale.of([*(g for g in theory if g >= 0), *sure], noise=[*noise, *theory])
     x, y = gamma_by_depth.layer_axis(last, last), scale.axis()
     layers = gamma_by_depth.bands(scale)
-    for name, values in gammas.items():
+    if points is not None:
+        layers += [bar for name, g in gammas.items() for bar in _rooms(g, COLOURS[name], points, scale, x, y)]
+    for name, values in reversed(list(gammas.items())):  # dashes over solid lines, as in the law
         layers += gamma_by_depth.curve(values, name, COLOURS[name], DASHES[name], scale, x, y)
     if measured:
         layers += _intervals(measured, last - len(measured), x, y)
     seen = [Entry("measured, 95 % intervals", MEASURED, shape="circle")] if measured else []
-    layers += key([*_lines(list(gammas)), *seen])
+    rooms = [Entry("allowed", _PALE, shape="square")] if points is not None else []
+    layers += key([*_lines(list(gammas)), *rooms, *seen])
     title = heading("The drift ratio by layer")
     return theme.stacked(layers, gamma_by_depth.WIDTH - 60, gamma_by_depth.HEIGHT, title=title)
+
+
+def _rooms(gammas: Sequence[float], colour: str, points: int, scale: GammaScale, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    rows = [
+        {"layer": k, "position": max(g - (1 + g) / points, scale.low), "room": min(g + (1 + g) / points, scale.top)}
+        for k, g in enumerate(gammas, start=1)
+        if math.isfinite(g)
+    ]
+    base = alt.Chart(theme.data(rows)).mark_rule(color=colour, strokeWidth=14, opacity=0.3)
+    return [base.encode(x=x, y=y, y2="room:Q")]
 
 
 def _intervals(measured: Sequence[LayerMeasurement], offset: int, x: alt.X, y: alt.Y) -> list[alt.Chart]:

@@ -18,6 +18,7 @@ from firstguess.gaussian import Array
 
 if TYPE_CHECKING:  # at run time, importing the module would hide the function fg.phase_diagram
     from firstguess.diagrams import PhaseDiagram
+    from firstguess.phases import FixedPoint
 
 _WIDTH, _HEIGHT = 680, 440
 _CHARACTER = 7.2  # average pixels a character of the labels
@@ -36,19 +37,24 @@ class _Border:
 
     words: str
     weight_vars: Array
+    bias_vars: Array
     dash: list[int]
     above: bool  # the side of the line on which its words stand
 
 
 def phase_diagram_chart(
-    diagram: PhaseDiagram, *, color: Quantity | None = None, title: str | None = None
+    diagram: PhaseDiagram,
+    *,
+    color: Quantity | None = None,
+    mark: FixedPoint | None = None,
+    title: str | None = None,
 ) -> theme.Chart:
     """A map of c* (or of χ) over weight and bias variances, with the lines that part its phases: theory.md §5.
 
     `color="correlation"` shows c*, the correlation that two inputs end up with in an infinitely deep network;
     `color="gradients"` the factor χ on the mean square of gradients a layer. None takes c*, unless it is the same
     nearly everywhere (ReLU: 1). The lines: where gradients keep their size, where the forward variance does (if
-    elsewhere), and where c* = ½.
+    elsewhere), and where c* = ½. `mark` is a network's own place, from `fg.fixed_point(…)`.
     """
     if not all(hasattr(diagram, name) for name in ("weight_vars", "bias_vars", "c", "chi", "edge")):
         raise InvalidInput(
@@ -67,18 +73,26 @@ def phase_diagram_chart(
     frame = _Frame.of(diagram)
     layers = [_heat(diagram, shown, frame)]
     borders = _borders(diagram)
-    paths = [frame.path(_points(border, diagram.bias_vars, frame)) for border in borders]
+    paths = [frame.path(_points(border, frame)) for border in borders]
     for border in borders:
-        layers += _line(border, diagram.bias_vars, frame)
+        layers += _line(border, frame)
     taken: list[Pixel] = []
+    place: list[alt.Chart] = []
+    if mark is not None and frame.holds(mark):
+        place, taken = _place(mark, [at for path in paths for at in path], frame)
     for i, border in enumerate(borders):
         others = [at for k, path in enumerate(paths) if k != i for at in path]
         text, box = _words(border, paths[i], [*others, *taken], frame)
         layers += text
         taken += box
+    layers += place  # over the lines' words: it is what was asked for
     layers += _names(diagram, [*taken, *(at for path in paths for at in path)], frame)
     chart = theme.stacked(layers, _WIDTH, _HEIGHT)
-    return theme.house(chart, title or _title(diagram, constant), _subtitle(diagram, constant, frame))
+    lines = _subtitle(diagram, constant, frame)
+    if mark is not None:
+        where = "Marked" if frame.holds(mark) else "Outside the figure"
+        lines.append(f"{where}: {_own(mark)} ({mark.name}).")
+    return theme.house(chart, title or _title(diagram, constant), lines)
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,11 @@ class _Frame:
     def of(cls, diagram: PhaseDiagram) -> _Frame:
         columns, rows = np.argsort(diagram.weight_vars).tolist(), np.argsort(diagram.bias_vars).tolist()
         return cls(_edges(diagram.weight_vars[columns]), _edges(diagram.bias_vars[rows]), columns, rows)
+
+    def holds(self, point: FixedPoint) -> bool:
+        """Whether a point is inside."""
+        x, y = self.pixel(point.weight_var, point.bias_var)
+        return 0 <= x <= _WIDTH and 0 <= y <= _HEIGHT
 
     def pixel(self, weight_var: float, bias_var: float) -> Pixel:
         across = (weight_var - self.x[0]) / (self.x[-1] - self.x[0])
@@ -203,38 +222,64 @@ def _legend(values: list[float], words: str) -> alt.Legend:
 
 
 def _borders(diagram: PhaseDiagram) -> list[_Border]:
-    edge, variance = diagram.edge, diagram.variance_edge
+    lines = (diagram.bias_vars, diagram.edge, diagram.variance_edge, diagram.neutrality)
+    at, edge, variance, neutrality = (np.concatenate(both) for both in zip(lines, diagram.fine, strict=True))
+    order = np.argsort(at)
+    at, edge, variance, neutrality = at[order], edge[order], variance[order], neutrality[order]
     same = bool(np.allclose(edge, variance, rtol=1e-9, atol=0))
     words = "gradients keep their size (edge of chaos)"
     if same:
         words = "gradients and variance keep their size (edge of chaos)"
     left = bool(np.nanmin(variance) < np.nanmin(edge)) if np.isfinite(variance).any() and not same else True
-    borders = [_Border(words, edge, [1, 0], above=not left if np.isfinite(variance).any() and not same else True)]
+    borders = [_Border(words, edge, at, [1, 0], above=not left if np.isfinite(variance).any() and not same else True)]
     if not same:
-        borders.append(_Border("variance keeps its size", variance, [8, 5], above=left))
-    borders.append(_Border("neutrality: c* = ½", diagram.neutrality, [2, 4], above=False))
+        borders.append(_Border("variance keeps its size", variance, at, [8, 5], above=left))
+    borders.append(_Border("neutrality: c* = ½", neutrality, at, [2, 4], above=False))
     return [border for border in borders if np.isfinite(border.weight_vars).any()]
 
 
-def _points(border: _Border, bias_vars: Array, frame: _Frame) -> list[tuple[float, float]]:
+def _points(border: _Border, frame: _Frame) -> list[tuple[float, float]]:
     """(weight variance, bias variance) along a line, upward."""
-    order = [k for k in frame.rows if math.isfinite(border.weight_vars[k])]
-    points = [(float(border.weight_vars[k]), float(bias_vars[k])) for k in order]
+    both = zip(border.weight_vars.tolist(), border.bias_vars.tolist(), strict=True)
+    points = [(w, b) for w, b in both if math.isfinite(w)]
     if len({round(w, 12) for w, _ in points}) == 1:  # straight up: to the ends of the frame
         points = [(points[0][0], float(frame.y[0])), *points, (points[0][0], float(frame.y[-1]))]
     return points
 
 
-def _line(border: _Border, bias_vars: Array, frame: _Frame) -> list[alt.Chart]:
+def _line(border: _Border, frame: _Frame) -> list[alt.Chart]:
     rows = [
         {"weight_var": w, "bias_var": b, "order": k, "line": border.words}
-        for k, (w, b) in enumerate(_points(border, bias_vars, frame))
+        for k, (w, b) in enumerate(_points(border, frame))
     ]
     base = alt.Chart(theme.data(rows)).encode(**frame.axes(), order="order:Q", tooltip=alt.Tooltip("line:N", title=""))
     return [
         base.mark_line(color="white", strokeWidth=5.5, opacity=0.75, clip=True),
         base.mark_line(color=theme.INK, strokeWidth=2.5, strokeDash=border.dash, clip=True),
     ]
+
+
+def _own(mark: FixedPoint) -> str:
+    return f"σw² {theme.number(mark.weight_var)}, σb² {theme.number(mark.bias_var)}"
+
+
+def _place(mark: FixedPoint, lines: Sequence[Pixel], frame: _Frame) -> tuple[list[alt.Chart], list[Pixel]]:
+    """A network's own place with its variances where they cover least of the lines, and the pixels that they take."""
+    x, y = frame.pixel(mark.weight_var, mark.bias_var)
+    length = len(_own(mark)) * _CHARACTER
+    choices: list[tuple[int, int, int, list[Pixel]]] = []
+    for side, up in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
+        box = [(x + side * t, y - 14 * up) for t in np.linspace(13, 13 + length, 20).tolist()]
+        outside = sum(not (0 <= a <= _WIDTH and 8 <= b <= _HEIGHT - 8) for a, b in box)
+        covered = sum(any(math.dist(p, q) < 12 for q in lines) for p in box)
+        choices.append((3 * outside + covered, side, up, box))
+    _, side, up, box = min(choices, key=lambda choice: choice[0])
+    row = {"weight_var": mark.weight_var, "bias_var": mark.bias_var, "text": _own(mark)}
+    base = alt.Chart(theme.data([row])).encode(**frame.axes())
+    dot: Any = {"filled": True, "size": 150, "opacity": 1, "color": theme.INK, "stroke": "white", "strokeWidth": 2}
+    style: Any = {"align": "left" if side > 0 else "right", "dx": 11 * side, "dy": -14 * up, "fontWeight": "bold"}
+    text = theme.halo(base.encode(text="text:N"), **style, baseline="middle", fontSize=_LETTERS)
+    return [base.mark_point(**dot), *text], [*((a, b + up) for a, b in box for up in (-9, 0, 9)), (x, y)]
 
 
 def _words(

@@ -89,7 +89,7 @@ def _title(laws: dict[str, parts.Law], measurement: Measurement | None) -> str:
         room = f" ± {100 * error:.{digits}f}" if math.isfinite(error) and error > 0 else ""
         parts.append(f"{100 * measurement.guesses.expected_max():.{digits}f}{room} % by measurement")
     parts[0] = parts[0].replace(" % by", " % of the data by", 1)
-    return f"The favoured class gets {', '.join(parts)}"
+    return f"The largest class gets {', '.join(parts)}"
 
 
 def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | None, points: int | None) -> list[str]:

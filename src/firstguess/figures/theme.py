@@ -91,6 +91,8 @@ def data(rows: Sequence[Row]) -> Any:
     return {"values": [dict(row) for row in rows]}
 
 
+_SURELY = 1e-5  # a rest below this is said in words
+
 PERCENT = "format(100 * datum.value, '~g') + ' %'"  # labels of an axis of shares
 
 
@@ -147,15 +149,26 @@ def percent(share: float) -> str:
     >>> percent(0.6908), percent(0.9996), percent(1.0), percent(0.0012), percent(1 - 1e-9)
     ('69 %', '99.96 %', '100 %', '0.1 %', 'over 99.999 %')
     """
+    return percents(share)[0]
+
+
+def percents(*shares: float) -> list[str]:
+    """Shares to be compared: all with as many digits as the one that needs most.
+
+    >>> percents(0.9899, 0.9902), percents(0.9899), percents(0.9, 1.0), percents(0.5, 0.0)
+    (['99.0 %', '99.0 %'], ['99 %'], ['90 %', '100 %'], ['50 %', '0 %'])
+    """
+    rests = [min(share, 1 - share) for share in shares]
+    digits = max((max(0, math.ceil(-math.log10(rest)) - 2) for rest in rests if rest >= _SURELY), default=0)
+    return [_percent(share, rest, digits) for share, rest in zip(shares, rests, strict=True)]
+
+
+def _percent(share: float, rest: float, digits: int) -> str:
     if math.isnan(share):
         return "unknown"
-    rest = min(share, 1 - share)
-    if rest <= 0:
-        return f"{100 * share:.0f} %"
-    if rest < 1e-5:
+    if 0 < rest < _SURELY:
         return "over 99.999 %" if share > 0.5 else "under 0.001 %"
-    digits = max(0, math.ceil(-math.log10(rest)) - 2)
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:.{digits if rest > 0 else 0}f} %"
 
 
 def count(many: int) -> str:

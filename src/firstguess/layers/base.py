@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -42,11 +42,8 @@ def text(layer: Layer) -> str:
     own = getattr(layer, "text", None)
     if own is not None:
         return own()
-    arguments = [
-        f"{f.name}={number(value)}"
-        for f in fields(layer)  # type: ignore[arg-type]
-        if (value := getattr(layer, f.name)) != f.default
-    ]
+    own_fields = fields(layer) if is_dataclass(layer) else ()
+    arguments = [f"{f.name}={number(value)}" for f in own_fields if (value := getattr(layer, f.name)) != f.default]
     return layer.kind + (f"({', '.join(arguments)})" if arguments else "")
 
 
@@ -68,6 +65,17 @@ def check_number(value: float, name: str, kind: str, *, low: float = 0.0, strict
         relation = "above" if strict else "of at least"
         bound = "" if low == -math.inf else f" {relation} {number(float(low))}"
         raise InvalidInput(f"a finite {name}{bound}", got=value, where=kind, hint=hint or f"{kind}({name}=1)")
+
+
+def check_weights(weight_var: float, bias_var: float, kind: str) -> None:
+    """Raise InvalidInput where weights and biases are all zero: nothing would be left of the data."""
+    if weight_var == 0.0 == bias_var:
+        raise InvalidInput(
+            "weights or biases that are not all zero",
+            got="weight_var 0 and bias_var 0",
+            where=kind,
+            hint=f"{kind}(weight_var=2)",
+        )
 
 
 def check_count(value: int | None, name: str, kind: str, *, low: int = 1) -> None:

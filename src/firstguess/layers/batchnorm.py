@@ -65,7 +65,9 @@ class BatchNorm:
             b = self.batch
             spread = b / (b - 1) * (b - 2) / (b - 4)  # variance of Student's t with B−2 degrees, times B/(B−1)
         if not isinstance(signal.law, Gaussian):
-            return Signal(0.0, 0.0, spread, law=Unknown("a BatchNorm of a signal that is not Gaussian"))
+            # Without centers of their own, all nodes have the same statistics over the data.
+            alike = signal if signal.between == 0.0 and self.batch is None else None
+            return Signal(0.0, 0.0, spread, law=Unknown("a BatchNorm of a signal that is not Gaussian", alike))
         law = Gaussian() if self.batch is None else BatchLaw(self.batch, self.estimator)
         return Signal(0.0, 0.0, spread, law=law)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from firstguess.covariance import Points, Step
-from firstguess.errors import InvalidInput, NotCovered
-from firstguess.layers.base import check_count, check_number
+from firstguess.errors import NotCovered
+from firstguess.layers.base import check_count, check_number, check_weights
 from firstguess.layers.dense import random_sum
 from firstguess.signal import Signal
 
@@ -35,13 +35,7 @@ class Conv:
         check_count(self.kernel, "kernel", "conv")
         check_count(self.stride, "stride", "conv")
         check_count(self.padding, "padding", "conv", low=0)
-        if self.weight_var == 0.0 == self.bias_var:
-            raise InvalidInput(
-                "weights or biases that are not all zero",
-                got="weight_var 0 and bias_var 0",
-                where="conv",
-                hint="conv(weight_var=2)",
-            )
+        check_weights(self.weight_var, self.bias_var, "conv")
 
     def moments(self, signal: Signal) -> Signal:
         return random_sum(signal, self.weight_var, self.bias_var)

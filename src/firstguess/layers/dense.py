@@ -11,7 +11,7 @@ import numpy as np
 
 from firstguess.covariance import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.errors import InvalidInput
-from firstguess.layers.base import check_count, check_number
+from firstguess.layers.base import check_count, check_number, check_weights
 from firstguess.signal import Gaussian, Signal
 
 Init = Literal["normal", "uniform", "orthogonal"]
@@ -78,13 +78,7 @@ class Dense:
             raise InvalidInput(
                 "init to be normal, uniform or orthogonal", got=self.init, where="dense", hint="dense(init=uniform)"
             )
-        if self.weight_var == 0.0 == self.bias_var:
-            raise InvalidInput(
-                "weights or biases that are not all zero",
-                got="weight_var 0 and bias_var 0",
-                where="dense",
-                hint="dense(weight_var=2)",
-            )
+        check_weights(self.weight_var, self.bias_var, "dense")
 
     def moments(self, signal: Signal) -> Signal:
         return random_sum(signal, self.weight_var, self.bias_var)

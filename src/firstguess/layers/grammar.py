@@ -1,7 +1,9 @@
 """Layers as text, and back: `20 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)`.
 
 sequence := item ('>' item)*
-item     := COUNT 'x' '[' sequence ']'  |  NAME [ '(' arguments ')' ] [ '[' sequence ']' ]
+item     := COUNT 'x' '[' sequence ']'  |  NAME [ '(' arguments ')' ] [ '[' sequence [ '|' sequence ] ']' ]
+
+Only `residual` has the latter brackets: its branch and, after a bar, the layers of its shortcut.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from firstguess import activations
 from firstguess.errors import InvalidInput, ParseError
@@ -33,7 +35,7 @@ KINDS: dict[str, type] = {
 }
 _EXAMPLE = "20 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)"
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<mark>[\[\]()>,=/×]))"
+    r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<mark>[\[\]()>,=/×|]))"
 )
 _MOST_LAYERS = 1_000_000
 _LONGEST_PERIOD = 64
@@ -89,7 +91,7 @@ class _Parser:
             if match is None:
                 bad = len(source) - len(source[position:].lstrip())
                 raise ParseError(
-                    "a layer, a number or one of [ ] ( ) > , =",
+                    "a layer, a number or one of [ ] ( ) > , = |",
                     got=repr(source[bad]),
                     where=self._place(bad),
                     hint=_EXAMPLE,
@@ -155,13 +157,15 @@ class _Parser:
     def _layer(self) -> Layer:
         _, name, position = self._peek()
         self.index += 1
-        branch: tuple[Layer, ...] | None = None
+        paths: list[tuple[Layer, ...]] = []
         try:
             positional, named = self._arguments() if self._accept("(") else ([], {})
             if self._accept("["):
-                branch = tuple(self.sequence())
+                paths.append(tuple(self.sequence()))
+                if self._accept("|"):
+                    paths.append(tuple(self.sequence()))
                 self._expect("]")
-            return self._build(name, positional, named, branch)
+            return self._build(name, positional, named, paths)
         except ParseError:
             raise
         except InvalidInput as error:
@@ -170,13 +174,14 @@ class _Parser:
             ) from None
 
     def _build(
-        self, name: str, positional: list[Argument], named: dict[str, Argument], branch: tuple[Layer, ...] | None
+        self, name: str, positional: list[Argument], named: dict[str, Argument], paths: list[tuple[Layer, ...]]
     ) -> Layer:
         if name == "residual":
-            if branch is None:
+            if not paths:
                 self._fail("a branch in brackets after residual", "residual[relu > dense]")
-            return Residual(branch, **_as_fields(Residual, positional, named))  # type: ignore[arg-type]
-        if branch is not None:
+            block = Residual(paths[0], **_as_fields(Residual, positional, named))  # type: ignore[arg-type]
+            return replace(block, shortcut=paths[1]) if len(paths) > 1 else block
+        if paths:
             raise InvalidInput(
                 "brackets after a repetition or residual only",
                 got=f"{name}[…]",
@@ -276,7 +281,7 @@ def _activation(name: str, positional: list[Argument], named: dict[str, Argument
 
 def _as_fields(cls: type, positional: list[Argument], named: dict[str, Argument]) -> dict[str, object]:
     """Arguments under their field names, whole numbers as int where the field wants one."""
-    known = {f.name: f for f in fields(cls) if f.name != "branch"}
+    known = {f.name: f for f in fields(cls) if f.name not in ("branch", "shortcut")}
     if len(positional) > len(known):
         raise InvalidInput(f"at most {len(known)} arguments", got=len(positional), where=cls.kind, hint=cls.kind)
     given: dict[str, Argument] = dict(zip(known, positional, strict=False))
@@ -313,5 +318,5 @@ def kinds_of(layers: Iterable[Layer]) -> set[str]:
     for layer in layers:
         found.add(str(layer.phi) if isinstance(layer, Activate) else layer.kind)
         if isinstance(layer, Residual):
-            found |= kinds_of(layer.branch)
+            found |= kinds_of(layer.branch) | kinds_of(layer.shortcut)
     return found

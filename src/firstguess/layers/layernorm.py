@@ -23,7 +23,11 @@ def over_nodes(signal: Signal, kind: str) -> Signal:
             got="a signal without variance over nodes",
             hint="a larger weight variance before this layer",
         )
-    law = Gaussian() if isinstance(signal.law, Gaussian) else Unknown(f"a {kind} of a signal that is not Gaussian")
+    law = (
+        Gaussian()
+        if isinstance(signal.law, Gaussian)
+        else Unknown(f"a {kind} of a signal that is not Gaussian", signal)
+    )
     return Signal(0.0, signal.between / variance, signal.spread / variance, law=law)
 
 

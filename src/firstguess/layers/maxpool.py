@@ -18,7 +18,7 @@ from firstguess.errors import InvalidInput, NotCovered
 from firstguess.gaussian import Array, Moments
 from firstguess.kernel_tables import interpolate
 from firstguess.layers.base import check_count
-from firstguess.signal import Activated, Gaussian, Signal, Unknown
+from firstguess.signal import Activated, Gaussian, Largest, Signal
 
 _TINY_ANGLE = 5e-4
 _LARGEST = 1_000_000
@@ -29,25 +29,46 @@ _ANGLE_X, _ANGLE_W = np.polynomial.legendre.leggauss(20)
 class MaxPool:
     """The largest of K nodes, each φ of a Gaussian: theory.md (9). Needs a φ that never decreases.
 
-    It creates bias (the mean of a maximum is not 0) and amplifies it; γ grows with K.
+    It creates bias (the mean of a maximum is not 0) and amplifies it; γ grows with K. On images a pool is of k×k = K
+    positions; `stride` (k if None) and `padding` matter to the readings that see images.
     """
 
     kind: ClassVar[str] = "maxpool"
     size: int = 2
+    stride: int | None = None
+    padding: int = 0
 
     def __post_init__(self) -> None:
         check_count(self.size, "size", "maxpool")
+        check_count(self.stride, "stride", "maxpool")
+        check_count(self.padding, "padding", "maxpool", low=0)
+        if 2 * self.padding > math.isqrt(self.size):
+            raise InvalidInput(
+                "padding of at most half the side of a pool", got=self.padding, where="maxpool", hint="maxpool(9, 2, 1)"
+            )
         if self.size > _LARGEST:  # quadrature reaches 9.5 standard deviations; the largest of 10⁶ nodes lies at 4.9
             raise InvalidInput(f"a pool of at most {_LARGEST} nodes", got=self.size, where="maxpool", hint="maxpool(4)")
 
     def text(self) -> str:
-        return f"maxpool({self.size})"
+        more = [f"stride={self.stride}"] if self.stride is not None else []
+        more += [f"padding={self.padding}"] if self.padding else []
+        return f"maxpool({', '.join([str(self.size), *more])})"
+
+    @property
+    def apart(self) -> bool:
+        """Whether pools lie side by side, without overlap, gaps or padding."""
+        return self.padding == 0 and self.stride in (None, math.isqrt(self.size))
+
+    def windows(self, length: int) -> int:
+        """How many pools fit beside each other on so many positions."""
+        side = math.isqrt(self.size)
+        return (length + 2 * self.padding - side) // (self.stride or side) + 1
 
     def moments(self, signal: Signal) -> Signal:
         if self.size == 1:
             return signal
         before, phi = self._source(signal)
-        law = Unknown("the maximum of several nodes")
+        law = Largest(before, phi, self.size)
         ray = phi.asymptote(before.log_q)
         offset, phi = (ray.offset, replace(ray, offset=0.0)) if ray is not None else (0.0, phi)
         log_scale = 0.0
@@ -74,6 +95,8 @@ class MaxPool:
         """E[M_a M_b] as a series in θ = arccos c: for pairs of equal variance, or of any where φ is scale-free."""
         if self.size == 1:
             return points, lambda tile: None
+        if not self.apart:
+            raise NotCovered("pools of nodes side by side", got=self.text(), hint=f"maxpool({self.size})")
         before, phi = self._points_source(points)
         points.watched.append(True)
         scale_free = phi.degree == 1

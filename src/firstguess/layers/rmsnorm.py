@@ -24,7 +24,11 @@ class RMSNorm:
         total = signal.total
         if total == 0.0:
             raise NotCovered("a signal that is not zero", got="zero", hint="a larger weight variance before this layer")
-        law = Gaussian() if isinstance(signal.law, Gaussian) else Unknown("an rmsnorm of a signal that is not Gaussian")
+        law = (
+            Gaussian()
+            if isinstance(signal.law, Gaussian)
+            else Unknown("an rmsnorm of a signal that is not Gaussian", signal)
+        )
         return Signal(signal.mean / math.sqrt(total), signal.between / total, signal.spread / total, law=law)
 
     def covariance(self, points: Points) -> tuple[Points, Step]:

@@ -27,7 +27,8 @@ class Scale:
         return f"scale({number(self.factor)})"
 
     def moments(self, signal: Signal) -> Signal:
-        law = signal.law if isinstance(signal.law, Gaussian) else Unknown("a scaled signal that is not Gaussian")
+        why = "a scaled signal that is not Gaussian"
+        law = signal.law if isinstance(signal.law, Gaussian) else Unknown(why, signal, self.factor < 0.0)
         return replace(signal.times(self.factor), law=law)
 
     def covariance(self, points: Points) -> tuple[Points, Step]:

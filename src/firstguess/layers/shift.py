@@ -29,7 +29,9 @@ class Shift:
     def moments(self, signal: Signal) -> Signal:
         if self.by == 0.0:
             return signal
-        law = signal.law if isinstance(signal.law, Gaussian) else Unknown("a shifted signal that is not Gaussian")
+        law = (
+            signal.law if isinstance(signal.law, Gaussian) else Unknown("a shifted signal that is not Gaussian", signal)
+        )
         if signal.log_scale > 0.0:  # a huge signal: write the constant in its units
             return replace(signal, mean=signal.mean + self.by * math.exp(-0.5 * signal.log_scale), law=law)
         unit = signal.at_scale(0.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from firstguess.data import Batch
+from firstguess.diagnosis.result import Aim
 from firstguess.ensemble.flow import Flow
 from firstguess.ensemble.guard import private_copy
 from firstguess.ensemble.measurement import Measurement
@@ -46,7 +47,8 @@ def _built(factory: Callable[[], nn.Module]) -> nn.Module:
 class Variant:
     """A changed network: as a description (predicted), as a model (measured), on changed data, or with another init.
 
-    `unchanged` means that the guesses cannot change, and `note` says what does.
+    `unchanged` means that the guesses cannot change, and `note` says what does. `aim` is what the change is for, and
+    `otherwise` is said in place of the note where guesses do not become more even.
     """
 
     title: str
@@ -57,6 +59,8 @@ class Variant:
     init: Init = None
     note: str = ""
     unchanged: bool = False
+    aim: Aim = "guesses"
+    otherwise: str = ""
 
 
 def edited(model: Model, edit: Edit) -> Model | None:
@@ -72,7 +76,7 @@ def changed(
     layers: tuple[Layer, ...], change: Callable[[Layer, Layer | None], Layer | None]
 ) -> tuple[tuple[Layer, ...], int]:
     """Layers with `change(layer, the one before)` in place of each for which it is not None, also inside residual
-    branches; and how many there were."""
+    blocks; and how many there were."""
     result: list[Layer] = []
     count = 0
     for layer in layers:
@@ -80,10 +84,18 @@ def changed(
         if new is not None:
             count += 1
         elif isinstance(layer, Residual):
-            branch, inside = changed(layer.branch, change)
-            new, count = replace(layer, branch=branch), count + inside
+            (branch, one), (shortcut, other) = (changed(path, change) for path in layer.paths)
+            new, count = replace(layer, branch=branch, shortcut=shortcut), count + one + other
         result.append(layer if new is None else new)
     return tuple(result), count
+
+
+def described(network: Network, title: str, change: Callable[[Layer, Layer | None], Layer | None]) -> Iterator[Variant]:
+    """The description with that change of layers, if there is anything to change."""
+    layers, count = changed(network.layers, change)
+    if count:
+        new = Network(layers, network.classes)
+        yield Variant(title, str(new), network=new)
 
 
 def replace_module(model: nn.Module, path: str, new: nn.Module) -> None:

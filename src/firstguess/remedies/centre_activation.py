@@ -13,8 +13,7 @@ from firstguess.activations import causes_bias, centered
 from firstguess.ensemble.flow import trace_flow
 from firstguess.errors import FirstguessError
 from firstguess.layers import Activate, Layer
-from firstguess.network import Network
-from firstguess.remedies.base import Case, Variant, changed, edited, is_activation, replace_module
+from firstguess.remedies.base import Case, Variant, described, edited, is_activation, replace_module
 
 TITLE = "centre the activation"
 
@@ -22,10 +21,7 @@ TITLE = "centre the activation"
 def variants(case: Case) -> Iterator[Variant]:
     """The network with φ − E φ in place of every φ that causes bias."""
     if case.network is not None:
-        layers, count = changed(case.network.layers, _centred)
-        if count:
-            network = Network(layers, case.network.classes)
-            yield Variant(TITLE, str(network), network=network)
+        yield from described(case.network, TITLE, _centred)
         return
     example = case.example()
     if example is None or case.model is None:

@@ -37,7 +37,9 @@ def variants(case: Case) -> Iterator[Variant]:
         f"weights at the edge of chaos (σw² {weight_var:.3g} → {target:.4g})",
         shown,
         network=Network(layers, network.classes),
-        note="for gradients, not for even guesses: at the edge a deep plain network is biased, and trains best",
+        aim="gradients",
+        note="at the edge gradients keep their size, and deep plain networks train best",
+        otherwise="for gradients, not for even guesses: at the edge a deep plain network is biased, and trains best",
     )
 
 

@@ -36,6 +36,7 @@ def variants(case: Case) -> Iterator[Variant]:
             note=f"the first loss falls from {before:.3g} to {after:.3g} (even guesses: {math.log(m.classes):.3g}); "
             "guesses stay: the arg-max does not see a common scale",
             unchanged=True,
+            aim="loss",
         )
 
 
@@ -54,6 +55,7 @@ def _with_weights(case: Case, path: str, head: nn.Linear) -> Iterator[Variant]:
             "draw the head's weights",
             f"nn.Linear's own initialization for {path}",
             model=model,
+            aim="repair",
             note="a zero head ties all classes: the first step decides, and nothing flows back through it until then",
         )
 

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from firstguess.layers import Activate, Layer, LayerNorm, RMSNorm
-from firstguess.network import Network
-from firstguess.remedies.base import Case, Variant, changed, edited, replace_module
+from firstguess.remedies.base import Case, Variant, described, edited, replace_module
 
 TITLE = "LayerNorm in place of RMSNorm"
 
@@ -17,10 +16,7 @@ TITLE = "LayerNorm in place of RMSNorm"
 def variants(case: Case) -> Iterator[Variant]:
     """The network with LayerNorm where an RMSNorm follows an activation; in a model, in place of every RMSNorm."""
     if case.network is not None:
-        layers, count = changed(case.network.layers, _layernorm)
-        if count:
-            network = Network(layers, case.network.classes)
-            yield Variant(TITLE, str(network), network=network)
+        yield from described(case.network, TITLE, _layernorm)
         return
     example = case.example()
     if example is None or case.model is None:

@@ -77,16 +77,16 @@ def _turned(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
             index += 2
             continue
         if isinstance(layer, Residual):
-            branch, inside = _turned(layer.branch)
-            layer = Residual(branch, layer.scale)
-            swapped += inside
+            (branch, one), (shortcut, other) = (_turned(path) for path in layer.paths)
+            layer = Residual(branch, layer.scale, shortcut)
+            swapped += one + other
         result.append(layer)
         index += 1
     return tuple(result), swapped
 
 
 def _rms(layers: tuple[Layer, ...]) -> str:
-    inside = [x for layer in layers if isinstance(layer, Residual) for x in layer.branch]
+    inside = [x for layer in layers if isinstance(layer, Residual) for x in (*layer.branch, *layer.shortcut)]
     if any(isinstance(layer, RMSNorm) for layer in (*layers, *inside)):
         return "RMSNorm does not centre: behind the activation it cures nothing, LayerNorm does"
     return ""

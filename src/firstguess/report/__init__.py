@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firstguess.errors import InvalidInput
+from firstguess import output_files
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.result import Diagnosis
@@ -32,32 +32,5 @@ def write(diagnosis: Diagnosis, path: str | Path) -> Path:
     firstguess.errors.InvalidInput: Expected a file name that ends in .html, but got 'report.txt', at save(path). Try:
     report.html
     """
-    target = _checked(path)
-    content = page(diagnosis)
-    try:
-        target.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(
-            "a file that can be written", got=f"{target} ({error.strerror})", where="save(path)", hint="another folder"
-        ) from error
-    return target
-
-
-def _checked(path: str | Path) -> Path:
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise InvalidInput(
-            "a file name that ends in .html",
-            got=repr(str(path)),
-            where="save(path)",
-            hint=f"{target.stem or 'report'}.html",
-        )
-    if not target.parent.is_dir():
-        raise InvalidInput(
-            "a folder that exists", got=repr(str(target.parent)), where="save(path)", hint=f"mkdir -p {target.parent}"
-        )
-    if target.is_dir():
-        raise InvalidInput(
-            "a file", got=f"{str(path)!r}, a folder", where="save(path)", hint=str(target / "report.html")
-        )
-    return target
+    target = output_files.checked(path, (".html", ".htm"), said=".html", example="report.html")
+    return output_files.write(target, page(diagnosis).encode())

@@ -48,6 +48,7 @@ def _figure(name: str, spec: dict[str, Any]) -> Html:
     return tag(
         "figure",
         tag("h3", title, id=f"{name}-title"),
+        tag("p", "Wider than this screen: scroll it sideways →", class_="sideways soft"),
         tag(
             "div", _picture(name, spec), class_="chart", role="img", aria_labelledby=f"{name}-title", id=f"{name}-chart"
         ),

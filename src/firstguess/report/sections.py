@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from firstguess.figures.theme import number, percent, unbroken
@@ -11,9 +13,10 @@ from firstguess.report import wording
 from firstguess.report.charts import Drawn
 from firstguess.report.markup import Html, joined, table, tag
 from firstguess.structure.result import short
+from firstguess.text import counted
 
 if TYPE_CHECKING:
-    from firstguess.diagnosis.result import Cause, Diagnosis, Trainability
+    from firstguess.diagnosis.result import Advice, Cause, Diagnosis, Trainability
     from firstguess.ensemble.measurement import Measurement
 
 _CAUSES = 12
@@ -188,12 +191,29 @@ def advice(d: Diagnosis, charts: Drawn) -> Html:
     if not d.advice:
         words = tag("p", "No change was tried.", class_="soft") if d.verdict.name != "neutral" else None
         return section("advice", "What to change", words, tag("p", _sentence(d.case)) if d.case else None)
-    gradients = any(not math.isnan(a.gradient_after) for a in d.advice)
+    none = tag("p", "No change that was tried is worth making.") if not d.ranked else None
+    return section(
+        "advice",
+        "What to change",
+        tag("p", "Each change was tried, by prediction or on a small ensemble; before → after."),
+        charts.get("advice"),
+        _changes(d.ranked, "Changes, before and after", ranked=True) or none,
+        tag("h3", "Tried, did not help") if d.did_not_help else None,
+        _changes(d.did_not_help, "Changes that did not help, before and after", ranked=False),
+        tag("h3", "Is that better?") if d.case else None,
+        tag("p", _sentence(d.case)) if d.case else None,
+    )
+
+
+def _changes(changes: Sequence[Advice], caption: str, *, ranked: bool) -> Html | None:
+    if not changes:
+        return None
+    gradients = any(not math.isnan(a.gradient_after) for a in changes)
     heads = ["Change", "largest fraction", "drift ratio γ", *(["gradients a layer"] if gradients else []), "known by"]
     rows: list[list[str]] = []
-    for rank, a in enumerate(d.advice, start=1):
-        what = [tag("span", f"{rank}. {a.title[:1].upper()}{a.title[1:]}")]
-        if not a.helps:
+    for rank, a in enumerate(changes, start=1):
+        what = [tag("span", f"{f'{rank}. ' if ranked else ''}{a.title[:1].upper()}{a.title[1:]}")]
+        if ranked and not a.helps:
             what.append(tag("span", " guesses not more even", class_="tagged"))
         if a.edit:
             what.append(tag("pre", tag("code", short(a.edit))))
@@ -204,15 +224,7 @@ def advice(d: Diagnosis, charts: Drawn) -> Html:
         if gradients:
             row.append(wording.change(a.gradient_before, a.gradient_after))
         rows.append([*row, a.how])
-    return section(
-        "advice",
-        "What to change",
-        tag("p", "Each change was tried, by prediction or on a small ensemble; before → after."),
-        charts.get("advice"),
-        table(heads, rows, caption="Changes, before and after"),
-        tag("h3", "Is that better?") if d.case else None,
-        tag("p", _sentence(d.case)) if d.case else None,
-    )
+    return table(heads, rows, caption=caption)
 
 
 def structure(d: Diagnosis) -> Html:
@@ -228,7 +240,8 @@ def structure(d: Diagnosis) -> Html:
         if s.fragment is not None:
             content += [tag("p", "The longest stretch that was read:"), tag("pre", tag("code", short(str(s.fragment))))]
     if s.unread:
-        rows = [[u.path or "the model", u.kind, u.why] for u in s.unread]
+        times = Counter((u.path or "the model", u.kind, u.why) for u in s.unread)
+        rows = [[path, kind, *counted([why] * count)] for (path, kind, why), count in times.items()]
         content.append(table(["Not read", "kind", "why"], rows, caption="What was not read"))
     if s.parts:
         rows = [

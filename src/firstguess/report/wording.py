@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from firstguess.figures.theme import number, percent
+from firstguess.figures.theme import number, percent, percents
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.result import Diagnosis, Verdict
@@ -42,16 +42,16 @@ def span(low: float, high: float, *, share: bool = False) -> str:
     """A 95 % interval in words, or that there is none."""
     if math.isnan(low) or math.isnan(high):
         return "no interval known"
-    write = percent if share else number
-    return f"95 %: {write(low)} to {write(high)}"
+    ends = percents(low, high) if share else [number(low), number(high)]
+    return f"95 %: {ends[0]} to {ends[1]}"
 
 
 def change(before: float, after: float, *, share: bool = False) -> str:
     """before → after, or a dash where it is not known."""
     if math.isnan(before) and math.isnan(after):
         return "–"
-    write = percent if share else _number
-    return f"{write(before)} → {write(after)}"
+    ends = percents(before, after) if share else [_number(before), _number(after)]
+    return f"{ends[0]} → {ends[1]}"
 
 
 def value(x: float, digits: int = 3) -> str:

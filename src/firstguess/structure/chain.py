@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from torch import fx, nn
 
-from firstguess.layers import Activate, Conv, Dense, Layer, Residual, Scale, text
+from firstguess.activations import activation
+from firstguess.layers import Activate, AvgPool, Conv, Dense, Layer, MaxPool, Residual, Scale, text
+from firstguess.layers.residual import unsigned
 from firstguess.structure import functions
 from firstguess.structure.kinds import Meaning, Place, is_whole
 from firstguess.structure.result import Part, Unread
@@ -20,6 +22,7 @@ from firstguess.structure.weighted import Modules
 _SHAPE_METHODS = ("size", "dim", "numel", "ndimension")
 _SHAPE_ATTRIBUTES = ("shape", "dtype", "device", "ndim", "is_cuda")
 _LOGITS = "logits"
+_RELU = (Activate(activation("relu")),)
 
 
 @dataclass
@@ -108,7 +111,12 @@ class _Reader:
             step = self.steps[source]
             if step.meaning.layers or step.unread or step.before is None:
                 return False
-            last, source = source, step.before
+            before = step.before
+            if functions.is_sum(source) and len(source.all_input_nodes) > 1:  # one whose branch adds nothing
+                if not self._in_place(source):
+                    return False
+                before = source.all_input_nodes[0]
+            last, source = source, before
         return False
 
     def _axes(self, node: fx.Node) -> int | None:
@@ -162,14 +170,8 @@ class _Reader:
                 return step
         step.before = fork
         shapes = [self.traced.shapes.get(n.name) for n in (left, right)]
-        busy = [any(self.steps[n].unread or self.steps[n].meaning.layers for n in side) for side in sides]
         if None not in shapes and shapes[0] != shapes[1]:
             step.meaning = Meaning(why="adds two signals of different shapes")
-        elif all(busy):
-            step.meaning = Meaning(
-                why="both sides of the sum have layers (a projection on the shortcut); a description's residual block "
-                "adds its input as it is"
-            )
         elif any(self.steps[n].unread for side in sides for n in side):
             step.broken = True
         else:
@@ -180,15 +182,21 @@ class _Reader:
         left, right = ([layer for n in side for layer in self.steps[n].meaning.layers] for side in sides)
         if not left and not right:
             return Meaning(why="the signal minus itself") if minus else Meaning((Scale(2.0),))
-        if minus and left:
-            return Meaning(why="a branch minus its input; a description's residual block adds its input")
-        branch, scale = left or right, -1.0 if minus else 1.0
+        if minus:
+            right = [*right, Scale(-1.0)]
+        # The branch is the path that does more, and has weights to be uncorrelated by.
+        shortcut, branch = sorted((left, right), key=lambda path: (not unsigned(path), *_work(path)))
+        scale = 1.0
         while branch and isinstance(branch[-1], Scale):
-            scale *= branch.pop().factor  # type: ignore[attr-defined]  # just seen to be a Scale
-        if not branch or not isinstance(branch[-1], (Dense, Conv)):
+            scale *= branch[-1].factor
+            branch = branch[:-1]
+        if not branch or unsigned(branch):
             ends = text(branch[-1]) if branch else "a scale"
-            return Meaning(why=f"a branch that ends in {ends}; a description's residual branch ends in random weights")
-        return Meaning((Residual(tuple(branch), scale),))
+            return Meaning(
+                why=f"a branch that ends in {ends}; a description's residual branch ends in random weights, and then "
+                "at most in norms"
+            )
+        return Meaning((Residual(tuple(branch), scale, tuple(shortcut)),))
 
     def _zero(self, side: Iterable[fx.Node]) -> str:
         """The path of what makes a branch zero at initialization, or ""."""
@@ -222,6 +230,8 @@ class _Reader:
                 continue
             if step.unread:
                 runs.append([])
+            elif step.meaning.layers == _RELU and _not_negative(runs[-1]):
+                self.notes.append("a relu of what is not negative changes nothing, and is left out")
             else:
                 runs[-1] += step.meaning.layers
         unread = [
@@ -253,6 +263,18 @@ class _Reader:
             layers = step.meaning.layers if node not in self.idle else ()
             if not step.unread and (step.module or (layers and not isinstance(layers[0], Residual))):
                 yield Part(step.path, step.kind, " > ".join(text(x) for x in layers), step.meaning.variances)
+
+
+def _not_negative(layers: Sequence[Layer]) -> bool:
+    """Whether a signal ends in a relu, perhaps pooled."""
+    last = next((layer for layer in reversed(layers) if not isinstance(layer, (MaxPool, AvgPool))), None)
+    return (last,) == _RELU
+
+
+def _work(path: Sequence[Layer]) -> tuple[int, int, int]:
+    """Weights, the size of kernels, and layers: a projection is the path with less of them."""
+    weights = [layer for layer in path if isinstance(layer, (Dense, Conv))]
+    return len(weights), sum(layer.kernel for layer in weights if isinstance(layer, Conv)), len(path)
 
 
 def _is_idle(layer: Layer) -> str:

@@ -13,7 +13,19 @@ from torch import fx
 
 from firstguess import activations
 from firstguess.layers import Scale, Shift
-from firstguess.structure.kinds import FLAT, IMAGE, Meaning, Place, activate, gelu, global_pool, hardtanh, softplus
+from firstguess.structure.kinds import (
+    FLAT,
+    IMAGE,
+    Meaning,
+    Place,
+    activate,
+    gelu,
+    global_pool,
+    hardtanh,
+    pair,
+    pool,
+    softplus,
+)
 
 _NAMES: dict[Any, str] = {
     torch.relu: "relu", torch.relu_: "relu", F.relu: "relu", F.relu_: "relu", F.relu6: "relu6",
@@ -95,6 +107,8 @@ def function(node: fx.Node, place: Place, after: tuple[int, ...] | None) -> Mean
         return _shaping(node, name, place, after)
     if target is F.adaptive_avg_pool2d:
         return global_pool(_argument(node, 1, "output_size", None), place)
+    if target in (F.avg_pool2d, F.max_pool2d):
+        return _pool(node, place, largest=target is F.max_pool2d)
     if target is torch.mean or (method and name == "mean"):
         return _mean(node, place, after)
     if (arithmetic := _arithmetic(node, name)) is not None:
@@ -154,6 +168,18 @@ def _shaping(node: fx.Node, name: str, place: Place, after: tuple[int, ...] | No
     if name == "squeeze" and place.axes == FLAT:
         return Meaning()
     return Meaning(why="what it does depends on the shape: give an example of the inputs")
+
+
+def _pool(node: fx.Node, place: Place, *, largest: bool) -> Meaning:
+    plain = ("kernel_size", "stride", "padding")
+    odd = [key for key, value in node.kwargs.items() if key not in (*plain, "input", "count_include_pad") and value]
+    if odd or len(node.args) > 1 + len(plain):
+        return Meaning(why="a description's pools have no dilation, ceil_mode or divisor_override")
+    kernel = _argument(node, 1, "kernel_size", None)
+    sizes = kernel, _argument(node, 2, "stride", None) or kernel, _argument(node, 3, "padding", 0)
+    if not all(isinstance(n, int) for size in sizes for n in (size if isinstance(size, (tuple, list)) else [size])):
+        return Meaning(why="what it pools depends on the shape")
+    return pool(pair(sizes[0]), pair(sizes[1]), pair(sizes[2]), place, largest=largest)
 
 
 def _mean(node: fx.Node, place: Place, after: tuple[int, ...] | None) -> Meaning:

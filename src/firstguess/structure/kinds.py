@@ -183,25 +183,43 @@ def _norm(m: Any, kind: type[nn.Module], place: Place) -> Meaning:
     return Meaning((RMSNorm() if issubclass(kind, nn.RMSNorm) else LayerNorm(),), axes=over + 1)
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[-1]))
 
 
 def _pool(m: Any, kind: type[nn.Module], place: Place) -> Meaning:
-    (size, other), stride = _pair(m.kernel_size), _pair(m.stride)
-    layer = MaxPool if issubclass(kind, (nn.MaxPool1d, nn.MaxPool2d)) else AvgPool
-    flat = issubclass(kind, (nn.MaxPool1d, nn.AvgPool1d))
-    if size != other:
-        return Meaning(why=f"a pool of {size}×{other}; a description has square ones")
-    if stride != (size, size):
-        return Meaning(why=f"pools of {size} at a stride of {stride[0]} overlap or leave gaps; a description's do not")
-    if _pair(m.padding) != (0, 0) or m.ceil_mode or _pair(getattr(m, "dilation", 1)) != (1, 1):
-        return Meaning(why="a description's pools have no padding, dilation or ceil_mode")
+    largest, flat = issubclass(kind, (nn.MaxPool1d, nn.MaxPool2d)), issubclass(kind, (nn.MaxPool1d, nn.AvgPool1d))
+    if m.ceil_mode or pair(getattr(m, "dilation", 1)) != (1, 1):
+        return Meaning(why="a description's pools have no dilation or ceil_mode")
     if getattr(m, "divisor_override", None) is not None or getattr(m, "return_indices", False):
         return Meaning(why="divisor_override and return_indices are not part of a description")
+    return pool(pair(m.kernel_size), pair(m.stride), pair(m.padding), place, largest=largest, flat=flat)
+
+
+def pool(
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    place: Place,
+    *,
+    largest: bool,
+    flat: bool = False,
+) -> Meaning:
+    """A max-pool or average pool, over positions or (flat) over nodes."""
+    size = kernel[0]
+    if kernel != (size, size) or stride[0] != stride[1] or padding[0] != padding[1]:
+        return Meaning(why=f"a pool of {kernel[0]}×{kernel[1]}; a description has square ones")
     if place.axes not in (None, FLAT if flat else IMAGE):
         return Meaning(why=f"a {'one' if flat else 'two'}-dimensional pool of a batch with {place.axes} axes")
-    return Meaning((layer(size if flat else size * size),), axes=FLAT if flat else IMAGE)
+    axes = FLAT if flat else IMAGE
+    if (stride, padding) == (kernel, (0, 0)):
+        return Meaning(((MaxPool if largest else AvgPool)(size if flat else size * size),), axes=axes)
+    if flat or not largest:
+        what = "of nodes" if flat else "of averages"
+        return Meaning(
+            why=f"pools of {size} at a stride of {stride[0]} overlap or leave gaps; those {what} do not here"
+        )
+    return Meaning((MaxPool(size * size, None if stride == kernel else stride[0], padding[0]),), axes=axes)
 
 
 def global_pool(output: Any, place: Place, *, largest: bool = False) -> Meaning:

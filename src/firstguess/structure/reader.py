@@ -14,6 +14,7 @@ from firstguess import _checks, closed_form
 from firstguess.data import Batch, batches, load
 from firstguess.ensemble.forwards import Caller, leaves, part, replaced
 from firstguess.ensemble.guard import PrivateRandomness
+from firstguess.ensemble.raw import ASSUMED, FOLLOWED
 from firstguess.ensemble.rules import Init
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.ensemble.sources import Setup, source
@@ -72,7 +73,8 @@ def read(
         chain, notes = _chain(member, modules, batch)
     for finding in members.findings:
         notes.append(f"{finding.layer}: {finding.message}" if finding.layer else finding.message)
-    if isinstance(model, nn.Module) and draws.numbers:
+    followed = any(finding.kind in FOLLOWED | ASSUMED for finding in members.findings)
+    if isinstance(model, nn.Module) and draws.numbers and not followed:
         notes.append("variances are those of freshly drawn weights: values that are trained or loaded are not read")
     return _structure(chain, notes, classes)
 

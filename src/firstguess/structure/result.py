@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from firstguess.network import Network
-from firstguess.text import plain
+from firstguess.text import counted, plain
 
 _COLUMNS = 100  # of a terminal
 
@@ -120,7 +120,7 @@ class Structure:
             lines.append(f"  {p.path or '·':<{wide}}  {p.kind:<{kinds}}  {short(p.layer) or '(nothing)'}")
             if p.variances is not None:
                 lines.append(f"  {'':<{wide}}  {'':<{kinds}}    {p.variances}")
-        for word, texts in (("not read", [str(u) for u in self.unread]), ("note", self.notes)):
+        for word, texts in (("not read", counted(str(u) for u in self.unread)), ("note", self.notes)):
             for text in texts:
                 lines += textwrap.wrap(f"{word}: {text}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)

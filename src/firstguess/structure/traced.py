@@ -73,6 +73,67 @@ class _Tracer(fx.Tracer):
             raise
 
 
+class _Sized(fx.Proxy):
+    """A signal whose shape is known while it is traced, so that decisions by shape can be taken."""
+
+    tracer: _SizedTracer
+
+    def _sizes(self) -> tuple[int, ...] | None:
+        value = self.tracer.values.get(self.node)
+        return tuple(value.shape) if isinstance(value, torch.Tensor) else None
+
+    def __getattr__(self, k: str) -> Any:
+        sizes = self._sizes() if k in ("shape", "ndim") else None
+        if sizes is None:
+            return super().__getattr__(k)
+        return torch.Size(sizes) if k == "shape" else len(sizes)
+
+    def size(self, dim: int | None = None) -> Any:
+        sizes = self._sizes()
+        if sizes is None:
+            return self.tracer.create_proxy("call_method", "size", (self,) if dim is None else (self, dim), {})
+        return torch.Size(sizes) if dim is None else sizes[dim]
+
+    def dim(self) -> Any:
+        sizes = self._sizes()
+        return self.tracer.create_proxy("call_method", "dim", (self,), {}) if sizes is None else len(sizes)
+
+
+class _SizedTracer(_Tracer):
+    """Runs the example along with the tracing."""
+
+    def __init__(self, opaque: dict[str, str], inputs: Any) -> None:
+        super().__init__(opaque)
+        self.inputs = inputs
+        self.values: dict[fx.Node, Any] = {}
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Sized(node, self)
+
+    def create_proxy(self, *args: Any, **kwargs: Any) -> fx.Proxy:
+        made = super().create_proxy(*args, **kwargs)
+        try:
+            self.values[made.node] = self._value(made.node)
+        except Exception:  # of someone else's forward, which will say so when it is run; its shape is not known
+            self.values.pop(made.node, None)
+        return made
+
+    def _value(self, node: fx.Node) -> Any:
+        if node.op == "placeholder":
+            return self.inputs
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: self.values[n])
+        target: Any = node.target
+        with torch.no_grad():
+            if node.op == "call_module":
+                return self.root.get_submodule(target)(*args, **kwargs)
+            if node.op == "call_method":
+                return getattr(args[0], target)(*args[1:], **kwargs)
+            if node.op == "get_attr":
+                owner, _, name = target.rpartition(".")
+                return getattr(self.root.get_submodule(owner), name)
+            return target(*args, **kwargs)
+
+
 @dataclass(frozen=True)
 class Traced:
     """`graph` is None where the model itself stopped the tracing; `opaque`: what did, by path, and why."""
@@ -91,21 +152,11 @@ def path_of(target: str) -> str:
 def trace(model: nn.Module, inputs: Any) -> Traced:
     """The graph of `model`. Submodules with control flow stay whole; shapes are known if there are inputs."""
     call = Call(model, keys_of(model, inputs))
-    opaque: dict[str, str] = {}
-    graph: fx.Graph | None = None
-    for _ in range(_TRIES):
-        tracer = _Tracer(opaque)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of torch, about what a proxy cannot do: it fails, or is in the graph
-                graph = tracer.trace(call)
-            break
-        except Exception as error:  # a user's forward on proxies: anything can happen
-            path = tracer.stopped or MODEL
-            again = path in opaque
-            opaque[path] = _reason(error)
-            if path == MODEL or again:
-                break
+    graph, opaque = _graph(call, None)
+    if opaque and inputs is not None:  # again, with shapes to decide by
+        other, fewer = _graph(call, inputs)
+        if other is not None and (graph is None or len(fewer) < len(opaque)):
+            graph, opaque = other, fewer
     named = {path_of(path): why for path, why in opaque.items()}
     if graph is None:
         return Traced(None, named)
@@ -119,6 +170,26 @@ def trace(model: nn.Module, inputs: Any) -> Traced:
     except Exception as error:
         problem = f"{type(error).__name__}: {_first_line(error)}"
     return Traced(graph, named, shapes.found, problem)
+
+
+def _graph(call: Call, inputs: Any) -> tuple[fx.Graph | None, dict[str, str]]:
+    """The graph, and what stopped the tracing by its path and why; with inputs, shapes are known meanwhile."""
+    opaque: dict[str, str] = {}
+    graph: fx.Graph | None = None
+    for _ in range(_TRIES):
+        tracer = _Tracer(opaque) if inputs is None else _SizedTracer(opaque, inputs)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of torch, about what a proxy cannot do: it fails, or is in the graph
+                graph = tracer.trace(call)
+            break
+        except Exception as error:  # a user's forward on proxies: anything can happen
+            path = tracer.stopped or MODEL
+            again = path in opaque
+            opaque[path] = _reason(error)
+            if path == MODEL or again:
+                break
+    return graph, opaque
 
 
 class _Shapes(fx.Interpreter):

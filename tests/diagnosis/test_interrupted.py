@@ -1,0 +1,113 @@
+"""Ctrl-C: what is done is kept, what takes time is left out, and a finding says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+import firstguess as fg
+from firstguess.diagnosis import Diagnosis, advising, run
+
+BLOB = fg.data.blob(100, 20)
+
+
+def ctrl_c(*_: object, **__: object) -> Any:
+    raise KeyboardInterrupt
+
+
+def model() -> nn.Module:
+    return nn.Sequential(*[m for _ in range(3) for m in (nn.Linear(20, 20), nn.ReLU())], nn.Linear(20, 2))
+
+
+def diagnosed(**options: Any) -> Diagnosis:
+    return fg.diagnose(model(), BLOB, inits=8, **options)
+
+
+def said(d: Diagnosis) -> list[str]:
+    return [finding.message for finding in d.findings if finding.kind == "interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("place", "left_out"),
+    [
+        ("trace_flow", "causes, gradients, remedies"),
+        ("read", "structure, gradients, remedies"),
+        ("expectation", "theory, gradients, remedies"),
+        ("measure_gradients", "gradients, remedies"),
+    ],
+)
+def test_parts_that_are_done_are_kept(
+    place: str, left_out: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, place, ctrl_c)
+    d = diagnosed()
+    assert said(d) == [f"left out: {left_out}"]
+    assert d.verdict.gamma > 0
+    assert bool(d.causes) == (place != "trace_flow")
+    assert (d.expected.prediction is None) == (place in ("read", "expectation"))
+    assert d.trainability is None
+    assert d.advice == ()
+    assert f"! interrupted: left out: {left_out}" in str(d)
+    assert "interrupted" in d.save(tmp_path / "r.html").read_text("utf-8")
+
+
+def test_remedies_that_were_tried_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, calls = advising.predicted, []
+
+    def second(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        return tried(*arguments, **options) if len(calls) < 2 else ctrl_c()
+
+    monkeypatch.setattr(advising, "predicted", second)
+    d = diagnosed()
+    assert len(d.advice) == 1
+    assert d.trainability is not None
+    assert said(d) == ["left out: some remedies"]
+
+
+def test_a_remedy_that_was_half_measured_is_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`measure` swallows Ctrl-C and gives what it has."""
+    real = run.measure
+
+    def halved(what: Any, data: Any, **options: Any) -> Any:
+        return real(what, data, **options, **({} if options["inits"] == 8 else {"progress": ctrl_c}))
+
+    monkeypatch.setattr(run, "measure", halved)
+    monkeypatch.setattr(run, "expectation", lambda *_, **__: run.Expected(None, None, "not asked"))
+    d = diagnosed()
+    assert d.advice == ()
+    assert said(d) == ["left out: remedies"]
+
+
+def test_after_an_interrupted_measurement_only_what_is_quick_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = run.measure
+
+    def broken_off(what: Any, data: Any, **options: Any) -> Any:
+        return real(what, data, **options, progress=ctrl_c)
+
+    monkeypatch.setattr(run, "measure", broken_off)
+    for slow in ("trace_flow", "measure_gradients", "advise"):
+        monkeypatch.setattr(run, slow, lambda *_, **__: pytest.fail("this takes time"))
+    d = fg.diagnose(model(), BLOB, inits=5000)
+    assert d.measurement is not None
+    done = d.measurement.inits
+    assert done < 5000
+    assert said(d) == [f"{done} of 5000 initializations were computed; left out: causes, gradients, remedies"]
+    assert d.expected.comparison is not None
+
+
+def test_between_parts() -> None:
+    def third(done: int, _: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    assert said(diagnosed(progress=third)) == ["left out: gradients, remedies"]
+
+
+def test_before_anything_is_measured_there_is_nothing_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "measure", ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        diagnosed()
