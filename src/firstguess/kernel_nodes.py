@@ -20,10 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from firstguess.covariance import Points, Remark
-from firstguess.errors import NotConverged, NotCovered
+from firstguess.errors import NotCovered
 from firstguess.gaussian import Array
 from firstguess.image_layers import Grid, positions_after, split
 from firstguess.kernel_maps import rays
+from firstguess.kernel_roots import positive, root
 from firstguess.kernel_runs import Summary
 from firstguess.layers import (
     Activate,
@@ -153,7 +154,10 @@ def _exactly(
         t = _follow(layers, points, grid, k.copy(), t, formula).t
         remarks += (_NO_TANGENT,)
     centre_over_data(k, None, points, None)
-    first = summary(layers[0], self_normalized(k.copy()), np.ones(len(k)), grid)
+    if grid.flat:  # a node's values have mean square 1 and sum to 0
+        first = Summary(layers[0], 1.0, -1.0 / (len(k) - 1))
+    else:
+        first = summary(layers[0], self_normalized(k.copy()), np.ones(len(k)), grid)
     found, mean = through_rays(k, *slopes)
     q = found.diagonal().astype(np.float64)
     after = Points(q, mean, False, points.width, points.width_after, what=f"the output of {text(layers[1])}")
@@ -172,35 +176,6 @@ def _fluctuation(directions: float) -> str:
         f"batchnorm has {directions:.0f} effective directions, a node's variance over the data fluctuates by "
         f"±{math.sqrt(2.0 / directions):.0%}"
     )
-
-
-def root(k: Array, share: float = 1.0) -> Array:
-    """R with R Rᵀ = K, up to rounding and 1e-5.
-
-    A raised diagonal would be a signal to a BatchNorm that leaves only a small `share` of the variance.
-    """
-    from scipy.linalg import LinAlgError, cholesky
-
-    mean = float(k.diagonal().mean())
-    for raised in (1e-12, 1e-8, 1e-5):
-        if raised > max(1e-12, 1e-3 * share):
-            break
-        work: Array = k.astype(np.float64)
-        work[np.diag_indices_from(work)] += raised * mean
-        try:
-            return np.asarray(cholesky(work, lower=True, overwrite_a=True, check_finite=False), dtype=np.float64)
-        except LinAlgError:
-            continue
-    found = np.linalg.eigh(k.astype(np.float64))
-    values, vectors = np.asarray(found[0], dtype=np.float64), np.asarray(found[1], dtype=np.float64)
-    if values[0] < -1e-3 * mean:
-        raise NotConverged(
-            "a covariance that is positive up to rounding",
-            got="one with clearly negative directions",
-            hint="float64 instead of float32",
-        )
-    vectors *= np.sqrt(np.maximum(values, 0.0))
-    return vectors
 
 
 def _window(layer: Layer, grid: Grid) -> bool:
@@ -343,7 +318,7 @@ class _Tally:
             control /= -self.nodes
             control += self.path.k
             known = found.diagonal().copy()
-            beta = next((x for x in (beta, 0.5 * beta) if _positive(found + x * control)), 0.0)
+            beta = next((x for x in (beta, 0.5 * beta) if positive(found + x * control)), 0.0)
             control *= beta
             found += control
             if isinstance(self.path.layers[-1], BatchNorm):
@@ -376,18 +351,6 @@ class _Tally:
             Summary(layer, float(square) / (chunks * self.images * g.places), float(off) / (chunks * pairs * g.places))
             for layer, g, (square, off) in zip(self.path.layers[:-1], self.path.grids, self._by_layer, strict=False)
         ]
-
-
-def _positive(k: Array) -> bool:
-    """Up to the rounding of float32; `k` is overwritten."""
-    from scipy.linalg import LinAlgError, cholesky
-
-    k[np.diag_indices_from(k)] += 1e-5 * float(k.diagonal().mean())
-    try:
-        cholesky(k, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        return False
-    return True
 
 
 def summary(layer: Layer, k: Array, q: Array, grid: Grid) -> Summary:

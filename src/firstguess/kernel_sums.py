@@ -16,7 +16,8 @@ import numpy as np
 from firstguess.covariance import Points, Remark
 from firstguess.gaussian import Array
 from firstguess.image_layers import Grid, positions_after
-from firstguess.kernel_nodes import Nodewise, root
+from firstguess.kernel_nodes import Nodewise
+from firstguess.kernel_roots import root
 from firstguess.kernel_runs import Summary
 from firstguess.layers import Activate, AvgPool, Layer, MaxPool, Residual, text
 from firstguess.layers.residual import unsigned

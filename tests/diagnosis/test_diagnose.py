@@ -285,3 +285,13 @@ def test_nothing_is_said_twice():
     for words in (text, str(d.structure), sections.structure(d)):
         assert words.count("joins several signals") == 1
         assert "(4 times)" in " ".join(words.split())
+
+
+def test_residual_blocks_have_no_factor_a_layer():
+    """Theory has a factor for a block, a measured slope one for each of its layers: they are not laid side by side."""
+    text = "dense > 3 x [residual[dense(weight_var=2) > relu > dense]] > relu > dense"
+    d = fg.diagnose(text, BLOB, inits=20, width=50)
+    assert d.advice
+    assert all(math.isnan(a.gradient_before) for a in d.advice)
+    plain = fg.diagnose("4 x [dense(weight_var=2) > relu] > dense", BLOB, inits=20, width=50)
+    assert any(a.gradient_before == pytest.approx(1.0) for a in plain.advice)

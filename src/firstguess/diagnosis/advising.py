@@ -17,6 +17,7 @@ from firstguess.prediction import Prediction
 if TYPE_CHECKING:
     from firstguess.data import Batch, Data
     from firstguess.ensemble.measurement import Measurement
+    from firstguess.network import Network
     from firstguess.remedies import Case, Variant
 
 Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a variant, within some seconds
@@ -162,10 +163,15 @@ def _cautioned(note: str, before: float, after: float) -> str:
     return f"{note}; {caution}" if note else caution
 
 
-def growth(network: Any) -> float:
-    """χ̃ of a typical hidden layer (the median), in closed form; NaN where it is not known."""
+def growth(network: Network) -> float:
+    """χ̃ of a typical hidden layer (the median), in closed form; NaN where it is not known.
+
+    Nor where there are residual blocks: theory has one factor for a block, a measured slope counts its layers.
+    """
     from firstguess.readings import predict
 
+    if any(layer.kind == "residual" for layer in network.layers):
+        return math.nan
     try:
         factors = predict(network).gradient_growth
     except FirstguessError:
