@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from firstguess import _counts, _law
+from firstguess.errors import InvalidInput
 from firstguess.guesses import Guesses
 
 
@@ -68,3 +69,23 @@ def test_laws_without_a_density() -> None:
     assert (one.cdf(0.5), one.quantile(0.7), one.quantile(0.8), one.pdf(1.0)) == (0.75, 0.0, 1.0, 0.25e9)
     narrow = Guesses(1e-30, points=10**6)  # narrower than float64 can divide
     assert narrow.cdf(0.5) == pytest.approx(0.5 + 0.5 * 0.000797885, abs=1e-7)  # ½ and half of P(k = n/2)
+
+
+@pytest.mark.parametrize(("gamma", "points"), [(1e-12, 10**12), (1e-9, 10**15), (0.0, 10**12)])
+def test_the_larger_of_two_nearly_even_counts(gamma: float, points: int) -> None:
+    """A count is normal there, and so is its fraction: E|G − ½| = √(2/π)·std, up to γ."""
+    law = Guesses(gamma, points=points)
+    assert law.expected_max() - 0.5 == pytest.approx(math.sqrt(2 / math.pi) * law.std(), rel=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [1e-7, 0.01, 2.0])
+def test_normal_counts_are_the_counts(gamma: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = Guesses(gamma, points=10**7).expected_max()
+    monkeypatch.setattr(_counts, "_NORMAL", 10)
+    assert Guesses(gamma, points=10**7).expected_max() == pytest.approx(exact, abs=1e-11)
+
+
+def test_limits_of_the_number_of_points() -> None:
+    with pytest.raises(InvalidInput, match="points=None for infinitely many"):
+        Guesses(1.0, points=10**19)
+    assert Guesses(1.0, 10, 1).expected_max() <= 1.0

@@ -124,3 +124,23 @@ def test_deep_networks_on_few_directions() -> None:
     assert sampled.error > 0.0
     size = exact.covariance.diagonal().mean()
     assert np.sqrt(np.mean((exact.covariance - sampled.covariance) ** 2)) < 5.6 * math.sqrt(3.0) * sampled.error * size
+
+
+def test_two_points_repeated_keep_their_law_at_every_depth() -> None:
+    """n₁ points at +a and n₂ at −b: a node is ±(√(n₂/n₁), −√(n₁/n₂)), so |·| leaves the same two rows in each layer."""
+    x = np.repeat(np.array([[1.0, 0.0, 2.0], [0.5, -1.0, 0.3]]), [50, 30], axis=0)
+    found = kernel(Network.parse("6 x [dense(weight_var=2) > batchnorm > abs] > dense(weight_var=2)"), x)
+    a, b = math.sqrt(30 / 50), math.sqrt(50 / 30)
+    want = 2.0 * np.outer(row := np.repeat([a, b], [50, 30]), row)
+    assert np.allclose(found.covariance, want, rtol=1e-9)
+    assert "1 effective direction," in found.remarks[0]
+
+
+def test_data_of_one_dimension() -> None:
+    """One direction: a node is ± the standardized data, whatever the depth; ReLU keeps either its positive part or its
+    negative one."""
+    x = np.random.default_rng(4).normal(size=(80, 1))
+    z = (x[:, 0] - x.mean()) / x.std()
+    found = kernel(Network.parse("dense > batchnorm > dense > batchnorm > relu > dense"), x)
+    up, down = np.maximum(z, 0.0), np.maximum(-z, 0.0)
+    assert np.allclose(found.covariance, 0.5 * (np.outer(up, up) + np.outer(down, down)), rtol=0, atol=1e-9)

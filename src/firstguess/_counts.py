@@ -20,6 +20,7 @@ MANY = 100_000  # data points from which probabilities are computed one by one: 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_NORMAL = 100_000_000
 _END = 9.5  # Φ(−9.5) = 1e-21: what is beyond is a count of 0 or n as a whole
 _REACH = 6.0  # in units of 1/√n, as in `binomial_mixture`: e⁻³⁶ beyond it
 _PANELS = 12  # of such a window, which is 24 standard deviations wide
@@ -166,11 +167,15 @@ class Counts:
     def larger_of_two(self) -> float:
         """E[max(count, n − count)/n − max(G, 1 − G)]: what finitely many data add to the larger of two fractions.
 
-        E[B; B ≥ k] = n·p·P(Binomial(n − 1, p) ≥ k − 1), and the same for n − B. It vanishes away from p = ½.
+        E[B; B ≥ k] = n·p·P(Binomial(n − 1, p) ≥ k − 1), and the same for n − B. It vanishes away from p = ½. Where n
+        is so large that these cancel, a count is as good as normal: to 1/n of what is added.
         """
         n, k = self.points, self.points // 2 + 1
 
         def added(p: FloatArray, q: FloatArray) -> FloatArray:
+            if n > _NORMAL:
+                sd, away = np.sqrt(p * q / n), np.abs(p - q) / 2
+                return 2.0 * sd * (phi(away / sd) - away / sd * special.ndtr(-away / sd))
             half = 0.5 * _exactly(n, n // 2, p, q) if n % 2 == 0 else 0.0
             return p * _at_least(n - 1, k - 1, p, q) + q * _at_least(n - 1, k - 1, q, p) + half - np.maximum(p, q)
 

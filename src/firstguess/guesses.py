@@ -18,6 +18,8 @@ from firstguess._counts import CountLaw, Counts
 from firstguess._law import Curve, FloatArray
 from firstguess.errors import InvalidInput
 
+_MOST_POINTS = 10**15  # counts are then still whole numbers in float64
+
 
 @dataclass(frozen=True, repr=False)
 class Guesses:
@@ -54,9 +56,15 @@ class Guesses:
         )
         if self.points is not None:
             hint = "points=1000, or points=None for infinitely many"
-            object.__setattr__(
-                self, "points", _checks.count(self.points, 1, "number of data points", "Guesses(points)", hint)
-            )
+            points = _checks.count(self.points, 1, "number of data points", "Guesses(points)", hint)
+            if points > _MOST_POINTS:
+                raise InvalidInput(
+                    "at most 10¹⁵ data points",
+                    got=points,
+                    where="Guesses(points)",
+                    hint="points=None for infinitely many",
+                )
+            object.__setattr__(self, "points", points)
 
     # -- One fraction --------------------------------------------------------------------------------------------
 
@@ -191,7 +199,7 @@ class Guesses:
             k = np.arange(self.points + 1)
             return float((np.maximum(k, self.points - k) / self.points) @ law.at(k))
         counted, exact = _largest(self.gamma, self.classes, self.points)
-        return Guesses(self.gamma, self.classes).expected_max() + float((counted - exact).mean())
+        return min(1.0, Guesses(self.gamma, self.classes).expected_max() + float((counted - exact).mean()))
 
     def expected_max_error(self) -> float:
         """The standard error of `expected_max`: 0 unless M > 2 and n is finite."""

@@ -172,10 +172,8 @@ def _rays_behind_batchnorm(layers: Sequence[Layer]) -> tuple[float, float] | Non
 
 
 def _fluctuation(directions: float) -> str:
-    return (
-        f"batchnorm has {directions:.0f} effective directions, a node's variance over the data fluctuates by "
-        f"±{math.sqrt(2.0 / directions):.0%}"
-    )
+    count = "1 effective direction" if directions < 1.5 else f"{directions:.0f} effective directions"
+    return f"batchnorm has {count}, a node's variance over the data fluctuates by ±{math.sqrt(2.0 / directions):.0%}"
 
 
 def _window(layer: Layer, grid: Grid) -> bool:

@@ -181,7 +181,9 @@ def _directions(c: Array) -> tuple[Array, Array]:
     n = c.shape[0]
     if n <= _ALL:
         values, vectors = np.linalg.eigh(c.astype(np.float64))
-        return np.maximum(values, 0.0), vectors
+        # what rounding left of a direction would be as large as any other once t is
+        rounding = max(n * float(np.finfo(np.float64).eps), float(np.finfo(c.dtype).eps))
+        return np.where(values > rounding * values[-1], values, 0.0), vectors
     basis = np.random.default_rng(0).standard_normal((n, _LEADING)).astype(c.dtype)  # any start does
     for _ in range(5):
         basis = c @ basis

@@ -37,6 +37,23 @@ class Prior(nn.Module):
         return self.head(self.body(x))
 
 
+class SmallPrior(nn.Sequential):
+    """A bias of three times the default's bound, among four."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+        with torch.no_grad():
+            self[2].bias[0] = 0.4
+
+
+class ZeroRow(nn.Sequential):
+    def __init__(self, gain: float = 1.0) -> None:
+        super().__init__(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+        with torch.no_grad():
+            self[2].weight.mul_(gain)[0] = 0.0
+            self[2].bias.zero_()
+
+
 class Started(nn.Sequential):
     """Dense layers that the constructor starts in its own way."""
 
@@ -108,6 +125,8 @@ class Tied(nn.Module):
 
 CASES: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "prior": (Prior, {"kept values"}),
+    "zero row": (ZeroRow, {"constants"}),
+    "zero row, its own size": (lambda: ZeroRow(3.0), {"constants", "other scale"}),
     "zero biases": (lambda: Started(zero_biases), {"constants"}),
     "xavier uniform": (lambda: Started(xavier_uniform), {"constants", "own rule"}),
     "kaiming normal": (lambda: Started(kaiming_normal), {"other scale"}),
@@ -150,10 +169,12 @@ def test_every_parameter_has_the_law_of_the_class(name: str) -> None:
         assert bool((one[0] != one[1]).any()) == varies, key
 
 
-@pytest.mark.parametrize("name", ["prior", "zero biases", "xavier uniform", "tied, the embedding's"])
+@pytest.mark.parametrize(
+    "name", ["prior", "small prior", "zero row", "zero biases", "xavier uniform", "tied, the embedding's"]
+)
 def test_instance_and_class_are_measured_alike(name: str) -> None:
     """Average largest fractions of 100 initializations each: within 5.5 standard errors (4e-8)."""
-    make, _ = CASES[name]
+    make = SmallPrior if name == "small prior" else CASES[name][0]
     data = TOKENS if "tied" in name else X
     torch.manual_seed(2)
     one, two = fg.measure(make(), data, inits=100), fg.measure(make, data, inits=100, seed=1)
@@ -245,7 +266,66 @@ def test_nan_is_not_followed() -> None:
     with torch.no_grad():
         model[0].weight.fill_(math.nan)
         model[2].bias[0] = math.inf
-    assert all(bool(value.isfinite().all()) for value in drawn(Redraw(model), 1).values())
+    redraw = Redraw(model)
+    assert [(f.kind, f.layer) for f in redraw.findings] == [("not finite", "0.weight")]
+    assert "in 1 more" in redraw.findings[0].message
+    assert all(bool(value.isfinite().all()) for value in drawn(redraw, 1).values())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_bias_of_few_is_seen(seed: int) -> None:
+    torch.manual_seed(seed)
+    redraw = Redraw(SmallPrior())
+    assert [(f.kind, f.layer) for f in redraw.findings] == [("kept values", "2.bias")]
+    assert float(drawn(redraw, 1)["2.bias"][0]) == pytest.approx(0.4)
+
+
+def test_zeros_of_a_part_stay_where_they_are() -> None:
+    for kind in (torch.float32, torch.bfloat16):
+        redraw = Redraw(ZeroRow().to(kind))
+        assert ("constants", "2.weight") in {(f.kind, f.layer) for f in redraw.findings if "64 zeros" in f.message}
+        weight = drawn(redraw, 1)["2.weight"]
+        assert not weight[0].any()
+        assert bool(weight[1:].any(1).all())
+    padded = nn.Embedding(5000, 64, padding_idx=7)  # a row that few of the sampled entries lie in
+    assert Redraw(padded).findings == ()
+    assert Redraw(nn.Sequential(nn.Linear(1000, 1000)).half().float()).findings == ()
+
+
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("inputs", [8, 32, 48, 200])
+def test_gates_that_are_orthogonal_each(cell: Callable[[int, int], nn.Module], inputs: int) -> None:
+    gates = 4 if cell is nn.LSTM else 3
+    model = cell(inputs, 32)
+    for name, value in model.named_parameters():
+        if "weight" in name:
+            for block in value.detach().chunk(gates):
+                nn.init.orthogonal_(block, 1.5)
+    redraw = Redraw(model)
+    assert [f.kind for f in redraw.findings] == ["orthogonal"]
+    assert f"gain 1.5 in each of {gates} blocks" in redraw.findings[0].message
+    for name, value in drawn(redraw, 1).items():
+        if "weight" in name:
+            for block in value.chunk(gates):
+                gram = block @ block.T if block.shape[0] <= block.shape[1] else block.T @ block
+                torch.testing.assert_close(gram, 2.25 * torch.eye(min(block.shape)), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(96, 32), (128, 32), (32, 96), (64, 64)])
+def test_matrices_that_are_orthogonal_as_a_whole(shape: tuple[int, int]) -> None:
+    model = nn.Linear(shape[1], shape[0])
+    nn.init.orthogonal_(model.weight)
+    redraw = Redraw(model)
+    assert [f.kind for f in redraw.findings] == ["orthogonal"]
+    assert "(gain 1)" in redraw.findings[0].message
+    weight = drawn(redraw, 1)["weight"]
+    gram = weight @ weight.T if shape[0] <= shape[1] else weight.T @ weight
+    torch.testing.assert_close(gram, torch.eye(min(shape)), atol=1e-4, rtol=0)
+
+
+def test_one_size_is_assumed_for_a_tensor_and_said() -> None:
+    found = Redraw(Started(kaiming_normal)).findings
+    assert "one size for the whole tensor" in found[0].message
 
 
 def test_models_that_cannot_be_copied_come_back() -> None:

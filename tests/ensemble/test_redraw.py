@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
+import firstguess as fg
 from firstguess.ensemble.guard import PrivateRandomness
 from firstguess.ensemble.redraw import Redraw
 from firstguess.ensemble.rules import rule
@@ -206,3 +207,51 @@ def test_weight_norm_keeps_the_law_of_the_plain_weight() -> None:
     model = parametrizations.weight_norm(nn.Linear(100, 200))
     drawn(model, 3)
     assert abs(model.weight.square().mean() * 300 - 1) < 6 * math.sqrt(0.8 / model.weight.numel())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+@pytest.mark.parametrize("forward_first", [False, True])
+def test_norms_by_hooks(norm, forward_first: bool) -> None:
+    """Weights have the law of the plain module's, those of a spectral norm the norm 1; an instance is not changed."""
+    model = nn.Sequential(norm(nn.Linear(64, 80)), nn.ReLU(), nn.Linear(80, 4))
+    x = torch.randn(100, 64)
+    if forward_first:
+        model(x)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    measured = fg.measure(model, x, inits=4)
+    assert measured.findings == ()
+    assert len({tuple(row) for row in measured.guesses.fractions}) > 1
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    redraw = Redraw(model.eval())
+    weights: list[torch.Tensor] = []
+    for seed in (1, 2, 1):
+        with PrivateRandomness(seed):
+            redraw.draw()
+        with torch.inference_mode():
+            model(x)
+        weights.append(model[0].weight)
+    assert torch.equal(weights[0], weights[2])
+    assert not torch.allclose(weights[0], weights[1])
+    if norm is nn.utils.weight_norm:
+        assert abs(weights[0].square().mean() * 192 - 1) < 6 * math.sqrt(0.8 / weights[0].numel())
+    else:
+        assert float(torch.linalg.matrix_norm(weights[0], 2)) == pytest.approx(1.0, rel=0.05)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_rules_and_own_values_under_norms_by_hooks() -> None:
+    weight = drawn(nn.utils.weight_norm(nn.Linear(60, 80)), 1, (2.0, 0.0))["weight_v"]
+    assert abs(weight.square().mean() * 30 - 1) < 6 * math.sqrt(2 / weight.numel())
+    dense = nn.Linear(60, 50)
+    nn.init.kaiming_normal_(dense.weight)
+    model = nn.utils.spectral_norm(dense).eval()
+    assert [f.layer for f in Redraw(model).findings if f.kind == "other scale"] == ["weight_orig"]
+    drawn(model, 1)
+    model(torch.ones(1, 60))
+    assert float(torch.linalg.matrix_norm(model.weight.detach(), 2)) == pytest.approx(1.0, rel=0.05)
+
+
+def test_models_without_values() -> None:
+    with pytest.raises(InvalidInput, match=r"meta device.*to_empty"):
+        fg.measure(nn.Sequential(nn.Linear(8, 3, device="meta")), torch.randn(10, 8), inits=2)

@@ -7,21 +7,22 @@ beyond the ends of the initializer's law, were not drawn by it; then a re-draw f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
+from scipy import special
 from torch import nn
 
-from firstguess.ensemble.laws import SHAPED, Numbers, differs, fitting, orthogonal_gain, sampled
+from firstguess.ensemble.laws import SHAPED, Numbers, differs, fitting, orthogonal_gains, sampled
 from firstguess.ensemble.raw import Finding
 
 ALPHA = 1e-6  # how often a model as its initializers draw it is said to be another, by a test of any of its parameters
 _EQUAL = 1e-7  # chance, from which on equal entries are no accident
 _CLOSE = 0.005  # relative, for values that were bfloat16 once
 _KNOWN = 1_000  # entries from which a law is known well enough to compare with
-_DRAWS = 32
+_DRAWS = 1_000  # so that the ends of a uniform law are known also for a few biases
 _BUDGET = 2_000_000  # numbers that one initializer draws beyond two initializations
 _ZEROS = 4  # exact ones among 65 536 entries: float32 has one by chance in 4 of 1000 draws
 _PRINT = 4096  # entries that two draws are compared by
@@ -36,20 +37,39 @@ class Law:
     fixed: bool = True  # the same in every draw
     first: torch.Tensor | None = None
     zeros: bool = False  # several entries are exactly 0, such as those of padding
+    sparse: bool = False  # zeros that are no accident, in all entries of the first draw
 
     def add(self, value: torch.Tensor) -> None:
         entries = sampled(value)
         few = entries[:_PRINT].clone()
         if self.first is None:
             self.first = few
+            self.sparse = _blanks(value) is not None
         elif self.fixed and not torch.equal(self.first, few):
             self.fixed = False
         self.numbers.add(entries, gains=False)
         self.zeros = self.zeros or int((entries == 0).sum()) >= _ZEROS
 
+    def add_rows(self, rows: torch.Tensor) -> None:
+        """Further draws of what is not fixed."""
+        self.numbers.add(rows, gains=False)
+        self.zeros = self.zeros or int((rows == 0).sum(1).max()) >= _ZEROS
+
     @property
     def known(self) -> bool:
         return self.fixed or self.numbers.count >= _KNOWN
+
+
+def _blanks(value: torch.Tensor) -> torch.Tensor | None:
+    """Where entries are exactly 0, if that is no accident of rounding."""
+    zero = value.detach() == 0
+    count = int(zero.sum())
+    if not _ZEROS <= count < value.numel():
+        return None
+    # A draw of 24 random bits has 0 with chance 2⁻²⁴; below 3e-8 a number was 0 if it was float16 once.
+    size = float(value.detach().float().square().sum() / (value.numel() - count)) ** 0.5
+    chance = 4 * torch.finfo(value.dtype).eps + 6e-8 / max(size, 1e-30)
+    return zero if special.pdtrc(count - 1, value.numel() * chance) < _EQUAL else None
 
 
 def learn(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor]) -> dict[str, Law]:
@@ -65,14 +85,17 @@ def learn(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor]) ->
 def learn_more(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor], laws: dict[str, Law]) -> None:
     """Draw more often, while a law is not known and not too much has been drawn."""
     room = _BUDGET // max(1, sum(parameter.numel() for parameter in parameters.values()))
-    few = {name: parameter for name, parameter in parameters.items() if name in laws}
-    for _ in range(min(_DRAWS, room)):
-        few = {name: parameter for name, parameter in few.items() if not laws[name].known}
-        if not few:
-            return
+    few = {name: parameters[name] for name, law in laws.items() if name in parameters and not law.known}
+    rows: dict[str, list[torch.Tensor]] = {name: [] for name in few}
+    need = {name: math.ceil((_KNOWN - laws[name].numbers.count) / sampled(few[name]).numel()) for name in few}
+    for done in range(min(_DRAWS, room, max(need.values(), default=0))):
         draw()
         for name, parameter in few.items():
-            laws[name].add(parameter)
+            if done < need[name]:
+                rows[name].append(sampled(parameter).clone())
+    for name, found in rows.items():
+        if found:
+            laws[name].add_rows(torch.stack(found))
 
 
 @dataclass(frozen=True)
@@ -82,12 +105,22 @@ class Own:
     name: str
     value: torch.Tensor
     numbers: Numbers
+    blank: torch.Tensor | None = None  # where it is 0 and a draw is not; `numbers` are those of the other entries
 
     @classmethod
     def of(cls, name: str, value: torch.Tensor) -> Own:
         numbers = Numbers()
         numbers.add(sampled(value), gains=False)
         return cls(name, value, numbers)
+
+    def beside(self, law: Law) -> Own:
+        """With its zeros aside, if a draw of `law` has none."""
+        blank = None if law.fixed or law.sparse else _blanks(self.value)
+        if blank is None:
+            return self
+        numbers = Numbers()
+        numbers.add(sampled(self.value[~blank]), gains=False)
+        return replace(self, numbers=numbers, blank=blank)
 
     @property
     def finite(self) -> bool:
@@ -113,7 +146,7 @@ class Own:
         return list(fitting(self.numbers, tuple(self.value.shape))) if self.value.ndim > 1 else []
 
     def of_law(self, law: Law, now: torch.Tensor, alpha: float) -> bool:
-        """Whether these values may be one more draw of `law`; `now` is one."""
+        """Whether these values, but for those aside, may be one more draw of `law`; `now` is one."""
         if law.fixed:
             size = float(now.abs().max())
             return torch.allclose(self.value.to(now.device), now, rtol=_CLOSE, atol=_CLOSE * size)
@@ -142,7 +175,23 @@ def follow(strange: list[tuple[Own, Law]]) -> list[Step]:
     fits = [own.rules for own, _ in strange if own.rules]
     names = [{name for name, _ in rules} for rules in fits]
     shared = set.intersection(*names) if names else set[str]()  # one constructor mostly uses one rule
-    return [_follow(own, law, shared) for own, law in strange]
+    return [step for own, law in strange for step in _steps(own, law, shared)]
+
+
+def _steps(own: Own, law: Law, shared: set[str]) -> Iterator[Step]:
+    blank = own.blank
+    if blank is None or law.fixed or own.value.ndim < 2 or own.discrete:
+        yield _follow(own, law, shared)
+        return
+    if differs(own.numbers, law.numbers, ALPHA):
+        yield _scaled(own, law, shared, plain=_plain(own))
+    rule = f"{int(blank.sum())} zeros among {blank.numel()} entries"
+    yield Step("constants", own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
+
+
+def _plain(own: Own) -> bool:
+    """Else it is no weight, but what a weight is made from."""
+    return ".parametrizations." not in own.name and not own.name.endswith("_g")
 
 
 def _follow(own: Own, law: Law, shared: set[str]) -> Step:
@@ -153,12 +202,13 @@ def _follow(own: Own, law: Law, shared: set[str]) -> Step:
         return _kept("kept values", own)
     if own.discrete:
         return _kept("constants", own)
-    plain = ".parametrizations." not in own.name  # else it is no weight, but what a weight is made from
     wide = value.float() if value.dtype.itemsize < 4 else value
-    gain = orthogonal_gain(wide) if plain and min(value.shape[0], value[0].numel()) > 1 else None
-    if gain is not None:
-        return Step("orthogonal", own.name, lambda p: _orthogonal(p, gain), rule=f"gain {gain:.4g}", certain=True)
-    return _scaled(own, law, shared, plain=plain)
+    gains = orthogonal_gains(wide) if _plain(own) and min(value.shape[0], value[0].numel()) > 1 else None
+    if gains is not None:
+        said = ", ".join(sorted({f"{gain:.4g}" for gain in gains}))
+        rule = f"gain {said}" if len(gains) == 1 else f"gain {said} in each of {len(gains)} blocks"
+        return Step("orthogonal", own.name, lambda p: _orthogonal(p, gains), rule=rule, certain=True)
+    return _scaled(own, law, shared, plain=_plain(own))
 
 
 def _kept(kind: str, own: Own) -> Step:
@@ -169,9 +219,10 @@ def _kept(kind: str, own: Own) -> Step:
     )
 
 
-def _orthogonal(parameter: torch.Tensor, gain: float) -> None:
+def _orthogonal(parameter: torch.Tensor, gains: list[float]) -> None:
     wide = torch.empty_like(parameter, dtype=torch.float32) if parameter.dtype.itemsize < 4 else parameter
-    nn.init.orthogonal_(wide, gain)
+    for block, gain in zip(wide.chunk(len(gains)), gains, strict=True):
+        nn.init.orthogonal_(block, gain)
     if wide is not parameter:
         parameter.copy_(wide)
 
@@ -226,8 +277,8 @@ def findings(steps: list[Step], model: str) -> list[Finding]:
         "constructor, or trained",
         "orthogonal": "re-drawn as orthogonal ({rules}), as the model's own values are and its initializer's are not",
         "own rule": "re-drawn by {rules}, the law that the model's own values have and its initializer has not",
-        "other scale": "re-drawn at the size of the model's own values ({ratio:.3g} times its initializer's{fits}): "
-        "its constructor draws in its own way, or it was trained",
+        "other scale": "re-drawn at the size of the model's own values ({ratio:.3g} times its initializer's{fits}), "
+        "with one size for the whole tensor: its constructor draws in its own way, or it was trained",
     }
     found: list[Finding] = []
     for kind, text in words.items():

@@ -100,6 +100,20 @@ def orthogonal_gain(w: torch.Tensor) -> float | None:
     return math.sqrt(size) if float(gram.abs().max()) < 1e-4 else None
 
 
+def orthogonal_gains(w: torch.Tensor) -> list[float] | None:
+    """The gain of a weight that is orthogonal, or of each block of rows if each gate of a cell is; else None."""
+    rows, columns = w.shape[0], w[0].numel()
+    counts = {1, 3, 4, rows // columns} if w.ndim == 2 else {1}
+    found = {k: rows // k for k in counts if k > 0 and rows % k == 0 and (k == 1 or rows // k > 1)}
+    # Rows of an orthogonal wide matrix are orthogonal in any block; so are columns of tall ones in all blocks together.
+    for count in sorted(found, key=lambda k: (found[k] > columns, k if found[k] <= columns else -k)):
+        gains = [orthogonal_gain(block) for block in w.chunk(count)]
+        known = [gain for gain in gains if gain is not None]
+        if len(known) == count:
+            return known
+    return None
+
+
 def _rules(fan_in: int, fan_out: int) -> Iterator[tuple[str, float]]:
     both = fan_in + fan_out
     yield "Kaiming", 2.0

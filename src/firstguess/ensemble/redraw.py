@@ -19,11 +19,14 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _SpectralNorm  # pyright: ignore[reportPrivateUsage]  # it has no other name
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from firstguess.ensemble.follow import ALPHA, Law, Own, Step, findings, follow, learn, learn_more, not_followed
 from firstguess.ensemble.guard import PrivateRandomness
 from firstguess.ensemble.raw import Finding
 from firstguess.ensemble.rules import Init, rule
+from firstguess.errors import InvalidInput
 
 _OWN = ("reset_parameters", "_reset_parameters", "init_weights", "initialize_weights", "_initialize_weights")
 _PROBE = 0.12345  # a value that no initializer sets
@@ -46,6 +49,12 @@ class Redraw:
     """Re-draws `model` in place. `trained`: follow its own values only where training would not give them."""
 
     def __init__(self, model: nn.Module, init: Init = None, *, trained: bool = False) -> None:
+        if any(parameter.is_meta for parameter in model.parameters()):
+            raise InvalidInput(
+                "a model whose parameters have values",
+                got=f"{type(model).__name__} on the meta device",
+                hint='model.to_empty(device="cpu") and its initialization, or give the class itself',
+            )
         self.model, self._trained = model, trained
         kept = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         self.failures: list[Finding] = []
@@ -54,8 +63,10 @@ class Redraw:
         calls = list(_own_calls(model))
         if init is not None:
             draw = rule(init)
-            calls += [_Call(name, part, lambda m=part: draw(m), given=True) for name, part in _post_order(model)]
+            calls += [_Call(name, part, _on_plain(part, draw), given=True) for name, part in _post_order(model)]
+        self._hooked = [(part, hook.name) for part in model.modules() for hook in _hooks(part)]
         with PrivateRandomness(0), torch.no_grad():
+            self._free_hooked()
             usable = [call for call in calls if self._study(call)]
             _set(model, kept)
             self.calls = _needed(usable)
@@ -72,6 +83,7 @@ class Redraw:
         """Draw every parameter from the global generators, which the caller has made private."""
         parameters = dict(self.model.named_parameters()) if self._chosen or self._steps else {}
         with torch.no_grad():
+            self._free_hooked()
             if self._kept:
                 _set(self.model, self._kept)  # else an initializer that scales what it finds would do so every time
             chosen: dict[str, torch.Tensor] = {}
@@ -83,6 +95,11 @@ class Redraw:
                 step.run(parameters[step.name])
             if self._steps:
                 self._renew_vectors({step.name for step in self._steps})
+
+    def _free_hooked(self) -> None:
+        """Weights that a hook makes are no parameters: a parent's initializer may write to them, without effect."""
+        for module, name in self._hooked:
+            setattr(module, name, getattr(module, name).detach().clone())
 
     def _follow(self, kept: dict[str, torch.Tensor], usable: list[_Call]) -> Iterator[Finding]:
         """Take from the model's own values what its initializers would not give. What init= reaches is as it says."""
@@ -104,16 +121,26 @@ class Redraw:
         alpha = ALPHA / (3 * max(len(laws), 1))  # three tests each
         strange: list[tuple[Own, Law]] = []
         for name, law in laws.items():
-            own = owns[name]
-            if name in settled or not own.finite or (not law.fixed and own.of_law(law, parameters[name], alpha)):
+            own = owns[name].beside(law)
+            if name in settled or not own.finite:
+                continue
+            if not law.fixed and own.blank is None and own.of_law(law, parameters[name], alpha):
                 continue
             others = [call for call in usable if name in call.writes][:-1]
-            found, fits = self._writer(own, law, others, alpha)
+            found, fits = self._writer(owns[name], law, others, alpha)
             if found is not None:
                 self._chosen[name], law = found
                 yield self._writer_finding(name, self._chosen[name])
             if not fits:
-                strange.append((own, law))
+                strange.append((owns[name].beside(law), law))
+        lost = [name for name, own in owns.items() if not own.finite]
+        if lost:
+            more = f", here and in {len(lost) - 1} more" if len(lost) > 1 else ""
+            yield Finding(
+                "not finite",
+                f"the model's own values are not finite{more}: drawn as its initializers do, whatever the model was",
+                lost[0],
+            )
         if self._chosen:
             self.calls = _needed(usable, self._chosen)
         steps = follow(strange)
@@ -132,7 +159,8 @@ class Redraw:
             laws = learn(call.run, {own.name: parameter})
             learn_more(call.run, _named(self.model, call.module), laws)
             law = laws[own.name]
-            rank = (not own.of_law(law, parameter, alpha), own.distance(law))
+            mine = own.beside(law)
+            rank = (mine.blank is not None or not mine.of_law(law, parameter, alpha), mine.distance(law))
             if rank < nearest:
                 best, nearest = (call, law), rank
         return best, not nearest[0]
@@ -157,6 +185,9 @@ class Redraw:
 
     def _renew_vectors(self, names: set[str]) -> None:
         for path, module in self.model.named_modules():
+            for hook in _hooks(module):
+                if isinstance(hook, SpectralNorm) and f"{path}.{hook.name}_orig".lstrip(".") in names:
+                    _new_hook_vectors(module, hook)
             if not parametrize.is_parametrized(module):
                 continue
             for tensor, found in cast("nn.ModuleDict", module.parametrizations).items():
@@ -220,7 +251,7 @@ def _own_calls(model: nn.Module) -> Iterator[_Call]:
             continue
         method = next((m for m in _OWN if _takes(getattr(module, m, None), 0) and not _is_hugging_face(module)), None)
         if method is not None:
-            yield _Call(name, module, getattr(module, method))
+            yield _Call(name, module, _on_plain(module, lambda m, method=method: getattr(m, method)()))
     owners = {name: module for name, module in order if _takes(getattr(module, "_init_weights", None), 1)}
     for name, module in order:
         if not owners:
@@ -229,7 +260,7 @@ def _own_calls(model: nn.Module) -> Iterator[_Call]:
         around = [path for path in owners if path in ("", name) or name.startswith(f"{path}.")]
         if around:
             owner: Any = owners[max(around, key=len)]
-            yield _Call(name, module, lambda o=owner, m=module: o._init_weights(m))
+            yield _Call(name, module, _on_plain(module, lambda m, o=owner: o._init_weights(m)))
 
 
 def _takes(method: object, arguments: int) -> bool:
@@ -279,6 +310,59 @@ def _parametrized(name: str, module: nn.Module) -> Iterator[_Call]:
             parameter.copy_(getattr(twin, tensor))
 
     yield _Call(name, module, run)
+
+
+def _hooks(module: Any) -> list[WeightNorm | SpectralNorm]:
+    return [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, (WeightNorm, SpectralNorm))]
+
+
+def _on_plain(module: nn.Module, draw: Callable[[Any], Any]) -> Callable[[], Any]:
+    """`draw` of the module; under the hooks of nn.utils.weight_norm and nn.utils.spectral_norm, whose weight is no
+    parameter, of a plain twin, and what it draws is put where the hook makes the weight from."""
+    hooks = _hooks(module)
+    if not hooks:
+        return lambda: draw(module)
+
+    def run() -> None:
+        twin: Any = object.__new__(type(module))
+        made = {hook.name for hook in hooks}
+        vars(twin).update({name: value for name, value in vars(module).items() if name not in made})
+        before = {hook.name: _unhooked(module, hook) for hook in hooks}
+        twin._parameters = dict(module.named_parameters(recurse=False)) | {
+            name: nn.Parameter(value.clone()) for name, value in before.items()
+        }
+        draw(twin)
+        for hook in hooks:
+            weight = getattr(twin, hook.name).detach()
+            if not torch.equal(weight, before[hook.name]):
+                _put(module, hook, weight)
+
+    return run
+
+
+def _unhooked(module: nn.Module, hook: WeightNorm | SpectralNorm) -> torch.Tensor:
+    if isinstance(hook, WeightNorm):
+        return hook.compute_weight(module).detach()
+    return getattr(module, f"{hook.name}_orig").detach()
+
+
+def _put(module: Any, hook: WeightNorm | SpectralNorm, weight: torch.Tensor) -> None:
+    if isinstance(hook, WeightNorm):
+        getattr(module, f"{hook.name}_g").copy_(torch.norm_except_dim(weight, 2, hook.dim))
+        getattr(module, f"{hook.name}_v").copy_(weight)
+        return
+    getattr(module, f"{hook.name}_orig").copy_(weight)
+    _new_hook_vectors(module, hook)
+
+
+def _new_hook_vectors(module: Any, hook: SpectralNorm) -> None:
+    """Near the norm, as a first forward in training makes them; in eval mode they stay what they are."""
+    u, v = (getattr(module, f"{hook.name}_{vector}") for vector in "uv")
+    matrix = hook.reshape_weight_to_matrix(getattr(module, f"{hook.name}_orig").detach())
+    u.copy_(nn.functional.normalize(torch.randn_like(u), dim=0, eps=hook.eps))
+    for _ in range(_ITERATIONS):
+        v.copy_(nn.functional.normalize(matrix.T @ u, dim=0, eps=hook.eps))
+        u.copy_(nn.functional.normalize(matrix @ v, dim=0, eps=hook.eps))
 
 
 def _new_vectors(parametrizations: Any, weight: torch.Tensor) -> None:

@@ -10,10 +10,10 @@ from typing import Any, cast
 from torch import fx, nn
 
 from firstguess.activations import activation
-from firstguess.layers import Activate, AvgPool, Conv, Dense, Layer, MaxPool, Residual, Scale, text
+from firstguess.layers import Activate, AvgPool, Conv, Dense, Layer, MaxPool, Residual, Scale, Shift, text
 from firstguess.layers.residual import unsigned
 from firstguess.structure import functions
-from firstguess.structure.kinds import Meaning, Place, is_whole
+from firstguess.structure.kinds import FLAT, Meaning, Place, is_whole
 from firstguess.structure.result import Part, Unread
 from firstguess.structure.traced import Traced, path_of, trace
 from firstguess.structure.variances import Draws
@@ -35,6 +35,7 @@ class Step:
     before: fx.Node | None  # None: the input
     axes: int | None
     module: bool = False
+    width: int | None = None  # nodes or channels, where layers around it say so
     broken: bool = False  # a sum whose branch has unread parts, which are listed by themselves
 
     @property
@@ -64,6 +65,7 @@ class _Reader:
         self.steps: dict[fx.Node, Step] = {}
         self.aside: set[fx.Node] = set()  # shapes, devices: not signals
         self.notes: list[str] = []
+        self.passed: dict[fx.Node, fx.Node] = {}  # sums with a branch that adds nothing: what they hand on
         self.idle: set[fx.Node] = set()  # in a branch that adds nothing, or after the last weights
         self.end, self.output_problem = _output(traced.graph)
         wanted = _ancestors(self.end) if self.end is not None else set[fx.Node]()
@@ -96,6 +98,7 @@ class _Reader:
         if not step.unread or node not in self.idle:
             self.notes += step.meaning.notes
         self.steps[node] = step
+        self._set_width(node, step)
 
     def _in_place(self, node: fx.Node) -> bool:
         if node.op == "call_module":
@@ -118,6 +121,30 @@ class _Reader:
                 before = source.all_input_nodes[0]
             last, source = source, before
         return False
+
+    def _set_width(self, node: fx.Node, step: Step) -> None:
+        """The width after a step; a layer with weights also says what the width before it was, back to the last one."""
+        weights = step.meaning.layers[0] if _has_weights(step) else None
+        if isinstance(weights, (Dense, Conv)):
+            step.width = weights.width
+            module = cast(Any, self.modules.model.get_submodule(step.path))
+            given = module.in_channels if isinstance(weights, Conv) else module.in_features
+            for before in self._trail(step.before):
+                one = self.steps[before]
+                if one.width is not None or one.unread:
+                    return
+                one.width = given
+                if not _keeps_width(one):
+                    return
+        elif not step.unread and _keeps_width(step):
+            terms = [self.steps[n].width for n in self._terms(node)]
+            step.width = next((width for width in terms if width is not None), None)
+
+    def _terms(self, node: fx.Node) -> list[fx.Node]:
+        """The signals that a node is made from: both of a sum, unless one adds nothing."""
+        if node in self.passed:
+            return [self.passed[node]]
+        return [n for n in node.all_input_nodes if n in self.steps]
 
     def _axes(self, node: fx.Node) -> int | None:
         shape = self.traced.shapes.get(node.name)
@@ -163,40 +190,81 @@ class _Reader:
         for side, rest in ((sides[0], right), (sides[1], left)):
             if zero := self._zero(side):
                 self.idle.update(side)
-                step.before = rest
+                step.before = self.passed[node] = rest
                 step.meaning = Meaning(
                     notes=(f"{zero} starts at zero, so the branch that it ends adds nothing and is left out",)
                 )
                 return step
         step.before = fork
         shapes = [self.traced.shapes.get(n.name) for n in (left, right)]
+        widths = [self.steps[n].width for n in (left, right)]
         if None not in shapes and shapes[0] != shapes[1]:
             step.meaning = Meaning(why="adds two signals of different shapes")
+        elif None in shapes and None not in widths and widths[0] != widths[1]:
+            step.meaning = Meaning(why=f"adds two signals of different widths, {widths[0]} and {widths[1]}")
         elif any(self.steps[n].unread for side in sides for n in side):
             step.broken = True
         else:
-            step.meaning = self._residual(sides, functions.is_difference(node))
+            step.meaning = self._residual(sides, (left, right), functions.is_difference(node))
         return step
 
-    def _residual(self, sides: tuple[list[fx.Node], list[fx.Node]], minus: bool) -> Meaning:
+    def _residual(
+        self, sides: tuple[list[fx.Node], list[fx.Node]], ends: tuple[fx.Node, fx.Node], minus: bool
+    ) -> Meaning:
         left, right = ([layer for n in side for layer in self.steps[n].meaning.layers] for side in sides)
         if not left and not right:
             return Meaning(why="the signal minus itself") if minus else Meaning((Scale(2.0),))
         if minus:
             right = [*right, Scale(-1.0)]
         # The branch is the path that does more, and has weights to be uncorrelated by.
-        shortcut, branch = sorted((left, right), key=lambda path: (not unsigned(path), *_work(path)))
+        paths = left, right
+        low, high = sorted((0, 1), key=lambda i: (not unsigned(paths[i]), *_work(paths[i])))
+        shortcut, branch = paths[low], paths[high]
         scale = 1.0
         while branch and isinstance(branch[-1], Scale):
             scale *= branch[-1].factor
             branch = branch[:-1]
         if not branch or unsigned(branch):
-            ends = text(branch[-1]) if branch else "a scale"
+            last = text(branch[-1]) if branch else "a scale"
             return Meaning(
-                why=f"a branch that ends in {ends}; a description's residual branch ends in random weights, and then "
+                why=f"a branch that ends in {last}; a description's residual branch ends in random weights, and then "
                 "at most in norms"
             )
+        weights = next(n for n in reversed(sides[high]) if _has_weights(self.steps[n]))
+        if self._repeats(ends[low], weights):
+            name = self.steps[weights].path
+            return Meaning(why=f"what {name} adds is in the other side of the sum already, so the two are correlated")
         return Meaning((Residual(tuple(branch), scale, tuple(shortcut)),))
+
+    def _repeats(self, end: fx.Node, weights: fx.Node) -> bool:
+        """Whether a signal is correlated with what these weights put out.
+
+        Its terms that end in other weights are not, even where these ones go into them: the later weights and their
+        negatives have the same law, and only one of the two signals changes sign with them.
+        """
+        curved: list[fx.Node] = []
+        todo, seen = [end], set[fx.Node]()
+        while todo:
+            node = todo.pop()
+            if node is weights:
+                return True
+            if node in seen or _has_weights(self.steps[node]):
+                continue
+            seen.add(node)
+            layers = self.steps[node].meaning.layers
+            linear = functions.is_sum(node) or all(isinstance(layer, (Scale, Shift)) for layer in layers)
+            (todo if linear else curved).extend(self._terms(node))
+        return weights in self._sources(curved)
+
+    def _sources(self, nodes: Iterable[fx.Node]) -> set[fx.Node]:
+        """All nodes that signals come from, themselves included."""
+        found, todo = set[fx.Node](), list(nodes)
+        while todo:
+            one = todo.pop()
+            if one not in found:
+                found.add(one)
+                todo += self._terms(one)
+        return found
 
     def _zero(self, side: Iterable[fx.Node]) -> str:
         """The path of what makes a branch zero at initialization, or ""."""
@@ -269,6 +337,16 @@ def _not_negative(layers: Sequence[Layer]) -> bool:
     """Whether a signal ends in a relu, perhaps pooled."""
     last = next((layer for layer in reversed(layers) if not isinstance(layer, (MaxPool, AvgPool))), None)
     return (last,) == _RELU
+
+
+def _has_weights(step: Step) -> bool:
+    return any(isinstance(layer, (Dense, Conv)) for layer in step.meaning.layers)
+
+
+def _keeps_width(step: Step) -> bool:
+    """Whether nodes or channels are as many after a step; not where it flattens, or pools nodes."""
+    pools = any(isinstance(layer, (MaxPool, AvgPool)) for layer in step.meaning.layers)
+    return not (step.meaning.axes == FLAT and (pools or not step.meaning.layers))
 
 
 def _work(path: Sequence[Layer]) -> tuple[int, int, int]:

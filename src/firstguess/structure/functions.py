@@ -35,9 +35,9 @@ _NAMES: dict[Any, str] = {
     torch.sign: "sign",
 }  # fmt: skip
 _METHODS = ("relu", "tanh", "sigmoid", "abs", "erf", "sin", "square", "sign")
-_NOTHING = (
+_NOTHING = (torch.clone, torch.detach, operator.pos)
+_DROPOUTS = (
     F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
-    torch.clone, torch.detach, operator.pos,
 )  # fmt: skip
 _NOTHING_METHODS = (
     "contiguous",
@@ -98,8 +98,9 @@ def function(node: fx.Node, place: Place, after: tuple[int, ...] | None) -> Mean
     if (parametric := _parametric(target)) is not None:
         return activate(parametric(node))
     if (method and name in _NOTHING_METHODS) or target in _NOTHING:
-        dropout = "dropout" in name
-        return Meaning(notes=("dropout is off at initialization, and left out",) if dropout else ())
+        return Meaning()
+    if target in _DROPOUTS:
+        return _dropout(node)
     if target in _SOFTMAX or (method and name in ("softmax", "log_softmax")):
         text = "softmax does not change which class is guessed, and is left out at the end"
         return Meaning(why="a softmax within the network has no closed form here", last=text)
@@ -151,6 +152,13 @@ def _parametric(target: Any) -> Callable[[fx.Node], activations.Activation | str
     }.get(target)
 
 
+def _dropout(node: fx.Node) -> Meaning:
+    on = _argument(node, 2, "train" if node.target is torch.dropout else "training", True)
+    if on is False or _argument(node, 1, "p", 0.5) == 0:
+        return Meaning(notes=("dropout is off at initialization, and left out",))
+    return Meaning(why="this dropout is on in evaluation as well; write training=self.training, or nn.Dropout")
+
+
 def _shaping(node: fx.Node, name: str, place: Place, after: tuple[int, ...] | None) -> Meaning:
     if place.shape is not None and after is not None:
         same = after[:1] == place.shape[:1] and math.prod(after) == math.prod(place.shape)
@@ -162,7 +170,7 @@ def _shaping(node: fx.Node, name: str, place: Place, after: tuple[int, ...] | No
     sizes = node.args[1:]
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    if name in ("view", "reshape") and len(sizes) == FLAT and (-1 in sizes):
+    if name in ("view", "reshape") and len(sizes) == FLAT and -1 in sizes and (sizes[0] == -1 or _is_batch(sizes[0])):
         note = f"{name} to two axes is taken for a flattening: give an example of the inputs to check it"
         return Meaning(axes=FLAT, notes=() if isinstance(sizes[0], fx.Node) else (note,))
     if name == "squeeze" and place.axes == FLAT:
@@ -170,9 +178,26 @@ def _shaping(node: fx.Node, name: str, place: Place, after: tuple[int, ...] | No
     return Meaning(why="what it does depends on the shape: give an example of the inputs")
 
 
+def _is_batch(size: Any) -> bool:
+    """Whether a size is x.size(0) or x.shape[0] of some signal: they all have the batch as their first axis."""
+    if not isinstance(size, fx.Node):
+        return False
+    if size.target == "size":
+        return _argument(size, 1, "dim", None) == 0
+    if size.target is not operator.getitem or size.args[1] != 0:
+        return False
+    whole = size.args[0]
+    if not isinstance(whole, fx.Node) or whole.kwargs:
+        return False
+    return whole.args[1:] == (("shape",) if whole.target is getattr else ()) and whole.target in (getattr, "size")
+
+
 def _pool(node: fx.Node, place: Place, *, largest: bool) -> Meaning:
     plain = ("kernel_size", "stride", "padding")
-    odd = [key for key, value in node.kwargs.items() if key not in (*plain, "input", "count_include_pad") and value]
+    usual = (*plain, "input", "count_include_pad")
+    odd = {key: value for key, value in node.kwargs.items() if key not in usual and value}
+    if odd.get("dilation") in (1, (1, 1), [1, 1]):
+        del odd["dilation"]
     if odd or len(node.args) > 1 + len(plain):
         return Meaning(why="a description's pools have no dilation, ceil_mode or divisor_override")
     kernel = _argument(node, 1, "kernel_size", None)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from firstguess import activations
 from firstguess.ensemble.rules import Init
@@ -51,7 +52,7 @@ class Modules:
     model: nn.Module
     draws: Draws
     init: Init = None
-    used: dict[int, str] = field(default_factory=dict[int, str])  # weights that some layer has already, by id
+    used: dict[int, str] = field(default_factory=dict[int, str])  # what some layer has its weights from already, by id
     estimates: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
 
     def __post_init__(self) -> None:
@@ -113,11 +114,12 @@ class Modules:
         weight = tensor_at(self.model, self._name(path, "weight"))
         if found is None or weight is None:
             return Meaning(why="its weights could not be drawn")
-        if id(weight) in self.used:
-            shared = self.used[id(weight)]
+        sources = _sources(module, weight)
+        shared = next((self.used[key] for key in sources if key in self.used), None)
+        if shared is not None:
             what = "is called more than once" if shared == path else f"shares its weights with {shared}"
             return Meaning(why=f"{what}; a description has new weights in every layer")
-        self.used[id(weight)] = path
+        self.used.update(dict.fromkeys(sources, path))
         is_conv = isinstance(module, nn.Conv2d)
         if why := _conv_refusal(module) if is_conv else _dense_refusal(place):
             return Meaning(why=why)
@@ -160,6 +162,14 @@ class Modules:
             layer = Dense(weight_var, bias_var, int(weight.shape[0]), init)
         axes = IMAGE if is_conv else FLAT
         return Meaning((layer, *after), axes=axes, notes=notes, variances=variances)
+
+
+def _sources(module: nn.Module, weight: torch.Tensor) -> list[int]:
+    """The ids of a module and of what its weights are made from: a parametrization makes new tensors at every look."""
+    if not parametrize.is_parametrized(module, "weight"):
+        return [id(module), id(weight)]
+    made = cast(nn.Module, cast(Any, module).parametrizations["weight"])
+    return [id(module), *(id(p) for name, p in made.named_parameters(recurse=False) if name.startswith("original"))]
 
 
 def _dense_refusal(place: Place) -> str:
