@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from firstguess.ensemble.description import DescriptionEngine
-from firstguess.layers import BatchNorm, Dense, LayerNorm
-from firstguess.network import Network, mlp
+from firstguess.ensemble.engine import DescriptionEngine
+from firstguess.network.layers import BatchNorm, Dense, LayerNorm
+from firstguess.network.network import Network, mlp
 
 SETTINGS: dict[str, tuple[str | None, str]] = {
     "none": (None, "before"),

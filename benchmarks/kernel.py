@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import firstguess as fg
-from firstguess.kernel import kernel
-from firstguess.sampling import draw_guesses
+from firstguess.theory.drawing import draw_guesses
+from firstguess.theory.kernel import kernel
 
 Array = NDArray[Any]
 

@@ -20,7 +20,7 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from firstguess.data import collect
-from firstguess.ensemble.modules import ModuleEngine
+from firstguess.modules.engine import ModuleEngine
 
 
 class Block(nn.Module):

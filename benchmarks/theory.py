@@ -18,7 +18,8 @@ import numpy as np
 from scipy.integrate import dblquad
 
 import firstguess as fg
-from firstguess import activations, blocks
+from firstguess.network.activations import record as activations
+from firstguess.theory import blocks
 
 
 def clear() -> None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import firstguess as fg
-from firstguess.comparison import compare
 from firstguess.diagnosis import Advice, Cause, Diagnosis, Expected, Trainability, Verdict
-from firstguess.empirical import EmpiricalGuesses
+from firstguess.diagnosis.comparison import compare
 from firstguess.ensemble.gradient_statistics import GradientLayer, Gradients, Growth, Level
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
-from firstguess.ensemble.raw import Finding
-from firstguess.guesses import Guesses
-from firstguess.structure.result import Part, Structure, Unread, Variances
+from firstguess.ensemble.members import Finding
+from firstguess.modules.structure import Part, Structure, Unread, Variances
+from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.guesses import Guesses
 
 NASTY = "<img src=x onerror='window.hacked=1'></script><script>window.hacked=1</script>&amp;\"'γ"
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from firstguess import activations
-from firstguess.errors import InvalidInput
-from firstguess.layers import (
+from firstguess.base.errors import InvalidInput
+from firstguess.network.activations import record as activations
+from firstguess.network.layers import (
     Activate,
     AvgPool,
     BatchNorm,
@@ -23,7 +23,7 @@ from firstguess.layers import (
     Scale,
     Shift,
 )
-from firstguess.network import Network
+from firstguess.network.network import Network
 
 BUILT_IN = tuple(activations.names())  # at import: other tests may register their own
 ANY_VAR = st.floats(1e-300, 1e300) | st.sampled_from([1.0, 2.0, 1 / 3, 0.1 + 0.2])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from firstguess.layers import Layer
+from firstguess.network.layers import Layer
 
 Array = NDArray[np.float64]
 

@@ -48,7 +48,9 @@ def test_every_public_name_resolves() -> None:
     assert fg.__version__
 
 
-@pytest.mark.parametrize("first", ["fg.PhaseDiagram", "import firstguess.diagrams", "import firstguess.phases"])
+@pytest.mark.parametrize(
+    "first", ["fg.PhaseDiagram", "import firstguess.theory.diagrams", "import firstguess.theory.phases"]
+)
 def test_functions_are_not_shadowed_by_modules_of_the_same_name(first: str) -> None:
     loaded_after(f"import firstguess as fg\n{first}\nassert callable(fg.phase_diagram)\nassert callable(fg.predict)")
 

@@ -8,52 +8,56 @@ from firstguess._version import __version__
 
 if TYPE_CHECKING:
     from firstguess import data, figures
-    from firstguess.activations import Activation, activation, causes_bias, centered, register_activation
-    from firstguess.comparison import Comparison, compare
-    from firstguess.databias import DataBias, data_bias
+    from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, ParseError
+    from firstguess.diagnosis.comparison import Comparison, compare
+    from firstguess.diagnosis.explanation import Explanation, explain_guess
     from firstguess.diagnosis.gate import NotNeutral, assert_neutral
     from firstguess.diagnosis.result import Diagnosis
     from firstguess.diagnosis.run import diagnose
-    from firstguess.diagrams import PhaseDiagram, phase_diagram
-    from firstguess.empirical import EmpiricalGuesses
     from firstguess.ensemble.gradient_statistics import Gradients
-    from firstguess.ensemble.gradients import measure_gradients
     from firstguess.ensemble.measurement import Measurement
-    from firstguess.ensemble.run import measure
-    from firstguess.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, ParseError
-    from firstguess.explanation import Explanation, explain_guess
-    from firstguess.guesses import Guesses
-    from firstguess.network import Network, cnn, mlp, residual_mlp
-    from firstguess.phases import FixedPoint, edge_of_chaos, fixed_point, neutrality_line
-    from firstguess.prediction import Prediction, regime
-    from firstguess.readings import predict
-    from firstguess.signal import Inputs
-    from firstguess.structure import Structure, read
+    from firstguess.modules.gradients import measure_gradients
+    from firstguess.modules.measuring import measure
+    from firstguess.modules.reader import read
+    from firstguess.modules.structure import Structure
+    from firstguess.network.activations.record import Activation, activation, causes_bias, centered, register_activation
+    from firstguess.network.network import Network, cnn, mlp, residual_mlp
+    from firstguess.network.signal import Inputs
+    from firstguess.theory.databias import DataBias, data_bias
+    from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
+    from firstguess.theory.empirical import EmpiricalGuesses
+    from firstguess.theory.guesses import Guesses
+    from firstguess.theory.phases import FixedPoint, edge_of_chaos, fixed_point, neutrality_line
+    from firstguess.theory.prediction import Prediction, regime
+    from firstguess.theory.readings import predict
 
-# name -> module that defines it; resolved on first use, so that `import firstguess` does no work
-_HOMES = {
-    "Activation": "activations", "activation": "activations", "causes_bias": "activations", "centered": "activations",
-    "register_activation": "activations",
-    "predict": "readings",
-    "DataBias": "databias", "data_bias": "databias",
-    "FirstguessError": "errors", "InvalidInput": "errors", "NotConverged": "errors", "NotCovered": "errors",
-    "ParseError": "errors",
-    "Guesses": "guesses",
-    "Network": "network", "cnn": "network", "mlp": "network", "residual_mlp": "network",
-    "PhaseDiagram": "diagrams", "phase_diagram": "diagrams",
-    "Measurement": "ensemble.measurement", "measure": "ensemble.run",
-    "EmpiricalGuesses": "empirical",
-    "Comparison": "comparison", "compare": "comparison",
-    "FixedPoint": "phases", "edge_of_chaos": "phases", "fixed_point": "phases", "neutrality_line": "phases",
-    "Prediction": "prediction", "regime": "prediction",
-    "Inputs": "signal",
-    "Diagnosis": "diagnosis.result", "diagnose": "diagnosis.run",
-    "NotNeutral": "diagnosis.gate", "assert_neutral": "diagnosis.gate",
-    "Gradients": "ensemble.gradient_statistics", "measure_gradients": "ensemble.gradients",
-    "Explanation": "explanation", "explain_guess": "explanation",
-    "Structure": "structure", "read": "structure",
-    "data": "", "figures": "",
-}  # fmt: skip
+# module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
+_NAMES = {
+    "base.errors": "FirstguessError InvalidInput NotConverged NotCovered ParseError",
+    "network.activations.record": "Activation activation causes_bias centered register_activation",
+    "network.network": "Network cnn mlp residual_mlp",
+    "network.signal": "Inputs",
+    "theory.databias": "DataBias data_bias",
+    "theory.diagrams": "PhaseDiagram phase_diagram",
+    "theory.empirical": "EmpiricalGuesses",
+    "theory.guesses": "Guesses",
+    "theory.phases": "FixedPoint edge_of_chaos fixed_point neutrality_line",
+    "theory.prediction": "Prediction regime",
+    "theory.readings": "predict",
+    "ensemble.gradient_statistics": "Gradients",
+    "ensemble.measurement": "Measurement",
+    "modules.gradients": "measure_gradients",
+    "modules.measuring": "measure",
+    "modules.reader": "read",
+    "modules.structure": "Structure",
+    "diagnosis.comparison": "Comparison compare",
+    "diagnosis.explanation": "Explanation explain_guess",
+    "diagnosis.gate": "NotNeutral assert_neutral",
+    "diagnosis.result": "Diagnosis",
+    "diagnosis.run": "diagnose",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_ROOMS = ("data", "figures")  # public as they are
 
 __all__ = [
     "Activation",
@@ -107,11 +111,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name not in _HOMES:
+    if name in _ROOMS:
+        value = importlib.import_module(f"firstguess.{name}")
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(f"firstguess.{_HOMES[name]}"), name)
+    else:
         raise AttributeError(f"module 'firstguess' has no attribute {name!r}")
-    home = _HOMES[name]
-    module = importlib.import_module(f"firstguess.{home or name}")
-    value = getattr(module, name) if home else module
     globals()[name] = value
     return value
 

@@ -12,8 +12,8 @@ from data_files import ANIMALS, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data import Data
-from firstguess.errors import InvalidInput
 
 
 def test_import_is_light() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from data_files import idx_bytes, write_idx
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data import cifar10, fashion_mnist, idx, mnist
-from firstguess.errors import InvalidInput
 
 
 @pytest.mark.parametrize("zipped", [False, True])

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from data_files import ANIMALS, colours, png, small_parquet, write_parquet
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data import parquet
-from firstguess.errors import InvalidInput
 
 
 @pytest.fixture

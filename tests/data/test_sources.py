@@ -9,8 +9,8 @@ import pytest
 from data_files import REAL, small_parquet, write_idx
 from scipy.stats import chi2
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data import blob, cifar10, digits, load, mnist, npz, parquet, two_blobs
-from firstguess.errors import InvalidInput
 
 Z = 5.0  # standard errors: a two-sided false-alarm rate of 6e-7 a check
 

@@ -11,8 +11,8 @@ from data_files import numbers
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data import Data, as_data, batches, collect
-from firstguess.errors import InvalidInput
 
 
 def test_as_data() -> None:

@@ -15,7 +15,7 @@ import firstguess as fg
 from firstguess.diagnosis import Advice
 from firstguess.diagnosis.training import trainability_of
 from firstguess.ensemble.gradient_statistics import Growth, Level
-from firstguess.report import sections
+from firstguess.show.report import sections
 
 BLOB = fg.data.blob(200, 40)
 

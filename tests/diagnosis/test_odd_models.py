@@ -15,7 +15,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 import firstguess as fg
 from firstguess.data import collect
 from firstguess.diagnosis.gate import check
-from firstguess.ensemble.flow import trace_flow
+from firstguess.modules.flow import trace_flow
 
 _GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(90, 20, generator=_GENERATOR)

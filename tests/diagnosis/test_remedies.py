@@ -6,11 +6,11 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.data import blob, collect
-from firstguess.ensemble.flow import trace_flow
-from firstguess.remedies import REMEDIES, Case, Variant
-from firstguess.remedies.base import edited, replace_module
-from firstguess.remedies.head import expected_loss
-from firstguess.remedies.move_norm import plain_pairs
+from firstguess.diagnosis.remedies import REMEDIES, Case, Variant
+from firstguess.diagnosis.remedies.base import edited, replace_module
+from firstguess.diagnosis.remedies.head import expected_loss
+from firstguess.diagnosis.remedies.move_norm import plain_pairs
+from firstguess.modules.flow import trace_flow
 
 X = blob(100, 20)
 

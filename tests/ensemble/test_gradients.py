@@ -12,12 +12,12 @@ from scipy import special
 from small_models import points, some_labels
 from torch import nn
 
-from firstguess.closed_form import predict
-from firstguess.ensemble.gradient_passes import loss_gradient
 from firstguess.ensemble.gradient_statistics import Growth, growth_of
-from firstguess.ensemble.gradients import measure_gradients
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.network import Network
+from firstguess.modules.gradient_passes import loss_gradient
+from firstguess.modules.gradients import measure_gradients
+from firstguess.network.network import Network
+from firstguess.theory.closed_form import predict
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

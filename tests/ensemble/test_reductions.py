@@ -15,10 +15,10 @@ import torch
 from scipy import stats as scipy_stats
 
 from firstguess.ensemble import ops
-from firstguess.ensemble.description import DescriptionEngine
+from firstguess.ensemble.engine import DescriptionEngine
+from firstguess.ensemble.members import BETWEEN, MEAN, SPREAD
 from firstguess.ensemble.program import conditional_pays
-from firstguess.ensemble.raw import BETWEEN, MEAN, SPREAD
-from firstguess.network import Network, mlp
+from firstguess.network.network import Network, mlp
 
 INITS = 800
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from firstguess.ensemble.build import build
+from firstguess.base.errors import InvalidInput
+from firstguess.ensemble.member_module import build
 from firstguess.ensemble.seeds import fill_weights, member_seeds, tie_stream
-from firstguess.errors import InvalidInput
-from firstguess.network import mlp
+from firstguess.network.network import mlp
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31, 2**64 + 5])

@@ -9,9 +9,9 @@ import typer
 from typer.core import TyperGroup
 
 from firstguess._version import __version__
+from firstguess.base.errors import FirstguessError
 from firstguess.cli import activations, check, data, diagnose, measure, phases, predict, reproduce
 from firstguess.cli.usage import run
-from firstguess.errors import FirstguessError
 
 
 class _Interruptible(TyperGroup):

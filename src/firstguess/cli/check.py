@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.cli.output import Json, bar, print_json
 from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
-from firstguess.errors import FirstguessError, InvalidInput
 
 EXAMPLES = """Examples:
 

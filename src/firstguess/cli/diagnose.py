@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from firstguess.base.errors import InvalidInput
 from firstguess.cli.output import Json, bar, print_json, say
 from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
-from firstguess.errors import InvalidInput
 
 EXAMPLES = """Examples:
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from firstguess.base.errors import NotCovered
 from firstguess.cli.output import bar, print_json, print_pairs, print_table, say
 from firstguess.cli.subjects import LARGE
-from firstguess.errors import NotCovered
 
 if TYPE_CHECKING:
     from firstguess.data import Data, Standardization
     from firstguess.ensemble.measurement import Measurement
-    from firstguess.network import Network
-    from firstguess.prediction import Prediction
+    from firstguess.network.network import Network
+    from firstguess.theory.prediction import Prediction
 
 POINTS = 1000  # of larger data sets, where --points does not say otherwise
 INITS, WIDTH, DRAWS = 100, 1000, 10_000

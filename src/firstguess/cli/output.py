@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firstguess.errors import InvalidInput
+from firstguess.base.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, say
-from firstguess.errors import FirstguessError, InvalidInput
 
 EXAMPLES = """Examples:
 
@@ -41,7 +41,7 @@ def phases(
     import numpy as np
 
     import firstguess as fg
-    from firstguess.blocks import as_block
+    from firstguess.theory.blocks import as_block
 
     check_figure(figure)
     as_block(block)  # a block without phases is an error, a missing line is not

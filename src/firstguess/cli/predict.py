@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from firstguess.base.errors import InvalidInput
 from firstguess.cli import on_data
 from firstguess.cli.data import DATA_HELP, DataDir
 from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, print_table, say
-from firstguess.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from firstguess.activations import Activation
-    from firstguess.figures.theme import Chart
-    from firstguess.prediction import Prediction
+    from firstguess.network.activations.record import Activation
+    from firstguess.show.charts.theme import Chart
+    from firstguess.theory.prediction import Prediction
 
 EXAMPLES = """Examples:
 
@@ -222,7 +222,7 @@ def _chart(prediction: Prediction, references: list[Prediction], draw: Drawing) 
 
 def _activation(text: str) -> Activation:
     """`leaky_relu(0.2)` and `centered(relu)` as well as a plain name."""
-    from firstguess.layers import Activate, parse_layers
+    from firstguess.network.layers import Activate, parse_layers
 
     layers = parse_layers(text)
     if len(layers) != 1 or not isinstance(layers[0], Activate):

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from firstguess.base.errors import InvalidInput
 from firstguess.cli.data import DataDir
 from firstguess.cli.output import Json, print_json, print_pairs, print_table, say
-from firstguess.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from firstguess.reproduce.items import Item
-    from firstguess.reproduce.records import Record
-    from firstguess.reproduce.running import Progress
+    from firstguess.papers.items import Item
+    from firstguess.papers.records import Record
+    from firstguess.papers.running import Progress
 
 EXAMPLES = """Examples:
 
@@ -51,8 +51,8 @@ def reproduce(
     Ctrl-C keeps what is done; the same command goes on from there. Items whose data or packages are absent are skipped,
     and say how to get them. Exit code 1: an item failed, or all were skipped.
     """
-    from firstguess.reproduce import ledger as ledger_page
-    from firstguess.reproduce import records, registry
+    from firstguess.papers import ledger as ledger_page
+    from firstguess.papers import records, registry
 
     if list_ or not what:
         _show_list(registry.choose(what or ["all"]), json)
@@ -95,7 +95,7 @@ def _make(out: Path) -> None:
 def _run_all(
     chosen: Sequence[Item], out: Path, quick: bool, data_dir: str | None, seed: int, fresh: bool
 ) -> Generator[Record]:
-    from firstguess.reproduce.execute import run_item
+    from firstguess.papers.execute import run_item
 
     for index, item in enumerate(chosen, start=1):
         started = time.perf_counter()

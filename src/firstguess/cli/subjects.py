@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from firstguess.base.errors import InvalidInput
 from firstguess.cli.output import bar
-from firstguess.errors import InvalidInput
 
 if TYPE_CHECKING:
     from firstguess.data import Data, Standardization
@@ -32,7 +32,7 @@ def subject(what: str, *, init: str | None, width: int) -> tuple[Any, dict[str, 
     """The network that is meant, and the options of `fg.measure` that only its kind takes."""
     if is_path(what):
         return factory(what), {} if init is None else {"init": init_option(init)}
-    from firstguess.network import Network
+    from firstguess.network.network import Network
 
     Network.parse(what)  # an error here comes before the data are read
     if init is not None:

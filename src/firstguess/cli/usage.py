@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import typer
 
-from firstguess.errors import InvalidInput
+from firstguess.base.errors import InvalidInput
 
 
 def run(app: typer.Typer) -> None:

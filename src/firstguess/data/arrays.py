@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data.dataset import Data
 from firstguess.data.sources import INPUT_KEYS, LABEL_KEYS
 from firstguess.data.streams import collect, is_pair
-from firstguess.errors import InvalidInput
 
 
 def as_data(obj: object, *, points: int | None = None, seed: int = 0, name: str = "data") -> Data:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from firstguess.errors import InvalidInput
+from firstguess.base.errors import InvalidInput
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data.classes import Classes, IntArray, encode, regroup
-from firstguess.errors import InvalidInput
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]

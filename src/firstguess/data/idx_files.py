@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data.classes import Classes, regroup
 from firstguess.data.dataset import Data, class_step, pick
-from firstguess.errors import InvalidInput
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Split: TypeAlias = Literal["train", "test"]
@@ -44,7 +44,7 @@ def idx(
 
     >>> idx("no/such/folder")
     Traceback (most recent call last):
-    firstguess.errors.InvalidInput: Expected an existing file or directory, but got no/such/folder...
+    firstguess.InvalidInput: Expected an existing file or directory, but got no/such/folder...
     """
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data.classes import Classes, IntArray, regroup
 from firstguess.data.dataset import Data, class_step, pick
 from firstguess.data.idx_files import PathLike
-from firstguess.errors import InvalidInput
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called now and then with (images decoded, images in all)."""

@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data import idx_files, image_parquet
 from firstguess.data.classes import Classes
 from firstguess.data.dataset import Data, whole_number
 from firstguess.data.idx_files import PathLike, Split
 from firstguess.data.image_parquet import Progress
-from firstguess.errors import InvalidInput
 
 DATA_DIR_VARIABLE = "FIRSTGUESS_DATA"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data import idx_files
 from firstguess.data.dataset import Data, Standardization
 from firstguess.data.idx_files import PathLike, idx
 from firstguess.data.image_parquet import Progress, parquet
 from firstguess.data.sources import blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
-from firstguess.errors import InvalidInput
 
 # name -> (numbers it takes, whether it has files with a split, default standardization)
 _NAMES: dict[str, tuple[dict[str, int], bool, Standardization]] = {

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from firstguess.base.errors import InvalidInput
 from firstguess.data.classes import encode
 from firstguess.data.dataset import Data, not_finite, pick, whole_number
 from firstguess.data.sources import LABEL_KEYS
-from firstguess.errors import InvalidInput
 
 if TYPE_CHECKING:
     import torch

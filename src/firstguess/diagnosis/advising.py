@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from firstguess.base.errors import FirstguessError
 from firstguess.diagnosis.expectation import predicted
 from firstguess.diagnosis.result import Advice, Trainability, Verdict
-from firstguess.errors import FirstguessError
-from firstguess.prediction import Prediction
+from firstguess.theory.prediction import Prediction
 
 if TYPE_CHECKING:
     from firstguess.data import Batch, Data
+    from firstguess.diagnosis.remedies import Case, Variant
     from firstguess.ensemble.measurement import Measurement
-    from firstguess.network import Network
-    from firstguess.remedies import Case, Variant
+    from firstguess.network.network import Network
 
 Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a variant, within some seconds
 
@@ -62,7 +62,7 @@ def advise(trial: Trial) -> Advised:
 
 
 def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
-    from firstguess.remedies import REMEDIES
+    from firstguess.diagnosis.remedies import REMEDIES
 
     started = time.perf_counter()
     variants = [
@@ -168,7 +168,7 @@ def growth(network: Network) -> float:
 
     Nor where there are residual blocks: theory has one factor for a block, a measured slope counts its layers.
     """
-    from firstguess.readings import predict
+    from firstguess.theory.readings import predict
 
     if any(layer.kind == "residual" for layer in network.layers):
         return math.nan

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from firstguess.diagnosis.result import Cause
-from firstguess.ensemble.flow import DATA, Flow
 from firstguess.ensemble.measurement import Measurement
+from firstguess.modules.flow import DATA, Flow
 
 _LEAST = 0.005  # of correlation: less is not a cause
 _SURE = 3.0  # standard errors that an addition must stand out by

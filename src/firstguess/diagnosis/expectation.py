@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from firstguess.comparison import compare
+from firstguess.base.errors import FirstguessError
+from firstguess.diagnosis.comparison import compare
 from firstguess.diagnosis.result import Expected
 from firstguess.ensemble.measurement import Measurement
-from firstguess.errors import FirstguessError
-from firstguess.image_kernel import has_convolutions
-from firstguess.network import Network
-from firstguess.prediction import Prediction
-from firstguess.signal import Inputs
+from firstguess.network.network import Network
+from firstguess.network.signal import Inputs
+from firstguess.theory.image_kernel import has_convolutions
+from firstguess.theory.prediction import Prediction
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -44,7 +44,7 @@ def expectation(
 
 def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 10.0) -> tuple[Prediction, str]:
     """The kernel reading on these points; the closed form, with a remark, where that cannot be had."""
-    from firstguess.readings import predict
+    from firstguess.theory.readings import predict
 
     try:
         return predict(network, data=data, draws=DRAWS, seed=seed, seconds=seconds), ""

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from firstguess import _checks
+from firstguess.base import checks
+from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import collect, load
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.result import Cause
-from firstguess.ensemble.flow import Flow, trace_flow
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.raw import ASSUMED
-from firstguess.ensemble.run import measure
-from firstguess.errors import FirstguessError, InvalidInput
-from firstguess.network import Network
+from firstguess.ensemble.members import ASSUMED
+from firstguess.modules.flow import Flow, trace_flow
+from firstguess.modules.measuring import measure
+from firstguess.network.network import Network
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,9 +83,9 @@ def check(
     what: object, data: object, max_gamma: float = 1.0, *, inits: int = _MOST, seed: int = 0, **options: Any
 ) -> Check:
     """What `assert_neutral` asserts, as a result."""
-    if not 0 < _checks.number(max_gamma) < math.inf:
+    if not 0 < checks.number(max_gamma) < math.inf:
         raise InvalidInput("a drift ratio above 0", got=max_gamma, where="max_gamma", hint="max_gamma=1.0")
-    most = _checks.count(inits, 2, "number of initializations", "inits", "inits=400")
+    most = checks.count(inits, 2, "number of initializations", "inits", "inits=400")
     if isinstance(data, Iterator):  # to be read more than once
         data = collect(data, options.pop("points", None), batch_size=options.pop("batch_size", None))
     count = min(_FIRST, most)

@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from firstguess.text import plain
+from firstguess.base.text import plain
 
 if TYPE_CHECKING:
-    from firstguess.comparison import Comparison
-    from firstguess.ensemble.gradients import Gradients
+    from firstguess.diagnosis.comparison import Comparison
     from firstguess.ensemble.measurement import Measurement
-    from firstguess.ensemble.raw import Finding
-    from firstguess.prediction import Prediction
-    from firstguess.structure import Structure
+    from firstguess.ensemble.members import Finding
+    from firstguess.modules.gradients import Gradients
+    from firstguess.modules.structure import Structure
+    from firstguess.theory.prediction import Prediction
 
 VerdictName = Literal["neutral", "biased", "deeply biased", "degenerate head", "broken"]
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
@@ -228,7 +228,7 @@ class Diagnosis:
 
     def save(self, path: str | Path) -> Path:
         """Write the report: one HTML file that opens offline and prints."""
-        from firstguess.report import write
+        from firstguess.show.report import write
 
         return write(self, path)
 

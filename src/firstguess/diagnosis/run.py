@@ -13,27 +13,28 @@ import numpy as np
 import torch
 from torch import nn
 
-from firstguess import _checks
+from firstguess.base import checks
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.text import counted
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.expectation import expectation
+from firstguess.diagnosis.remedies import Case, Variant
+from firstguess.diagnosis.remedies.base import inputs_of
 from firstguess.diagnosis.result import Diagnosis, Expected
 from firstguess.diagnosis.training import trainability_of
 from firstguess.diagnosis.verdict import broken, verdict_of
-from firstguess.ensemble.build import build
-from firstguess.ensemble.flow import Flow, trace_flow
-from firstguess.ensemble.gradients import measure_gradients
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.raw import Finding
-from firstguess.ensemble.run import measure
-from firstguess.errors import FirstguessError, InvalidInput
-from firstguess.layers import Activate, AvgPool, Conv, Dense, MaxPool, Scale
-from firstguess.network import Network
-from firstguess.remedies import Case, Variant
-from firstguess.remedies.base import inputs_of
-from firstguess.structure import Structure, read
-from firstguess.text import counted
+from firstguess.ensemble.member_module import build
+from firstguess.ensemble.members import Finding
+from firstguess.modules.flow import Flow, trace_flow
+from firstguess.modules.gradients import measure_gradients
+from firstguess.modules.measuring import measure
+from firstguess.modules.reader import read
+from firstguess.modules.structure import Structure
+from firstguess.network.layers import Activate, AvgPool, Conv, Dense, MaxPool, Scale
+from firstguess.network.network import Network
 
 Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
@@ -84,9 +85,9 @@ def diagnose(
         options: Of `fg.measure` for this kind of network: init, logits, mode, …
     """
     started = time.perf_counter()
-    if not _checks.number(seconds) > 0:
+    if not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=60")
-    points = _checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
+    points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
     tick(0, _STAGES)

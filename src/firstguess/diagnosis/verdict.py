@@ -9,8 +9,8 @@ from scipy import special
 
 from firstguess.diagnosis.result import Verdict
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.raw import ASSUMED, Finding
-from firstguess.prediction import DEEPLY_BIASED, regime
+from firstguess.ensemble.members import ASSUMED, Finding
+from firstguess.theory.prediction import DEEPLY_BIASED, regime
 
 _TIED = 0.5  # share of tied guesses from which the head decides, not γ
 _LOST = 0.5  # share of initializations with NaN from which a network is called broken

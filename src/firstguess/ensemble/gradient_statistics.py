@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import special
 
-from firstguess import statistics
-from firstguess.ensemble.raw import Finding, ProbedLayer
-from firstguess.statistics import FloatArray
-from firstguess.text import page, plain
+from firstguess.base import statistics
+from firstguess.base.statistics import FloatArray
+from firstguess.base.text import page, plain
+from firstguess.ensemble.members import Finding, ProbedLayer
 
 Word: TypeAlias = Literal["vanish", "keep their size", "explode", "not known"]
 

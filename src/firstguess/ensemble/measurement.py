@@ -11,13 +11,13 @@ from typing import Any, cast
 import numpy as np
 from scipy import optimize
 
-from firstguess import statistics
-from firstguess.empirical import EmpiricalGuesses
-from firstguess.ensemble.raw import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
-from firstguess.guesses import Guesses
-from firstguess.prediction import Regime, regime
-from firstguess.statistics import Estimates, FloatArray
-from firstguess.text import page, plain
+from firstguess.base import statistics
+from firstguess.base.statistics import Estimates, FloatArray
+from firstguess.base.text import page, plain
+from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
+from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.guesses import Guesses
+from firstguess.theory.prediction import Regime, regime
 
 _ROWS = 24  # layers shown when printed; the middle of longer networks is left out
 

@@ -17,9 +17,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from firstguess.activations import Activation
-from firstguess.ensemble.plan import Step
-from firstguess.layers import Activate, AvgPool, BatchNorm, Dense, GroupNorm, LayerNorm, MaxPool, RMSNorm, Scale, Shift
+from firstguess.ensemble.places import Step
+from firstguess.network.activations.record import Activation
+from firstguess.network.layers import (
+    Activate,
+    AvgPool,
+    BatchNorm,
+    Dense,
+    GroupNorm,
+    LayerNorm,
+    MaxPool,
+    RMSNorm,
+    Scale,
+    Shift,
+)
 
 Op = Callable[[Tensor], Tensor]
 Scratch = Callable[[Tensor], Tensor]  # a buffer of the shape of its argument

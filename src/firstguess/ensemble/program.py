@@ -13,10 +13,10 @@ from typing import Literal
 
 import torch
 
+from firstguess.base.errors import InvalidInput
 from firstguess.ensemble import ops
-from firstguess.ensemble.plan import Step, nodes
-from firstguess.errors import InvalidInput
-from firstguess.layers import Activate, BatchNorm, Conv, Dense, Residual
+from firstguess.ensemble.places import Step, nodes
+from firstguess.network.layers import Activate, BatchNorm, Conv, Dense, Residual
 
 Kind = Literal["dense", "conv", "local", "batchnorm", "center", "save", "swap", "add"]
 Draw = Literal["direct", "factor", "conditional"]

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from firstguess._checks import count
-from firstguess.errors import InvalidInput
-from firstguess.layers.dense import Init
+from firstguess.base.checks import count
+from firstguess.base.errors import InvalidInput
+from firstguess.network.layers.dense import Init
 
 MOST_MEMBERS = 2**32
 _ROUNDS = 6

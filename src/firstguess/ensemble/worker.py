@@ -13,10 +13,10 @@ from torch import Tensor
 
 from firstguess.ensemble import ops
 from firstguess.ensemble.moments import GuessCounts, NodeMoments, statistics
-from firstguess.ensemble.plan import Step
+from firstguess.ensemble.places import Step
 from firstguess.ensemble.program import Instr, Program
 from firstguess.ensemble.seeds import fill_biases, fill_weights, tie_stream
-from firstguess.layers import Conv, Dense, Residual
+from firstguess.network.layers import Conv, Dense, Residual
 
 
 @dataclass

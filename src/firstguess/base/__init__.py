@@ -1,0 +1,1 @@
+"""What knows nothing of networks: errors, checks, text, files, threads, quadrature, series, roots, statistics."""

@@ -1,0 +1,59 @@
+"""Arguments, checked once: numbers, counts, arrays in; clear errors out."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, SupportsFloat, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from firstguess.base.errors import InvalidInput
+
+FloatArray = npt.NDArray[np.float64]
+Numbers = Sequence[float] | npt.NDArray[Any]
+
+
+def number(value: object) -> float:
+    """The value as a float; NaN for what is not a number."""
+    try:
+        return math.nan if isinstance(value, str | bytes | bool) else float(cast(SupportsFloat, value))
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def count(value: object, least: int, what: str, where: str, hint: str) -> int:
+    """A whole number, at least `least`."""
+    try:
+        whole = least - 1 if isinstance(value, bool) else operator.index(cast(Any, value))
+    except TypeError:
+        whole = least - 1
+    if whole < least:
+        raise InvalidInput(f"a whole {what}, at least {least}", got=value, where=where, hint=hint)
+    return whole
+
+
+def array(value: float | Numbers, expected: str, where: str) -> FloatArray:
+    """A float64 array without NaN."""
+    try:
+        out = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        out = np.array(np.nan)
+    if np.isnan(out).any():
+        raise InvalidInput(f"{expected}, a number or an array of numbers", got=value, where=where, hint="0.5")
+    return out
+
+
+def unit(value: float | Numbers, expected: str, where: str, hint: str) -> FloatArray:
+    """A float64 array of numbers from 0 to 1."""
+    out = array(value, expected, where)
+    if ((out < 0) | (out > 1)).any():
+        raise InvalidInput(expected, got=value, where=where, hint=hint)
+    return out
+
+
+def like(value: float | Numbers, out: npt.NDArray[Any]) -> Any:
+    """`out` as a float if `value` was a single number."""
+    return out if np.ndim(value) else float(out)

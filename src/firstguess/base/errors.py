@@ -1,0 +1,53 @@
+"""One family of errors. Each says what was expected, what came, where, and what to try next."""
+
+from __future__ import annotations
+
+
+class FirstguessError(Exception):
+    """Base of every error that firstguess raises on purpose.
+
+    The message has up to four parts, and each is also an attribute, so a caller can show them its own way.
+
+    >>> error = InvalidInput("a non-negative weight variance", got=-1.0, where="layer 1 (dense)", hint="weight_var=2.0")
+    >>> print(error)
+    Expected a non-negative weight variance, but got -1.0, at layer 1 (dense). Try: weight_var=2.0
+    """
+
+    def __init__(self, expected: str, *, got: object = None, where: str = "", hint: str = "") -> None:
+        self.expected = expected
+        self.got = got
+        self.where = where
+        self.hint = hint
+        super().__init__(expected, got, where, hint)
+
+    def __str__(self) -> str:
+        text = f"Expected {self.expected}"
+        if self.got is not None:
+            text += f", but got {self.got}" if isinstance(self.got, str) else f", but got {self.got!r}"
+        if self.where:
+            text += f", at {self.where}"
+        return f"{text}. Try: {self.hint}" if self.hint else f"{text}."
+
+    def at(self, where: str) -> FirstguessError:
+        """The same error with its place named; an inner place is kept."""
+        return type(self)(self.expected, got=self.got, where=self.where or where, hint=self.hint)
+
+
+class InvalidInput(FirstguessError, ValueError):
+    """An argument that cannot mean anything: negative variance, unknown name, depth 0, NaN."""
+
+
+class ParseError(InvalidInput):
+    """Text that is not the description of a network."""
+
+
+class NotCovered(FirstguessError):
+    """A valid question that this reading has no formula for; the hint names the reading that has."""
+
+
+class NotConverged(FirstguessError):
+    """A numerical method that could not reach its stated accuracy."""
+
+
+for _public in (FirstguessError, InvalidInput, ParseError, NotCovered, NotConverged):
+    _public.__module__ = "firstguess"  # what a traceback shows is what one writes: `except firstguess.InvalidInput`

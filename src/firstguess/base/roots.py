@@ -1,0 +1,46 @@
+"""Roots of covariances that are positive up to rounding or sampling."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky
+
+from firstguess.base.errors import NotConverged
+from firstguess.base.gaussian import Array
+
+
+def root(k: Array, share: float = 1.0) -> Array:
+    """R with R Rᵀ = K, up to rounding and 1e-5.
+
+    A raised diagonal would be a signal to a BatchNorm that leaves only a small `share` of the variance.
+    """
+    mean = float(k.diagonal().mean())
+    for raised in (1e-12, 1e-8, 1e-5):
+        if raised > max(1e-12, 1e-3 * share):
+            break
+        work: Array = k.astype(np.float64)
+        work[np.diag_indices_from(work)] += raised * mean
+        try:
+            return np.asarray(cholesky(work, lower=True, overwrite_a=True, check_finite=False), dtype=np.float64)
+        except LinAlgError:
+            continue
+    found = np.linalg.eigh(k.astype(np.float64))
+    values, vectors = np.asarray(found[0], dtype=np.float64), np.asarray(found[1], dtype=np.float64)
+    if values[0] < -1e-3 * mean:
+        raise NotConverged(
+            "a covariance that is positive up to rounding",
+            got="one with clearly negative directions",
+            hint="float64 instead of float32",
+        )
+    vectors *= np.sqrt(np.maximum(values, 0.0))
+    return vectors
+
+
+def positive(k: Array) -> bool:
+    """Up to the rounding of float32; `k` is overwritten."""
+    k[np.diag_indices_from(k)] += 1e-5 * float(k.diagonal().mean())
+    try:
+        cholesky(k, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        return False
+    return True

@@ -1,0 +1,321 @@
+"""Theory and simulation side by side: `compare(prediction, measurement)`, with differences in standard errors."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+from scipy import stats
+
+from firstguess.base import checks
+from firstguess.base.errors import InvalidInput
+from firstguess.base.statistics import chance
+from firstguess.ensemble.measurement import Measurement
+from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.guesses import Guesses
+from firstguess.theory.prediction import Prediction
+
+LEVEL = 1e-3  # how often `agrees` is wrong about a theory that is right
+_COLUMNS = 100  # of a terminal
+_ROWS = 24
+_SEED = 20240722  # of the draws that stand for the predicted law of max_c G_c: not one that a user would sample with
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One number, predicted and measured, and the chance of a difference like this.
+
+    `room` is a difference that is not held against the prediction (γ of finitely many data; see `compare`). `z` is the
+    rest of the difference in standard errors: (|measured − predicted| − room)/se with its sign, and 0 within the room.
+    """
+
+    name: str
+    predicted: float
+    measured: float
+    se: float
+    z: float
+    p_value: float
+    room: float = 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """A prediction beside a measurement.
+
+    `layers`: γ of the layers with weights. `summaries`: std of a guess fraction, E max_c G_c, P(max_c G_c > 0.9).
+    `distance`: Kolmogorov-Smirnov distance of the laws of G₀ (two classes) or of max_c G_c (more), `p_value` its
+    p-value. All predictions of guesses are for as many data points as were measured.
+
+    `agrees` means that no p-value is below `level` divided by their number (Bonferroni): of predictions that are
+    exactly right, at most about a share `level` is said to disagree. Theory is for infinite width and (in closed form)
+    for i.i.d. data: with enough initializations every finite network departs from it. How much is in the numbers.
+    """
+
+    layers: tuple[Difference, ...]
+    summaries: tuple[Difference, ...]
+    distance: float
+    p_value: float
+    classes: int
+    points: int
+    inits: int
+    level: float = LEVEL
+    notes: tuple[str, ...] = ()
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """All numbers that are compared: layers, then summaries."""
+        return (*self.layers, *self.summaries)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the measurement could have come from the prediction; see the class."""
+        p_values = [*(d.p_value for d in self.differences), self.p_value]
+        return not any(p < self.level / len(p_values) for p in p_values)
+
+    @property
+    def worst(self) -> Difference:
+        """The number with the smallest p-value."""
+        return min(self.differences, key=lambda d: (d.p_value, -abs(d.z)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with NaN and ∞ as text."""
+        data = asdict(self)
+        data["layers"] = [_plain(asdict(d)) for d in self.layers]
+        data["summaries"] = [_plain(asdict(d)) for d in self.summaries]
+        return {"agrees": self.agrees, **data, "notes": list(self.notes)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Comparison:
+        """The inverse of `to_dict`."""
+        rows = {key: tuple(_difference(row) for row in data[key]) for key in ("layers", "summaries")}
+        rest = {key: data[key] for key in ("distance", "p_value", "classes", "points", "inits", "level")}
+        return cls(**rows, **rest, notes=tuple(data["notes"]))
+
+    def __repr__(self) -> str:
+        verdict = "agrees" if self.agrees else f"disagrees, worst {self.worst.name}"
+        return f"Comparison({len(self.layers)} layers, {self.inits} initializations: {verdict})"
+
+    def __str__(self) -> str:
+        verdict = "agree" if self.agrees else "disagree"
+        allowed = any(d.room > 0 for d in self.differences)
+        rooms = _allowed("allowed", allowed)
+        lines = [
+            f"Prediction and measurement {verdict} ({self.inits} initializations, {self.points} points, "
+            f"{self.classes} classes)",
+            f"  {'':<32} {'predicted':>10}   {'measured ± s.e.':>20}{rooms}   {'difference':>13}",
+        ]
+        shown: list[Difference | None] = [*self.differences]
+        if len(shown) > _ROWS:
+            half = _ROWS // 2
+            shown = [*shown[:half], None, *shown[-half:]]
+        lines += ["  …" if d is None else _line(d, allowed) for d in shown]
+        law = "G₀" if self.classes == 2 else "the largest fraction"
+        lines.append(f"  Kolmogorov-Smirnov distance of the law of {law}: {self.distance:.4f} (p = {self.p_value:.2g})")
+        if not self.agrees:
+            w = self.worst
+            lines.append(f"  least likely: {w.name}, p = {w.p_value:.2g}")
+        for note in self.notes:
+            lines += textwrap.wrap(f"note: {note}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        words = ("", "predicted", "measured", "s.e.", "allowed", "difference / s.e.")
+        head = f"<tr>{''.join(f'<th>{word}</th>' for word in words)}</tr>"
+        rows = "".join(
+            f"<tr><th>{html.escape(d.name)}</th><td>{d.predicted:.5g}</td><td>{d.measured:.5g}</td><td>{d.se:.2g}</td>"
+            f"<td>{_room(d)}</td><td>{d.z:+.1f}</td></tr>"
+            for d in self.differences
+        )
+        verdict = "agree" if self.agrees else "disagree"
+        text = f"Prediction and measurement {verdict}; KS distance {self.distance:.4f}"
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return f"<p>{text}</p><table>{head}{rows}</table>{notes}"
+
+
+def check_pair(prediction: Prediction, measurement: Measurement, call: str) -> None:
+    """Raise InvalidInput unless the two can be compared; `call` is what the user called."""
+    where = call.removeprefix("fg.")
+    given = cast("tuple[object, object]", (prediction, measurement))  # a user may swap them
+    if not isinstance(given[0], Prediction) or not isinstance(given[1], Measurement):
+        raise InvalidInput(
+            "a Prediction and a Measurement",
+            got=f"{type(prediction).__name__} and {type(measurement).__name__}",
+            where=where,
+            hint=f"{call}(fg.predict(net), fg.measure(net, x))",
+        )
+    if prediction.guesses.classes != measurement.classes:
+        raise InvalidInput(
+            f"a measurement with {prediction.guesses.classes} classes, like the prediction",
+            got=f"{measurement.classes} classes",
+            where=where,
+            hint=f"fg.predict(…, classes={measurement.classes})",
+        )
+
+
+def compare(prediction: Prediction, measurement: Measurement, *, level: float = LEVEL) -> Comparison:
+    """Lay a prediction beside a measurement: γ by layer and the law of the guesses, differences in standard errors.
+
+    γ is compared layer by layer where both have as many layers with weights, else at the output only. A difference of
+    up to (1 + γ)/n is not held against γ (`Difference.room`, "allowed" in print): n points have a mean of their own,
+    which no initialization changes, and subtracting V/n from the center (see `ensemble.raw`) takes them for
+    independent, which BatchNorm makes them not. P(max > 0.9) has an exact binomial p-value, and its z the standard
+    error it would have if the prediction were right.
+
+    >>> from firstguess.theory.closed_form import predict
+    >>> from firstguess.theory.empirical import EmpiricalGuesses
+    >>> p = predict("dense(weight_var=2) > relu > dense(weight_var=2)")
+    >>> m = Measurement(EmpiricalGuesses(Guesses(0.6, points=1000).sample(2000), points=1000), layers=())
+    >>> c = compare(p, m)
+    >>> c.agrees, c.worst.name
+    (False, 'std of a guess fraction')
+    >>> print(f"{c.worst.predicted:.3f}, measured {c.worst.measured:.3f} ± {c.worst.se:.3f}")
+    0.227, measured 0.251 ± 0.003
+    """
+    check_pair(prediction, measurement, "fg.compare")
+    if not 0 < checks.number(level) < 1:
+        raise InvalidInput("a level between 0 and 1", got=level, where="compare(level)", hint="level=1e-3")
+    seen = measurement.guesses
+    law = predicted_law(prediction, seen.points)
+    layers, notes = _layers(prediction, measurement)
+    if any("batchnorm" in layer.layer for layer in prediction.layers):
+        notes += (
+            "BatchNorm ties the points of a batch together: near γ = 0 guesses vary less than those of independent "
+            "points, for which the prediction is",
+        )
+    distance, p_value = _kolmogorov_smirnov(law, measurement)
+    return Comparison(
+        layers,
+        _summaries(law, measurement),
+        distance,
+        p_value,
+        seen.classes,
+        seen.points,
+        seen.inits,
+        level,
+        notes,
+    )
+
+
+def predicted_law(prediction: Prediction, points: int) -> Guesses | EmpiricalGuesses:
+    """The law a measurement on so many points is held against: a kernel's is on its own points already."""
+    law = prediction.guesses
+    return law if isinstance(law, EmpiricalGuesses) else Guesses(law.gamma, law.classes, points)
+
+
+def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
+    theory = [layer for layer in prediction.layers if layer.weights]
+    seen = list(measurement.weights_layers)
+    notes: tuple[str, ...] = ()
+    if not seen:
+        return (), ("no layer with weights was probed: only guesses are compared",)
+    if len(theory) != len(seen):
+        notes = (f"{len(theory)} layers with weights predicted, {len(seen)} measured: only the output is compared",)
+        theory, seen = theory[-1:], seen[-1:]
+    rows: list[Difference] = []
+    for number, (one, other) in enumerate(zip(theory, seen, strict=True), start=1):
+        name = f"γ {number}: {other.name}" if len(seen) > 1 else f"γ of the output: {other.name}"
+        room = (1 + abs(one.gamma)) / measurement.points
+        room = room if math.isfinite(room) else 0.0
+        difference = other.gamma - one.gamma
+        z = _z(math.copysign(max(abs(difference) - room, 0.0), difference), other.gamma_se)
+        p_value = chance(z, other.skew, measurement.inits)
+        rows.append(Difference(name, one.gamma, other.gamma, other.gamma_se, z, p_value, room))
+    if any(row.room > 0 for row in rows):
+        notes += (
+            f"allowed: γ is that of these {measurement.points} points, whose own mean no initialization changes; "
+            "up to (1 + γ)/points is not held against the prediction, and differences are what is beyond",
+        )
+    return tuple(rows), notes
+
+
+def _summaries(law: Guesses | EmpiricalGuesses, measurement: Measurement) -> tuple[Difference, ...]:
+    seen = measurement.guesses
+    often = law.prob_max_above(0.9)
+    share = seen.prob_max_above(0.9)
+    count = round(share * seen.inits)
+    if isinstance(law, EmpiricalGuesses):  # sampled itself: its own errors count
+        std_error, max_error = law.standard_error("std"), law.standard_error("expected_max")
+        above_error = law.standard_error(("prob_max_above", 0.9))
+    else:
+        std_error, max_error, above_error = 0.0, law.expected_max_error(), law.prob_max_above_error(0.9)
+    se = math.sqrt(max(often * (1 - often), 0.0) / seen.inits + above_error**2)
+    if isinstance(law, EmpiricalGuesses):
+        drawn = round(often * law.inits)
+        table = [[count, seen.inits - count], [drawn, law.inits - drawn]]
+        exact = float(cast(Any, stats.fisher_exact(table)).pvalue)
+    else:
+        # SciPy overflows at probabilities near 1e-308; at 1e-15 a count above 0 has a p-value of about 0 as well.
+        exact = float(cast(Any, stats.binomtest(count, seen.inits, min(max(often, 1e-15), 1.0))).pvalue)
+    return (
+        _guess("std of a guess fraction", "std", law.std(), std_error, seen),
+        _guess("E of the largest fraction", "expected_max", law.expected_max(), max_error, seen),
+        Difference("P(largest fraction > 0.9)", often, share, se, _z(share - often, se), exact),
+    )
+
+
+def _guess(
+    name: str, what: Literal["std", "expected_max"], predicted: float, room: float, seen: EmpiricalGuesses
+) -> Difference:
+    measured = seen.std() if what == "std" else seen.expected_max()
+    se = math.hypot(seen.standard_error(what), room)
+    p_value = seen.chance(what, predicted, room=room)
+    return Difference(name, predicted, measured, se, _z(measured - predicted, se), p_value)
+
+
+def _z(difference: float, se: float) -> float:
+    """The difference in standard errors: 0 for none, ±∞ for one without an error, NaN where nothing is known."""
+    if abs(difference) < 1e-12:
+        return 0.0
+    if math.isnan(difference) or math.isnan(se):
+        return math.nan
+    return difference / se if se > 0 else math.copysign(math.inf, difference)
+
+
+def _kolmogorov_smirnov(law: Guesses | EmpiricalGuesses, measurement: Measurement) -> tuple[float, float]:
+    """Largest distance of two cdfs and its p-value, which for laws on counts k/n is too large rather than too small."""
+    seen = measurement.guesses
+    if isinstance(law, EmpiricalGuesses):
+        one, other = (g.fractions[:, 0] if g.classes == 2 else g.largest for g in (seen, law))
+        found = cast(Any, stats.ks_2samp(one, other, method="asymp"))
+        return float(found.statistic), float(found.pvalue)
+    if seen.classes == 2:
+        values, times = np.unique(np.round(seen.fractions[:, 0] * seen.points), return_counts=True)
+        after = np.cumsum(times) / seen.inits
+        # Just below a count that occurs, the empirical cdf is still the one before and theory's is that of count − 1.
+        steps = np.concatenate([[0.0], after[:-1]]) - law.cdf((values - 1) / seen.points)
+        distance = float(max(np.abs(after - law.cdf(values / seen.points)).max(), np.abs(steps).max()))
+        return distance, float(stats.kstwo.sf(distance, seen.inits))
+    size = max(2000, min(20_000, 4_000_000 // seen.classes))
+    drawn = law.sample(size, seed=_SEED).max(axis=1)
+    # Counts again: k/n from two sources may differ in the last digit.
+    one, other = np.round(seen.largest * seen.points), np.round(drawn * seen.points)
+    found = cast(Any, stats.ks_2samp(one, other, method="asymp"))
+    return float(found.statistic), float(found.pvalue)
+
+
+def _room(d: Difference) -> str:
+    return f"± {d.room:.2g}" if d.room > 0 else ""
+
+
+def _allowed(text: str, wanted: bool) -> str:
+    """The column of rooms, which is left out where there are none."""
+    return f"   {text:>9}" if wanted else ""
+
+
+def _line(d: Difference, allowed: bool) -> str:
+    name = d.name if len(d.name) <= 32 else f"{d.name[:20]}…{d.name[-11:]}"
+    measured = f"{d.measured:.4g} ± {d.se:.2g}"
+    apart = f"{d.z:+.1f}" if not abs(d.z) >= 1000 else f"{'+' if d.z > 0 else '-'}>999"
+    return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {apart:>8} s.e."
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if not isinstance(v, float) or math.isfinite(v) else str(v) for k, v in row.items()}
+
+
+def _difference(row: dict[str, Any]) -> Difference:
+    return Difference(row["name"], *(float(row[k]) for k in ("predicted", "measured", "se", "z", "p_value", "room")))

@@ -1,0 +1,385 @@
+"""`explain_guess`: why this model, as it is now, guesses as it does; and how surprising that is."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from firstguess.base import checks
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.text import plain
+from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.members import Members, ProbedLayer
+from firstguess.modules.measuring import run
+
+if TYPE_CHECKING:
+    from firstguess.data import Batch
+    from firstguess.diagnosis.guess_causes import Cause
+    from firstguess.modules.engine import ModuleEngine
+
+Progress: TypeAlias = Callable[[int, int], object]
+
+_COLUMNS = 100  # of a terminal
+_FEWEST = 64  # points that the budget does not go below
+_LEAST = 3  # initializations that are run whatever the budget
+_PAIRS = 200  # initializations at most that are run on centred data too, while it is not clear whether that helps
+_SHARE = 0.7  # of the budget that the main ensemble may use
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """What a model guesses now, how surprising it is, and why. Print it.
+
+    `surprise` is the share of initializations of the same architecture, on the same data, whose largest fraction is at
+    least this one's, and `interval` its 95 % Clopper-Pearson interval: a p-value, with error. `causes` has the most
+    important first, and is empty where guesses are spread and nothing is wrong.
+    """
+
+    fractions: tuple[float, ...]
+    points: int
+    surprise: float
+    interval: tuple[float, float]
+    causes: tuple[Cause, ...]
+    measurement: Measurement | None  # None: no initialization gave finite logits
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def largest(self) -> float:
+        """The largest guess fraction; NaN if no point has finite logits."""
+        return max(self.fractions)
+
+    @property
+    def favoured(self) -> int:
+        """The class that it belongs to."""
+        return int(np.argmax(self.fractions))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the causes, the most important first."""
+        return tuple(cause.kind for cause in self.causes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with NaN as text; `Explanation.from_dict` reads it back."""
+        return plain(
+            {
+                "fractions": list(self.fractions),
+                "points": self.points,
+                "largest": self.largest,
+                "favoured": self.favoured,
+                "surprise": self.surprise,
+                "interval": list(self.interval),
+                "causes": [asdict(cause) for cause in self.causes],
+                "measurement": None if self.measurement is None else self.measurement.to_dict(),
+                "notes": list(self.notes),
+                "seconds": self.seconds,
+            }
+        )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
+        """The inverse of `to_dict`."""
+        from firstguess.diagnosis.guess_causes import Cause
+
+        low, high = data["interval"]
+        return cls(
+            tuple(float(x) for x in data["fractions"]),
+            data["points"],
+            float(data["surprise"]),
+            (float(low), float(high)),
+            tuple(Cause(**cause) for cause in data["causes"]),
+            None if data["measurement"] is None else Measurement.from_dict(data["measurement"]),
+            tuple(data["notes"]),
+            data["seconds"],
+        )
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Label and value of every headline number."""
+        even = 1 / len(self.fractions)
+        rows: list[tuple[str, str]] = []
+        if math.isnan(self.largest):
+            rows.append(("largest guess fraction", "none: no point has finite logits"))
+        else:
+            rows.append(("largest guess fraction", f"{self.largest:.1%}, class {self.favoured}  (even {even:.1%})"))
+        if self.measurement is not None and not math.isnan(self.surprise):
+            low, high = self.interval
+            share = f"{self.surprise:.1%} of {self.measurement.inits}  (95 %: {low:.1%} to {high:.1%})"
+            rows.append(("initializations that do so too", share))
+        return rows
+
+    @property
+    def _without_cause(self) -> str:
+        from firstguess.diagnosis.guess_causes import is_notable
+
+        if is_notable(np.array(self.fractions), self.points):
+            return "no cause found: few initializations guess like this, but too few were drawn to call it a fault"
+        return "nothing to explain: no class gets a large part of the guesses, and no fault was seen"
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.largest:.1%} in class {self.favoured}, {', '.join(self.kinds) or 'no cause needed'})"
+
+    def __str__(self) -> str:
+        rows = self.summary()
+        width = max(len(label) for label, _ in rows)
+        lines = [f"Explanation ({self.points} points, {len(self.fractions)} classes)"]
+        lines += [f"  {label:<{width}}  {value}" for label, value in rows]
+        if not self.causes:
+            lines.append(f"  {self._without_cause}")
+        remarks = [f"{i}. {cause.kind}: {cause.message}" for i, cause in enumerate(self.causes, start=1)]
+        for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
+            lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="     ")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [*self.summary(), *((cause.kind, cause.message) for cause in self.causes)]
+        rows += [("note", note) for note in self.notes]
+        cells = (
+            f"<tr><th style='text-align:left'>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in rows
+        )
+        return f"<table>{''.join(cells)}</table>"
+
+
+def explain_guess(
+    model: object,
+    data: object,
+    *,
+    inits: int = 50,
+    seed: int = 0,
+    points: int = 1000,
+    seconds: float = 30.0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Explanation:
+    """Explain the guesses of a model as it is now: expected from its architecture, brought by the data, or a fault.
+
+    The model's own fractions are compared with an ensemble of its initializations on the same points. Then each known
+    cause is tested: NaN or Inf, a zero head, dead units, saturation, a BatchNorm in eval mode that has seen no data, a
+    bias of the head, data that are not centred. The model comes back untouched.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(10, 50), torch.nn.Tanh(), torch.nn.Linear(50, 2, bias=False))
+    >>> with torch.no_grad():
+    ...     _ = model[2].weight.zero_()
+    >>> explain_guess(model, np.random.default_rng(0).standard_normal((100, 10)), inits=5).kinds
+    ('zero head',)
+
+    Args:
+        model: An `nn.Module` (an instance, in the mode that is to be explained).
+        data: Anything that `fg.measure` takes.
+        inits: Initializations to compare with; fewer if time runs out, which the notes then say. Whether centred data
+            help is asked of up to 200, while fewer leave it open.
+        seed: Of the ensemble, and of dropout where the model is in train mode.
+        points: At most this many data points; fewer for a slow model, which the notes then say.
+        seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
+            case.
+        progress: Called with (initializations done, initializations in all).
+        options: Of the ensemble, as for `fg.measure` of a module: init, logits, mode, node, device, dtype, memory. By
+            default BatchNorm's mode is "eval" if the model's are in eval mode and have seen no data, else "train".
+    """
+    import torch
+    from torch import nn
+
+    from firstguess.data import collect, load
+    from firstguess.diagnosis.guess_causes import GAMMA, Case, causes, is_notable
+    from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
+
+    started = time.perf_counter()
+    if not isinstance(model, nn.Module):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise InvalidInput("a model, an instance of nn.Module", got=kind, where="explain_guess", hint="Model()")
+    inits = checks.count(inits, 1, "number of initializations", "explain_guess(inits)", "inits=50")
+    seed = checks.count(seed, 0, "seed", "explain_guess(seed)", "seed=0")
+    points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
+    if not 0 < checks.number(seconds) < math.inf:
+        raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
+    _known(options)
+    batches = collect(load(data) if isinstance(data, str) else data, points)
+    notes: list[str] = []
+    trained, shifted, bias = None, None, None
+    with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
+        norms = fresh_norms(mine)  # before any forward: a BatchNorm in train mode counts its batches
+        pick = options.get("logits")
+        total = sum(batch.size for batch in batches)
+        passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
+        a_point = _time_a_point(mine, batches, pick, seed, enough=0.8 * seconds / passes)
+        room = int(0.8 * seconds / (a_point * passes))
+        if room < total:
+            fewest = min(_FEWEST, max(_FEWEST // 4, int(0.8 * seconds / (a_point * 10))))
+            batches = fewer(batches, max(fewest, room))
+            used = sum(batch.size for batch in batches)
+            if used < total:
+                notes.append(f"{used} of the {total} points, to stay within {seconds:g} seconds")
+        now = look(mine, batches, pick=pick, seed=seed)
+        notable = is_notable(now.fractions, now.points - now.lost)
+        if norms and notable:
+            with training_norms(mine):
+                trained = look(mine, batches, pick=pick, seed=seed)
+        flat = centred(batches) if notable else None
+        if flat is not None:
+            bias = _data_bias(batches)
+            if bias is not None and bias.gamma >= GAMMA:
+                shifted = look(mine, flat, pick=pick, seed=seed)
+        if any(m.training and m.p > 0 for m in mine.modules() if isinstance(m, nn.Dropout)):
+            notes.append(
+                "dropout is on, as in training: the fractions are those of one draw; initializations have none"
+            )
+    if now.probabilities:
+        notes.append(f"outputs are probabilities ({now.probabilities}): torch's cross-entropies expect logits")
+        if len(now.fractions) == 2 and now.probabilities == "sigmoid":
+            options["logits"] = _threshold(pick)
+    options.setdefault("mode", "eval" if norms else "train")
+    options.setdefault("trained", True)  # its weights are looked into: what is wrong with them must not be expected
+    deadline = started + _SHARE * seconds
+    engine = ModuleEngine(model, batches, seed=seed, **options)
+    parts = _drawn(engine, 0, inits, deadline, progress, least=_LEAST)
+    done = sum(part.inits for part in parts)
+    if done < inits:
+        notes.append(f"{done} of {inits} initializations, to stay within {seconds:g} seconds")
+    origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}"}
+    measurement: Measurement | None = None
+    try:
+        measurement = run(_Replay(engine, parts), inits=done, seed=seed, provenance=origin)
+    except FirstguessError:
+        notes.append("NaN or Inf in every initialization: there is nothing to compare with")
+    else:
+        notes += [f"{f.message} ({f.layer})" for f in measurement.findings if f.kind in ("other values", "not redrawn")]
+    pairs = _pairs(parts, ())
+    limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
+    if flat is not None and shifted is not None and time.perf_counter() + 3 * member < limit:
+        pairs = _paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
+    case = Case(now, measurement, norms, trained, bias, shifted, *pairs)
+    p, low, high = case.p
+    return Explanation(
+        tuple(float(x) for x in now.fractions),
+        now.points,
+        p,
+        (low, high),
+        causes(case),
+        measurement,
+        tuple(notes),
+        time.perf_counter() - started,
+    )
+
+
+def _known(options: dict[str, Any]) -> None:
+    names = ("init", "logits", "mode", "node", "device", "dtype", "memory", "strategy")
+    for name in options:
+        if name not in names:
+            raise InvalidInput(f"an option of explain_guess: {', '.join(names)}", got=f"{name}=", where="explain_guess")
+
+
+def _time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, enough: float) -> float:
+    """Seconds of a forward, with its probes, for one point of as many as take `enough` seconds, or of all.
+
+    A call has costs of its own, which a few points must not be charged with: points are doubled until they count.
+    """
+    from firstguess.modules.calling import first_forward
+    from firstguess.modules.snapshot import fewer, look
+
+    total, count = sum(batch.size for batch in batches), 16
+    while True:
+        few = fewer(batches, count)
+        size, taken = sum(batch.size for batch in few), math.inf
+        for _ in range(2):  # the first call of a model is slower
+            began = time.perf_counter()
+            with first_forward():
+                look(model, few, pick=pick, seed=seed)
+            taken = time.perf_counter() - began
+            if taken > min(0.5, enough):
+                break
+        if taken >= enough or size >= total:
+            return taken / size
+        count *= 2
+
+
+def _data_bias(batches: Sequence[Batch]) -> Any:
+    import torch
+
+    from firstguess.theory.databias import data_bias
+
+    x = torch.cat([batch.inputs for batch in batches if isinstance(batch.inputs, torch.Tensor)])
+    try:
+        return data_bias(x.float().numpy())
+    except FirstguessError:  # one point, or copies of one
+        return None
+
+
+def _threshold(pick: Any) -> Callable[[Any], Any]:
+    """A probability, as a number whose sign decides."""
+    from firstguess.modules.outputs import find_logits
+
+    return lambda output: find_logits(output, pick) - 0.5
+
+
+def _drawn(
+    engine: ModuleEngine, start: int, stop: int, deadline: float, progress: Progress | None = None, *, least: int
+) -> list[Members]:
+    """Members until there are enough or the time is over."""
+    parts: list[Members] = []
+    done, step, slow = start, 1, 0.0
+    while done < stop and (done - start < least or time.perf_counter() + slow < deadline):
+        began = time.perf_counter()
+        parts.append(engine.run(done, done + step))
+        done += step
+        slow = (time.perf_counter() - began) / step
+        left = max(0.0, deadline - time.perf_counter())
+        # At most a quarter of what is left at once: the first members of a new way of running can be slow.
+        step = max(1, min(engine.stretch, stop - done, int(left / 4 / max(slow, 1e-6))))
+        if progress is not None:
+            progress(done, stop)
+    return parts
+
+
+def _paired(engine: ModuleEngine, parts: Sequence[Members], centred: ModuleEngine, deadline: float) -> tuple[Any, Any]:
+    """Excess of the same members on data and on centred data; of more members while these leave it open."""
+    from firstguess.diagnosis.guess_causes import is_clear
+
+    raw, done = list(parts), sum(part.inits for part in parts)
+    cured = _drawn(centred, 0, done, deadline, least=2)
+    while True:
+        before, after = _pairs(raw, cured)
+        both = sum(part.inits for part in cured) == done < _PAIRS and len(after) > 1
+        if not both or is_clear(before, after) or time.perf_counter() > deadline:
+            return before, after
+        raw += _drawn(engine, done, min(2 * done, _PAIRS), deadline, least=1)
+        until = sum(part.inits for part in raw)
+        cured += _drawn(centred, done, until, deadline, least=1)
+        done = until
+
+
+def _pairs(parts: Sequence[Members], others: Sequence[Members]) -> tuple[Any, Any]:
+    """The excess of the same members on data and on centred data, without those that are not finite."""
+    from firstguess.diagnosis.guess_causes import excess
+
+    raw = excess(np.concatenate([part.fractions for part in parts]))
+    if not others:
+        return raw, np.empty(0)
+    cured = excess(np.concatenate([part.fractions for part in others]))
+    fine = np.isfinite(raw[: len(cured)]) & np.isfinite(cured)
+    return raw[: len(cured)][fine], cured[fine]
+
+
+class _Replay:
+    """An engine that hands out what was computed: so that a budget in seconds can decide how much that is."""
+
+    def __init__(self, engine: ModuleEngine, parts: Sequence[Members]) -> None:
+        self.layers: tuple[ProbedLayer, ...] = engine.layers
+        self.classes, self.points, self.notes = engine.classes, engine.points, engine.notes
+        self._parts = list(parts)
+
+    @property
+    def stretch(self) -> int:
+        return self._parts[0].inits
+
+    def run(self, start: int, stop: int) -> Members:
+        part = self._parts.pop(0)
+        assert (part.start, part.start + part.inits) == (start, stop)
+        return part

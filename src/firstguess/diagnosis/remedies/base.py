@@ -1,0 +1,151 @@
+"""What a remedy is given and what it gives, and how modules are edited on a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from firstguess.data import Batch
+from firstguess.diagnosis.result import Aim
+from firstguess.ensemble.measurement import Measurement
+from firstguess.modules.flow import Flow
+from firstguess.modules.guard import private_copy
+from firstguess.modules.initializers import Init
+from firstguess.network.layers import Layer, Residual
+from firstguess.network.network import Network
+
+Model = nn.Module | Callable[[], nn.Module]
+Edit = Callable[[nn.Module], nn.Module]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What is known of a network when remedies are asked: its description where it was read, its model, its data."""
+
+    network: Network | None
+    model: Model | None  # None for a description
+    batches: Sequence[Batch]
+    measurement: Measurement
+    flow: Flow | None
+
+    def example(self) -> nn.Module | None:
+        """A model to look at: never to change."""
+        return self.model if isinstance(self.model, nn.Module) or self.model is None else _built(self.model)
+
+
+def _built(factory: Callable[[], nn.Module]) -> nn.Module:
+    from firstguess.modules.guard import PrivateRandomness
+
+    with PrivateRandomness(0):
+        return factory()
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A changed network: as a description (predicted), as a model (measured), on changed data, or with another init.
+
+    `unchanged` means that the guesses cannot change, and `note` says what does. `aim` is what the change is for, and
+    `otherwise` is said in place of the note where guesses do not become more even.
+    """
+
+    title: str
+    edit: str
+    network: Network | None = None
+    model: Model | None = None
+    batches: Sequence[Batch] | None = None
+    init: Init = None
+    note: str = ""
+    unchanged: bool = False
+    aim: Aim = "guesses"
+    otherwise: str = ""
+
+
+def edited(model: Model, edit: Edit) -> Model | None:
+    """The model, or what the factory makes, with an edit; the user's own object stays as it is."""
+    if not isinstance(model, nn.Module):
+        factory = model
+        return lambda: edit(factory())
+    twin = private_copy(model)
+    return None if twin is None else edit(twin)
+
+
+def changed(
+    layers: tuple[Layer, ...], change: Callable[[Layer, Layer | None], Layer | None]
+) -> tuple[tuple[Layer, ...], int]:
+    """Layers with `change(layer, the one before)` in place of each for which it is not None, also inside residual
+    blocks; and how many there were."""
+    result: list[Layer] = []
+    count = 0
+    for layer in layers:
+        new = change(layer, result[-1] if result else None)
+        if new is not None:
+            count += 1
+        elif isinstance(layer, Residual):
+            (branch, one), (shortcut, other) = (changed(path, change) for path in layer.paths)
+            new, count = replace(layer, branch=branch, shortcut=shortcut), count + one + other
+        result.append(layer if new is None else new)
+    return tuple(result), count
+
+
+def described(network: Network, title: str, change: Callable[[Layer, Layer | None], Layer | None]) -> Iterator[Variant]:
+    """The description with that change of layers, if there is anything to change."""
+    layers, count = changed(network.layers, change)
+    if count:
+        new = Network(layers, network.classes)
+        yield Variant(title, str(new), network=new)
+
+
+def replace_module(model: nn.Module, path: str, new: nn.Module) -> None:
+    """Put `new` where the module at `path` is."""
+    parent, _, name = path.rpartition(".")
+    owner = model.get_submodule(parent)
+    if isinstance(owner, (nn.Sequential, nn.ModuleList)):
+        owner[int(name) if name.isdigit() else list(dict(owner.named_children())).index(name)] = new
+    else:
+        setattr(owner, name, new)
+
+
+def is_activation(module: nn.Module) -> bool:
+    """An elementwise activation function without weights."""
+    name = type(module).__name__.lower()
+    known = isinstance(
+        module,
+        (
+            nn.ReLU,
+            nn.ReLU6,
+            nn.LeakyReLU,
+            nn.ELU,
+            nn.SELU,
+            nn.CELU,
+            nn.GELU,
+            nn.SiLU,
+            nn.Mish,
+            nn.Softplus,
+            nn.Sigmoid,
+            nn.Tanh,
+            nn.Hardtanh,
+            nn.Hardswish,
+            nn.Hardsigmoid,
+            nn.Softsign,
+            nn.LogSigmoid,
+            nn.Tanhshrink,
+            nn.Softshrink,
+            nn.Hardshrink,
+        ),
+    )
+    named = name.endswith("activation") or name.startswith(("gelu", "newgelu", "fastgelu", "quickgelu", "silu"))
+    return (known or named) and not any(True for _ in module.parameters())
+
+
+def inputs_of(batches: Sequence[Batch]) -> torch.Tensor | None:
+    """All points as one float tensor that NumPy has too, or None if a model gets something else (token ids, …)."""
+    tensors = [b.inputs for b in batches if isinstance(b.inputs, torch.Tensor)]
+    if len(tensors) != len(batches) or not all(t.is_floating_point() for t in tensors):
+        return None
+    if len({tuple(t.shape[1:]) for t in tensors}) > 1:
+        return None
+    x = torch.cat(tensors)
+    return x.float() if x.dtype.itemsize < 4 else x

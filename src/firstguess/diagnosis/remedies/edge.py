@@ -1,0 +1,60 @@
+"""Set (σw², σb²) to the edge of chaos, where gradients keep their size (theory.md (10)): plain networks train best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from firstguess.base.errors import FirstguessError
+from firstguess.diagnosis.remedies.base import Case, Variant
+from firstguess.network.activations.record import Activation
+from firstguess.network.layers import Activate, Conv, Dense, Layer
+from firstguess.network.network import Network
+from firstguess.theory.phases import edge_of_chaos
+
+_CLOSE = 0.02  # relative distance from the edge that is not worth a change
+
+
+def variants(case: Case) -> Iterator[Variant]:
+    """A plain network (no norms, no skips, one activation) with its weights at the edge."""
+    network = case.network
+    plain = _plain(network) if network is not None else None
+    if network is None or plain is None:
+        return
+    phi, weight_var, bias_var = plain
+    try:
+        target = edge_of_chaos(phi, bias_var=bias_var)
+    except FirstguessError:
+        return  # no edge, or none that can be found: nothing to offer
+    if abs(target - weight_var) <= _CLOSE * target:
+        return
+    layers = tuple(
+        replace(layer, weight_var=target, bias_var=bias_var) if isinstance(layer, (Dense, Conv)) else layer
+        for layer in network.layers
+    )
+    shown = f"init=({target:.4g}, {bias_var:.3g})"
+    yield Variant(
+        f"weights at the edge of chaos (σw² {weight_var:.3g} → {target:.4g})",
+        shown,
+        network=Network(layers, network.classes),
+        aim="gradients",
+        note="at the edge gradients keep their size, and deep plain networks train best",
+        otherwise="for gradients, not for even guesses: at the edge a deep plain network is biased, and trains best",
+    )
+
+
+def _plain(network: Network) -> tuple[Activation, float, float] | None:
+    """(φ, σw², σb²) of a network of dense or conv layers and one activation; None for any other."""
+    hidden: tuple[Layer, ...] = network.layers[:-1]
+    if not all(isinstance(layer, (Dense, Conv, Activate)) for layer in hidden):
+        return None
+    activations = [layer.phi for layer in hidden if isinstance(layer, Activate)]
+    weighted = [layer for layer in hidden if isinstance(layer, (Dense, Conv))]
+    if not activations or not weighted or any(phi.name != activations[0].name for phi in activations):
+        return None
+    count = len(weighted)
+    weight_var = sum(layer.weight_var for layer in weighted) / count
+    bias_var = sum(layer.bias_var for layer in weighted[1:] or weighted) / max(count - 1, 1)
+    if any(abs(layer.weight_var - weight_var) > 0.2 * weight_var for layer in weighted):
+        return None
+    return activations[0], weight_var, bias_var

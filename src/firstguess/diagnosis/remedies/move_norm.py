@@ -1,0 +1,92 @@
+"""Put the norm behind the activation: it then removes the mean that the activation brings (NORM, Th 4.2 and 4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from firstguess.diagnosis.remedies.base import Case, Variant, edited, is_activation, replace_module
+from firstguess.modules.flow import Flow
+from firstguess.modules.initializers import is_norm
+from firstguess.network.layers import Activate, BatchNorm, GroupNorm, Layer, LayerNorm, Residual, RMSNorm
+from firstguess.network.network import Network
+
+_NORMS = (BatchNorm, LayerNorm, GroupNorm, RMSNorm)
+TITLE = "norm after the activation"
+
+
+def variants(case: Case) -> Iterator[Variant]:
+    """The network with every plain [norm, activation] pair turned round."""
+    if case.network is not None:
+        layers, swapped = _turned(case.network.layers)
+        if swapped:
+            network = Network(layers, case.network.classes)
+            yield Variant(_title(swapped), str(network), network=network, note=_rms(case.network.layers))
+        return
+    example = case.example()
+    if example is None or case.model is None or case.flow is None:
+        return
+    pairs = plain_pairs(example, case.flow)
+    if not pairs:
+        return
+
+    def turn(model: nn.Module) -> nn.Module:
+        for norm, phi in pairs:
+            first, second = model.get_submodule(norm), model.get_submodule(phi)
+            replace_module(model, norm, second)
+            replace_module(model, phi, first)
+        return model
+
+    model = edited(case.model, turn)
+    if model is not None:
+        shown = ", ".join(f"{a} <-> {b}" for a, b in pairs[:3]) + (", …" if len(pairs) > 3 else "")
+        yield Variant(_title(len(pairs)), f"swap modules {shown}", model=model)
+
+
+def _title(places: int) -> str:
+    return f"{TITLE} ({places} place{'s' if places > 1 else ''})"
+
+
+def plain_pairs(model: nn.Module, flow: Flow) -> list[tuple[str, str]]:
+    """(norm, activation) paths where the norm's output goes to the activation unchanged, and nowhere else."""
+    calls = [step.name for step in flow.steps]
+    modules = dict(model.named_modules())
+    pairs: list[tuple[str, str]] = []
+    for first, second in flow.only_to.items():
+        norm, phi = modules.get(first), modules.get(second)
+        if norm is None or phi is None or not is_norm(norm) or not is_activation(phi):
+            continue
+        again = any(name.startswith((f"{first}#", f"{second}#")) for name in calls)
+        shared = sum(m is phi for _, m in model.named_modules(remove_duplicate=False)) > 1
+        if not again and not shared:
+            pairs.append((first, second))
+    return pairs
+
+
+def _turned(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
+    result: list[Layer] = []
+    swapped = 0
+    index = 0
+    while index < len(layers):
+        layer = layers[index]
+        following = layers[index + 1] if index + 1 < len(layers) else None
+        if isinstance(layer, _NORMS) and isinstance(following, Activate):
+            result += [following, layer]
+            swapped += 1
+            index += 2
+            continue
+        if isinstance(layer, Residual):
+            (branch, one), (shortcut, other) = (_turned(path) for path in layer.paths)
+            layer = Residual(branch, layer.scale, shortcut)
+            swapped += one + other
+        result.append(layer)
+        index += 1
+    return tuple(result), swapped
+
+
+def _rms(layers: tuple[Layer, ...]) -> str:
+    inside = [x for layer in layers if isinstance(layer, Residual) for x in (*layer.branch, *layer.shortcut)]
+    if any(isinstance(layer, RMSNorm) for layer in (*layers, *inside)):
+        return "RMSNorm does not centre: behind the activation it cures nothing, LayerNorm does"
+    return ""

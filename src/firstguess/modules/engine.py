@@ -1,0 +1,392 @@
+"""The ensemble reading of any `nn.Module`: many initializations of it, seen through forward hooks."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.data import Batch
+from firstguess.ensemble.members import DEAD, Finding, Members, Probe, ProbedLayer
+from firstguess.ensemble.seeds import check_seed, member_seeds
+from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
+from firstguess.modules.choice import Choice, Strategy, Way
+from firstguess.modules.initializers import BATCH_NORMS, Init
+from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, classes_of, ending, find_logits
+from firstguess.modules.probe_sums import Recorder
+from firstguess.modules.probes import OUTPUT, Finder, Node, Spec, hooked
+from firstguess.modules.sources import Mode, Setup, source
+from firstguess.modules.stacked import run_stacked
+
+_GROUP = 16  # most members of one vmapped call: more only enlarge what has to stay in cache
+_TIES = 1e-3  # share of tied points from which they are a finding: below it is rounding
+
+
+class ModuleEngine:
+    """Runs initializations of a model, a class or a factory on batches of data (`Engine` of raw.py).
+
+    Args:
+        what: An instance is re-drawn through its own initializers (or `init`) on a private copy, and as its own values
+            are where these initializers cannot have given them (follow.py); a class or a function without arguments
+            is called once per initialization.
+        batches: From `firstguess.data.collect`.
+        seed: Member i depends on (seed, i) only.
+        init: "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform", "orthogonal", a pair
+            (weight_var, bias_var), or a function that is applied to every submodule.
+        logits: Which part of the output they are: a key or attribute, an index, or a function.
+        mode: What BatchNorm does: "train" normalizes by the batch, "eval" by running statistics. Dropout is off.
+        node: "position": a node is a channel at a position; "channel": positions are data points.
+        memory: Bytes; large batches are split, and vmap takes fewer members, to stay below it.
+        strategy: "loop" runs one member at a time, "vmap" several at once, "auto" whichever the first members show to
+            be faster (also with images in channels-last order).
+        probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
+        trained: An instance's values may not be those of its constructor: they are followed only where training would
+            not give them (zero biases, orthogonal weights, a rule's exact bounds).
+
+    >>> from firstguess.data import blob, collect
+    >>> engine = ModuleEngine(nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 2)), collect(blob(100, 20)))
+    >>> [layer.name for layer in engine.layers], engine.classes, engine.points
+    (['0', '1', '2'], 2, 100)
+    >>> engine.run(0, 3).fractions.shape
+    (3, 2)
+    """
+
+    def __init__(
+        self,
+        what: nn.Module | Callable[[], nn.Module],
+        batches: Sequence[Batch],
+        *,
+        seed: int = 0,
+        init: Init = None,
+        logits: Pick = None,
+        mode: Mode = "train",
+        node: Node = "position",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        memory: float = 2e9,
+        strategy: Strategy = "auto",
+        probe: Probe = "all",
+        trained: bool = False,
+    ) -> None:
+        _one_of("mode", mode, get_args(Mode))
+        _one_of("node", node, get_args(Node))
+        _one_of("strategy", strategy, get_args(Strategy))
+        _one_of("probe", probe, get_args(Probe))
+        if sum(batch.size for batch in batches) < 2:
+            raise InvalidInput("at least two data points", got=f"{sum(batch.size for batch in batches)}", where="data")
+        self._seed = check_seed(seed)
+        self._pick, self._mode, self._memory = logits, mode, memory
+        self._batches = list(batches)
+        self._call = Caller()
+        first = part(self._batches[0], 0, min(2, self._batches[0].size))
+        place = None if device is None else torch.device(device)
+        setup = Setup(mode, place, dtype, lambda model: self._call(model, first, copies=True))
+        self._source = source(what, init, setup, trained=trained)
+        self._inference = self._source.private is not None  # else what a model caches would be unusable in training
+        self._findings: dict[Finding, None] = dict.fromkeys(self._source.findings)
+        self.classes = self.points = 0
+        self._ending: Ending = ""
+        self._endings: set[Ending] = set()
+        self._state_bytes = 0
+        self._bytes = 0  # of the largest output of a layer, for one sample
+        self.layers, self._specs = self._discover(node, probe)
+        self._node: Node = "channel" if self._ragged else node
+        self._split_large_batches()
+        ways: list[Way] = ["loop"]
+        if self._convolves and any(leaf.ndim == 4 for leaf in leaves(self._batches[0].inputs).values()):
+            ways.append("channels last")
+        if self._group > 1:
+            ways.append("vmap")
+        self._choice = Choice(strategy, ways)
+        self._vmap_checked = False
+        if strategy == "vmap" and (problem := self._vmap_problem()):
+            raise InvalidInput("a model that vmap can run", got=problem, where="strategy", hint="strategy='loop'")
+
+    # Finding out what there is
+
+    def _discover(self, node: Node, probe: Probe) -> tuple[tuple[ProbedLayer, ...], tuple[Spec, ...]]:
+        """Forwards over two and three samples: which axis grows tells samples from tokens and channels."""
+        groups = {signature(batch): batch for batch in reversed(self._batches)}
+        self._ragged = len(groups) > 1
+        first = self._batches[0]
+        finder = Finder()
+        tokens: dict[Any, int] = {}
+        for member in (0, 1):  # two of them, for models whose calls depend on their weights
+            with self._member(member) as model:
+                if member == 0:
+                    self._look(model)
+                with hooked(model, finder.see) as hooks:
+                    for size in (3, 2) if first.size >= 3 else (first.size,):
+                        finder.begin(size)
+                        hooks.begin()
+                        shape = self._first_call(model, first, size, finder)
+                        tokens[signature(first)] = int(np.prod(shape[1:-1])) if len(shape) > 2 else 1
+                for key, batch in groups.items() if member == 0 else ():
+                    if key not in tokens:
+                        raw, _ = self._forward(model, part(batch, 0, min(2, batch.size)), copies=True)
+                        tokens[key] = int(np.prod(raw.shape[1:-1])) if raw.ndim > 2 else 1
+        for batch in self._batches:
+            mask = mask_of(batch)
+            masked = mask is not None and tokens[signature(batch)] == mask.shape[1]
+            self.points += int(mask.sum()) if mask is not None and masked else batch.size * tokens[signature(batch)]
+        found = list(finder.specs("channel" if self._ragged else node))
+        self._ending = next(iter(self._endings)) if len(self._endings) == 1 else ""
+        if self._ending:  # γ is that of logits: probabilities have a common mean, whatever the guesses
+            head = max(i for i, (spec, _) in enumerate(found) if spec.weights)
+            found = found[: head + 1]
+            message = f"the outputs are the {self._ending} of this layer's: γ is that of its own outputs, the logits"
+            self._note("probabilities", message, found[-1][0].name)
+        if probe != "all":
+            found = [pair for pair in found if pair[1].weights or pair[1].name == OUTPUT]
+        if probe == "output":
+            found = found[-1:]
+        self._ignored = [name for name in finder.order if name not in {spec.name for spec, _ in found}]
+        for sizes in finder.shapes.values():
+            self._bytes = max(self._bytes, *(4 * int(np.prod(shape)) // size for size, shape in sizes.items()))
+        if self._ragged:
+            self._note("node", "batches have points of different shapes: a node is a channel, and positions are points")
+        return tuple(layer for _, layer in found), tuple(spec for spec, _ in found)
+
+    def _first_call(self, model: nn.Module, batch: Batch, size: int, finder: Finder) -> tuple[int, ...]:
+        """A forward over a few samples; over the whole batch for a model that takes no other."""
+        errors: list[Exception] = []
+        for inference, count in ((self._inference, size), (False, size), (False, batch.size)):
+            self._inference = inference
+            finder.begin(count)
+            try:
+                raw, rows = self._forward(model, part(batch, 0, count), copies=True)
+            except FirstguessError:
+                raise
+            except Exception as error:  # whatever a user's model raises
+                errors.append(error)
+                continue
+            finder.output(raw)
+            self._endings.add(self._ending_of(raw, finder.last, part(batch, 0, count)))
+            if self.classes not in (0, classes_of(rows)):
+                raise InvalidInput(f"{self.classes} classes from every member", got=f"{classes_of(rows)}")
+            self.classes = classes_of(rows)
+            return tuple(raw.shape)
+        raise InvalidInput(
+            "a model that runs on this data",
+            got=f"{type(errors[-1]).__name__}: {errors[-1]}",
+            where="the first forward",
+            hint="a call of the model on one batch by hand",
+        ) from errors[-1]
+
+    def _ending_of(self, raw: torch.Tensor, last: torch.Tensor | None, batch: Batch) -> Ending:
+        if last is None or last.numel() != raw.numel():
+            return ""
+        rows, before = (
+            as_rows(x.reshape(raw.shape), batch.size, mask_of(batch), self._pick) for x in (raw, last.to(raw.dtype))
+        )
+        return ending(rows, before)
+
+    def _look(self, model: nn.Module) -> None:
+        """What to say about BatchNorm, and how large the model is."""
+        self._state_bytes = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
+        norms = [(n, m) for n, m in model.named_modules() if isinstance(m, BATCH_NORMS)]
+        self._convolves = any(isinstance(module, nn.Conv2d) for module in model.modules())
+        self._by_batch = bool(norms) and (self._mode == "train" or any(not m.track_running_stats for _, m in norms))
+        if self._by_batch:
+            sizes = sorted({batch.size for batch in self._batches}, reverse=True)
+            several = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} (the smallest has {sizes[-1]})"
+            message = f"BatchNorm normalizes over each batch of {several} points, as in training"
+            self._note("batchnorm", message, norms[0][0])
+            if sizes[-1] < 2:
+                self._note("batch of one", "BatchNorm over one point removes all that it says", norms[0][0])
+        elif norms:
+            self._note(
+                "eval batchnorm",
+                "BatchNorm in eval mode uses the running statistics of a network without data (mean 0, variance 1), so "
+                "it does nothing yet; mode='train' is what the first training step sees",
+                norms[0][0],
+            )
+
+    def _note(self, kind: str, message: str, layer: str = "") -> None:
+        self._findings[Finding(kind, message, layer)] = None
+
+    def _split_large_batches(self) -> None:
+        """Batches whose activations would not fit in memory, unless BatchNorm makes them one unit."""
+        most = max(1, int(self._memory / 2 / max(4 * self._bytes, 1)))  # input, output and two temporaries
+        if self._by_batch or all(batch.size <= most for batch in self._batches):
+            return
+        self._batches = [part(b, i, min(i + most, b.size)) for b in self._batches for i in range(0, b.size, most)]
+
+    # Running members
+
+    @contextmanager
+    def _member(self, member: int) -> Generator[nn.Module]:
+        with self._source.member(int(member_seeds(self._seed, member, member + 1)[0])) as model:
+            yield model
+
+    def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.inference_mode() if self._inference else torch.no_grad(), _every_module_called():
+            return self._logits(self._call(model, batch, copies=copies), batch)
+
+    def _logits(self, output: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        raw = find_logits(output, self._pick)
+        rows = as_rows(raw, batch.size, mask_of(batch), self._pick)
+        # One probability is decided at ½; one logit at 0.
+        return raw, rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows
+
+    def _recorder(self) -> Recorder:
+        return Recorder(self._specs, self._node, self._ignored)
+
+    def _loop(self, member: int, batches: Sequence[Batch], recorder: Recorder) -> Tally:
+        tally = Tally(self.classes, self._seed, member)
+        recorder.start()
+        with self._member(member) as model, hooked(model, recorder.see) as hooks:
+            for batch in batches:
+                hooks.begin()
+                recorder.begin(batch.size, mask_of(batch))
+                raw, rows = self._forward(model, batch)
+                if OUTPUT in recorder.specs:
+                    recorder.see(OUTPUT, None, raw)
+                if classes_of(rows) != self.classes:
+                    raise InvalidInput(f"{self.classes} classes", got=f"{classes_of(rows)}", where=f"member {member}")
+                tally.add(rows)
+        return tally
+
+    def _vmap(self, members: range, batches: Sequence[Batch]) -> tuple[list[Recorder], list[Tally]]:
+        recorders = [self._recorder() for _ in members]
+        tallies = [Tally(self.classes, self._seed, member) for member in members]
+        seeds = [int(seed) for seed in member_seeds(self._seed, members.start, members.stop)]
+        with torch.no_grad(), _every_module_called(), warnings.catch_warnings():
+            # vmap's own remark that an operation has no batching rule: whether that is slow is timed here.
+            warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
+            run_stacked(self._source, seeds, batches, self._call, self._logits, recorders, tallies)
+        return recorders, tallies
+
+    def _vmap_problem(self) -> str:
+        """Why vmap cannot be used, from two members on a few points; empty if it can."""
+        if self._group < 2:
+            return "no private copy to stack parameters on, or too little memory"
+        few = [part(self._batches[0], 0, min(4, self._batches[0].size))]
+        recorder = self._recorder()
+        try:
+            recorders, tallies = self._vmap(range(2), few)
+        except Exception as error:  # any operation without a rule, or control flow that depends on data
+            return _brief(error)
+        for member in range(2):
+            tally = self._loop(member, few, recorder)
+            close = np.allclose(recorders[member].stats(), recorder.stats(), rtol=1e-3, atol=1e-6, equal_nan=True)
+            if not close or np.abs(tally.counts - tallies[member].counts).sum() > 2:
+                return "it gives other numbers than one member at a time"
+        return ""
+
+    @property
+    def _group(self) -> int:
+        """Members of one vmapped call."""
+        if self._source.private is None:
+            return 0
+        size = max(batch.size for batch in self._batches)
+        return max(0, min(_GROUP, int(self._memory / 2 / max(2 * self._state_bytes + 8 * self._bytes * size, 1))))
+
+    @property
+    def stretch(self) -> int:
+        """Members of about a second."""
+        seconds = self._choice.seconds()
+        if seconds == np.inf:
+            return 4
+        members = max(1, min(512, int(1.0 / max(seconds, 1e-4))))
+        return members if self._choice.way() != "vmap" else max(self._group, members // self._group * self._group)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        cast = f"inputs cast from {self._call.cast}" if self._call.cast else ""
+        return tuple(note for note in (self._choice.note, cast) if note)
+
+    def run(self, start: int, stop: int) -> Members:
+        """Compute members start … stop − 1."""
+        tallies: list[Tally] = []
+        rows: list[NDArray[np.float64]] = []
+        findings: dict[Finding, None] = dict(self._findings)
+        recorder = self._recorder()
+        while start + len(tallies) < stop:
+            for tally, record in self._next(start + len(tallies), stop, recorder):
+                stats = record.stats()
+                tallies.append(tally)
+                rows.append(stats)
+                findings.update(dict.fromkeys(self._remarks(tally, record, stats)))
+        return Members(
+            start,
+            np.array([tally.fractions for tally in tallies]).reshape(-1, self.classes),
+            np.array([tally.ties for tally in tallies], np.int64),
+            np.array(rows).reshape(-1, len(self.layers), 4),
+            tuple(findings),
+        )
+
+    def _next(self, member: int, stop: int, recorder: Recorder) -> list[tuple[Tally, Recorder]]:
+        """One member, or several by vmap, in the way that is being tried or has been chosen."""
+        way = self._choice.way(stop - member)
+        if way == "vmap" and not self._vmap_checked:
+            if problem := self._vmap_problem():
+                self._choice.drop("vmap", problem)
+                return self._next(member, stop, recorder)
+            self._vmap_checked = True
+        self._call.channels_last = way == "channels last"
+        began = time.perf_counter()
+        try:
+            if way == "vmap":
+                # Two of a large model are enough to see a gain, and little is lost if there is none.
+                size = min(2 if self._choice.seconds("loop") > 0.5 else self._group, stop - member)
+                recorders, tallies = self._vmap(range(member, member + size), self._batches)
+                pairs = list(zip(tallies, recorders, strict=True))
+            else:
+                pairs = [(self._loop(member, self._batches, recorder), recorder)]
+        except Exception as error:
+            if way == "loop" or self._choice.asked:
+                raise
+            self._choice.drop(way, _brief(error))  # e.g. control flow by data, or `view` on channels-last memory
+            return self._next(member, stop, recorder)
+        finally:
+            self._call.channels_last = False
+        self._choice.record(way, (time.perf_counter() - began) / len(pairs))
+        return pairs
+
+    def _remarks(self, tally: Tally, record: Recorder, stats: NDArray[np.float64]) -> Iterator[Finding]:
+        """Findings of one member. Their words hold no numbers of it, so that the same finding is the same."""
+        head = next((layer.name for layer in reversed(self.layers) if layer.weights), OUTPUT)
+        if tally.undefined or record.nonfinite:
+            layer = record.nonfinite or OUTPUT
+            yield Finding("nonfinite", "NaN or Inf in some initialization: this layer is the first that has one", layer)
+        elif tally.level:
+            message = "all logits are equal on every point: the network guesses nothing; ties are broken at random"
+            yield Finding("zero head", message, head)
+        elif tally.ties > _TIES * tally.points:
+            yield Finding("ties", "points whose largest logit is shared by classes: broken at random", head)
+        for layer, dead in zip(self.layers, stats[:, DEAD], strict=True):
+            if dead == 1.0 and not (tally.level and layer.name in (head, OUTPUT)):
+                yield Finding("dead", "the same output for all data in some initialization", layer.name)
+        for name in sorted(record.surprises):
+            yield Finding("control flow", "called, or shaped, in another way in some initialization or batch", name)
+        for name in record.missed:
+            yield Finding("control flow", "not called in some initialization", name)
+
+
+@contextmanager
+def _every_module_called() -> Generator[None]:
+    """Without torch's fused transformer layers, which pass over submodules and their hooks."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidInput(" or ".join(repr(choice) for choice in choices), got=repr(value), where=name)

@@ -1,0 +1,219 @@
+"""The correlation of two inputs before and after every step of a model, so that the step which adds it can be named.
+
+A step is a call of a module, or the plain code between calls (a sum, `F.relu`), found by walking autograd's graph from
+a module's input back to the outputs that it was made of.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from firstguess.data import Batch
+from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.calling import Caller, leaves, part, replaced
+from firstguess.modules.flow_steps import DATA, Plan, discover, step_hooks
+from firstguess.modules.initializers import Init
+from firstguess.modules.outputs import Pick, find_logits
+from firstguess.modules.probes import OUTPUT
+from firstguess.modules.sources import Mode, Setup, source
+
+# A prime, so that no width or number of tokens is mistaken for the number of points.
+_POINTS = (509, 251, 127, 61, 31, 17, 7, 5, 3, 2)
+_MOST_NUMBERS = 1 << 22  # of one tensor: decides how many points
+
+Array: TypeAlias = NDArray[np.float64]
+CENTER, SPREAD, MEAN = range(3)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: c before and after it, what it adds, with the standard error over initializations.
+
+    `name` is a module's path (path#2 for its second call), or for plain code the module that the code feeds;
+    `sources` are the steps whose results it takes. Of several sources the one with the largest c counts as before, so a
+    sum is not blamed for what its summands bring. `mean` is the average value after the step.
+    """
+
+    name: str
+    kind: str
+    sources: tuple[str, ...]
+    before: float
+    after: float
+    added: float
+    se: float
+    mean: float
+
+
+@dataclass(frozen=True)
+class Flow:
+    """All steps of a model in the order of their calls, averaged over initializations."""
+
+    data: float  # c of the inputs themselves
+    steps: tuple[Step, ...]
+    inits: int
+    points: int
+    only_to: dict[str, str] = field(default_factory=dict)  # module -> the one module that gets its output, unchanged
+
+
+def trace_flow(
+    what: nn.Module | Callable[[], nn.Module],
+    batches: Sequence[Batch],
+    *,
+    inits: int = 20,
+    seed: int = 0,
+    seconds: float = math.inf,
+    init: Init = None,
+    logits: Pick = None,
+    mode: Mode = "train",
+) -> Flow:
+    """Measure c before and after each step of `inits` initializations, on one batch of the data.
+
+    >>> from firstguess.data import blob, collect
+    >>> model = nn.Sequential(nn.Linear(50, 400, bias=False), nn.ReLU(), nn.Linear(400, 10, bias=False))
+    >>> flow = trace_flow(model, collect(blob(300, 50)), inits=5)
+    >>> max(flow.steps, key=lambda step: step.added).name  # the ReLU: c rises from 0 to 1/π
+    '1'
+    """
+    call = Caller()
+    two = part(batches[0], 0, min(2, batches[0].size))
+    members = source(what, init, Setup(mode, None, None, lambda model: call(model, two, copies=True)))
+    started = time.perf_counter()
+    plan: Plan | None = None
+    rows: list[dict[str, Array]] = []
+    batch = batches[0]
+    for member_seed in member_seeds(seed, 0, inits):
+        with members.member(int(member_seed)) as model:
+            if plan is None:
+                plan, largest = discover(model, part(batch, 0, min(3, batch.size)), call, logits)
+                batch = _gathered(batches, _points(largest, sum(b.size for b in batches)))
+            rows.append(_measured(model, batch, call, logits, plan))
+        if len(rows) >= 3 and time.perf_counter() - started > seconds:
+            break
+    assert plan is not None
+    return _flow(plan, rows, batch.size)
+
+
+# -- Numbers of one initialization ------------------------------------------------------------------------------------
+
+
+def _points(largest: int, available: int) -> int:
+    most = min(available, max(2, _MOST_NUMBERS // max(largest, 1)))
+    return next((points for points in _POINTS if points <= most), 2)
+
+
+def _gathered(batches: Sequence[Batch], points: int) -> Batch:
+    """One batch of `points` points, from the first batches of the same shape."""
+    first = batches[0]
+    if first.size >= points:
+        return part(first, 0, points)
+    shapes = {key: leaf.shape[1:] for key, leaf in leaves(first.inputs).items()}
+    alike = [b for b in batches if {key: leaf.shape[1:] for key, leaf in leaves(b.inputs).items()} == shapes]
+    joined = {
+        key: torch.cat([leaves(b.inputs)[key] for b in alike])[:points]
+        for key in shapes
+        if leaves(first.inputs)[key].ndim
+    }
+    size = min(points, sum(b.size for b in alike))
+    size = next(p for p in _POINTS if p <= size)
+    return Batch(replaced(first.inputs, {key: leaf[:size] for key, leaf in joined.items()}), None, size)
+
+
+def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Plan) -> dict[str, Array]:
+    numbers: dict[str, Array] = {}
+    data = [leaf for leaf in leaves(batch.inputs).values() if leaf.is_floating_point()]
+    if data:
+        numbers[DATA] = _moments(data[0], batch.size)
+
+    def enter(name: str, _: nn.Module, tensor: torch.Tensor | None) -> None:
+        gap = plan.gaps.get(name)
+        if gap is not None and tensor is not None:
+            numbers[gap] = _moments(tensor, batch.size)
+
+    def leave(name: str, tensor: torch.Tensor | None, _: Sequence[torch.Tensor]) -> None:
+        if tensor is not None and name in plan.sources and name not in plan.parents:
+            numbers[name] = _moments(tensor, batch.size)
+
+    with torch.no_grad(), step_hooks(model, enter, leave):
+        result = find_logits(call(model, batch, copies=True), pick)
+        if OUTPUT in plan.gaps:
+            numbers[plan.gaps[OUTPUT]] = _moments(result, batch.size)
+    return numbers
+
+
+def _moments(tensor: torch.Tensor, size: int) -> Array:
+    """center, spread and mean (theory.md (2)) of (samples, …); NaN where no axis runs over the samples."""
+    x = tensor.detach()
+    if x.ndim == 0 or x.shape[0] % size:
+        if x.ndim < 2 or x.shape[1] != size:
+            return np.full(3, np.nan)
+        x = x.movedim(1, 0)
+    x = x.reshape(size, -1).float() if x.dtype != torch.float64 else x.reshape(size, -1)
+    variance, mean = (v.double() for v in torch.var_mean(x, dim=0, correction=1))
+    spread = float(variance.mean())
+    return np.array([float(mean.square().mean()) - spread / size, spread, float(mean.mean())])
+
+
+# -- Averages -----------------------------------------------------------------------------------------------------
+
+
+def _flow(plan: Plan, rows: Sequence[dict[str, Array]], points: int) -> Flow:
+    names = [name for name in plan.order if name not in plan.parents and any(name in row for row in rows)]
+    missing = np.full(3, np.nan)
+    table = {name: np.array([row.get(name, missing) for row in rows]) for name in {*names, DATA}}  # (inits, 3)
+    curves = {name: _jackknifed(values) for name, values in table.items()}
+    steps = list(_steps(plan, names, table, curves))
+    only = {a: b for a, (b, *rest) in plan.readers.items() if not rest and b in plan.kinds and b not in plan.parents}
+    return Flow(float(curves[DATA][0]), tuple(steps), len(rows), points, only)
+
+
+def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]) -> Iterator[Step]:
+    for name in names:
+        sources = _measured_sources(plan, name, curves)
+        after = curves[name]
+        before = np.maximum.reduce([curves[s] for s in sources]) if sources else np.zeros_like(after)
+        added = after - before
+        if not np.isfinite(added[0]):
+            continue
+        left_out = added[1:]
+        count = len(left_out)
+        spread = left_out - left_out.mean()
+        error = math.sqrt((count - 1) / count * float(np.square(spread).sum())) if count > 1 else math.nan
+        mean = float(np.nanmean(table[name][:, MEAN]))
+        yield Step(name, plan.kinds[name], sources, float(before[0]), float(after[0]), float(added[0]), error, mean)
+
+
+def _measured_sources(plan: Plan, name: str, curves: dict[str, Array]) -> tuple[str, ...]:
+    """The sources that were measured; through parents and views to what is behind them."""
+    result: list[str] = []
+    queue = list(plan.sources.get(name, ()))
+    seen: set[str] = set()
+    while queue:
+        origin = queue.pop(0)
+        if origin in seen:
+            continue
+        seen.add(origin)
+        if origin in curves and np.isfinite(curves[origin][0]):
+            result.append(origin)
+        elif origin != DATA:
+            queue += plan.sources.get(origin, ())
+    return tuple(result)
+
+
+def _jackknifed(values: Array) -> Array:
+    """c = Σ center/Σ (center + spread) over initializations: of all, then with each left out."""
+    fine = np.isfinite(values).all(axis=1)
+    center, spread = (np.where(fine, values[:, which], 0.0) for which in (CENTER, SPREAD))
+    total = center + spread
+    with np.errstate(invalid="ignore", divide="ignore"):
+        whole = center.sum() / total.sum() if fine.any() else math.nan
+        rest = (center.sum() - center) / (total.sum() - total) if len(values) > 1 else np.full(len(values), np.nan)
+    return np.concatenate([[whole], rest])

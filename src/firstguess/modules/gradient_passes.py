@@ -1,0 +1,260 @@
+"""Forward and backward passes of initializations, and the mean squares of the gradients that they bring."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from firstguess.base.errors import InvalidInput
+from firstguess.data import Batch
+from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGHT
+from firstguess.ensemble.member_module import LeaveOneOutNorm, MeanFree
+from firstguess.ensemble.members import Finding, ProbedLayer
+from firstguess.modules.calling import Caller, first_forward, mask_of, part
+from firstguess.modules.initializers import BATCH_NORMS, is_weighted
+from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, find_logits
+from firstguess.modules.probes import Finder, Spec, hooked
+
+Member: TypeAlias = "Callable[[int], AbstractContextManager[nn.Module]]"
+
+_STREAM = 0x6AD5  # keeps random labels apart from the streams that draw weights from the same seed
+
+
+def loss_gradient(rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The gradient of each point's cross-entropy at its logits, in float64 and without cancellation where it is tiny.
+
+    softmax − one-hot rounds to 0, or to noise of 1e-8, once the label's probability is near 1; its entry is minus
+    the sum of the others. `rows` (points, classes), or (points,) for one logit of two classes.
+
+    >>> loss_gradient(torch.tensor([[100.0, 0.0]]), torch.tensor([0]))[0].tolist()
+    [-3.720075976020836e-44, 3.720075976020836e-44]
+    """
+    z = rows.detach().to("cpu", torch.float64)
+    if z.ndim == 1:
+        sign = 1.0 - 2.0 * labels
+        return sign * torch.sigmoid(sign * z)
+    g = torch.softmax(z, dim=1)
+    index = labels[:, None]
+    g.scatter_(1, index, 0.0)
+    return g.scatter(1, index, -g.sum(1, keepdim=True))
+
+
+@contextmanager
+def _differentiable() -> Generator[None]:
+    """Whatever mode the caller is in."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+class Passes:
+    """Forward and backward passes of members over the batches."""
+
+    def __init__(
+        self, member: Member, batches: Sequence[Batch], seed: int, pick: Pick, labels: Literal["random"] | None
+    ) -> None:
+        self._member, self._batches, self._seed, self._pick = member, batches, seed, pick
+        self._call = Caller()
+        self.classes = 0
+        self._tokens = 1
+        self.findings: dict[tuple[str, str], Finding] = {}
+        self.notes: list[str] = []
+        self._specs, self.layers = self._discover()
+        if not self.layers:
+            raise InvalidInput("a model that has a layer with weights", got="none that was called", where="the model")
+        self._targets = self._labels(labels)
+        self.points = sum(len(t) for t in self._targets)
+        if len(batches) > 1:
+            self.notes.append(f"{len(batches)} passes over batches of up to {max(b.size for b in batches)} points")
+        self._got: dict[str, list[torch.Tensor]] = {}
+
+    # Finding out what there is
+
+    def _discover(self) -> tuple[dict[str, Spec], tuple[ProbedLayer, ...]]:
+        """Forwards over three and two samples: which axis grows tells samples from tokens and channels."""
+        first = self._batches[0]
+        finder, kinds = Finder(), dict[str, bool]()
+
+        def see(name: str, module: nn.Module, tensor: torch.Tensor) -> None:
+            finder.see(name, module, tensor)
+            kinds[name] = is_weighted(module) or isinstance(module, nn.MultiheadAttention)
+
+        with self._member(0) as model, _differentiable(), hooked(model, see) as hooks:
+            self._look(model)
+            self._prepare(model)
+            for size in (3, 2) if first.size >= 3 else (first.size,):
+                finder.begin(size)
+                hooks.begin()
+                raw, rows = self._first_call(model, part(first, 0, size))
+                self.classes = classes_of(rows)
+                self._tokens = int(np.prod(raw.shape[1:-1])) if raw.ndim > 2 else 1
+        found = [pair for pair in finder.specs("position") if kinds[pair[0].name]]
+        return {spec.name: spec for spec, _ in found}, tuple(layer for _, layer in found)
+
+    def _first_call(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        with first_forward():
+            return self._forward(model, batch, copies=True)
+
+    def _look(self, model: nn.Module) -> None:
+        by_batch = (m for m in model.modules() if isinstance(m, BATCH_NORMS) and (m.training or m.running_mean is None))
+        if any(True for _ in by_batch) or any(isinstance(m, LeaveOneOutNorm | MeanFree) for m in model.modules()):
+            self.notes.append(
+                "BatchNorm normalizes over the batch, so that a point's gradient is that of all losses of its batch"
+            )
+
+    def _labels(self, wish: Literal["random"] | None) -> list[torch.Tensor]:
+        """One label for every point of every batch."""
+        rng = np.random.default_rng([self._seed, _STREAM])
+        targets: list[torch.Tensor] = []
+        why = ""
+        for batch in self._batches:
+            mask = mask_of(batch)
+            count = batch.size * self._tokens
+            if self._tokens > 1 and mask is not None and mask.shape[1] == self._tokens:
+                count = int(mask.sum())
+            if self._tokens > 1:
+                why = "tokens get uniformly random labels; attention makes a token's gradient that of several losses"
+            elif wish == "random" or batch.labels is None:
+                why = "labels are uniformly random" + (": the data have none" if batch.labels is None else "")
+            else:
+                targets.append(self._checked(batch.labels))
+                continue
+            targets.append(torch.from_numpy(rng.integers(0, self.classes, count)))
+        if why:
+            self.notes.append(why)
+        return targets
+
+    def _checked(self, labels: torch.Tensor) -> torch.Tensor:
+        flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        if flat.ndim == 2 and flat.shape[1] == self.classes and bool(((flat != 0).sum(1) == 1).all()):
+            flat = flat.argmax(1)  # one-hot
+        whole = flat.ndim == 1 and bool((flat == flat.round()).all() if flat.is_floating_point() else True)
+        if not whole or int(flat.min()) < 0 or int(flat.max()) >= self.classes:
+            got = f"shape {tuple(labels.shape)}" if not whole else f"{float(flat.min()):g} to {float(flat.max()):g}"
+            raise InvalidInput(
+                f"labels 0…{self.classes - 1}, one a point", got=got, where="the labels", hint='labels="random"'
+            )
+        return flat.long()
+
+    # Running
+
+    def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        raw = find_logits(self._call(model, batch, copies=copies), self._pick)
+        return raw, as_rows(raw, batch.size, mask_of(batch), self._pick)
+
+    @staticmethod
+    def _prepare(model: nn.Module) -> None:
+        """Frozen weights get gradients too: the copy, or what is borrowed, is ours meanwhile."""
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.requires_grad_(True)
+                parameter.grad = None
+
+    def run(self, member: int) -> tuple[NDArray[np.float64], float]:
+        """Mean squares (layers, 4) of one member, and the share of guesses that its favoured class gets."""
+        tally = Tally(self.classes, self._seed, member)
+        self._got = {name: [] for name in self._specs}
+        with self._member(member) as model, _differentiable():
+            self._prepare(model)
+            for batch, labels in zip(self._batches, self._targets, strict=True):
+                with hooked(model, lambda n, _, t, b=batch: self._watch(n, t, b)) as hooks:
+                    hooks.begin()
+                    _, rows = self._forward(model, batch)
+                    if not rows.requires_grad:
+                        raise InvalidInput(
+                            "logits that can be differentiated", got="a model that cuts its graph (detach, no_grad)"
+                        )
+                    tally.add(rows.detach())
+                    rows.backward(loss_gradient(rows, labels).to(rows))
+            weights = self._weight_squares(model)
+            for parameter in model.parameters():
+                parameter.grad = None
+        squares = self._squares(tally, weights)
+        if tally.undefined or np.isinf(squares).any() or self._lost(squares):
+            squares[:] = math.nan
+            self._blame(member)
+        share = math.nan if tally.undefined else float(tally.fractions.max())
+        return squares, share
+
+    def _watch(self, name: str, tensor: torch.Tensor, batch: Batch) -> None:
+        if name in self._specs and tensor.requires_grad:
+            # A hook of the tensor, not of the module: it also gets the gradient of values that an in-place
+            # activation has overwritten since.
+            tensor.register_hook(lambda grad: self._take(name, grad, batch))
+
+    def _take(self, name: str, grad: torch.Tensor, batch: Batch) -> None:
+        x = self._specs[name].samples_first(grad, batch.size)
+        if x is None:
+            return
+        if self._tokens > 1 and x.ndim > 2 and x.shape[1] == self._tokens:
+            mask = mask_of(batch)
+            x = x.flatten(0, 1) if mask is None or mask.shape[1] != self._tokens else x[mask.to(x.device)]
+        wide = x.reshape(len(x), -1).to("cpu", torch.float64)
+        self._got[name].append(wide.square().mean(1))
+
+    def _squares(self, tally: Tally, weights: dict[str, float]) -> NDArray[np.float64]:
+        labels = torch.cat(self._targets)
+        favoured = labels == int(tally.fractions.argmax())
+        out = np.full((len(self.layers), 4), math.nan)
+        for i, layer in enumerate(self.layers):
+            if parts := self._got[layer.name]:
+                by_point = torch.cat(parts)
+                out[i, ALL] = float(by_point.mean())
+                if len(by_point) == len(labels):  # else a layer before tokens are told apart
+                    for group, keep in ((FAVOURED, favoured), (OTHERS, ~favoured)):
+                        out[i, group] = float(by_point[keep].mean()) if bool(keep.any()) else math.nan
+            out[i, WEIGHT] = weights[layer.name]
+        return out
+
+    def _weight_squares(self, model: nn.Module) -> dict[str, float]:
+        modules = dict(model.named_modules())
+        found: dict[str, float] = {}
+        for name in self._specs:
+            path = name.split("#")[0]
+            own = modules["" if path == "(model)" else path].parameters()
+            grads = [p.grad for p in own if p.ndim >= 2 and p.grad is not None]
+            total = sum(float(g.to("cpu", torch.float64).square().sum()) for g in grads)
+            size = sum(g.numel() for g in grads)
+            found[name] = total / size / self.points**2 if size else math.nan
+        return found
+
+    def _lost(self, squares: NDArray[np.float64]) -> bool:
+        """Whether a gradient that arrived is NaN."""
+        return any(self._got[x.name] and math.isnan(squares[i, ALL]) for i, x in enumerate(self.layers))
+
+    def _blame(self, member: int) -> None:
+        """Name the first layer with NaN or Inf: in the forward pass, or else going back."""
+        seen: list[str] = []
+
+        def see(name: str, _: nn.Module, tensor: torch.Tensor) -> None:
+            if not bool(torch.isfinite(tensor).all()):
+                seen.append(name)
+
+        with self._member(member) as model, torch.no_grad(), hooked(model, see) as hooks:
+            for batch in self._batches:
+                hooks.begin()
+                self._forward(model, batch)
+                if seen:
+                    break
+        words = "NaN or Inf in some initialization: this layer is the first that has one"
+        if not seen:
+            bad = [x.name for x in self.layers if any(not bool(torch.isfinite(g).all()) for g in self._got[x.name])]
+            seen, words = bad[-1:], "NaN or Inf in gradients of some initialization: going back, the first is here"
+        place = seen[0] if seen else ""
+        self.findings.setdefault(("nonfinite", place), Finding("nonfinite", f"{words}; left out", place))
+
+    def missing(self, squares: NDArray[np.float64]) -> list[Finding]:
+        """Layers that no gradient reached in any member that is finite."""
+        fine = np.isfinite(squares[:, -1, ALL])
+        message = "no gradient arrives: the graph is cut behind it (detach, no_grad, a function of NumPy's)"
+        return [
+            Finding("no gradient", message, layer.name)
+            for i, layer in enumerate(self.layers)
+            if fine.any() and np.isnan(squares[fine, i, ALL]).all()
+        ]

@@ -1,0 +1,207 @@
+"""`measure_gradients`: one backward pass through each of many initializations, seen at every layer with weights."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, TypeAlias, cast, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from firstguess._version import __version__
+from firstguess.base import checks
+from firstguess.base.errors import InvalidInput
+from firstguess.data import Batch, Data, as_data, collect, load
+from firstguess.ensemble.gradient_statistics import (
+    ALL,
+    FAVOURED,
+    OTHERS,
+    Gradients,
+    gradient_layers,
+    growth_of,
+    off_line,
+)
+from firstguess.ensemble.member_module import build
+from firstguess.ensemble.members import Finding
+from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.calling import Caller, part
+from firstguess.modules.gradient_passes import Member, Passes
+from firstguess.modules.initializers import Init
+from firstguess.modules.outputs import Pick
+from firstguess.modules.sources import Mode, Setup, Source, source
+from firstguess.network.network import Network
+
+Progress: TypeAlias = Callable[[int, int], object]
+
+_WIDTH = 1000
+_LEAST = 3  # layers of a slope that may do without the first
+
+
+@torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
+def measure_gradients(
+    what: object,
+    data: object,
+    *,
+    inits: int = 20,
+    seed: int = 0,
+    points: int = 256,
+    labels: object = None,
+    batch_size: int | None = None,
+    width: int = _WIDTH,
+    classes: int | None = None,
+    progress: Progress | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    mode: Mode = "train",
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Gradients:
+    """Draw initializations, take one backward pass of the cross-entropy through each, and measure gradients by layer.
+
+    The loss is the sum over points, so the gradient at a point's pre-activation is that of its own loss (except where
+    BatchNorm in train mode, or attention between tokens, couples points). How its mean square changes a layer going
+    back is χ̃ of theory.md (10). Points whose label is the class that this initialization favours (the one that gets
+    most points of the batch) are also told from the others: their losses are small already (MF).
+    Member i depends on (seed, i) only; a model comes back untouched, its `.grad` included.
+
+    >>> x = np.random.default_rng(0).standard_normal((64, 50))
+    >>> g = measure_gradients("10 x [dense(weight_var=1) > relu] > dense", x, inits=5, width=200)
+    >>> g.word, round(g.growth.value, 2)  # theory: weight_var / 2
+    ('vanish', 0.51)
+
+    Args:
+        what: A `Network` or its text, an `nn.Module`, a class or a factory: as for `fg.measure`.
+        data: Anything that `firstguess.data` takes.
+        inits: How many initializations.
+        seed: Of the weights, and of random labels.
+        points: At most this many data points.
+        labels: Integers, one a data point, or "random". By default those of the data; where there are none, and for
+            tokens, uniformly random ones.
+        batch_size: Points of one pass; by default all in one (loaders keep theirs). Only BatchNorm sees the difference.
+        width: Nodes of the layers of a description that name no width.
+        classes: For a text, the number of classes; by default that of the labels, or 2.
+        progress: Called with (members done, members in all).
+        init: For modules, as in `fg.measure`; likewise logits and mode (what BatchNorm does).
+        device: Where to compute.
+        dtype: By default the model's own. Gradients at the logits are computed in float64 whatever it is.
+    """
+    started = time.perf_counter()
+    inits = checks.count(inits, 1, "number of initializations", "measure_gradients(inits)", "inits=20")
+    seed = checks.count(seed, 0, "seed", "measure_gradients(seed)", "seed=0")
+    points = checks.count(points, 1, "number of points", "measure_gradients(points)", "points=256")
+    width = checks.count(width, 1, "width", "measure_gradients(width)", "width=1000")
+    if mode not in get_args(Mode):
+        raise InvalidInput("'train' or 'eval'", got=repr(mode), where="measure_gradients(mode)")
+    if isinstance(what, (Network, str)):
+        if init is not None:
+            raise InvalidInput("no init: a description says its own", got=repr(init), where="measure_gradients(init)")
+        network = Network.parse(what) if isinstance(what, str) else what
+        given = load(data) if isinstance(data, str) else as_data(data)
+        if labels is not None and not isinstance(labels, str):
+            given = Data(given.x, np.asarray(labels), given.name)
+        given = given.subset(points) if points < given.n else given
+        if classes is None and isinstance(what, str) and given.classes is not None:
+            classes = max(2, given.classes)
+        if classes is not None and classes != network.classes:
+            network = Network(network.layers, classes)
+        batches = _batches((given.x, given.y), labels if isinstance(labels, str) else None, points, batch_size)
+        findings: tuple[Finding, ...] = ()
+        member: Member = _built(network, given.x, width, seed, device, dtype)
+        origin: dict[str, Any] = {"network": str(network), "width": width, "data": given.name}
+    elif callable(what):
+        if width != _WIDTH:
+            raise InvalidInput("no width: a module has its own", got=width, where="measure_gradients(width)")
+        if isinstance(data, str):
+            data = load(data)
+        batches = _batches(data, labels, points, batch_size)
+        call, first = Caller(), part(batches[0], 0, min(2, batches[0].size))
+        place = None if device is None else torch.device(device)
+        members = source(what, init, Setup(mode, place, dtype, lambda model: call(model, first, copies=True)))
+        findings = members.findings
+        member = partial(_member, members, seed)
+        origin = {
+            "model": getattr(what, "__qualname__", type(what).__qualname__),
+            "data": getattr(data, "name", type(data).__qualname__),
+        }
+    else:
+        raise InvalidInput(
+            "a Network, its text, an nn.Module, a class or a factory",
+            got=f"{type(what).__module__}.{type(what).__qualname__}",
+            where="measure_gradients(what)",
+        )
+    passes = Passes(member, batches, seed, logits, "random" if isinstance(labels, str) else None)
+    if classes is not None and classes != passes.classes:
+        raise InvalidInput(f"{passes.classes} classes, what the model gives", got=classes, where="measure_gradients")
+    found: list[NDArray[np.float64]] = []
+    shares: list[float] = []
+    for i in range(inits):
+        squares, share = passes.run(i)
+        found.append(squares)
+        shares.append(share)
+        if progress is not None:
+            progress(i + 1, inits)
+    squares = np.array(found)  # (inits, layers, 4)
+    hidden = squares[:, 1:-1] if len(passes.layers) > _LEAST + 1 else squares[:, :-1]
+    remarks = {(f.kind, f.layer): f for f in (*findings, *passes.findings.values(), *passes.missing(squares))}
+    layers, growth = gradient_layers(passes.layers, squares), growth_of(hidden[..., ALL])
+    uneven = off_line([layer.all.value for layer in layers[:-1]], growth.layers)
+    return Gradients(
+        layers,
+        growth,
+        growth_of(hidden[..., FAVOURED]),
+        growth_of(hidden[..., OTHERS]),
+        float(np.nanmean(shares)) if np.isfinite(shares).any() else math.nan,
+        inits,
+        passes.points,
+        passes.classes,
+        tuple(remarks.values()),
+        (*passes.notes, *([uneven] if uneven else []), *_zeros(squares, inits)),
+        seed,
+        {"firstguess": __version__, "torch": torch.__version__, **origin},
+        time.perf_counter() - started,
+    )
+
+
+def _member(members: Source, seed: int, i: int) -> AbstractContextManager[nn.Module]:
+    return members.member(int(member_seeds(seed, i, i + 1)[0]))
+
+
+def _built(network: Network, x: NDArray[Any], width: int, seed: int, device: Any, dtype: torch.dtype | None) -> Member:
+    @contextmanager
+    def member(i: int) -> Generator[nn.Module]:
+        yield build(network, x, width=width, seed=seed, member=i).to(device=device, dtype=dtype)
+
+    return member
+
+
+def _batches(data: object, labels: object, points: int, batch_size: int | None) -> list[Batch]:
+    if labels is not None and not isinstance(labels, str):
+        if isinstance(data, dict):
+            data = {**cast("dict[str, Any]", data), "labels": labels}
+        else:
+            if isinstance(data, tuple):
+                data = cast("tuple[Any, ...]", data)[0]
+            data = (getattr(data, "x", data), labels)
+    elif isinstance(labels, str) and labels != "random":
+        raise InvalidInput("labels as integers, or 'random'", got=repr(labels), where="measure_gradients(labels)")
+    return collect(data, points, batch_size=points if batch_size is None else batch_size)
+
+
+def _zeros(squares: NDArray[np.float64], inits: int) -> list[str]:
+    """What to say about gradients that are exactly 0."""
+    words = {ALL: "all gradients", FAVOURED: "the favoured class's gradient", OTHERS: "the others' gradient"}
+    notes: list[str] = []
+    for group, word in words.items():
+        count = int((squares[..., group] == 0).any(axis=1).sum())
+        if count:
+            notes.append(
+                f"in {count} of {inits} initializations {word} at some layer is exactly 0 (below the number format, or "
+                "a zero head): left out of its level and growth there; dtype=torch.float64 reaches further"
+            )
+    return notes

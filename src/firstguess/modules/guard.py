@@ -1,0 +1,151 @@
+"""What a user lends comes back bit for bit: private copies of models, private randomness, restored state."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter  # pyright: ignore[reportPrivateUsage]
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from firstguess.base.errors import InvalidInput
+
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself inside `torch.compile`'s and data parallelism's wrappers: hooks and re-drawing need it."""
+    while True:
+        if isinstance(model, torch.jit.ScriptModule):
+            raise InvalidInput(
+                "a model in Python",
+                got=f"a TorchScript module ({type(model).__name__})",
+                hint="the nn.Module that it was made from: compiled code cannot be re-drawn or looked into",
+            )
+        inner = model.__dict__.get("_modules", {}).get("_orig_mod")  # torch.compile, without importing its machinery
+        if inner is None and isinstance(model, _WRAPPERS):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def is_lazy(model: nn.Module) -> bool:
+    """Whether some parameter or buffer has no shape before the first forward."""
+    kinds = (UninitializedParameter, UninitializedBuffer)
+    return any(isinstance(tensor, kinds) for tensor in (*model.parameters(), *model.buffers()))
+
+
+def private_copy(model: nn.Module) -> nn.Module | None:
+    """A deep copy that shares nothing with `model`, or None if it cannot be copied (it holds a lock, a file, …)."""
+    memo: dict[int, Any] = {}
+    for buffer in model.buffers():
+        if isinstance(buffer, UninitializedBuffer):  # which torch cannot copy
+            memo[id(buffer)] = cast("Any", UninitializedBuffer)(device=buffer.device, dtype=buffer.dtype)
+    for module in model.modules():
+        for value in vars(module).values():
+            # A tensor in a graph, such as what a forward has cached, refuses to be deep-copied; its value is enough.
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    try:
+        twin = copy.deepcopy(model, memo)
+    except Exception:  # whatever a user's __deepcopy__, __reduce__ or a C extension raises: then it cannot be copied
+        return None
+    mine = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    if any(id(tensor) in mine for tensor in (*twin.parameters(), *twin.buffers())):
+        return None  # a __deepcopy__ of its own that shares
+    for module in list(twin.modules()):
+        for name, child in list(module.named_children()):
+            setattr(module, name, unwrapped(child))
+        vars(module).pop("_compiled_call_impl", None)
+    return twin
+
+
+class PrivateRandomness:
+    """`with` this, every global generator (torch on all devices in use, numpy, random) starts at `seed`; after it, each
+    is as before."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.saved: list[tuple[Any, Any]] = []
+
+    def __enter__(self) -> None:
+        cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+        mps = torch.backends.mps.is_available()
+        self.saved = [
+            (torch.default_generator.set_state, torch.default_generator.get_state()),
+            (random.setstate, random.getstate()),
+            (np.random.set_state, np.random.get_state()),  # noqa: NPY002 - initializers use the global generator
+        ]
+        if cuda:
+            self.saved.append((torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+            torch.cuda.manual_seed_all(self.seed)
+        if mps:
+            self.saved.append((torch.mps.set_rng_state, torch.mps.get_rng_state()))
+            torch.mps.manual_seed(self.seed)
+        torch.default_generator.manual_seed(self.seed)  # not torch.manual_seed, which reseeds idle devices as well
+        random.seed(self.seed)
+        np.random.seed(self.seed)  # noqa: NPY002
+
+    def __exit__(self, *_: object) -> None:
+        for restore, state in self.saved:
+            restore(state)
+
+
+@contextmanager
+def borrowed(model: nn.Module, *, parameters: bool) -> Generator[nn.Module]:
+    """`model` itself, for use as if it were ours: afterwards it is as before, also after an exception.
+
+    Buffers (and parameters, if they are to be written) point to copies meanwhile, so that the user's memory is never
+    written and tensors saved for a backward pass stay valid. Attributes of modules are restored by name, with the
+    content of plain lists, dicts and sets.
+    """
+    modules = list(model.modules())
+    before = [_shallow(module) for module in modules]
+    tensors = [*model.parameters(), *model.buffers()]
+    grads = [(tensor, tensor.grad, tensor.requires_grad) for tensor in tensors if tensor.is_leaf]
+    memory = [(tensor, tensor.data) for tensor in (tensors if parameters else model.buffers())]
+    versions = ExitStack()
+    for tensor, data in memory:
+        # What autograd has saved of it for a backward pass must not look changed.
+        versions.enter_context(_unsafe_preserve_version_counter(tensor))
+        tensor.data = data.clone(memory_format=torch.preserve_format)
+    try:
+        yield model
+    finally:
+        versions.close()
+        for tensor, data in memory:
+            tensor.data = data
+        for module, state in zip(modules, before, strict=True):
+            _restore(module, state)
+        for tensor, grad, required in grads:
+            tensor.requires_grad_(required)
+            tensor.grad = grad
+
+
+def _shallow(module: nn.Module) -> dict[str, tuple[Any, Any]]:
+    """Each attribute with a copy of its content where that is a plain container (hooks, children, buffers, …)."""
+    return {
+        name: (value, copy.copy(value) if isinstance(value, (dict, list, set)) else None)
+        for name, value in vars(module).items()
+    }
+
+
+def _restore(module: nn.Module, state: dict[str, tuple[Any, Any]]) -> None:
+    attributes = vars(module)
+    for name in [name for name in attributes if name not in state]:
+        del attributes[name]
+    for name, (value, content) in state.items():
+        attributes[name] = value
+        if isinstance(value, list):
+            value[:] = content
+        elif content is not None:
+            holder = cast("dict[Any, Any] | set[Any]", value)
+            holder.clear()
+            holder.update(content)

@@ -1,0 +1,325 @@
+"""`measure`: from a network and data to a `Measurement`, a stretch of initializations at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+from firstguess._version import __version__
+from firstguess.base import checks, statistics
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.ensemble.measurement import Measurement, layer_measurements
+from firstguess.ensemble.members import Engine, Finding, Members
+from firstguess.network.network import Network
+from firstguess.theory.empirical import EmpiricalGuesses
+
+if TYPE_CHECKING:
+    from firstguess.data import Batch
+
+Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every stretch
+
+_WIDTH = 1000
+_LEAST = 50  # initializations before `precision` may stop: an interval from fewer can be small by luck
+_MOST = 10_000  # initializations, where `precision` is to decide
+_FEWEST = 4  # initializations before a time limit may stop: fewer have no error bars
+_TIED = 0.01  # share of tied guesses that is worth a finding; float32 logits alone tie in fewer than 1 of 10 000
+
+
+def measure(
+    what: object,
+    data: object,
+    *,
+    inits: int | None = None,
+    seed: int = 0,
+    width: int = _WIDTH,
+    classes: int | None = None,
+    precision: float | None = None,
+    progress: Progress | None = None,
+    reduce: bool = True,
+    memory: float = 2e9,
+    points: int | None = None,
+    batch_size: int | None = None,
+    seconds: float | None = None,
+    **options: Any,
+) -> Measurement:
+    """Draw many initializations, run the data through them, and measure guesses and γ by layer, with error bars.
+
+    Member i depends on (seed, i) only. Ctrl-C keeps what was computed: the result then says "interrupted".
+
+    >>> m = measure("dense(weight_var=2) > relu > dense(weight_var=2)", np.ones((20, 5)), inits=3, width=10)
+    >>> m.guesses.fractions.max(axis=1).tolist()  # twenty times the same point: one guess for all of them
+    [1.0, 1.0, 1.0]
+
+    Args:
+        what: A `Network` or its text; or an `nn.Module` (re-drawn by its initializers, or as its own values show; never
+            changed), a class or a factory that makes one (called once an initialization).
+        data: Anything that `firstguess.data` takes: arrays, tensors, `Data`, (x, y), loaders, Datasets, or a name such
+            as "digits" or "blob:n=2000,d=100".
+        inits: How many initializations: 100 by default. With `precision`, at most this many (10 000 by default).
+        seed: Of the weights, and of the bootstrap.
+        width: Nodes of the layers of a description that name no width.
+        classes: For a text, the number of classes; by default that of the labels, or 2. Else a check.
+        precision: Stop as soon as the 95 % interval of std(G₀) (two classes) or E max_c G_c (more) is value ± this
+            or narrower. Looked at after 50 members and whenever 10 % were added, so the number of members
+            depends on seed and precision only. Stopping at the first narrow interval favours small ones a little.
+        progress: Called with (members done, members in all) after every stretch.
+        reduce: Use exact reductions where they apply (descriptions); they draw other numbers with the same law.
+        memory: Bytes that the engine may use.
+        points: At most this many data points, always the same ones.
+        batch_size: How data are cut for a module (BatchNorm in train mode depends on it); in a description, the batch
+            of BatchNorms that name none (default: all points are one batch).
+        seconds: Draw no further initializations once this much time has passed (at least 4 are drawn); a finding says
+            how many there are. The number of members then depends on the machine; each of them does not.
+        options: Of the engine: for modules init, logits, mode, node, device, dtype, strategy; for descriptions
+            threads, probe, dtype. An unknown one is refused with the list.
+    """
+    started = time.perf_counter()
+    most = _inits(inits, precision)
+    seed = checks.count(seed, 0, "seed", "measure(seed)", "seed=0")
+    width = checks.count(width, 1, "width", "measure(width)", "width=1000")
+    if points is not None:
+        points = checks.count(points, 1, "number of points", "measure(points)", "points=1000")
+    if classes is not None:
+        classes = checks.count(classes, 2, "number of classes", "measure(classes)", "classes=2")
+    if seconds is not None and not checks.number(seconds) > 0:
+        raise InvalidInput("a time in seconds", got=seconds, where="measure(seconds)", hint="seconds=30")
+    if not 0 < checks.number(memory) < math.inf:
+        raise InvalidInput("a memory budget in bytes", got=memory, where="measure(memory)", hint="memory=2e9")
+    options |= {"seed": seed, "memory": int(memory)}
+    if isinstance(what, (Network, str)):
+        if batch_size is not None:
+            options["batch"] = batch_size
+        engine, origin = _of_description(what, data, points, classes, {**options, "width": width, "reduce": reduce})
+    elif callable(what):
+        if width != _WIDTH:
+            raise InvalidInput("no width: a module has its own", got=width, where="measure(width)")
+        engine, origin = _of_module(what, data, points, batch_size, options)
+        if classes is not None and classes != engine.classes:
+            raise InvalidInput(f"{engine.classes} classes, what the model gives", got=classes, where="measure(classes)")
+    else:
+        raise InvalidInput(
+            "a Network, its text, an nn.Module, a class or a factory",
+            got=f"{type(what).__module__}.{type(what).__qualname__}",
+            where="measure(what)",
+            hint='fg.measure("dense > relu > dense", x)',
+        )
+    return run(
+        engine,
+        inits=most,
+        seed=seed,
+        precision=precision,
+        progress=progress,
+        provenance=origin,
+        started=started,
+        seconds=seconds,
+    )
+
+
+def run(
+    engine: Engine,
+    *,
+    inits: int,
+    seed: int = 0,
+    precision: float | None = None,
+    progress: Progress | None = None,
+    provenance: dict[str, Any] | None = None,
+    started: float | None = None,
+    seconds: float | None = None,
+) -> Measurement:
+    """Ask an engine for members until there are enough or time is up, then do the statistics."""
+    started = time.perf_counter() if started is None else started
+    deadline = math.inf if seconds is None else time.perf_counter() + seconds
+    parts: list[Members] = []
+    findings: list[Finding] = []
+    done, check = 0, _LEAST
+    try:
+        while done < inits:
+            stop = min(done + max(1, engine.stretch), inits)
+            if seconds is not None and done < _FEWEST:
+                stop = min(stop, done + _FEWEST)
+            if precision is not None:
+                stop = min(stop, check)
+            parts.append(engine.run(done, stop))
+            done = stop
+            reached = precision is not None and done == check and _half_width(parts, engine, seed) <= precision
+            if progress is not None:
+                progress(done, done if reached else inits)
+            if reached:
+                break
+            if done >= _FEWEST and done < inits and time.perf_counter() > deadline:
+                findings.append(Finding("time is up", f"{done} of {inits} initializations within {seconds:g} s"))
+                break
+            check = check if done < check else math.ceil(1.1 * done)
+        else:
+            if precision is not None and (width := _half_width(parts, engine, seed)) > precision:
+                findings.append(
+                    Finding("precision not reached", f"±{width:.2g} after {done} initializations, not ±{precision:g}")
+                )
+    except KeyboardInterrupt:
+        if not parts:
+            raise
+        findings.append(Finding("interrupted", f"{done} of {inits} initializations were computed"))
+    return _measurement(engine, parts, findings, seed, provenance or {}, started)
+
+
+def _measurement(
+    engine: Engine, parts: Sequence[Members], own: list[Finding], seed: int, provenance: dict[str, Any], started: float
+) -> Measurement:
+    # Stretches repeat what is true of all members: the first to say it is heard.
+    findings = list({(f.kind, f.layer): f for part in reversed(parts) for f in reversed(part.findings)}.values())[::-1]
+    findings += own
+    fractions = np.concatenate([part.fractions for part in parts])
+    stats = np.concatenate([part.stats for part in parts])
+    inits = len(fractions)
+    ties = float(np.concatenate([part.ties for part in parts]).sum() / (inits * engine.points))
+    fine = np.asarray(np.isfinite(fractions).all(axis=1))
+    if not fine.any():
+        place = next((f.layer for f in findings if f.layer), "")
+        raise FirstguessError(
+            "finite logits", got=f"NaN or Inf in all {inits} initializations", where=place, hint="a smaller weight_var"
+        )
+    if not fine.all():
+        lost = inits - int(fine.sum())
+        findings.append(Finding("left out", f"{lost} of {inits} initializations gave NaN or Inf: not in the guesses"))
+    guesses = EmpiricalGuesses(fractions[fine], engine.points, seed)
+    if ties >= _TIED and not any(f.kind in ("ties", "zero head") for f in findings):
+        message = f"in {ties:.1%} of all guesses the largest logit is shared (a zero head?): broken at random"
+        findings.append(Finding("ties", message))
+    findings += _preference(guesses)
+    return Measurement(
+        guesses,
+        layer_measurements(engine.layers, stats, seed),
+        tuple(findings),
+        tuple(engine.notes),
+        ties,
+        seed,
+        provenance | {"seed": seed},
+        time.perf_counter() - started,
+    )
+
+
+def _preference(guesses: EmpiricalGuesses) -> list[Finding]:
+    """A head that prefers a class whatever its weights are: no initialization of exchangeable classes does that."""
+    excess, chance = statistics.alike(guesses.fractions)
+    if chance > 1e-6 or excess < 3:  # 3: with many classes and few members, χ² is too narrow for the law of T
+        return []
+    means = guesses.class_means
+    first = int(means.argmax())
+    return [
+        Finding(
+            "classes differ",
+            f"class {first} gets {means[first]:.1%} on average over initializations, an even split is "
+            f"{1 / guesses.classes:.1%}: the head treats classes differently (a set bias?), which theory does not",
+        )
+    ]
+
+
+def _half_width(parts: Sequence[Members], engine: Engine, seed: int) -> float:
+    fractions = np.concatenate([part.fractions for part in parts])
+    fractions = fractions[np.isfinite(fractions).all(axis=1)]
+    if len(fractions) < 2:
+        return math.inf
+    guesses = EmpiricalGuesses(fractions, engine.points, seed)
+    low, high = guesses.interval("std" if engine.classes == 2 else "expected_max")
+    return (high - low) / 2
+
+
+def _inits(inits: int | None, precision: float | None) -> int:
+    if precision is not None and not 0 < checks.number(precision) < 1:
+        raise InvalidInput("a precision between 0 and 1", got=precision, where="measure(precision)", hint="0.01")
+    if inits is None:
+        return 100 if precision is None else _MOST
+    return checks.count(inits, 1, "number of initializations", "measure(inits)", "inits=100")
+
+
+# -- Engines -------------------------------------------------------------------------------------------------------
+
+
+def _of_description(
+    what: Network | str, data: object, points: int | None, classes: int | None, options: dict[str, Any]
+) -> tuple[Engine, dict[str, Any]]:
+    from firstguess.data import as_data, load
+
+    network = Network.parse(what) if isinstance(what, str) else what  # a typing error is told before data are read
+    given = load(data, points=points) if isinstance(data, str) else as_data(data, points=points)
+    if classes is None and isinstance(what, str) and given.classes is not None:
+        classes = max(2, given.classes)
+    if classes is not None and classes != network.classes:
+        network = Network(network.layers, classes)
+    from firstguess.ensemble.engine import DescriptionEngine
+
+    with warnings.catch_warnings():
+        # `Data` is read-only, which torch warns of because it cannot promise it; the engine only reads, and a copy of
+        # the data would be in no memory budget.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
+        engine = _make(DescriptionEngine, network, given.x, options)
+    origin = {"network": str(network), "width": options["width"], "data": {"name": given.name, "hash": given.hash}}
+    return engine, _versions() | origin
+
+
+def _of_module(
+    what: Callable[..., Any], data: object, points: int | None, batch_size: int | None, options: dict[str, Any]
+) -> tuple[Engine, dict[str, Any]]:
+    from firstguess.data import collect, load
+    from firstguess.modules.engine import ModuleEngine
+
+    if isinstance(data, str):
+        data = load(data, points=points)
+    batches = collect(data, points, batch_size=batch_size)
+    engine = _make(ModuleEngine, what, batches, options)
+    name = getattr(what, "__qualname__", type(what).__qualname__)
+    origin = {
+        "model": f"{getattr(what, '__module__', type(what).__module__)}.{name}",
+        "data": {"name": getattr(data, "name", type(data).__qualname__), "hash": _hash(batches)},
+        "batch_sizes": sorted({batch.size for batch in batches}),
+    }
+    return engine, _versions() | origin
+
+
+def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Engine:
+    known = {
+        name: parameter
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    for name in options:
+        if name not in known:
+            ours = ("seed", "memory", "width", "reduce")
+            allowed = ", ".join(f"{key}=" for key in known if key not in ours)
+            raise InvalidInput(f"an option of measure for this kind of network: {allowed}", got=f"{name}=")
+    return cast(Engine, kind(what, data, **options))
+
+
+def _versions() -> dict[str, Any]:
+    return {
+        "firstguess": __version__,
+        "python": sys.version.split()[0],
+        "numpy": np.__version__,
+        "torch": metadata.version("torch"),
+    }
+
+
+def _hash(batches: Sequence[Batch]) -> str:
+    """Twelve hexadecimal digits of the SHA-256 of all inputs, in order, however they are cut into batches."""
+    import torch
+
+    parts: dict[str, Any] = {}
+    for batch in batches:
+        inputs: Any = batch.inputs
+        listed: Any = inputs if isinstance(inputs, dict | tuple) else (inputs,)
+        named: dict[Any, Any] = listed if isinstance(listed, dict) else dict(enumerate(listed))
+        for name, leaf in named.items():
+            if isinstance(leaf, torch.Tensor):
+                digest = parts.setdefault(f"{name} {leaf.dtype} {tuple(leaf.shape[1:])}", hashlib.sha256())
+                digest.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    whole = "; ".join(f"{name}: {parts[name].hexdigest()}" for name in sorted(parts))
+    return hashlib.sha256(whole.encode()).hexdigest()[:12]

@@ -1,0 +1,176 @@
+"""What a model returns, as logits, and how they are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from firstguess.base.errors import InvalidInput
+from firstguess.ensemble.seeds import tie_stream
+
+Ending: TypeAlias = Literal["", "softmax", "log-softmax", "sigmoid"]
+Pick: TypeAlias = "str | int | Callable[[Any], torch.Tensor] | None"
+
+_BLOCK = 1 << 22  # numbers drawn at once to break ties
+
+
+def find_logits(output: Any, pick: Pick) -> torch.Tensor:
+    """The logits in what a model returned: `pick` says which (key, attribute, index or function), else the usual ones.
+
+    Without `pick`: the tensor itself, `.logits` or ["logits"] (Hugging Face), the only float tensor of a mapping, the
+    first item of a tuple.
+    """
+    if pick is not None:
+        return _tensor(_picked(output, pick), pick)
+    if isinstance(output, torch.Tensor):
+        return _tensor(output, None)
+    if isinstance(output, Mapping):
+        named = cast("Mapping[str, Any]", output)
+        if "logits" in named:
+            return _tensor(named["logits"], None)
+        floats = [name for name, value in named.items() if is_float(value)]
+        if len(floats) == 1 and not hasattr(output, "last_hidden_state"):
+            return named[floats[0]]
+        raise _unclear(list(named), "logits")
+    if hasattr(output, "logits"):
+        return _tensor(output.logits, None)
+    if isinstance(output, (tuple, list)) and output:
+        return find_logits(cast("Sequence[Any]", output)[0], None)
+    raise InvalidInput(
+        "a model that returns logits",
+        got=f"a {type(output).__name__}",
+        where="the model's output",
+        hint="logits=lambda output: … to pick them",
+    )
+
+
+def is_float(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _picked(output: Any, pick: str | int | Callable[[Any], torch.Tensor]) -> Any:
+    if callable(pick):
+        return pick(output)
+    try:
+        if isinstance(pick, str) and not (isinstance(output, Mapping) and pick in output):
+            return getattr(output, pick)
+        return output[pick]
+    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        names = list(output) if isinstance(output, Mapping) else f"a {type(output).__name__}"
+        raise InvalidInput(
+            f"an output that logits={pick!r} picks from", got=f"{names}", where="the model's output"
+        ) from error
+
+
+def _unclear(names: list[str], word: str) -> InvalidInput:
+    return InvalidInput(
+        f"{word} in the model's output",
+        got=f"{names}",
+        where="the model's output",
+        hint=f"logits={names[0]!r}, or a model with a classification head" if names else "a model with a head",
+    )
+
+
+def _tensor(value: Any, pick: Pick) -> torch.Tensor:
+    if is_float(value):
+        return value
+    got = f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+    hint = "logits=lambda output: … to pick them" if pick is None else "another logits="
+    raise InvalidInput("logits as a float tensor", got=got, where="the model's output", hint=hint)
+
+
+def as_rows(logits: torch.Tensor, size: int, mask: torch.Tensor | None, pick: Pick) -> torch.Tensor:
+    """Logits as (points, classes), or (points,) for a head with one logit; `size` samples, each with its tokens.
+
+    (batch, classes); (batch,) and (batch, 1): one logit, two classes by its sign; (batch, tokens, vocabulary): each
+    token that `mask` keeps is a point. More axes only where logits= is a function, whose last axis is the classes.
+    """
+    shape = tuple(logits.shape)
+    if not shape or shape[0] != size:
+        raise InvalidInput(
+            f"logits of {size} points along their first axis",
+            got=f"shape {shape}",
+            where="the model's output",
+            hint="logits=lambda output: output.transpose(0, 1) for a model that puts tokens first",
+        )
+    if logits.ndim > 3 and not callable(pick):
+        raise InvalidInput(
+            "logits (points, classes) or (points, tokens, classes)",
+            got=f"shape {shape}",
+            where="the model's output",
+            hint="for a class at every position: logits=lambda output: output.movedim(1, -1)",
+        )
+    if logits.ndim >= 3 and mask is not None and tuple(mask.shape) == shape[:2]:
+        logits = logits[mask.to(logits.device)]
+    if logits.ndim == 1 or shape[-1] == 1:
+        return logits.reshape(-1)
+    return logits.reshape(-1, shape[-1])
+
+
+def classes_of(rows: torch.Tensor) -> int:
+    return 2 if rows.ndim == 1 else rows.shape[1]
+
+
+def ending(rows: torch.Tensor, before: torch.Tensor | None) -> Ending:
+    """Whether outputs are the softmax, its logarithm or the sigmoid of what the head returned (`before`)."""
+    if before is None or not len(rows):
+        return ""
+    if rows.ndim == 2 and torch.allclose(rows, torch.softmax(before, 1), atol=1e-6):
+        return "softmax"
+    if rows.ndim == 2 and torch.allclose(rows, torch.log_softmax(before, 1), atol=1e-6):
+        # Logits that sum to 1 as probabilities are their own log-softmax.
+        return "" if torch.equal(rows, before) else "log-softmax"
+    return "sigmoid" if torch.allclose(rows, torch.sigmoid(before), atol=1e-6) else ""
+
+
+class Tally:
+    """Counts one member's guesses, batch by batch; a shared largest logit is broken at random and counted."""
+
+    def __init__(self, classes: int, seed: int, member: int) -> None:
+        self.counts: NDArray[np.int64] = np.zeros(classes, np.int64)
+        self.ties = 0
+        self.points = 0
+        self.undefined = False  # a NaN among the logits
+        self.level = True  # all classes share one logit, on every point so far
+        self._seed, self._member = seed, member
+        self._stream: np.random.Generator | None = None
+
+    def add(self, rows: torch.Tensor) -> None:
+        self.points += len(rows)
+        if rows.ndim == 1:
+            positive, negative = rows > 0, rows < 0
+            top = torch.stack((negative, positive), 1)
+            top |= (rows == 0)[:, None]
+        else:
+            top = rows == rows.amax(1, keepdim=True)  # all False where there is a NaN
+        shared = top.sum(1)
+        counts = top.sum(0)
+        if int(shared.min()) == 0:
+            self.undefined = True
+        if int(shared.max()) > 1:
+            tied = top[shared > 1]
+            counts = counts - tied.sum(0)
+            self.ties += len(tied)
+            self.counts += self._broken(tied.cpu().numpy())
+        self.level = self.level and int(shared.min()) == len(self.counts)
+        self.counts += counts.cpu().numpy()
+
+    def _broken(self, tied: NDArray[np.bool_]) -> NDArray[np.int64]:
+        if self._stream is None:
+            self._stream = tie_stream(self._seed, self._member)
+        counts = np.zeros(tied.shape[1], np.int64)
+        rows = max(1, _BLOCK // tied.shape[1])
+        for start in range(0, len(tied), rows):
+            part = tied[start : start + rows]
+            winners = np.where(part, self._stream.random(part.shape), -1.0).argmax(1)
+            counts += np.bincount(winners, minlength=tied.shape[1])
+        return counts
+
+    @property
+    def fractions(self) -> NDArray[np.float64]:
+        """Share of the points in each class; NaN throughout if a logit was NaN."""
+        return np.full(len(self.counts), np.nan) if self.undefined else self.counts / max(self.points, 1)

@@ -1,0 +1,295 @@
+"""What a model's own values say of how its constructor draws them, where that is not what its initializers do.
+
+An instance does not say how it was built. But a bias that is all zeros where the initializer draws numbers, or weights
+beyond the ends of the initializer's law, were not drawn by it; then a re-draw follows the instance, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from scipy import special
+from torch import nn
+
+from firstguess.ensemble.members import Finding
+from firstguess.modules.weight_statistics import SHAPED, Numbers, differs, fitting, orthogonal_gains, sampled
+
+ALPHA = 1e-6  # how often a model as its initializers draw it is said to be another, by a test of any of its parameters
+_EQUAL = 1e-7  # chance, from which on equal entries are no accident
+_CLOSE = 0.005  # relative, for values that were bfloat16 once
+_KNOWN = 1_000  # entries from which a law is known well enough to compare with
+_DRAWS = 1_000  # so that the ends of a uniform law are known also for a few biases
+_BUDGET = 2_000_000  # numbers that one initializer draws beyond two initializations
+_ZEROS = 4  # exact ones among 65 536 entries: float32 has one by chance in 4 of 1000 draws
+_PRINT = 4096  # entries that two draws are compared by
+_DISCRETE = 4  # different values of a large tensor that are no draw: an identity, a mask
+
+
+@dataclass
+class Law:
+    """Statistics of what an initializer gives, over several draws."""
+
+    numbers: Numbers = field(default_factory=Numbers)
+    fixed: bool = True  # the same in every draw
+    first: torch.Tensor | None = None
+    zeros: bool = False  # several entries are exactly 0, such as those of padding
+    sparse: bool = False  # zeros that are no accident, in all entries of the first draw
+
+    def add(self, value: torch.Tensor) -> None:
+        entries = sampled(value)
+        few = entries[:_PRINT].clone()
+        if self.first is None:
+            self.first = few
+            self.sparse = _blanks(value) is not None
+        elif self.fixed and not torch.equal(self.first, few):
+            self.fixed = False
+        self.numbers.add(entries, gains=False)
+        self.zeros = self.zeros or int((entries == 0).sum()) >= _ZEROS
+
+    def add_rows(self, rows: torch.Tensor) -> None:
+        """Further draws of what is not fixed."""
+        self.numbers.add(rows, gains=False)
+        self.zeros = self.zeros or int((rows == 0).sum(1).max()) >= _ZEROS
+
+    @property
+    def known(self) -> bool:
+        return self.fixed or self.numbers.count >= _KNOWN
+
+
+def _blanks(value: torch.Tensor) -> torch.Tensor | None:
+    """Where entries are exactly 0, if that is no accident of rounding."""
+    zero = value.detach() == 0
+    count = int(zero.sum())
+    if not _ZEROS <= count < value.numel():
+        return None
+    # A draw of 24 random bits has 0 with chance 2⁻²⁴; below 3e-8 a number was 0 if it was float16 once.
+    size = float(value.detach().float().square().sum() / (value.numel() - count)) ** 0.5
+    chance = 4 * torch.finfo(value.dtype).eps + 6e-8 / max(size, 1e-30)
+    return zero if special.pdtrc(count - 1, value.numel() * chance) < _EQUAL else None
+
+
+def learn(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor]) -> dict[str, Law]:
+    """From two draws."""
+    laws = {name: Law() for name in parameters}
+    for _ in range(2):
+        draw()
+        for name, parameter in parameters.items():
+            laws[name].add(parameter)
+    return laws
+
+
+def learn_more(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor], laws: dict[str, Law]) -> None:
+    """Draw more often, while a law is not known and not too much has been drawn."""
+    room = _BUDGET // max(1, sum(parameter.numel() for parameter in parameters.values()))
+    few = {name: parameters[name] for name, law in laws.items() if name in parameters and not law.known}
+    rows: dict[str, list[torch.Tensor]] = {name: [] for name in few}
+    need = {name: math.ceil((_KNOWN - laws[name].numbers.count) / sampled(few[name]).numel()) for name in few}
+    for done in range(min(_DRAWS, room, max(need.values(), default=0))):
+        draw()
+        for name, parameter in few.items():
+            if done < need[name]:
+                rows[name].append(sampled(parameter).clone())
+    for name, found in rows.items():
+        if found:
+            laws[name].add_rows(torch.stack(found))
+
+
+@dataclass(frozen=True)
+class Own:
+    """A parameter's own values in the model that was given."""
+
+    name: str
+    value: torch.Tensor
+    numbers: Numbers
+    blank: torch.Tensor | None = None  # where it is 0 and a draw is not; `numbers` are those of the other entries
+
+    @classmethod
+    def of(cls, name: str, value: torch.Tensor) -> Own:
+        numbers = Numbers()
+        numbers.add(sampled(value), gains=False)
+        return cls(name, value, numbers)
+
+    def beside(self, law: Law) -> Own:
+        """With its zeros aside, if a draw of `law` has none."""
+        blank = None if law.fixed or law.sparse else _blanks(self.value)
+        if blank is None:
+            return self
+        numbers = Numbers()
+        numbers.add(sampled(self.value[~blank]), gains=False)
+        return replace(self, numbers=numbers, blank=blank)
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.numbers.square)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all entries are one value, and that by no accident of rounding."""
+        low, high = torch.aminmax(self.value)
+        if not bool(low == high):
+            return False
+        # A uniform draw has 24 random bits in float32, 8 in bfloat16: the next has the same with this chance.
+        bits = 1 - math.log2(torch.finfo(self.value.dtype).eps)
+        return 2.0 ** (-bits * (self.value.numel() - int(bool(low != 0)))) < _EQUAL
+
+    @property
+    def discrete(self) -> bool:
+        return self.value.numel() >= _DISCRETE**2 and int(self.value.unique().numel()) <= _DISCRETE
+
+    @cached_property
+    def rules(self) -> list[tuple[str, float]]:
+        """The known rules that a weight may come from."""
+        return list(fitting(self.numbers, tuple(self.value.shape))) if self.value.ndim > 1 else []
+
+    def of_law(self, law: Law, now: torch.Tensor, alpha: float) -> bool:
+        """Whether these values, but for those aside, may be one more draw of `law`; `now` is one."""
+        if law.fixed:
+            size = float(now.abs().max())
+            return torch.allclose(self.value.to(now.device), now, rtol=_CLOSE, atol=_CLOSE * size)
+        return not self.constant and not differs(self.numbers, law.numbers, alpha)
+
+    def distance(self, law: Law) -> float:
+        """How far apart the sizes are: |log| of their ratio."""
+        one, two = self.numbers.mean_square, law.numbers.mean_square
+        return abs(math.log(one / two)) if one > 0 and two > 0 else math.inf if one != two else 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done to one parameter after its initializer has run."""
+
+    kind: str
+    name: str
+    run: Callable[[torch.Tensor], object]
+    ratio: float = 1.0
+    rule: str = ""
+    certain: bool = False  # training would not give such values
+
+
+def follow(strange: list[tuple[Own, Law]]) -> list[Step]:
+    """What makes draws of each law draws as the model's own, for values that are not of this law."""
+    fits = [own.rules for own, _ in strange if own.rules]
+    names = [{name for name, _ in rules} for rules in fits]
+    shared = set.intersection(*names) if names else set[str]()  # one constructor mostly uses one rule
+    return [step for own, law in strange for step in _steps(own, law, shared)]
+
+
+def _steps(own: Own, law: Law, shared: set[str]) -> Iterator[Step]:
+    blank = own.blank
+    if blank is None or law.fixed or own.value.ndim < 2 or own.discrete:
+        yield _follow(own, law, shared)
+        return
+    if differs(own.numbers, law.numbers, ALPHA):
+        yield _scaled(own, law, shared, plain=_plain(own))
+    rule = f"{int(blank.sum())} zeros among {blank.numel()} entries"
+    yield Step("constants", own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
+
+
+def _plain(own: Own) -> bool:
+    """Else it is no weight, but what a weight is made from."""
+    return ".parametrizations." not in own.name and not own.name.endswith("_g")
+
+
+def _follow(own: Own, law: Law, shared: set[str]) -> Step:
+    value = own.value
+    if own.constant:
+        return _kept("constants", own)
+    if law.fixed or value.ndim < 2 or value.numel() < 2:
+        return _kept("kept values", own)
+    if own.discrete:
+        return _kept("constants", own)
+    wide = value.float() if value.dtype.itemsize < 4 else value
+    gains = orthogonal_gains(wide) if _plain(own) and min(value.shape[0], value[0].numel()) > 1 else None
+    if gains is not None:
+        said = ", ".join(sorted({f"{gain:.4g}" for gain in gains}))
+        rule = f"gain {said}" if len(gains) == 1 else f"gain {said} in each of {len(gains)} blocks"
+        return Step("orthogonal", own.name, lambda p: _orthogonal(p, gains), rule=rule, certain=True)
+    return _scaled(own, law, shared, plain=_plain(own))
+
+
+def _kept(kind: str, own: Own) -> Step:
+    low, high = (float(v) for v in torch.aminmax(own.value))
+    rule = f"{low:.4g}" if low == high else ""
+    return Step(
+        kind, own.name, lambda p: p.copy_(own.value), rule=rule, certain=low == high == 0 and own.value.ndim < 2
+    )
+
+
+def _orthogonal(parameter: torch.Tensor, gains: list[float]) -> None:
+    wide = torch.empty_like(parameter, dtype=torch.float32) if parameter.dtype.itemsize < 4 else parameter
+    for block, gain in zip(wide.chunk(len(gains)), gains, strict=True):
+        nn.init.orthogonal_(block, gain)
+    if wide is not parameter:
+        parameter.copy_(wide)
+
+
+def _scaled(own: Own, law: Law, shared: set[str], *, plain: bool) -> Step:
+    """A draw with the size that the model's values have, or that of the one rule that they fit; uniform or normal as
+    they are, if its own law is one of the two."""
+    mine, others = own.numbers, law.numbers
+    centre, start = (mine.mean if mine.off_centre else 0.0), (others.mean if others.off_centre else 0.0)
+    size = math.sqrt(mine.variance if centre else mine.mean_square)
+    before = math.sqrt(others.variance if start else others.mean_square)
+    ratio = size / before if before > 0 else math.inf
+    simple = plain and not law.zeros and not start and (others.uniform or 2.5 < others.kurtosis < 3.5)
+    flat = mine.uniform and not centre and (mine.count >= SHAPED or others.uniform)
+    rule = ""
+    if not centre:
+        found = [(name, value) for name, value in own.rules if name in shared or not shared]
+        if len({value for _, value in found}) == 1:
+            rule, square = found[0]
+            size = math.sqrt(square / own.value[0].numel())
+        elif flat and mine.count >= SHAPED:
+            # The ends of a uniform law are known to 1/n, its standard deviation to 0.45/√n only.
+            size = mine.reach * (1 + 1 / mine.count) / math.sqrt(3)
+    certain = bool(rule) and flat and mine.count >= SHAPED  # trained weights do not end where a rule's do
+    kind = "own rule" if certain else "other scale"
+    if not simple:
+        factor = size / before if before > 0 else 0.0
+        return Step(kind, own.name, lambda p: p.sub_(start).mul_(factor).add_(centre), ratio, rule, certain)
+    if flat:
+        end = math.sqrt(3) * size
+        return Step(kind, own.name, lambda p: p.uniform_(-end, end), ratio, rule, certain)
+    return Step(kind, own.name, lambda p: p.normal_(centre, size), ratio, rule, certain)
+
+
+def not_followed(steps: list[Step], model: str) -> Finding:
+    """One for all parameters that are drawn by their initializers though the model's own values are others."""
+    worst = max(steps, key=lambda step: abs(math.log(max(step.ratio, 1e-9))))
+    return Finding(
+        "other values",
+        f"the model's own values are not what its initializers give, in {len(steps)} parameters: it was trained, or "
+        f"its constructor initializes them in its own way; to compare with that, pass a factory: lambda: {model}(…)",
+        worst.name,
+    )
+
+
+def findings(steps: list[Step], model: str) -> list[Finding]:
+    """One for each kind of step, with what to do to be sure."""
+    hint = f"pass the class or a factory to run the constructor itself: fg.measure(lambda: {model}(…), data)"
+    words = {
+        "constants": "the model has {rules} where its initializer gives other values: kept, as the constructor set it",
+        "kept values": "every initialization has the model's own values, which its initializer cannot give: set by the "
+        "constructor, or trained",
+        "orthogonal": "re-drawn as orthogonal ({rules}), as the model's own values are and its initializer's are not",
+        "own rule": "re-drawn by {rules}, the law that the model's own values have and its initializer has not",
+        "other scale": "re-drawn at the size of the model's own values ({ratio:.3g} times its initializer's{fits}), "
+        "with one size for the whole tensor: its constructor draws in its own way, or it was trained",
+    }
+    found: list[Finding] = []
+    for kind, text in words.items():
+        mine = [step for step in steps if step.kind == kind]
+        if not mine:
+            continue
+        worst = max(mine, key=lambda step: abs(math.log(max(step.ratio, 1e-9))))
+        rules = sorted({step.rule for step in mine if step.rule}) or ["few different values"]
+        said = ", ".join(rules[:3]) + (", …" if len(rules) > 3 else "")
+        fits = f", which fits {worst.rule}" if worst.rule else ""
+        message = text.format(rules=said, ratio=worst.ratio, fits=fits)
+        here = f"here and in {len(mine) - 1} more: " if len(mine) > 1 else ""
+        found.append(Finding(kind, f"{here}{message}; {hint}", worst.name))
+    return found

@@ -1,0 +1,304 @@
+"""Sums over the data of each layer's outputs, taken at once, before anything overwrites them.
+
+A node is a channel at a position, and a data point a sample; with node="channel" a node is a channel, and every
+position of every sample a data point. Sums are taken about each node's first value, so that a node which hardly moves
+(c → 1) keeps its digits, unless nodes move so much that no digits are at stake.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD
+from firstguess.modules.probes import Node, Spec
+
+_BLOCK = 1 << 20  # numbers of a block of rows: 4 MB, which stays in a core's cache between its three passes
+_ROWS = 4096  # of one float32 sum
+_DIRECT = 0.25  # share of Σx² that must be left after Σx was taken out: then float32 keeps six digits
+_FEW = 10  # rows that rule out most nodes from being constant
+_SMALL = 1 << 15  # numbers up to which NumPy in float64 is faster
+_TINY = 1e-25  # a sum of float32 squares below this has lost some of them to underflow
+
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of one layer over one batch: nodes' means, Σ(x − mean)², a value of each node and whether it is the only one."""
+
+    mean: Array  # (nodes,)
+    square: Array  # (nodes,), or () for the sum over nodes
+    ref: Array  # (nodes,)
+    constant: NDArray[np.bool_]  # (nodes,)
+    count: Array | float  # (nodes,) where a mask leaves nodes different numbers of points
+
+    @classmethod
+    def shifted(cls, ref: Array, first: Array, second: Array, count: Array | float) -> Sums | None:
+        """From Σ(x − ref) and Σ(x − ref)²; None if they are not finite."""
+        if not np.isfinite(first + second).all():
+            return None
+        mean = first / np.maximum(count, 1.0)
+        return cls(ref + mean, np.maximum(second - first * mean, 0.0), ref, second == 0.0, count)
+
+
+def doubles(*tensors: torch.Tensor) -> list[Array]:
+    """As NumPy arrays of float64, which do not share memory with a layer's output."""
+    return [tensor.detach().cpu().to(torch.float64).numpy() for tensor in tensors]
+
+
+def matrix(x: torch.Tensor, channel: int, node: Node, order: tuple[int, ...] | None = None) -> torch.Tensor:
+    """A layer's output (samples, …) as (points, nodes); `order` of the axes only permutes nodes, without a copy."""
+    if x.ndim == 1:
+        return x[:, None]
+    if node == "channel":
+        return (x.movedim(channel, -1) if channel != -1 else x).reshape(-1, x.shape[channel])
+    return (x.permute(order) if order else x).reshape(x.shape[0], -1)
+
+
+def memory_order(x: torch.Tensor) -> tuple[int, ...] | None:
+    """Axes by stride after the first, for outputs that are dense but not in torch's default order (channels last)."""
+    if x.is_contiguous() or x.ndim < 3:
+        return None
+    return (0, *sorted(range(1, x.ndim), key=x.stride, reverse=True))
+
+
+def plain_sums(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(ref, Σ, Σ²) of (points, nodes), in operations that `torch.func.vmap` knows."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    ref = wide[0].clone()  # a view would follow what a later layer does in place
+    rest = _double(wide - ref)
+    return ref, rest.sum(0), rest.square().sum(0)
+
+
+def _double(x: torch.Tensor) -> torch.Tensor:
+    return x if x.device.type == "mps" else x.double()  # which has no float64
+
+
+class Blocks:
+    """Sums over (points, nodes).
+
+    Where nodes move at least half as much as they are away from 0, Σx and Σx² are enough: two passes over memory, and
+    none written. Else sums are taken about each node's first value, in blocks of rows that stay in cache.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[torch.dtype, torch.Tensor] = {}
+
+    def __call__(self, x: torch.Tensor) -> Sums | None:
+        """None if a value is not finite."""
+        count = float(x.shape[0])
+        if x.device.type != "cpu":
+            return _about(plain_sums(x), count)
+        if x.numel() <= _SMALL:
+            return _small(x)
+        sums = self._direct(x) if x.dtype in (torch.float32, torch.float64) else None
+        if sums is not None:
+            return sums
+        ref, first, second = self._about_first(x)
+        largest = float(second.max())
+        if not largest > _TINY or not math.isfinite(largest + float(first.sum())):  # or constant, or not finite
+            return _about(plain_sums(x.double()), count) if bool(x.isfinite().all()) else None
+        return _about((ref, first, second), count)
+
+    def _direct(self, x: torch.Tensor) -> Sums | None:
+        """From Σx and Σx², or None if that would lose digits."""
+        count = len(x)
+        rows = min(_ROWS, count)
+        ones = torch.ones(rows, dtype=x.dtype)
+        first = ones @ x[:rows]
+        norms = [torch.linalg.vector_norm(x[:rows], dim=1)]
+        for start in range(rows, count, rows):
+            part = x[start : start + rows]
+            first += ones[: len(part)] @ part
+            norms.append(torch.linalg.vector_norm(part, dim=1))
+        total = float(torch.cat(norms).double().square().sum())
+        mean = doubles(first)[0] / count
+        square = total - count * float(np.square(mean).sum())
+        if not _TINY < total < math.inf or square < _DIRECT * total:
+            return None
+        return Sums(mean, np.array(square), doubles(x[0].clone())[0], _constant(x), float(count))
+
+    def _about_first(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        points, nodes = x.shape
+        kind = torch.float64 if x.dtype == torch.float64 else torch.float32
+        rows = max(1, min(_BLOCK // nodes, _ROWS, points))
+        buffer = self._buffers.get(kind)
+        if buffer is None or buffer.numel() < rows * nodes:
+            buffer = self._buffers[kind] = torch.empty(max(rows * nodes, _BLOCK), dtype=kind)
+        ones = torch.ones(rows, dtype=kind)
+        ref = x[0].to(kind, copy=True)  # a view would follow what a later layer does in place
+        first, second = torch.zeros(nodes, dtype=kind), torch.zeros(nodes, dtype=kind)
+        for start in range(0, points, rows):
+            part = x[start : start + rows]
+            size = len(part)
+            block = buffer[: size * nodes].view(size, nodes)
+            torch.sub(part if part.dtype == kind else part.to(kind), ref, out=block)
+            first += ones[:size] @ block
+            second += ones[:size] @ block.mul_(block)
+        return ref, first, second
+
+
+def _about(sums: tuple[torch.Tensor, torch.Tensor, torch.Tensor], count: float) -> Sums | None:
+    ref, first, second = doubles(*sums)
+    return Sums.shifted(ref, first, second, count)
+
+
+def _small(x: torch.Tensor) -> Sums | None:
+    """In float64 by NumPy, whose calls cost less than torch's; on few numbers nothing else counts."""
+    wide = doubles(x)[0]
+    ref = wide[0].copy()
+    with np.errstate(invalid="ignore", over="ignore"):
+        rest = wide - ref
+        return Sums.shifted(ref, rest.sum(0), np.einsum("an,an->n", rest, rest), float(len(wide)))
+
+
+def _constant(x: torch.Tensor) -> NDArray[np.bool_]:
+    """Which nodes have one value on all points: a few rows rule out most of them."""
+    same = torch.ones(x.shape[1], dtype=torch.bool)
+    for row in x[1:_FEW]:
+        same &= row == x[0]
+        if not bool(same.any()):
+            return same.numpy()
+    left = same.nonzero()[:, 0]
+    columns = x[:, left]
+    same[left] = (columns == columns[0]).all(0)
+    return same.numpy()
+
+
+class Layer:
+    """One layer of one member, over the batches so far."""
+
+    def __init__(self) -> None:
+        self.sums: Sums | None = None
+
+    def add(self, new: Sums) -> bool:
+        """Chan, Golub & LeVeque's update of a mean and a sum of squares by those of another batch.
+
+        False if that one has another number of nodes.
+        """
+        old = self.sums
+        if old is None:
+            self.sums = new
+            return True
+        if len(old.mean) != len(new.mean):
+            return False
+        total = old.count + new.count
+        part = new.count / np.maximum(total, 1.0)
+        rest = new.mean - old.mean
+        moved = np.square(rest) * (old.count * part)
+        constant = old.constant & new.constant & (old.ref == new.ref)
+        if not isinstance(new.count, float):
+            constant |= (new.count == 0) & old.constant
+        if old.square.ndim and new.square.ndim:
+            square = old.square + new.square + moved
+        else:
+            square = np.array(old.square.sum() + new.square.sum() + moved.sum())
+        self.sums = Sums(old.mean + rest * part, square, old.ref, constant, total)
+        return True
+
+    def stats(self) -> Array:
+        """MEAN, BETWEEN, SPREAD, DEAD of raw.py; NaN if the layer was not called."""
+        row = np.full(4, np.nan)
+        if self.sums is None:
+            return row
+        mean, square, constant, count = self.sums.mean, self.sums.square, self.sums.constant, self.sums.count
+        if not isinstance(count, float):  # then squares are by node as well
+            enough = count > 1
+            mean, square, constant, count = mean[enough], square[enough], constant[enough], np.asarray(count)[enough]
+            if not len(mean):
+                return row
+            variance = square / (count - 1)
+            row[SPREAD], of_mean = variance.mean(), (variance / count).mean()
+        else:
+            row[SPREAD] = square.sum() / len(mean) / (count - 1) if count > 1 else np.nan
+            of_mean = row[SPREAD] / count
+        row[MEAN] = mean.mean()
+        row[BETWEEN] = mean.var() - of_mean
+        row[DEAD] = constant.mean()
+        return row
+
+
+def masked_sums(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(ref, Σ, Σ², count) of (samples, tokens, …): a node is token × channel, its points the samples that `keep` it."""
+    wide = x.reshape(*x.shape[:2], -1)
+    wide = wide if wide.dtype == torch.float64 else wide.float()
+    first_kept = keep.int().argmax(0)
+    ref = wide[first_kept, torch.arange(wide.shape[1], device=x.device)]
+    rest = torch.where(keep[:, :, None], _double(wide - ref), 0.0)
+    count = keep.sum(0)[:, None].expand(wide.shape[1:]).reshape(-1)
+    return ref.reshape(-1), rest.sum(0).reshape(-1), rest.square().sum(0).reshape(-1), count.cpu().double()
+
+
+class Recorder:
+    """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, then `stats`."""
+
+    def __init__(self, specs: Iterable[Spec], node: Node, ignored: Iterable[str] = ()) -> None:
+        self.specs = {spec.name: spec for spec in specs}
+        self.node: Node = node
+        self._ignored = set(ignored)
+        self._blocks = Blocks()
+        self.start()
+
+    def start(self) -> None:
+        self.layers = {name: Layer() for name in self.specs}
+        self.nonfinite = ""  # the first layer, in the order of calls, with a NaN or Inf
+        self.surprises: set[str] = set()  # calls that were not there when the layers were found, or not so shaped
+        self._broken: set[str] = set()
+        self._orders: dict[str, tuple[int, ...] | None] = {}
+
+    def begin(self, size: int, mask: torch.Tensor | None) -> None:
+        self._size, self._mask = size, mask
+
+    def see(self, name: str, _: nn.Module | None, tensor: torch.Tensor) -> None:
+        spec = self.specs.get(name)
+        x = None if spec is None else spec.samples_first(tensor, self._size)
+        if spec is None or x is None:
+            if name not in self._ignored:
+                self.surprises.add(name)
+            return
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # memory is the limit, not cores; and waiting for a busy core costs far more
+        try:
+            self.take(name, self._sums(spec, x))
+        finally:
+            torch.set_num_threads(threads)
+
+    def take(self, name: str, sums: Sums | None) -> None:
+        """A layer's sums over a batch; None if a value was not finite."""
+        if sums is None:
+            self.nonfinite = self.nonfinite or name
+            self._broken.add(name)
+        elif name not in self._broken and not self.layers[name].add(sums):
+            self.surprises.add(name)
+
+    def _sums(self, spec: Spec, x: torch.Tensor) -> Sums | None:
+        """None if a value is not finite."""
+        keep = self._mask
+        if keep is not None and x.ndim > 2 and x.shape[:2] == keep.shape:
+            keep = keep.to(x.device)
+            if self.node == "position":
+                ref, first, second, count = doubles(*masked_sums(x, keep))
+                return Sums.shifted(ref, first, second, count)
+            x = x[keep]
+        if self.node == "position" and spec.name not in self._orders:
+            self._orders[spec.name] = memory_order(x)
+        return self._blocks(matrix(x, spec.channel, self.node, self._orders.get(spec.name)))
+
+    def stats(self) -> Array:
+        """(layers, 4)"""
+        nothing = Layer()
+        return np.array([(nothing if n in self._broken else layer).stats() for n, layer in self.layers.items()])
+
+    @property
+    def missed(self) -> list[str]:
+        """Layers that this member did not call."""
+        return [n for n, layer in self.layers.items() if layer.sums is None and n not in self._broken]

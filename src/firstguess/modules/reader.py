@@ -1,0 +1,243 @@
+"""`read`: from an `nn.Module` to its description."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from firstguess.base import checks
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.data import Batch, batches, load
+from firstguess.ensemble.members import ASSUMED, FOLLOWED
+from firstguess.ensemble.seeds import check_seed, member_seeds
+from firstguess.modules.calling import Caller, leaves, part, replaced
+from firstguess.modules.graph import Chain, listed, read_chain
+from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.initializers import Init
+from firstguess.modules.kinds import is_whole
+from firstguess.modules.site import Modules, parameter_names
+from firstguess.modules.sources import Setup, source
+from firstguess.modules.structure import Structure, Unread
+from firstguess.modules.tracing import trace
+from firstguess.modules.variances import TORCH_DEFAULT, draw
+from firstguess.network.layers import BatchNorm, Conv, Dense, GroupNorm, Layer, LayerNorm, Residual, RMSNorm, Shift
+from firstguess.network.network import Network
+from firstguess.theory import closed_form
+
+
+def read(
+    model: nn.Module | Callable[[], nn.Module],
+    example: object = None,
+    *,
+    classes: int | None = None,
+    init: Init = None,
+    seed: int = 0,
+) -> Structure:
+    """Read a model's structure: its description, with variances measured from its initializers, and what has none.
+
+    Nothing is guessed: `network` is None unless every module and function between input and output is one that a
+    description can say, and what is not is listed with its path and the reason. σw² = fan-in · E W² and σb² = E b²
+    (theory.md §1) are of freshly drawn weights, as `fg.measure` draws them; where they fit a known rule (PyTorch's
+    default, Kaiming, Xavier, LeCun, orthogonal; within 5 standard errors, uniform laws by their bounds to 1e-6), the
+    description has that rule's exact numbers. The model and the random generators are left as they were.
+
+    >>> structure = read(nn.Sequential(nn.Linear(100, 400), nn.ReLU(), nn.Linear(400, 10)))
+    >>> print(structure.network.where("layernorm after relu"))  # doctest: +ELLIPSIS
+    dense(weight_var=0.3333333333333333, bias_var=0.0033333333333333335, width=400) > relu > layernorm > dense(...)
+    >>> structure.network.classes, structure.parts[0].variances.rule
+    (10, "PyTorch's default")
+
+    Args:
+        model: An `nn.Module`, or a class or function that makes one.
+        example: Inputs (anything `fg.measure` takes as data): shapes are then known, for pools to a given size, views
+            and lazy layers. A pair (x, y) is inputs and labels.
+        classes: A check, and for models that end in one output (two classes by its sign) or in none.
+        init: As for `fg.measure`: how weights are drawn, if not by the model's own initializers.
+        seed: Of the draws.
+    """
+    seed = check_seed(seed, "read(seed)")
+    if classes is not None:
+        classes = checks.count(classes, 2, "number of classes", "read(classes)", "classes=2")
+    batch = None if example is None else _batch(example)
+    setup = Setup("train", None, None, lambda m: _materialise(m, batch))
+    members = source(model, init, setup)
+    with members.member(int(member_seeds(seed, 0, 1)[0])) as first:
+        names = list(parameter_names(first))
+    draws = draw(members, names, seed)
+    with members.member(int(member_seeds(seed, 0, 1)[0])) as member:
+        modules = Modules(member, draws, init)
+        chain, notes = _chain(member, modules, batch)
+    for finding in members.findings:
+        notes.append(f"{finding.layer}: {finding.message}" if finding.layer else finding.message)
+    followed = any(finding.kind in FOLLOWED | ASSUMED for finding in members.findings)
+    if isinstance(model, nn.Module) and draws.numbers and not followed:
+        notes.append("variances are those of freshly drawn weights: values that are trained or loaded are not read")
+    return _structure(chain, notes, classes)
+
+
+def _batch(example: object) -> Batch:
+    """Two points of an example: BatchNorm needs as many."""
+    if isinstance(example, str):
+        example = load(example)
+    batch = example if isinstance(example, Batch) else next(iter(batches(example, 2)))
+    if batch.size == 1:
+        twice = {key: torch.cat([leaf, leaf]) for key, leaf in leaves(batch.inputs).items() if leaf.ndim}
+        return Batch(replaced(batch.inputs, twice), None, 2)
+    return part(batch, 0, 2)
+
+
+def _materialise(model: nn.Module, batch: Batch | None) -> Any:
+    if batch is None:
+        raise InvalidInput(
+            "an example of the inputs, to give lazy layers their shape",
+            got="none",
+            where="read(example)",
+            hint="fg.read(model, x)",
+        )
+    return Caller()(model, batch, copies=True)
+
+
+def _chain(model: nn.Module, modules: Modules, batch: Batch | None) -> tuple[Chain, list[str]]:
+    inputs = None if batch is None else _like(model, batch.inputs)
+    traced = trace(model, inputs)
+    if traced.graph is not None:
+        chain = read_chain(traced, modules)
+        notes = chain.notes
+        if traced.problem:
+            notes.append(f"the example could not be run, so shapes are not known ({traced.problem})")
+        if not traced.opaque:
+            return chain, notes
+        inside = tuple(f"{path}." for path in traced.opaque)
+        order = [(path, axes) for path, axes in _order(model, batch) if path.startswith(inside)]
+        if not order:
+            return chain, notes
+        more = listed(model, order, modules)
+        where = f"modules inside of {', '.join(traced.opaque)} are listed after the others, in the order of their"
+        notes += [f"{where} {'calls' if batch is not None else 'registration'}", *more.notes]
+        return replace(chain, parts=(*chain.parts, *more.parts), unread=(*chain.unread, *more.unread)), notes
+    chain = listed(model, _order(model, batch), modules)
+    how = "modules are listed in the order of their calls; how they are connected is not known"
+    if batch is None:
+        how = "modules are listed in the order of their registration: an example of the inputs would give that of calls"
+    opaque = {"": "its forward cannot be traced"} | traced.opaque
+    stopped = (Unread(path, type(model.get_submodule(path)).__name__, why) for path, why in opaque.items())
+    return replace(chain, unread=(*stopped, *chain.unread)), [how, *chain.notes]
+
+
+def _order(model: nn.Module, batch: Batch | None) -> Sequence[tuple[str, int | None]]:
+    """Modules in the order of their calls, with the axes of what they get; without example, of their registration."""
+    return [(path, None) for path in _wholes(model)] if batch is None else _called(model, batch)
+
+
+def _like(model: nn.Module, inputs: Any) -> Any:
+    """Inputs on the model's device and in its type."""
+    first = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if first is None:
+        return inputs
+    kinds = {key: first.dtype if leaf.is_floating_point() else leaf.dtype for key, leaf in leaves(inputs).items()}
+    return replaced(inputs, {k: leaf.to(first.device, kinds[k], copy=True) for k, leaf in leaves(inputs).items()})
+
+
+def _wholes(model: nn.Module) -> Iterator[str]:
+    """Modules that are looked at as one: known ones, and those without children."""
+    skipped: tuple[str, ...] = ()
+    for path, module in model.named_modules():
+        if path.startswith(skipped) and skipped:
+            continue
+        if is_whole(module) or not any(True for _ in module.children()):
+            skipped = (*skipped, f"{path}.")
+            yield path
+
+
+def _called(model: nn.Module, batch: Batch) -> list[tuple[str, int | None]]:
+    seen: list[tuple[str, int | None]] = []
+    hooks: list[Any] = []
+
+    def noting(path: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def note(_: nn.Module, args: tuple[Any, ...]) -> None:
+            seen.append((path, args[0].ndim if args and isinstance(args[0], torch.Tensor) else None))
+
+        return note
+
+    try:
+        for path in _wholes(model):
+            hooks.append(model.get_submodule(path).register_forward_pre_hook(noting(path)))
+        with PrivateRandomness(0), torch.no_grad():
+            Caller()(model, batch, copies=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen
+
+
+def _structure(chain: Chain, notes: list[str], classes: int | None) -> Structure:
+    network = fragment = None
+    unread = chain.unread
+    whole = len(chain.runs) == 1 and not unread
+    if whole:
+        layers, found = _headed(chain.runs[0], notes)
+        if found is not None and classes not in (None, found):
+            raise InvalidInput(f"{found} classes, the model's outputs", got=classes, where="read(classes)")
+        if found is None and classes is None:
+            notes.append("the number of classes is not clear: 2 are taken (classes=)")
+        network, problem = _network(layers, found or classes or 2)
+        if problem:
+            unread = (Unread("", "model", problem),)
+    else:
+        for run in sorted(chain.runs, key=len, reverse=True):
+            if any(isinstance(layer, (Dense, Conv, Residual)) for layer in run):
+                fragment, _ = _network(run, classes or 2)
+                break
+    if network is not None:
+        notes += _remarks(network, [p.variances.rule for p in chain.parts if p.variances is not None])
+    return Structure(network, chain.parts, unread, tuple(dict.fromkeys(notes)), fragment)
+
+
+def _network(layers: tuple[Layer, ...], classes: int) -> tuple[Network | None, str]:
+    try:
+        return Network(layers, classes), ""
+    except FirstguessError as error:
+        return None, str(error)
+
+
+def _headed(layers: tuple[Layer, ...], notes: list[str]) -> tuple[tuple[Layer, ...], int | None]:
+    """The layers with an output layer that has no width of its own, and the number of classes it stands for."""
+    if len(layers) > 1 and isinstance(layers[-1], Shift) and isinstance(layers[-2], Dense):
+        notes.append("the output layer's constant bias is the same for all classes, and left out")
+        layers = layers[:-1]
+    if not layers or not isinstance(layers[-1], Dense):
+        notes.append("the network does not end in a dense layer: its readings will refuse it")
+        return layers, None
+    head = layers[-1]
+    if head.width == 1:
+        notes.append("one output, whose sign is the guess: described as two classes, which have the same law")
+    return (*layers[:-1], replace(head, width=None)), max(2, head.width or 2)
+
+
+def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
+    """What the closed form makes of the network, where it can."""
+    try:
+        prediction = closed_form.predict(network)
+    except FirstguessError as error:
+        yield f"the closed form does not cover this network: {error}"
+        return
+    if not rules or any(rule != TORCH_DEFAULT for rule in rules):
+        return
+    text = "PyTorch's default initialization: σw² = 1/3 and σb² = 1/(3 fan-in)"
+    growth = prediction.gradient_growth
+    if not growth.size or not math.isfinite(growth[-1]):
+        yield text
+        return
+    plain = not any(isinstance(x, (BatchNorm, LayerNorm, RMSNorm, GroupNorm, Residual)) for x in network.layers)
+    if plain and growth.max() < 1.0:
+        yield (
+            f"{text}: ordered phase, correlations go to 1, and gradients shrink: their mean square changes by χ̃ ≈ "
+            f"{growth[-1]:.3g} a layer going back"
+        )
+    else:
+        yield f"{text}; the mean square of gradients changes by about {growth[-1]:.3g} at the last layer going back"

@@ -1,0 +1,137 @@
+"""Several members at once by `torch.func`: their parameters stacked, one vmapped forward with the probes inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+
+from firstguess.data import Batch
+from firstguess.modules.calling import Caller, mask_of
+from firstguess.modules.initializers import RUNNING_NORMS
+from firstguess.modules.outputs import Tally
+from firstguess.modules.probe_sums import Recorder, Sums, doubles, masked_sums, matrix, plain_sums
+from firstguess.modules.probes import OUTPUT, hooked
+from firstguess.modules.sources import Source
+
+
+def run_stacked(
+    source: Source,
+    seeds: Sequence[int],
+    batches: Sequence[Batch],
+    call: Caller,
+    logits: Callable[[Any, Batch], tuple[torch.Tensor, torch.Tensor]],
+    recorders: Sequence[Recorder],
+    tallies: Sequence[Tally],
+) -> None:
+    """Fill each member's recorder and tally. Weights are the loop's: drawn one member at a time, then stacked."""
+    model = source.private
+    assert model is not None
+    state: dict[str, list[torch.Tensor]] = {}
+    for seed in seeds:
+        with source.member(seed):
+            for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                state.setdefault(name, []).append(tensor.detach().clone())
+    # Buffers that a forward writes, or that differ between members; index tables and masks are shared.
+    shared = {name for name, _ in model.named_buffers()} - _running(model)
+    stacked = {
+        name: torch.stack(tensors)
+        for name, tensors in state.items()
+        if name not in shared or not all(torch.equal(tensor, tensors[0]) for tensor in tensors[1:])
+    }
+    del state
+    for batch in batches:
+        rows, found, masked = _forward(model, stacked, batch, call, logits, recorders[0])
+        layers = {name: doubles(*sums) for name, sums in found.items()}
+        for k, (recorder, tally) in enumerate(zip(recorders, tallies, strict=True)):
+            tally.add(rows[k])
+            for name, (ref, first, second, count) in layers.items():
+                points = count[k] if name in masked else float(count[k, 0])
+                recorder.take(name, Sums.shifted(ref[k], first[k], second[k], points))
+
+
+def _forward(
+    model: nn.Module,
+    stacked: dict[str, torch.Tensor],
+    batch: Batch,
+    call: Caller,
+    logits: Callable[[Any, Batch], tuple[torch.Tensor, torch.Tensor]],
+    recorder: Recorder,
+) -> tuple[torch.Tensor, dict[str, tuple[torch.Tensor, ...]], set[str]]:
+    """Logits (members, points, classes), sums of layers, and the names of those with a mask."""
+    mask = mask_of(batch)
+    places = _places(model)
+    masked: set[str] = set()
+    found: dict[str, tuple[torch.Tensor, ...]] = {}
+
+    def see(name: str, _: nn.Module | None, tensor: torch.Tensor) -> None:
+        spec = recorder.specs.get(name)
+        x = None if spec is None else spec.samples_first(tensor, batch.size)
+        if spec is None or x is None:
+            return
+        if mask is not None and x.ndim > 2 and x.shape[:2] == mask.shape:
+            if recorder.node == "position":
+                found[name] = masked_sums(x, mask.to(x.device))
+                masked.add(name)
+                return
+            x = x[mask.to(x.device)]
+        points = matrix(x, spec.channel, recorder.node)
+        found[name] = (*plain_sums(points), torch.tensor([float(len(points))]))
+
+    def one(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, tuple[torch.Tensor, ...]]]:
+        found.clear()
+        hooks.begin()
+        output = call(_Functional(model, {name: tensors[first] for name, first in places if first in tensors}), batch)
+        raw, rows = logits(output, batch)
+        see(OUTPUT, None, raw)
+        return rows, dict(found)
+
+    with ExitStack() as stack:
+        hooks = stack.enter_context(hooked(model, see))
+        return *vmap(one, randomness="error")(stacked), masked
+
+
+def _places(model: nn.Module) -> list[tuple[str, str]]:
+    """Where tensors live, each with the first name of what is there: tied ones have several places.
+
+    A module that is used under several names is one place. `functional_call` ties by name instead, and swaps such a
+    module's tensors once for every name, after which it restores the wrong ones.
+    """
+    first = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    return [
+        (f"{path}.{name}" if path else name, first[id(tensor)])
+        for path, module in model.named_modules()
+        for name, tensor in (
+            *module.named_parameters(recurse=False, remove_duplicate=False),
+            *module.named_buffers(recurse=False, remove_duplicate=False),
+        )
+    ]
+
+
+def _running(model: nn.Module) -> set[str]:
+    """Names of running statistics, which a forward in training mode updates."""
+    return {
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules()
+        if isinstance(module, RUNNING_NORMS)
+        for name, _ in module.named_buffers(recurse=False)
+    }
+
+
+class _Functional(nn.Module):
+    """A model with other parameters, for one call."""
+
+    def __init__(self, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.__dict__["_inner"] = model
+        self.__dict__["_tensors"] = tensors
+
+    def parameters(self, recurse: bool = True) -> Any:
+        return self.__dict__["_inner"].parameters(recurse)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return functional_call(self.__dict__["_inner"], self.__dict__["_tensors"], args, kwargs, tie_weights=False)

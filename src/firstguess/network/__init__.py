@@ -1,0 +1,1 @@
+"""The description: networks, layers with all their meanings, activations, and the states that flow through them."""

@@ -1,0 +1,227 @@
+"""Kernels of activations: E φ(u_a)φ(u_b) and E φ'(u_a)φ'(u_b) for pairs with any covariance and any two variances.
+
+Closed forms where there are some (here; piecewise quadratics in kernel_pieces.py), otherwise series (kernel_tables.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.polynomial import chebyshev
+
+from firstguess.base.errors import NotCovered
+from firstguess.base.gaussian import Array, Feature
+from firstguess.network.activations.pieces import SHIFTED_RAYS, Pieces, pieces_kernel, pieces_of
+from firstguess.network.activations.record import Activation
+from firstguess.network.activations.tables import interpolate, table
+
+# (k, q_a, q_b, want_slope) -> (E φφ, E φ'φ' or None); k is (rows, cols), q_a (rows, 1), q_b (1, cols)
+Map = Callable[[Array, Array, Array, bool], tuple[Array, Array | None]]
+
+__all__ = ["Map", "correlate_rays", "correlated_rays", "interpolate", "kernel_map", "means", "rays", "shifted"]
+
+_GRID = 0.25  # ends of a table lie on this grid in log q: the layers of a deep network then share a few tables
+_MOST_EXACT = 24  # up to so many distinct sizes their moments are computed one by one
+
+
+def kernel_map(phi: Activation, q: Array) -> Map:
+    """The map of an activation, for points with these mean squares.
+
+    >>> relu = Activation("relu", degree=1, rise=lambda x: np.maximum(x, 0.0))
+    >>> one = np.ones((1, 1))
+    >>> k, slope = kernel_map(relu, one)(0.5 * one, one, one, True)   # (√3/2 + 2π/3·½)/2π, (π − π/3)/2π
+    >>> print(f"{k[0, 0]:.6f} {slope[0, 0]:.6f}")
+    0.304499 0.333333
+    """
+    plain = replace(phi, centered=False)
+    if plain.source is None:
+        if plain.name in _CLOSED:
+            return _CLOSED[plain.name]
+        slopes = rays(plain)
+        if slopes is not None:
+            return _piecewise_linear(*slopes)
+    if plain.jumps:
+        raise NotCovered(
+            "an activation without jumps, or sign", got=str(phi), hint="the ensemble reading: fg.measure(...)"
+        )
+    low, high = math.log(float(q.min())), math.log(float(q.max()))
+    if high - low < 1e-11:
+        low = high = 0.5 * (low + high)
+    elif (pieces := pieces_of(plain)) is not None:
+        return _pieces(pieces)
+    else:
+        low, high = _GRID * math.floor(low / _GRID), _GRID * math.ceil(high / _GRID)
+    table(plain, low, high)  # an activation it does not suit is refused before any long work
+
+    def run(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+        return table(plain, low, high)(k, qa, qb), table(plain, low, high, True)(k, qa, qb) if slope else None
+
+    return run
+
+
+def shifted(phi: Activation, by: float) -> Activation:
+    """x ↦ φ(x + by), for signals with a mean: a function of centred ones."""
+    rise, slope = phi.rise, phi.derivative
+    at = float(rise(np.array([by]))[0])
+    slopes = rays(phi)
+    return Activation(
+        f"shifted {phi.name}" if slopes is None else SHIFTED_RAYS,
+        (*(phi.params if slopes is None else (("left", slopes[0]), ("right", slopes[1]))), ("by", by)),
+        rise=lambda x: rise(x + by) - at,
+        derivative=None if slope is None else lambda x: slope(x + by),
+        offset=phi.offset + at,
+        features=tuple(Feature(f.at - by, f.width) for f in phi.features),
+        nondecreasing=phi.nondecreasing,
+        jumps=phi.jumps,
+        source=phi.source,
+        centered=phi.centered,
+    )
+
+
+def means(phi: Activation, q: Array) -> tuple[Array, Array]:
+    """E φ and E φ² for every mean square; a centred activation is taken before its mean is off."""
+    plain = replace(phi, centered=False)
+    if plain.degree is not None:  # homogeneous: one moment serves all
+        mean, square = _moment(plain, 1.0)
+        scale = q ** (plain.degree / 2)
+        return mean * scale, square * scale**2
+    values, index = np.unique(q, return_inverse=True)
+    if values.size > _MOST_EXACT:
+        between = _interpolated(plain, np.log(values))
+        if between is not None:
+            return between[0][index], between[1][index]
+    exact = np.array([_moment(plain, float(v)) for v in values])
+    return exact[index, 0], exact[index, 1]
+
+
+def _moment(phi: Activation, q: float) -> tuple[float, float]:
+    m = phi.moments(0.0, q)
+    return m.mean, m.mean**2 + m.between + m.spread
+
+
+def _interpolated(phi: Activation, log_q: Array) -> tuple[Array, Array] | None:
+    """Both moments as series in log q, in which log E φ² and E φ/√E φ² are analytic; None if 192 terms do not do."""
+    low, high = float(log_q[0]), float(log_q[-1])
+    if high - low < 1e-6:
+        low, high = low - 1e-6, high + 1e-6
+    n = 16
+    while n < 200:
+        nodes = low + 0.5 * (high - low) * (chebyshev.chebpts1(n) + 1.0)
+        exact = np.array([_moment(phi, math.exp(v)) for v in nodes])
+        root = np.sqrt(exact[:, 1])
+        series = interpolate(np.stack([exact[:, 0] / root, 2.0 * np.log(root)], axis=1))
+        if np.abs(series[-2:]).max() <= 1e-13 * max(1.0, float(np.abs(series[0, 1]))):
+            share, log_square = chebyshev.chebval(2.0 * (log_q - low) / (high - low) - 1.0, series)
+            return share * np.exp(0.5 * log_square), np.exp(log_square)
+        n *= 2
+    return None
+
+
+# --- closed forms -----------------------------------------------------------------------------------------------------
+
+
+def rays(phi: Activation) -> tuple[float, float] | None:
+    """The slopes of a piecewise linear activation left and right of 0; None for any other."""
+    if phi.degree != 1 or phi.source is not None:
+        return None
+    left, right = (float(phi.rise(np.array([x]))[0]) * x for x in (-1.0, 1.0))
+    return left, right
+
+
+def correlate_rays(
+    left: float, right: float, c: Array, slope: bool, spare: tuple[Array, Array, Array] | None = None
+) -> Array | None:
+    """Correlations of u to those of φ(u), in place, for φ = a·x + b·|x| (Cho & Saul, 2009); returns E φ'φ' if asked.
+
+    `spare` are three arrays like c to work in: fresh memory costs as much as the arithmetic. The result is one of them.
+
+    E φφ = √(q_a q_b)·(a²c + b²(2/π)(√(1−c²) + c·arcsin c)), E φ² = q(a² + b²), E φ'φ' = a² + b²(2/π)arcsin c.
+    """
+    a2, b2 = (0.5 * (right + left)) ** 2, (0.5 * (right - left)) ** 2 * 2.0 / math.pi
+    if b2 == 0.0:
+        return np.full_like(c, a2) if slope else None
+    arc, root, other = spare if spare is not None else (np.empty_like(c) for _ in range(3))
+    np.arcsin(c, out=arc)
+    np.subtract(1.0, c, out=root)  # (1−c)(1+c) keeps the digits of 1−c that 1−c² would lose near c = 1
+    np.add(c, 1.0, out=other)
+    root *= other
+    np.sqrt(root, out=root)
+    if slope:
+        np.multiply(arc, b2, out=other)
+        other += a2
+    arc += a2 / b2
+    c *= arc
+    c += root
+    c *= b2 / (a2 + 0.5 * math.pi * b2)
+    return other if slope else None
+
+
+def correlated_rays(left: float, right: float, c: Array) -> Array:
+    """Correlations of u (which are overwritten) to those of φ(u), for φ = a·x + b·|x|."""
+    correlate_rays(left, right, c, slope=False)
+    return c
+
+
+def _piecewise_linear(left: float, right: float) -> Map:
+    def run(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+        scale = np.sqrt(qa * qb)
+        c = np.clip(k / scale, -1.0, 1.0)
+        slopes = correlate_rays(left, right, c, slope)
+        c *= scale * (0.5 * (left * left + right * right))
+        return c, slopes
+
+    return run
+
+
+def _erf(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    product = (1.0 + 2.0 * qa) * (1.0 + 2.0 * qb)
+    out = 2.0 / math.pi * np.arcsin(2.0 * k / np.sqrt(product))
+    return out, (4.0 / math.pi / np.sqrt(product - 4.0 * k * k) if slope else None)
+
+
+def _gelu(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    """By Stein's lemma twice: P(q_a q_b − r² + r²s) + r(¼ + arcsin(r/√(·))/2π), P = 1/(2π√D), s = Σ 1/(1+q)."""
+    product = (1.0 + qa) * (1.0 + qb)
+    d = product - k * k
+    p = 1.0 / (2.0 * math.pi * np.sqrt(d))
+    s = 1.0 / (1.0 + qa) + 1.0 / (1.0 + qb)
+    arc = 0.25 + np.arcsin(k / np.sqrt(product)) / (2.0 * math.pi)
+    bracket = qa * qb + k * k * (s - 1.0)
+    out = p * bracket + k * arc
+    return out, (p * k * (bracket / d + 2.0 * s - 1.0) + arc if slope else None)
+
+
+def _sin(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    middle = 0.5 * (qa + qb)
+    plus, minus = np.exp(k - middle), np.exp(-k - middle)
+    return 0.5 * (plus - minus), (0.5 * (plus + minus) if slope else None)
+
+
+def _square(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    return qa * qb + 2.0 * k * k, (4.0 * k if slope else None)
+
+
+def _sign(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    if slope:
+        raise NotCovered(
+            "an activation with a derivative, for the tangent kernel",
+            got="sign, through which no gradient flows",
+            hint="hardtanh or tanh",
+        )
+    return 2.0 / math.pi * np.arcsin(np.clip(k / np.sqrt(qa * qb), -1.0, 1.0)), None
+
+
+@lru_cache(maxsize=8)
+def _pieces(f: Pieces) -> Map:
+    derivative = f.slope()
+    return lambda k, qa, qb, slope: (
+        pieces_kernel(f, k, qa, qb),
+        pieces_kernel(derivative, k, qa, qb) if slope else None,
+    )
+
+
+_CLOSED: dict[str, Map] = {"erf": _erf, "gelu": _gelu, "sin": _sin, "square": _square, "sign": _sign}

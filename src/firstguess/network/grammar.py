@@ -1,0 +1,322 @@
+"""Layers as text, and back: `20 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)`.
+
+sequence := item ('>' item)*
+item     := COUNT 'x' '[' sequence ']'  |  NAME [ '(' arguments ')' ] [ '[' sequence [ '|' sequence ] ']' ]
+
+Only `residual` has the latter brackets: its branch and, after a bar, the layers of its shortcut.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+
+from firstguess.base.errors import InvalidInput, ParseError
+from firstguess.network.activations import record as activations
+from firstguess.network.layers.activate import Activate
+from firstguess.network.layers.avgpool import AvgPool
+from firstguess.network.layers.base import Layer, text
+from firstguess.network.layers.batchnorm import BatchNorm
+from firstguess.network.layers.conv import Conv
+from firstguess.network.layers.dense import Dense
+from firstguess.network.layers.groupnorm import GroupNorm
+from firstguess.network.layers.layernorm import LayerNorm
+from firstguess.network.layers.maxpool import MaxPool
+from firstguess.network.layers.residual import Residual
+from firstguess.network.layers.rmsnorm import RMSNorm
+from firstguess.network.layers.scale import Scale
+from firstguess.network.layers.shift import Shift
+
+KINDS: dict[str, type] = {
+    cls.kind: cls for cls in (Dense, Conv, BatchNorm, LayerNorm, RMSNorm, GroupNorm, MaxPool, AvgPool, Scale, Shift)
+}
+_EXAMPLE = "20 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)"
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<mark>[\[\]()>,=/×|]))"
+)
+_MOST_LAYERS = 1_000_000
+_LONGEST_PERIOD = 64
+_DEEPEST = 50  # brackets within brackets
+
+Argument = float | str | activations.Activation
+
+
+def sequence_text(layers: Sequence[Layer]) -> str:
+    """The canonical text of a sequence: repeated stretches are written once, with their count."""
+    words = [text(layer) for layer in layers]
+    parts: list[str] = []
+    i = 0
+    while i < len(words):
+        period, count = _repeat_at(words, i)
+        if count > 1:
+            inner = " > ".join(words[i : i + period])
+            parts.append(f"{count} x [{inner}]")
+            i += period * count
+        else:
+            parts.append(words[i])
+            i += 1
+    return " > ".join(parts)
+
+
+def _repeat_at(words: list[str], i: int) -> tuple[int, int]:
+    """The shortest period that repeats at i, and how often."""
+    for period in range(1, min(_LONGEST_PERIOD, (len(words) - i) // 2) + 1):
+        count = 1
+        while words[i : i + period] == words[i + count * period : i + (count + 1) * period]:
+            count += 1
+        if count > 1:
+            return period, count
+    return 1, 1
+
+
+def parse_layers(source: str) -> tuple[Layer, ...]:
+    """Read a sequence of layers from text, or raise a ParseError that points at the place.
+
+    >>> [text(layer) for layer in parse_layers("2 x [dense(weight_var=2) > relu] > dense")]
+    ['dense(weight_var=2)', 'relu', 'dense(weight_var=2)', 'relu', 'dense']
+    """
+    return _Parser(source).whole()
+
+
+class _Parser:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.tokens: list[tuple[str, str, int]] = []
+        position, end = 0, len(source.rstrip())
+        while position < end:
+            match = _TOKEN.match(source, position)
+            if match is None:
+                bad = len(source) - len(source[position:].lstrip())
+                raise ParseError(
+                    "a layer, a number or one of [ ] ( ) > , = |",
+                    got=repr(source[bad]),
+                    where=self._place(bad),
+                    hint=_EXAMPLE,
+                )
+            kind = match.lastgroup or ""
+            self.tokens.append((kind, match.group(kind), match.start(kind)))
+            position = match.end()
+        self.index = 0
+        self.nesting = 0
+
+    def whole(self) -> tuple[Layer, ...]:
+        if not self.tokens:
+            raise ParseError("at least one layer", got="empty text", hint=_EXAMPLE)
+        layers = self.sequence()
+        if self.index < len(self.tokens):
+            self._fail("'>' or the end", "check that brackets are balanced")
+        return tuple(layers)
+
+    def sequence(self) -> list[Layer]:
+        self._enter()
+        layers = self.item()
+        while self._accept(">"):
+            layers += self.item()
+            if len(layers) > _MOST_LAYERS:
+                self._fail(f"at most {_MOST_LAYERS} layers", "fewer repetitions")
+        self.nesting -= 1
+        return layers
+
+    def _enter(self) -> None:
+        self.nesting += 1
+        if self.nesting > _DEEPEST:
+            self._fail(f"brackets nested at most {_DEEPEST} deep", "a flatter description")
+
+    def item(self) -> list[Layer]:
+        kind, value, _ = self._peek()
+        if kind == "number":
+            return self._repetition(value)
+        if kind != "name":
+            self._fail("a layer", "a name such as dense, relu, layernorm")
+        return [self._layer()]
+
+    def _repetition(self, value: str) -> list[Layer]:
+        start = self.index
+        self.index += 1
+        if not value.isdigit() or not value.strip("0"):
+            self.index = start
+            self._fail("a whole number of repetitions of at least 1", "20 x [dense > relu]")
+        if len(value) > 20 or int(value) > _MOST_LAYERS:
+            self.index = start
+            self._fail(f"at most {_MOST_LAYERS} layers", "fewer repetitions")
+        times = self._peek()
+        if times[1] not in ("x", "X", "×"):
+            self._fail("'x' after the number of repetitions", "20 x [dense > relu]")
+        self.index += 1
+        self._expect("[")
+        inner = self.sequence()
+        self._expect("]")
+        if int(value) * len(inner) > _MOST_LAYERS:
+            self.index = start
+            self._fail(f"at most {_MOST_LAYERS} layers", "fewer repetitions")
+        return inner * int(value)
+
+    def _layer(self) -> Layer:
+        _, name, position = self._peek()
+        self.index += 1
+        paths: list[tuple[Layer, ...]] = []
+        try:
+            positional, named = self._arguments() if self._accept("(") else ([], {})
+            if self._accept("["):
+                paths.append(tuple(self.sequence()))
+                if self._accept("|"):
+                    paths.append(tuple(self.sequence()))
+                self._expect("]")
+            return self._build(name, positional, named, paths)
+        except ParseError:
+            raise
+        except InvalidInput as error:
+            raise ParseError(
+                error.expected, got=error.got, where=error.where or self._place(position), hint=error.hint
+            ) from None
+
+    def _build(
+        self, name: str, positional: list[Argument], named: dict[str, Argument], paths: list[tuple[Layer, ...]]
+    ) -> Layer:
+        if name == "residual":
+            if not paths:
+                self._fail("a branch in brackets after residual", "residual[relu > dense]")
+            block = Residual(paths[0], **_as_fields(Residual, positional, named))  # type: ignore[arg-type]
+            return replace(block, shortcut=paths[1]) if len(paths) > 1 else block
+        if paths:
+            raise InvalidInput(
+                "brackets after a repetition or residual only",
+                got=f"{name}[…]",
+                hint="2 x [dense > relu] or residual[relu > dense]",
+            )
+        if name in KINDS:
+            return KINDS[name](**_as_fields(KINDS[name], positional, named))
+        return Activate(_activation(name, positional, named))
+
+    def _arguments(self) -> tuple[list[Argument], dict[str, Argument]]:
+        self._enter()
+        positional: list[Argument] = []
+        named: dict[str, Argument] = {}
+        while not self._accept(")"):
+            if positional or named:
+                self._expect(",")
+            kind, value, _ = self._peek()
+            if kind == "name" and self.index + 1 < len(self.tokens) and self.tokens[self.index + 1][1] == "=":
+                if value in named:
+                    self._fail("each argument once", "leave one of them out")
+                self.index += 2
+                named[value] = self._value()
+            elif named:
+                self._fail("a name=value", "positional arguments come first")
+            else:
+                positional.append(self._value())
+        self.nesting -= 1
+        return positional, named
+
+    def _value(self) -> Argument:
+        kind, value, _ = self._peek()
+        if kind == "number":
+            self.index += 1
+            result = float(value)
+            if self._accept("/"):
+                below = self._peek()
+                if below[0] != "number" or float(below[1]) == 0.0:
+                    self._fail("a number other than 0 after '/'", "weight_var=1/3")
+                self.index += 1
+                result /= float(below[1])
+            return result
+        if kind == "name":
+            self.index += 1
+            if self._accept("("):
+                return _activation(value, *self._arguments())
+            return value
+        self._fail("a value", "weight_var=2")
+        raise AssertionError
+
+    def _peek(self) -> tuple[str, str, int]:
+        return self.tokens[self.index] if self.index < len(self.tokens) else ("end", "the end", len(self.source))
+
+    def _accept(self, mark: str) -> bool:
+        if self._peek()[0] == "mark" and self._peek()[1] == mark:
+            self.index += 1
+            return True
+        return False
+
+    def _expect(self, mark: str) -> None:
+        if not self._accept(mark):
+            self._fail(f"'{mark}'", "check that brackets are balanced")
+
+    def _fail(self, expected: str, hint: str) -> None:
+        _, value, position = self._peek()
+        raise ParseError(
+            expected, got=f"'{value}'" if value != "the end" else value, where=self._place(position), hint=hint
+        )
+
+    def _place(self, position: int) -> str:
+        return f"character {position + 1} of {self.source!r}" if len(self.source) <= 80 else f"character {position + 1}"
+
+
+def _activation(name: str, positional: list[Argument], named: dict[str, Argument]) -> activations.Activation:
+    if name == "centered":
+        if len(positional) != 1 or named or isinstance(positional[0], (int, float)):
+            raise InvalidInput("one activation inside centered(…)", got="something else", hint="centered(relu)")
+        return activations.centered(positional[0])
+    known = [*KINDS, "residual", "centered", *activations.names()]
+    if name.lower() not in activations.names() and name.lower() not in activations.ALIASES:
+        close = difflib.get_close_matches(name.lower(), known, n=1)
+        raise InvalidInput(
+            "the name of a layer or an activation",
+            got=repr(name),
+            hint=close[0] if close else "one of " + ", ".join(known),
+        )
+    if len(positional) > 1:
+        raise InvalidInput("at most one argument without a name", got=len(positional), where=name, hint=f"{name}(0.1)")
+    if positional:
+        key = {"elu": "alpha"}.get(name.lower(), "slope")
+        if key in named:
+            raise InvalidInput("each argument once", got=f"{key} twice", where=name, hint=f"{name}({key}=0.1)")
+        named = {key: positional[0], **named}
+    if own := {"name", "kinks", "derivative"} & set(named):  # these describe a function, not a name
+        raise InvalidInput(f"parameters that {name} has", got=", ".join(own), where=name, hint=name)
+    return activations.activation(name, **named)  # type: ignore[arg-type]  # values are checked there
+
+
+def _as_fields(cls: type, positional: list[Argument], named: dict[str, Argument]) -> dict[str, object]:
+    """Arguments under their field names, whole numbers as int where the field wants one."""
+    known = {f.name: f for f in fields(cls) if f.name not in ("branch", "shortcut")}
+    if len(positional) > len(known):
+        raise InvalidInput(f"at most {len(known)} arguments", got=len(positional), where=cls.kind, hint=cls.kind)
+    given: dict[str, Argument] = dict(zip(known, positional, strict=False))
+    for key, value in named.items():
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            raise InvalidInput(
+                f"an argument that {cls.kind} has",
+                got=repr(key),
+                where=cls.kind,
+                hint=close[0] if close else ", ".join(known) or f"{cls.kind} without arguments",
+            )
+        if key in given:
+            raise InvalidInput("each argument once", got=f"{key} twice", where=cls.kind, hint=f"{cls.kind}({key}=2)")
+        given[key] = value
+    result: dict[str, object] = {}
+    for key, value in given.items():
+        wants = str(known[key].type)
+        if value == "None" and "None" in wants:
+            result[key] = None
+            continue
+        if "int" in wants and isinstance(value, float) and math.isfinite(value) and value.is_integer():
+            result[key] = int(value)
+            continue
+        if ("int" in wants or "float" in wants) and not isinstance(value, float):
+            raise InvalidInput(f"a number for {key}", got=str(value), where=cls.kind, hint=f"{cls.kind}({key}=2)")
+        result[key] = value
+    return result
+
+
+def kinds_of(layers: Iterable[Layer]) -> set[str]:
+    """Names that occur in a sequence, branches included."""
+    found: set[str] = set()
+    for layer in layers:
+        found.add(str(layer.phi) if isinstance(layer, Activate) else layer.kind)
+        if isinstance(layer, Residual):
+            found |= kinds_of(layer.branch) | kinds_of(layer.shortcut)
+    return found

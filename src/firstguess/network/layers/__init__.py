@@ -1,0 +1,37 @@
+"""The layers of a description: one file a kind, each with its closed-form meaning."""
+
+from firstguess.network.grammar import KINDS, parse_layers, sequence_text
+from firstguess.network.layers.activate import Activate
+from firstguess.network.layers.avgpool import AvgPool
+from firstguess.network.layers.base import Layer, steps, text
+from firstguess.network.layers.batchnorm import BatchNorm
+from firstguess.network.layers.conv import Conv
+from firstguess.network.layers.dense import Dense
+from firstguess.network.layers.groupnorm import GroupNorm
+from firstguess.network.layers.layernorm import LayerNorm
+from firstguess.network.layers.maxpool import MaxPool
+from firstguess.network.layers.residual import Residual
+from firstguess.network.layers.rmsnorm import RMSNorm
+from firstguess.network.layers.scale import Scale
+from firstguess.network.layers.shift import Shift
+
+__all__ = [
+    "KINDS",
+    "Activate",
+    "AvgPool",
+    "BatchNorm",
+    "Conv",
+    "Dense",
+    "GroupNorm",
+    "Layer",
+    "LayerNorm",
+    "MaxPool",
+    "RMSNorm",
+    "Residual",
+    "Scale",
+    "Shift",
+    "parse_layers",
+    "sequence_text",
+    "steps",
+    "text",
+]

@@ -1,0 +1,55 @@
+"""Average-pooling over independent nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from firstguess.network.layers.base import check_count
+from firstguess.network.points import Points, Step, Tile
+from firstguess.network.signal import Gaussian, Signal, Unknown
+
+
+@dataclass(frozen=True)
+class AvgPool:
+    """The mean of K nodes: what is common to them stays, what differs between them is divided by K (theory.md §2)."""
+
+    kind: ClassVar[str] = "avgpool"
+    size: int = 2
+
+    def __post_init__(self) -> None:
+        check_count(self.size, "size", "avgpool")
+
+    def text(self) -> str:
+        return f"avgpool({self.size})"
+
+    def moments(self, signal: Signal) -> Signal:
+        law = Gaussian() if isinstance(signal.law, Gaussian) else Unknown("an average of nodes that are not Gaussian")
+        return replace(signal, between=signal.between / self.size, spread=signal.spread / self.size, law=law).rescaled()
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        """K ← K/K_pool + (1 − 1/K_pool)·m_a m_b for independent nodes, Θ ← Θ/K_pool."""
+        share, mean = 1.0 / self.size, points.mean
+
+        def step(tile: Tile) -> None:
+            tile.k *= share
+            tile.k += (1.0 - share) * tile.outer(mean)
+            if tile.t is not None:
+                tile.t *= share
+
+        after = Points(
+            share * points.q + (1.0 - share) * mean**2,
+            mean,
+            points.gaussian,
+            max(points.width // self.size, 1),
+            points.width_after,
+            what=f"an average of {points.what}",
+        )
+        return after, step
+
+    def gradient(self, signal: Signal) -> float | None:
+        return 1.0 / self.size  # Σ_k (1/K)²
+
+    def assumptions(self) -> Iterable[str]:
+        yield f"avgpool: the {self.size} nodes of a pool are independent"

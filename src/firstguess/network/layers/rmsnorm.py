@@ -1,0 +1,63 @@
+"""RMSNorm: one scale per sample, no centring."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from firstguess.base.errors import NotCovered
+from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
+from firstguess.network.signal import Gaussian, Signal, Unknown, exp
+
+
+@dataclass(frozen=True)
+class RMSNorm:
+    """Divide a sample by its root mean square over nodes: it does not centre, so after φ it does not cure."""
+
+    kind: ClassVar[str] = "rmsnorm"
+
+    def moments(self, signal: Signal) -> Signal:
+        total = signal.total
+        if total == 0.0:
+            raise NotCovered("a signal that is not zero", got="zero", hint="a larger weight variance before this layer")
+        law = (
+            Gaussian()
+            if isinstance(signal.law, Gaussian)
+            else Unknown("an rmsnorm of a signal that is not Gaussian", signal)
+        )
+        return Signal(signal.mean / math.sqrt(total), signal.between / total, signal.spread / total, law=law)
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        """K ← K_ab/√(q_a q_b), Θ likewise: theory.md (11)."""
+        if np.any(points.q <= 0.0):
+            raise NotCovered(
+                "a signal that is not zero on any data point",
+                got="one that is",
+                hint="a bias variance above 0 before this layer",
+            )
+        inverse = 1.0 / np.sqrt(points.q)
+
+        def step(tile: Tile) -> None:
+            tile.scale(inverse)
+            if tile.t is not None:
+                tile.t *= tile.outer(inverse)
+
+        after = replace(
+            points,
+            q=np.ones_like(points.q),
+            mean=points.mean * inverse,
+            before=None,
+            phi=None,
+            what=f"an rmsnorm of {points.what}",
+        )
+        return after, OnCorrelations(step, unchanged)
+
+    def gradient(self, signal: Signal) -> float | None:
+        return exp(-signal.log_q)
+
+    def assumptions(self) -> Iterable[str]:
+        return ()

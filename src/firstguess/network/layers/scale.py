@@ -1,0 +1,56 @@
+"""Multiplication by a constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from firstguess.base.text import number
+from firstguess.network.layers.base import check_number
+from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
+from firstguess.network.signal import Gaussian, Signal, Unknown
+
+
+@dataclass(frozen=True)
+class Scale:
+    """α x."""
+
+    kind: ClassVar[str] = "scale"
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number(self.factor, "factor", "scale", low=-math.inf, hint="scale(0.5)")
+
+    def text(self) -> str:
+        return f"scale({number(self.factor)})"
+
+    def moments(self, signal: Signal) -> Signal:
+        why = "a scaled signal that is not Gaussian"
+        law = signal.law if isinstance(signal.law, Gaussian) else Unknown(why, signal, self.factor < 0.0)
+        return replace(signal.times(self.factor), law=law)
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        factor, square = abs(self.factor), self.factor**2
+
+        def step(tile: Tile) -> None:
+            tile.scale(factor)
+            if tile.t is not None:
+                tile.t *= square
+
+        after = replace(
+            points,
+            q=square * points.q,
+            mean=self.factor * points.mean,
+            before=None,
+            phi=None,
+            what=f"a scaled version of {points.what}",
+        )
+        return after, OnCorrelations(step, unchanged)
+
+    def gradient(self, signal: Signal) -> float | None:
+        return self.factor * self.factor
+
+    def assumptions(self) -> Iterable[str]:
+        return ()

@@ -1,0 +1,60 @@
+"""Addition of a constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from firstguess.base.text import number
+from firstguess.network.layers.base import check_number
+from firstguess.network.points import Points, Step, Tile
+from firstguess.network.signal import Gaussian, Signal, Unknown
+
+
+@dataclass(frozen=True)
+class Shift:
+    """x + β on every node: any activation can be given bias, or cured of it, this way (theory.md §4)."""
+
+    kind: ClassVar[str] = "shift"
+    by: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number(self.by, "by", "shift", low=-math.inf, hint="shift(0.5)")
+
+    def text(self) -> str:
+        return f"shift({number(self.by)})"
+
+    def moments(self, signal: Signal) -> Signal:
+        if self.by == 0.0:
+            return signal
+        law = (
+            signal.law if isinstance(signal.law, Gaussian) else Unknown("a shifted signal that is not Gaussian", signal)
+        )
+        if signal.log_scale > 0.0:  # a huge signal: write the constant in its units
+            return replace(signal, mean=signal.mean + self.by * math.exp(-0.5 * signal.log_scale), law=law)
+        unit = signal.at_scale(0.0)
+        return replace(unit, mean=unit.mean + self.by, law=law)
+
+    def covariance(self, points: Points) -> tuple[Points, Step]:
+        by, mean = self.by, points.mean
+
+        def step(tile: Tile) -> None:
+            tile.k += by * (mean[tile.rows, None] + mean[None, tile.cols] + by)
+
+        after = replace(
+            points,
+            q=points.q + by * (2.0 * mean + by),
+            mean=mean + by,
+            before=None,
+            phi=None,
+            what=f"a shifted version of {points.what}",
+        )
+        return after, step
+
+    def gradient(self, signal: Signal) -> float | None:
+        return 1.0
+
+    def assumptions(self) -> Iterable[str]:
+        return ()

@@ -1,0 +1,1 @@
+"""Results to charts, pages and reports; no computing."""

@@ -1,0 +1,342 @@
+"""γ by depth: where in a network the bias arises, and in which regime the output is."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import altair as alt
+import numpy as np
+
+from firstguess.base.errors import InvalidInput
+from firstguess.show.charts import theme
+from firstguess.show.charts.theme import Row
+from firstguess.theory.prediction import DEEPLY_BIASED, Prediction
+
+WIDTH, HEIGHT = 720, 440
+_GUTTER = 118  # pixels at the left for the names of the regimes
+_SAME = 1e-6  # relative difference up to which curves are one line with all their names
+_LABEL = 34  # characters a line of the labels at the lines' ends
+_LINE = 18.0  # pixels a line of text
+_END = 10  # pixels after the last layer
+_BANDS = ("#FFFFFF", "#F7F3EA", "#EFE6D3")
+_MARKED = 40  # layers up to which every layer is marked
+
+
+@dataclass(frozen=True)
+class GammaScale:
+    """Positions of γ: a logarithm that goes on linearly below `unit`, so that γ = 0 has a place (Vega's symlog)."""
+
+    unit: float
+    low: float
+    top: float
+    infinite: bool  # ∞ has a place too, at the top
+
+    @classmethod
+    def of(cls, gammas: Sequence[float], *, noise: Sequence[float] = ()) -> GammaScale:
+        """The scale for these values; all three regimes are always on it. `noise`: values it need not resolve."""
+        smallest = min((g for g in gammas if 0 < g < math.inf), default=0.1)
+        finite = [g for g in (*gammas, *noise) if math.isfinite(g)]
+        unit = min(0.1, max(1e-3, 10.0 ** math.floor(math.log10(smallest) + 1e-9)))
+        highest = max([*finite, 1.7 * DEEPLY_BIASED])
+        infinite = any(g == math.inf for g in gammas)
+        low = min([0.0, *finite]) - 0.5 * unit  # a curve at 0 is not on the axis
+        return cls(unit, low, highest * (10.0 if infinite else 1.5), infinite)
+
+    def __call__(self, gamma: float) -> float:
+        """Where γ is drawn: itself, but ∞ at the top."""
+        return self.top if gamma == math.inf else gamma
+
+    def pixel(self, gamma: float) -> float:
+        """Pixels from the top of the figure."""
+        low, top = self._bend(self.low), self._bend(self.top)
+        return HEIGHT * (top - self._bend(gamma)) / (top - low)
+
+    def gamma(self, pixel: float) -> float:
+        """The inverse of `pixel`."""
+        low, top = self._bend(self.low), self._bend(self.top)
+        bent = top - pixel / HEIGHT * (top - low)
+        return math.copysign(self.unit * math.expm1(min(abs(bent), 700.0)), bent)
+
+    def _bend(self, gamma: float) -> float:
+        return math.copysign(math.log1p(abs(gamma) / self.unit), gamma)
+
+    def axis(self) -> alt.Y:
+        """The axis of γ, upright."""
+        return alt.Y("position:Q", title="Drift ratio γ of the pre-activations", **self.marks())
+
+    def marks(self) -> dict[str, Any]:
+        """Scale and axis of γ: 0, powers of ten, and ∞ where it occurs."""
+        first, last = round(math.log10(self.unit)), math.floor(math.log10(self.top / (3 if self.infinite else 1)))
+        step = max(1, math.ceil((last - first + 1) / 6))
+        ticks = [0.0, *(10.0**k for k in range(first, last + 1) if k % step == 0), *([self.top] * self.infinite)]
+        words = "datum.value < 1e6 ? format(datum.value, ',~f') : replace(format(datum.value, '~e'), '+', '')"
+        if self.infinite:
+            words = f"datum.value >= {0.999 * self.top} ? '∞' : {words}"
+        return {
+            "scale": alt.Scale(type="symlog", constant=self.unit, domain=[self.low, self.top], nice=False, zero=False),
+            "axis": alt.Axis(values=ticks, labelExpr=words, grid=False),
+        }
+
+
+@dataclass
+class _Line:
+    names: list[str]
+    gamma: list[float]
+
+
+def gamma_by_depth_chart(
+    predictions: Mapping[str, Prediction] | Sequence[Prediction], *, title: str | None = None
+) -> theme.Chart:
+    """γ of the pre-activations of every layer, the output last, over the regimes neutral, biased, deeply biased.
+
+    `predictions` by name, or a list, which is named by the networks' texts. The axis is logarithmic above the smallest
+    decade that occurs and linear below it, so γ = 0 is on it. Curves that coincide are one line with all their names.
+    """
+    named = _named(predictions)
+    lines = _lines(named)
+    scale = GammaScale.of([g for line in lines for g in line.gamma])
+    longest = max(len(line.gamma) for line in lines)
+    output = longest if len({len(line.gamma) for line in lines}) == 1 else None
+    x, y = layer_axis(longest, output), scale.axis()
+    layers = bands(scale)
+    # Short networks are drawn over long ones, with which they may coincide as far as they go.
+    for index, line in sorted(enumerate(lines), key=lambda item: -len(item[1].gamma)):
+        layers += curve(line.gamma, ", ".join(line.names), theme.colour(index), theme.dash(index), scale, x, y)
+    layers += _end_labels(lines, scale, longest)
+    chart = theme.stacked(layers, WIDTH, HEIGHT)
+    return theme.house(chart, title or _title(lines), _subtitle(list(named.values()), scale))
+
+
+def layers_of(pixels: float, longest: int) -> float:
+    """A distance on the axis of layers."""
+    return pixels * max(longest - 1, 1) / (WIDTH - _GUTTER - _END)
+
+
+def layer_axis(longest: int, output: int | None) -> alt.X:
+    """The axis of layers, whose last is called by its name."""
+    step = next(s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if longest / s <= 8)
+    ticks = [1, *range(step if step > 1 else 2, longest + 1, step)]
+    words = "format(datum.value, ',')"
+    if output is not None:
+        ticks = [t for t in ticks if t <= output - max(1.0, 0.1 * output)] + [output]
+        words = f"datum.value == {output} ? 'output' : {words}"
+    return alt.X(
+        "layer:Q",
+        title="Layer with weights, from the input to the output",
+        scale=alt.Scale(domain=[1 - layers_of(_GUTTER, longest), longest + layers_of(_END, longest)], nice=False),
+        axis=alt.Axis(values=ticks, labelExpr=words, labelFlush=False),
+    )
+
+
+def bands(scale: GammaScale) -> list[alt.Chart]:
+    """The regimes as fills behind everything, each with its name."""
+    return regimes([scale.low, 1.0, DEEPLY_BIASED, scale.top])
+
+
+def regimes(edges: Sequence[float]) -> list[alt.Chart]:
+    """Fills from edge to edge of "position", called neutral, biased, deeply biased."""
+    names = ["neutral", "biased", "deeply biased"]
+    rows = [
+        {"position": high, "low": low, "regime": name, "fill": fill}
+        for low, high, name, fill in zip(edges, edges[1:], names, _BANDS, strict=False)
+    ]
+    base = alt.Chart(theme.data(rows)).encode(
+        y="position:Q", color=alt.Color("fill:N", scale=None, legend=None), x=alt.value(0), x2=alt.value("width")
+    )
+    borders = alt.Chart(theme.data(rows[:2])).encode(y="position:Q")
+    text = alt.Chart(theme.data(rows)).encode(y="position:Q", text="regime:N", x=alt.value(10))
+    return [
+        base.mark_rect().encode(y2="low:Q"),
+        borders.mark_rule(color="#BDB08E", strokeWidth=1),
+        text.mark_text(align="left", baseline="top", dy=7, fontSize=14, fontStyle="italic", color="#7A6A3F"),
+    ]
+
+
+def curve(
+    gamma: Sequence[float], label: str, colour: str, dash: list[int], scale: GammaScale, x: alt.X, y: alt.Y
+) -> list[alt.Chart]:
+    """One line of γ by layer, with a mark on every layer where there is room."""
+    rows: list[Row] = [
+        {"curve": label, "layer": i + 1, "gamma": gamma[i] if math.isfinite(gamma[i]) else None,
+         "position": None if math.isnan(gamma[i]) else scale(gamma[i]),  # the line breaks where γ is not known
+         "text": theme.number(gamma[i])}
+        for i in _shown(len(gamma))
+    ]  # fmt: skip
+    tooltip = [
+        alt.Tooltip("curve:N", title="network"),
+        alt.Tooltip("layer:Q", title="layer"),
+        alt.Tooltip("text:N", title="γ"),
+    ]
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    marks: Any = {"filled": True, "size": 42, "opacity": 1} if len(gamma) <= _MARKED else {"size": 30, "opacity": 0}
+    return [
+        base.mark_line(color=colour, strokeWidth=3, strokeDash=dash),
+        base.mark_point(color=colour, **marks),
+    ]
+
+
+def _shown(length: int) -> list[int]:
+    """Layers to draw of a very deep network: the first ones, where γ changes fast, and an even choice of the rest."""
+    if length <= 500:
+        return list(range(length))
+    even = np.round(np.linspace(0, length - 1, 400)).astype(int).tolist()
+    return sorted({*range(60), *even})
+
+
+def _named(predictions: Mapping[str, Prediction] | Sequence[Prediction]) -> dict[str, Prediction]:
+    if isinstance(predictions, Prediction):
+        predictions = [predictions]
+    if isinstance(predictions, Mapping):
+        named = {str(name): p for name, p in predictions.items()}
+    else:
+        named = {}
+        several = list(cast("Sequence[Any]", predictions))
+        texts = [str(getattr(p, "network", p)) for p in several]
+        for p, text in zip(several, _differences(texts), strict=True):
+            name = theme.shortened(text, 3 * _LABEL - 8)
+            repeated = sum(other == name or other.startswith(f"{name} (") for other in named)
+            named[f"{name} ({repeated + 1})" if repeated else name] = p
+    if not named:
+        raise InvalidInput(
+            "at least one prediction",
+            got="none",
+            where="gamma_by_depth_chart",
+            hint="gamma_by_depth_chart({'plain': fg.predict(net)})",
+        )
+    for name, p in cast("dict[str, Any]", named).items():
+        if not isinstance(p, Prediction):
+            raise InvalidInput(
+                "predictions",
+                got=type(p).__name__,
+                where=f"gamma_by_depth_chart, {name!r}",
+                hint="gamma_by_depth_chart({'plain': fg.predict(net)})",
+            )
+    return named
+
+
+def _differences(texts: Sequence[str]) -> list[str]:
+    """What tells networks apart: their texts without the layers that all begin and end with, where that is readable."""
+    parts = [re.findall(r"\d+ x \[|residual(?:\([^)]*\))?\[|[\w.]+(?:\([^)]*\))?|\]|\||>", text) for text in texts]
+    if len(set(texts)) < 2:
+        return list(texts)
+    shortest = min(len(part) for part in parts)
+    head = next((i for i in range(shortest) if len({part[i] for part in parts}) > 1), shortest)
+    tail = next((i for i in range(shortest - head) if len({part[-1 - i] for part in parts}) > 1), shortest - head)
+    cores = [" ".join(part[head : len(part) - tail]).strip(" >") for part in parts]
+    readable = all(core and core.count("[") == core.count("]") for core in cores)
+    return cores if readable else list(texts)
+
+
+def _lines(named: Mapping[str, Prediction]) -> list[_Line]:
+    """One line a curve; names of curves that coincide come together."""
+    lines: list[_Line] = []
+    for name, p in named.items():
+        gamma = p.gamma.tolist()
+        for line in lines:
+            if len(line.gamma) == len(gamma) and np.allclose(line.gamma, gamma, rtol=_SAME, atol=0, equal_nan=True):
+                line.names.append(name)
+                break
+        else:
+            lines.append(_Line([name], gamma))
+    return lines
+
+
+def _end_labels(lines: Sequence[_Line], scale: GammaScale, longest: int) -> list[alt.Chart]:
+    """Names at the lines' ends, moved apart where they would overlap; thin lines lead to those that were moved."""
+    shown = [(i, line) for i, line in enumerate(lines) if not math.isnan(line.gamma[-1])]
+    values = [theme.number(line.gamma[-1]) for _, line in shown]
+    names = [_together(line.names) for _, line in shown]
+    blocks = [[*theme.wrapped(n, _LABEL, 4), f"γ = {v}"] for n, v in zip(names, values, strict=True)]
+    if sum(len(block) for block in blocks) * _LINE > HEIGHT:
+        blocks = [[f"{theme.shortened(n, _LABEL)}: γ = {v}"] for n, v in zip(names, values, strict=True)]
+    heights = [_LINE * len(block) + 4 for block in blocks]
+    ends = [scale.pixel(scale(line.gamma[-1])) for _, line in shown]
+    wanted = [min(end, HEIGHT + 8 - height / 2) for end, height in zip(ends, heights, strict=True)]
+    layers: list[alt.Chart] = []
+    for (index, line), block, end, at in zip(shown, blocks, ends, _apart(wanted, heights), strict=True):
+        last, colour = len(line.gamma), theme.colour(index)
+        label = {"layer": last, "position": scale.gamma(at), "label": "\n".join(block)}
+        text = alt.Chart(theme.data([label])).encode(x="layer:Q", y="position:Q", text="label:N")
+        if abs(at - end) > 3:
+            near, far = last + layers_of(6, longest), last + layers_of(19, longest)
+            leader = {"layer": near, "position": scale(line.gamma[-1]), "to layer": far, "to": scale.gamma(at)}
+            layers.append(
+                alt.Chart(theme.data([leader]))
+                .mark_rule(color=colour, strokeWidth=1)
+                .encode(x="layer:Q", y="position:Q", x2="to layer:Q", y2="to:Q")
+            )
+        layers += theme.halo(
+            text,
+            align="left",
+            baseline="middle",
+            dx=22,
+            dy=-_LINE * (len(block) - 1) / 2,
+            lineBreak="\n",
+            lineHeight=_LINE,
+            color=colour,
+            fontWeight="bold",
+        )
+    return layers
+
+
+def _together(names: Sequence[str]) -> str:
+    """Names in one text that is not broken inside a name, unless it is longer than a line."""
+    return ", ".join(name.replace(" ", "\N{NO-BREAK SPACE}") if len(name) < _LABEL else name for name in names)
+
+
+def _apart(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Centers of blocks of these heights, as near to the wanted ones as they can be without overlapping."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    groups: list[tuple[list[int], float]] = []  # blocks that touch, and the center of their stack
+    for i in order:
+        group, center = [i], wanted[i]
+        while groups:
+            above, middle = groups[-1]
+            gap = center - middle - 0.5 * sum(heights[k] for k in (*above, *group))
+            if gap >= 0:
+                break
+            groups.pop()
+            group = [*above, *group]
+            # each block would like its own wanted center: the stack takes the average of what they ask for
+            total, offset = 0.0, 0.0
+            for k in group:
+                total += wanted[k] - (offset + heights[k] / 2)
+                offset += heights[k]
+            center = total / len(group) + offset / 2
+        groups.append((group, center))
+    result = [0.0] * len(wanted)
+    for group, center in groups:
+        start = center - sum(heights[k] for k in group) / 2
+        for k in group:
+            result[k] = start + heights[k] / 2
+            start += heights[k]
+    return result
+
+
+def _title(lines: Sequence[_Line]) -> str:
+    ends = [line.gamma[-1] for line in lines if not math.isnan(line.gamma[-1])]
+    if not ends:
+        return "The drift ratio γ by layer"
+    low, high = theme.number(min(ends)), theme.number(max(ends))
+    return f"The drift ratio γ of the output is {low}" if low == high else (
+        f"The drift ratio γ of the output lies between {low} and {high}"
+    )  # fmt: skip
+
+
+def _subtitle(predictions: Sequence[Prediction], scale: GammaScale) -> list[str]:
+    depths = sorted({p.network.depth for p in predictions})
+    layers = f"{depths[0]:,}" if len(depths) == 1 else f"{depths[0]:,} to {depths[-1]:,}"
+    assumptions = dict.fromkeys(a for p in predictions for a in p.assumptions)
+    readings = " and ".join(dict.fromkeys(p.reading for p in predictions))
+    first = f"Untrained networks with {layers} hidden layer{'s' * (layers != '1')}, {readings}."
+    if assumptions:
+        first += f" Assumes {', '.join(assumptions)}."
+    deep = f"deeply biased from γ = {DEEPLY_BIASED:.1f}, where one of two classes gets 90 % of the data on average"
+    lines = [first, f"Biased from γ = 1; {deep}."]
+    if scale.infinite:
+        lines.append("γ = ∞: all inputs are mapped to the same point.")
+    return lines

@@ -1,0 +1,304 @@
+"""The law of the guess fractions: how untrained networks split a data set between the classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from firstguess.base.errors import InvalidInput
+from firstguess.show.charts import theme
+from firstguess.show.charts.theme import Row
+from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.guesses import Guesses
+from firstguess.theory.prediction import Prediction
+
+_WIDTH, _HEIGHT = 760, 380
+_MARGIN = 0.02  # of the axis, at both ends: how far into a pole at 0 or 1 the figure looks
+_CONTRAST = 8.0  # a peak may be this many times higher than the lowest law's before its top is cut off
+_STEPS = 60  # data points up to which the single counts are drawn as steps
+
+
+@dataclass(frozen=True)
+class _Law:
+    label: str
+    guesses: Guesses
+
+    @property
+    def masses(self) -> list[tuple[float, float]]:
+        """(fraction, probability) of a law that has no density: γ = 0 and γ = ∞ with infinitely many data."""
+        g = self.guesses
+        if g.points is not None or 0 < g.gamma < math.inf:
+            return []
+        even = 1 / g.classes
+        places = [even] if g.gamma == 0 else [0.0, 1.0]
+        return [(x, g.cdf(x) - (0.0 if x == places[0] else g.cdf(places[0]))) for x in places]
+
+    def curve(self, end: float) -> list[tuple[float, float]]:
+        """(fraction, density) up to `end`; the fractions themselves where data are finite."""
+        g = self.guesses
+        if self.masses:
+            return []
+        if g.points is not None:
+            last = math.ceil(end * g.points)
+            at = np.unique(np.round(np.linspace(0, last, min(last, 800) + 1))) / g.points
+        else:
+            # Quantiles find the peak of a narrow law; the poles of a wide one are reached from inside.
+            inside = g.quantile(np.linspace(0, 1, 402)[1:-1])
+            ends = end * np.logspace(-6, -2, 60)
+            at = np.unique(np.concatenate([inside, np.linspace(0, end, 202)[1:-1], ends, end * (1 - ends / end)]))
+            at = at[(at > 0) & (at < 1) & (at <= end)]
+        density = g.pdf(at)
+        return [(float(x), float(y)) for x, y in zip(at, density, strict=True) if math.isfinite(y)]
+
+
+def guesses_chart(
+    *laws: Guesses | Prediction, labels: Sequence[str] | None = None, title: str | None = None
+) -> theme.Chart:
+    """The laws of a class's guess fraction over initializations, overlaid: theory.md (6)-(8).
+
+    Densities that diverge at 0 and 1 leave at the top. γ = 0 and γ = ∞ have no density: they are arrows, as high as
+    they are probable. For more than two classes dashed lines mark the average largest fraction.
+    """
+    named = _named(laws, labels)
+    classes = sorted({law.guesses.classes for law in named})
+    end = _end(named)
+    curves = [law.curve(end) for law in named]
+    top = _top(named, curves, end)
+    cut = [_mass_above(law, curve, top) for law, curve in zip(named, curves, strict=True)]
+    colours = alt.Color(
+        "law:N",
+        title=None,
+        scale=alt.Scale(domain=[law.label for law in named], range=[theme.colour(i) for i in range(len(named))]),
+        legend=alt.Legend(orient="top", direction="vertical", columns=1, symbolType="stroke", offset=30, padding=0),
+    )
+    x = alt.X(
+        "fraction:Q",
+        title="Fraction of the data that an untrained network guesses to be of one class",
+        scale=alt.Scale(domain=[0, end], nice=False),
+        axis=alt.Axis(labelExpr=theme.PERCENT, tickCount=6),
+    )
+    masses_only = not any(curves)
+    y = alt.Y(
+        "density:Q",
+        title="Probability" if masses_only else "Probability density",
+        scale=alt.Scale(domain=[0, top], nice=False),
+        axis=alt.Axis(tickCount=5, labelExpr=theme.PERCENT if masses_only else "datum.label"),
+    )
+    layers: list[alt.Chart] = [*_even_splits(classes, end)]
+    texts: list[alt.Chart] = []
+    for index, (law, curve) in enumerate(zip(named, curves, strict=True)):
+        rows: list[Row] = [{"law": law.label, "fraction": g, "density": min(p, 4 * top), "exact": p} for g, p in curve]
+        if rows:
+            layers += _curve(law, rows, index, x, y, colours)
+        arrow, text = _arrows(law, index, 0.94 * top, x, y, colours)
+        layers += arrow
+        texts += text
+    layers += [*texts, *_largest(named, end)]
+    chart = theme.stacked(layers, _WIDTH, _HEIGHT)
+    return theme.house(chart, title or _title(named), _subtitle(laws, named, cut))
+
+
+def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -> list[_Law]:
+    if not laws:
+        raise InvalidInput("at least one law", got="none", where="guesses_chart", hint="guesses_chart(Guesses(1.0))")
+    if labels is not None and len(labels) != len(laws):
+        raise InvalidInput(
+            f"as many labels as laws, {len(laws)}", got=len(labels), where="guesses_chart(labels)", hint="labels=None"
+        )
+    named: list[_Law] = []
+    for index, law in enumerate(laws):
+        guesses = law.guesses if isinstance(law, Prediction) else law
+        if not isinstance(guesses, Guesses):
+            raise InvalidInput(
+                "a Guesses or a Prediction",
+                got=type(guesses).__name__,
+                where=f"guesses_chart, argument {index + 1}",
+                hint="guesses_chart(fg.predict(net))",
+            )
+        name = "drift ratio " if labels is None else f"{labels[index]}, "
+        text = f"{name}γ = {theme.number(guesses.gamma)}"
+        if len({_guesses(other).classes for other in laws}) > 1:
+            text += f", {theme.count(guesses.classes)} classes"
+        if len({_guesses(other).points for other in laws}) > 1:
+            text += f", {_points(guesses.points)}"
+        same = sum(other.label.startswith(text) for other in named)
+        named.append(_Law(text + (f" ({same + 1})" if same else ""), guesses))
+    return [_Law(f"{law.label}: {_favour(law.guesses)}", law.guesses) for law in named]
+
+
+def _favour(g: Guesses) -> str:
+    return "no class is favoured" if _even(g) else f"{theme.percent(g.expected_max())} in the favoured class"
+
+
+def _even(g: Guesses) -> bool:
+    """No class is favoured: γ = 0, or so near to it that it makes no difference in the figures shown."""
+    return theme.percent(Guesses(g.gamma, g.classes).expected_max()) == theme.percent(1 / g.classes)
+
+
+def _guesses(law: Guesses | Prediction) -> Guesses:
+    guesses = law.guesses if isinstance(law, Prediction) else law
+    if isinstance(guesses, EmpiricalGuesses):
+        raise InvalidInput(
+            "a law in closed form",
+            got="a sampled one (kernel reading)",
+            where="guesses_chart",
+            hint="readings_chart(None, prediction)",
+        )
+    return guesses
+
+
+def _end(named: Sequence[_Law]) -> float:
+    """Where the axis ends: at 1, unless all laws of many classes end long before."""
+    reach = max(max(law.guesses.quantile(0.999), law.guesses.expected_max()) for law in named)
+    return 1.0 if reach > 0.4 else min(1.0, 1.25 * reach)
+
+
+def _top(named: Sequence[_Law], curves: Sequence[Sequence[tuple[float, float]]], end: float) -> float:
+    """The end of the density's axis: above all peaks, but not all the way up a pole at 0 or 1."""
+    peaks: list[float] = []
+    for law, curve in zip(named, curves, strict=True):
+        low, high = (x if math.isfinite(law.guesses.pdf(x)) else abs(x - _MARGIN * end) for x in (0.0, 1.0))
+        peaks += [max(p for g, p in curve if low <= g <= high)] if curve else []
+    return 1.08 * min(max(peaks), _CONTRAST * max(min(peaks), 1.0)) if peaks else 1.0
+
+
+def _mass_above(law: _Law, curve: Sequence[tuple[float, float]], top: float) -> float:
+    """The probability of fractions at which the density is beyond the axis."""
+    if not any(p > top for _, p in curve):
+        return 0.0
+    if law.guesses.points is not None:
+        return sum(p / law.guesses.points for _, p in curve if p > top)
+    places = [0.0, *(g for g, _ in curve), 1.0]
+    high = [curve[0][1] > top, *(p > top for _, p in curve), curve[-1][1] > top]
+    below = law.guesses.cdf(places)
+    return sum(float(b - a) for a, b, c, d in zip(below, below[1:], high, high[1:], strict=False) if c and d)
+
+
+def _curve(law: _Law, rows: Sequence[Row], index: int, x: alt.X, y: alt.Y, colours: alt.Color) -> list[alt.Chart]:
+    few = law.guesses.points is not None and law.guesses.points <= _STEPS
+    how: Any = "step" if few else "linear"
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, color=colours)
+    tooltip = [
+        alt.Tooltip("law:N", title="law"),
+        alt.Tooltip("fraction:Q", title="fraction", format=".3f"),
+        alt.Tooltip("exact:Q", title="density", format=".4g"),
+    ]
+    return [
+        base.mark_area(interpolate=how, opacity=0.09, line=False, clip=True),
+        base.mark_line(interpolate=how, strokeWidth=3, strokeDash=theme.dash(index), clip=True).encode(tooltip=tooltip),
+    ]
+
+
+def _arrows(
+    law: _Law, index: int, height: float, x: alt.X, y: alt.Y, colours: alt.Color
+) -> tuple[list[alt.Chart], list[alt.Chart]]:
+    """A point mass: an arrow as high as it is probable, and its probability beside the head."""
+    rows = [
+        {
+            "law": law.label,
+            "fraction": place,
+            "density": height * mass,
+            "probability": mass,
+            "floor": 0.0,
+            "text": f"{theme.percent(mass)} of all networks: exactly {theme.percent(place)}",
+        }
+        for place, mass in law.masses
+    ]
+    if not rows:
+        return [], []
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, color=colours)
+    left, right = (alt.datum.fraction <= 0.5), (alt.datum.fraction > 0.5)
+    text = alt.Chart(theme.data(rows)).encode(x=x, y=y, text="text:N")
+    ink: Any = theme.colour(index)
+    arrow = [
+        base.mark_rule(strokeWidth=3.5).encode(y2="floor:Q"),
+        base.mark_point(shape="triangle-up", filled=True, size=170, opacity=1, yOffset=-3),
+    ]
+    return arrow, [
+        *theme.halo(text.transform_filter(left), align="left", dx=14, dy=-4, color=ink),
+        *theme.halo(text.transform_filter(right), align="right", dx=-14, dy=-4, color=ink),
+    ]
+
+
+def _even_splits(classes: Sequence[int], end: float) -> list[alt.Chart]:
+    rows = [{"fraction": 1 / m, "text": "even split"} for m in classes if 1 / m < end]
+    base = alt.Chart(theme.data(rows)).encode(x="fraction:Q")
+    return [
+        base.mark_rule(color="#8A8A8A", strokeDash=[2, 3], strokeWidth=1.5),
+        base.mark_text(align="center", dy=-9, baseline="bottom", color=theme.SOFT, fontSize=14).encode(
+            text="text:N", y=alt.value(5)
+        ),
+    ]
+
+
+def _largest(named: Sequence[_Law], end: float) -> list[alt.Chart]:
+    """Marks of E max_c G_c, for more than two classes: for two it is just the larger half."""
+    layers: list[alt.Chart] = []
+    order = sorted(
+        (i for i, law in enumerate(named) if law.guesses.classes > 2 and not law.masses), key=lambda i: _place(named[i])
+    )
+    for height, index in enumerate(order):
+        place = _place(named[index])
+        near = place < 0.6 * end
+        words = f"average largest fraction: {theme.percent(place)}"
+        row = {"fraction": place, "text": words, "law": named[index].label}
+        base = alt.Chart(theme.data([row])).encode(x="fraction:Q")
+        at = 24 + 26 * height
+        layers += [
+            base.mark_rule(color=theme.colour(index), strokeDash=[7, 4], strokeWidth=2).encode(
+                y=alt.value(at - 12), y2=alt.value(_HEIGHT)
+            ),
+            *theme.halo(
+                base.encode(text="text:N", y=alt.value(at)),
+                align="left" if near else "right",
+                dx=8 if near else -8,
+                color=theme.colour(index),
+            ),
+        ]
+    return layers
+
+
+def _place(law: _Law) -> float:
+    return law.guesses.expected_max()
+
+
+def _title(named: Sequence[_Law]) -> str:
+    laws = [law.guesses for law in named]
+    if all(_even(g) for g in laws):
+        even = " or ".join(theme.percent(1 / m) for m in sorted({g.classes for g in laws}, reverse=True))
+        text = f"No class is favoured: each gets {even} of the data on average"
+        chance = theme.percent(max(law.expected_max() for law in laws))  # finitely many data are never split evenly
+        return text if chance in even else f"{text}, the largest {chance} by chance"
+    shares = sorted(law.guesses.expected_max() for law in named)
+    low, high = theme.percent(shares[0]), theme.percent(shares[-1])
+    between = low if low == high else f"{low} to {high}"
+    return f"The favoured class gets {between} of the data on average"
+
+
+def _subtitle(laws: Sequence[Guesses | Prediction], named: Sequence[_Law], cut: Sequence[float]) -> list[str]:
+    classes = sorted({law.guesses.classes for law in named})
+    points = {law.guesses.points for law in named}
+    words = " or ".join(theme.count(m) for m in classes)
+    setting = f"Guess fractions before training, over initializations. {words.capitalize()} classes"
+    setting += f", {_points(*points)}." if len(points) == 1 else "."
+    lines = [setting]
+    predictions = [law for law in laws if isinstance(law, Prediction)]
+    networks = {str(p.network) for p in predictions}
+    if len(networks) == 1 and len(laws) == 1:
+        lines.append(f"Network: {networks.pop()}")
+    assumptions = dict.fromkeys(a for p in predictions for a in p.assumptions)
+    if assumptions:
+        lines.append(f"Assumes {', '.join(assumptions)}.")
+    if any(cut):
+        words = f"{'up to ' * (len(named) > 1)}{theme.percent(max(cut))} of the networks are there"
+        lines.append(f"Curves that leave at the top are cut off: {words}.")
+    return lines
+
+
+def _points(points: int | None) -> str:
+    return "infinitely many data points" if points is None else f"{points:,} data points"

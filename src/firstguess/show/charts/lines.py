@@ -1,0 +1,215 @@
+"""Lines and points by series, with error bars or bands; several panels side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import altair as alt
+import numpy as np
+import numpy.typing as npt
+
+from firstguess.base.errors import InvalidInput
+from firstguess.show.charts import theme
+
+_WIDTH, _HEIGHT = 420, 300
+Numbers = Sequence[float] | npt.NDArray[Any]
+Scale = Literal["linear", "log", "symlog"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series: measured `points` (with standard errors), or a predicted `line`; `both` joins its points.
+
+    Series of one `label` have one colour, so a theory and its measurement are told apart by the mark.
+    """
+
+    label: str
+    x: Numbers
+    y: Numbers
+    error: Numbers | None = None
+    mark: Literal["points", "line", "both", "dashed"] = "both"
+
+
+def lines_chart(
+    panels: Mapping[str, Sequence[Series]] | Sequence[Series],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    subtitle: Sequence[str] = (),
+    x_scale: Scale = "linear",
+    y_scale: Scale = "linear",
+    x_domain: tuple[float, float] | None = None,
+    y_domain: tuple[float, float] | None = None,
+    rules: Mapping[str, float] | None = None,
+    percent: bool = False,
+    columns: int = 3,
+    width: int = _WIDTH,
+    height: int = _HEIGHT,
+) -> theme.Chart:
+    """Series over one axis, one panel or several by heading; error bars are ± 2 standard errors.
+
+    `rules` are horizontal lines with a name (a limit known on paper). Values that a logarithmic axis cannot show (zero
+    and below) are left out, and error bars are cut there. `percent` writes the y axis in percent.
+
+    >>> chart = lines_chart([Series("ReLU", [1, 2], [0.5, 1.0], [0.1, 0.1])], title="γ", x_title="depth", y_title="γ")
+    >>> type(chart).__name__
+    'VConcatChart'
+    """
+    named: dict[str, Sequence[Series]] = dict(panels) if isinstance(panels, Mapping) else {"": panels}
+    everything = [s for series in named.values() for s in series]
+    if not everything:
+        raise InvalidInput("at least one series", got="none", where="lines_chart")
+    for s in everything:
+        if len(s.x) != len(s.y) or (s.error is not None and len(s.error) != len(s.y)):
+            raise InvalidInput("as many x, y and errors", got=f"{len(s.x)}, {len(s.y)}", where=f"series {s.label!r}")
+    labels = list(dict.fromkeys(s.label for s in everything))
+    y_range = y_domain or _range(everything, rules or {}, y_scale)
+    x = alt.X(
+        "x:Q",
+        title=x_title,
+        scale=_scale(x_scale, x_domain or _ends(everything, x_scale)),
+        axis=_axis(x_scale, everything, along="x"),
+    )
+    y_axis: Any = _axis(y_scale, everything, along="y")
+    if percent:
+        y_axis = alt.Axis(labelExpr=theme.PERCENT, tickCount=5)
+    charts: list[Any] = []
+    for index, (heading, series) in enumerate(named.items()):
+        y = alt.Y("y:Q", title=y_title if index % columns == 0 else None, scale=_scale(y_scale, y_range), axis=y_axis)
+        layers = _rules(rules or {}, y)
+        layers += [layer for s in series for layer in _layers(s, labels, x, y, x_scale, y_scale, y_range)]
+        head: Any = alt.TitleParams(heading, anchor="start", frame="group", fontSize=16, fontWeight="normal", offset=8)
+        charts.append(theme.stacked(layers, width, height, **({"title": head} if heading else {})))
+    rows = alt.concat(*charts, columns=columns, spacing=30)
+    chart: Any = alt.vconcat(_key(everything, labels), rows, spacing=14)
+    return theme.house(chart, title, subtitle, wide=min(columns, len(charts)) * width > 640)
+
+
+def _ends(series: Sequence[Series], scale: Scale) -> tuple[float, float]:
+    """The x axis, a little longer than the series: a mark at its end is not cut."""
+    values = [float(v) for s in series for v in s.x if math.isfinite(v) and (scale != "log" or v > 0)]
+    low, high = min(values), max(values)
+    if scale == "log":
+        room = (high / low) ** 0.03 if high > low else 1.5
+        return low / room, high * room
+    room = 0.03 * (high - low or 1.0)
+    return low - room, high + room
+
+
+def _range(series: Sequence[Series], rules: Mapping[str, float], scale: Scale) -> tuple[float, float]:
+    values: list[float] = [*rules.values()]
+    for s in series:
+        room = [0.0] * len(s.y) if s.error is None else [2 * float(e) if math.isfinite(e) else 0.0 for e in s.error]
+        for v, e in zip(s.y, room, strict=True):
+            ends = [v] if scale == "log" else [v - e, v + e]
+            values += [float(end) for end in ends]
+    fine = [v for v in values if math.isfinite(v) and (scale != "log" or v > 0)]
+    if not fine:
+        return (0.0, 1.0) if scale != "log" else (0.1, 1.0)
+    low, high = min(fine), max(fine)
+    if scale == "log":
+        return low / 1.3, high * 1.3
+    room = 0.05 * (high - low or abs(high) or 1.0)
+    return (0.0 if 0 <= low < 0.5 * high else low - room), high + room
+
+
+def _scale(kind: Scale, domain: tuple[float, float] | None) -> alt.Scale:
+    options: dict[str, Any] = {"type": kind, "nice": False} if kind != "linear" else {"nice": False}
+    if domain is not None:
+        options["domain"] = list(domain)
+    return alt.Scale(**options)
+
+
+def _axis(kind: Scale, series: Sequence[Series], *, along: Literal["x", "y"]) -> alt.Axis:
+    if kind != "log":
+        return alt.Axis(tickCount=6 if along == "x" else 5)
+    values = np.array([float(v) for s in series for v in getattr(s, along) if float(v) > 0 and math.isfinite(v)])
+    if not len(values):
+        return alt.Axis()
+    low, high = math.floor(math.log10(values.min())), math.ceil(math.log10(values.max()))
+    own = np.unique(values)
+    step = max(1, math.ceil((high - low) / 6))
+    ticks = [10.0**k for k in range(low - 1, high + 2) if k % step == 0]
+    if high - low <= 2:
+        ticks = [m * 10.0**k for k in range(low - 1, high + 2) for m in (1, 2, 5)]
+    whole = bool((own == np.round(own)).all())
+    if along == "x" and whole and 1 < len(own) <= 6 and (own[1:] / own[:-1]).min() > 1.3:
+        ticks = own.tolist()  # a handful of sizes: they are their own best labels
+    return alt.Axis(values=ticks, labelExpr="datum.value >= 0.001 && datum.value < 1e5 ? format(datum.value, ',~g') : "
+                    "format(datum.value, '.0e')")  # fmt: skip
+
+
+def _layers(
+    s: Series, labels: list[str], x: alt.X, y: alt.Y, x_scale: Scale, y_scale: Scale, y_range: tuple[float, float]
+) -> list[alt.Chart]:
+    index = labels.index(s.label)
+    colour: Any = theme.colour(index)
+    errors = [math.nan] * len(s.y) if s.error is None else s.error
+    rows: list[dict[str, Any]] = []
+    for a, b, e in zip(s.x, s.y, errors, strict=True):
+        a, b, e = float(a), float(b), float(e)
+        if not math.isfinite(b) or (y_scale == "log" and b <= 0) or (x_scale == "log" and a <= 0):
+            continue
+        low, high = (b - 2 * e, b + 2 * e) if math.isfinite(e) else (b, b)
+        rows.append({"x": a, "y": b, "low": max(low, y_range[0]), "high": min(high, y_range[1]), "series": s.label})
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
+    tooltip = [alt.Tooltip("series:N"), alt.Tooltip("x:Q", format=".4~g"), alt.Tooltip("y:Q", format=".4~g")]
+    found: list[alt.Chart] = []
+    if s.mark != "points":
+        dash = theme.DASHES[1] if s.mark == "dashed" else theme.dash(index)
+        width = 1.5 if s.mark == "both" else 2.5
+        found.append(base.mark_line(color=colour, strokeWidth=width, strokeDash=dash, clip=True))
+    if s.mark in ("points", "both"):
+        if s.error is not None:
+            bars = alt.Chart(theme.data(rows)).mark_rule(color=colour, strokeWidth=1.8, clip=True)
+            found.append(bars.encode(x=x, y="low:Q", y2="high:Q"))
+        inside = [
+            row for row in rows if y_range[0] <= row["y"] <= y_range[1]
+        ]  # a clipped line leaves, a point would not
+        point = (
+            alt.Chart(theme.data(inside))
+            .encode(x=x, y=y)
+            .mark_point(filled=True, color=colour, size=58, opacity=1, stroke="white", strokeWidth=0.8)
+        )
+        found.append(point.encode(tooltip=tooltip))
+    return found
+
+
+def _rules(rules: Mapping[str, float], y: alt.Y) -> list[alt.Chart]:
+    layers: list[alt.Chart] = []
+    for text, value in rules.items():
+        base = alt.Chart(theme.data([{"y": value, "text": text}])).encode(y=y)
+        layers.append(base.mark_rule(color="#8A8A8A", strokeDash=[2, 3], strokeWidth=1.5))
+        layers += theme.halo(
+            base.encode(text="text:N", x=alt.value(6)), align="left", baseline="bottom", dy=-3, color=theme.SOFT,
+            fontSize=13,
+        )  # fmt: skip
+    return layers
+
+
+def _key(series: Sequence[Series], labels: list[str]) -> alt.LayerChart:
+    """Names in their colours, a few to a line; points or line as drawn."""
+    layers: list[alt.Chart] = []
+    at, row, widest = 0.0, 0, 0.0
+    for index, label in enumerate(labels):
+        marks = {s.mark for s in series if s.label == label}
+        length = 36 + 7.8 * len(label) + 26
+        if at and at + length > 900:
+            at, row = 0.0, row + 1
+        base: Any = alt.Chart(theme.data([{"text": label}])).encode(y=alt.value(8 + 24 * row))
+        colour = theme.colour(index)
+        if marks - {"points"}:
+            dash = theme.DASHES[1] if marks == {"dashed"} else theme.dash(index)
+            rule = base.mark_rule(color=colour, strokeWidth=3, strokeDash=dash)
+            layers.append(rule.encode(x=alt.value(at), x2=alt.value(at + 26)))
+        if marks & {"points", "both"}:
+            dot = base.mark_point(filled=True, size=90, opacity=1, color=colour, stroke="white")
+            layers.append(dot.encode(x=alt.value(at + 13)))
+        layers.append(base.mark_text(align="left", fontSize=15).encode(x=alt.value(at + 34), text="text:N"))
+        at += length
+        widest = max(widest, at)
+    return theme.stacked(layers, int(widest), 16 + 24 * row)

@@ -1,0 +1,354 @@
+"""What several figures are made of: a histogram with laws over it, γ by layer with intervals, the key above them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import altair as alt
+import numpy as np
+import numpy.typing as npt
+
+from firstguess.ensemble.measurement import LayerMeasurement, Measurement
+from firstguess.show.charts import gamma_by_depth, theme
+from firstguess.show.charts.gamma_by_depth import GammaScale
+from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.guesses import Guesses
+
+Law: TypeAlias = Guesses | EmpiricalGuesses
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+WIDTH = 520
+MEASURED = theme.PALETTE[0]
+BARS = theme.PALE_BLUE  # the measured blue, lighter
+COLOURS = {"closed form": theme.PALETTE[1], "kernel": theme.PALETTE[2], "predicted": theme.PALETTE[1]}
+DASHES = {"closed form": [7, 4], "kernel": [1, 0], "predicted": [1, 0]}
+WIDTHS = {"closed form": 2.5, "kernel": 3.5, "predicted": 2.5}  # a solid line looks out from under dashes
+
+_PALE = "#F2CFB3"  # the prediction's orange, as faint as the bars of what is allowed
+_CHARACTER = 7.6  # pixels of 15 points' type, on average
+_MOST_BINS = 40
+_ENDS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # of the axis, where fractions end before 1
+_HIGHEST = 6.0  # a bin may be this many times higher than the flat law's before its top is cut off
+
+
+# -- The law of the guesses ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Bins, the measured density in each, and that of every law by its name."""
+
+    edges: FloatArray
+    measured: FloatArray | None
+    laws: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    @property
+    def heights(self) -> dict[str, FloatArray]:
+        """All densities by name."""
+        return {**self.laws, **({} if self.measured is None else {"measured": self.measured})}
+
+    @property
+    def top(self) -> float:
+        """Where the axis ends. A law that is all in one bin would flatten the others: its top is cut off."""
+        peaks = sorted(float(h.max()) for h in self.heights.values())
+        second = peaks[-2] if len(peaks) > 1 else peaks[-1]
+        flat = 1.0 / float(self.edges[-1] - self.edges[0])
+        return 1.06 * min(peaks[-1], max(1.5 * second, _HIGHEST * flat))
+
+    @property
+    def cut(self) -> str:
+        """The name of what goes on above the axis, or nothing."""
+        heights = self.heights
+        tallest = max(heights, key=lambda name: float(heights[name].max()))
+        return tallest if float(heights[tallest].max()) > self.top else ""
+
+
+def bins(classes: int, points: int | None, wanted: int, *, end: float = 1.0) -> FloatArray:
+    """Edges of about `wanted` equal bins from 0 to about `end`, one of which has the even share 1/M in its middle.
+
+    A bin is 1/(M(m + ½)) wide, m bins below the even share's; m ≥ 1 where that makes no more than 40. Fractions of n
+    data are counts, so edges lie half a count beside one. For hundreds of classes up to fractions of 1, forty bins.
+
+    >>> bins(10, None, 10, end=0.4).round(3).tolist()
+    [0.0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.24, 0.28, 0.32, 0.36, 0.4]
+    """
+    most = max(0, math.floor(_MOST_BINS / (classes * end) - 0.5))
+    below = min(most, max(1, round(wanted / (classes * end) - 0.5)))
+    width = max(1 / (classes * (below + 0.5)), end / _MOST_BINS)
+    number = max(1, math.ceil(end / width - 1e-9))
+    marks = np.arange(number + 1) * width
+    if marks[-1] > 1 + 1e-9:  # an odd number of classes: the last bin would be half outside, and joins the one before
+        marks = np.append(marks[:-2], 1.0)
+    if points is None:
+        return np.minimum(marks, 1.0)
+    return (np.unique(np.round(np.minimum(marks, 1.0) * (points + 1))) - 0.5) / points
+
+
+def pooled(laws: Mapping[str, Law], measured: EmpiricalGuesses | None) -> Histogram:
+    """The law of a class's fraction, all classes together; for many classes up to where all laws have ended."""
+    every = [*laws.values(), *([] if measured is None else [measured])]
+    wanted = _MOST_BINS if measured is None else _enough(measured)
+    end = 1.0
+    if every[0].classes > 2:
+        end = next((t for t in _ENDS if all(law.cdf(t) >= 1 - 1e-3 / law.classes for law in every)), 1.0)
+    edges = bins(every[0].classes, every[0].points if measured is None else measured.points, wanted, end=end)
+    seen = None if measured is None else _density(measured.cdf(edges[1:-1]), edges)
+    return Histogram(edges, seen, {name: _density(law.cdf(edges[1:-1]), edges) for name, law in laws.items()})
+
+
+def _enough(measured: EmpiricalGuesses) -> int:
+    """2·R^⅓ bins for R initializations, as in `EmpiricalGuesses.histogram`."""
+    return math.ceil(2 * measured.inits ** (1 / 3))
+
+
+def of_one_class(laws: Mapping[str, Law], measured: EmpiricalGuesses) -> Histogram:
+    """The law of the first class's fraction G₀."""
+    edges = bins(2, measured.points, _enough(measured))
+    seen = np.histogram(measured.fractions[:, 0], edges)[0] / measured.inits / np.diff(edges)
+    return Histogram(edges, seen, {name: _density(law.cdf(edges[1:-1]), edges) for name, law in laws.items()})
+
+
+def of_largest(laws: Mapping[str, Law], measured: EmpiricalGuesses) -> Histogram:
+    """The law of the largest fraction, from 0 to 1 or to where all laws have ended.
+
+    Bins are runs of counts, as fine as the measured fractions allow; `prob_max_above` is what a law knows of max_c G_c.
+    """
+    points, seen = measured.points, np.round(measured.largest * measured.points)
+    ends = [t for t in _ENDS if seen.max() / points < t]
+    end = next((t for t in ends if all(law.prob_max_above(t) < 1e-3 for law in laws.values())), 1.0)
+    last = math.ceil(end * points)
+    step = max(1.0, (seen.max() - seen.min()) / (2 * measured.inits ** (1 / 3)), last / _MOST_BINS)
+    edges = (np.round(np.linspace(0, last + 1, math.ceil((last + 1) / step) + 1)) - 0.5) / points
+    counts = np.histogram(seen / points, edges)[0] / measured.inits / np.diff(edges)
+    inner = np.clip(edges[1:-1], 0.0, 1.0)
+    return Histogram(
+        edges, counts, {name: _density(1 - law.prob_max_above(inner), edges) for name, law in laws.items()}
+    )
+
+
+def _density(inner: FloatArray, edges: FloatArray) -> FloatArray:
+    """Of bins whose first and last take all that is beyond them; `inner`: the cdf at the edges between bins."""
+    return np.diff(np.concatenate([[0.0], np.asarray(inner), [1.0]])) / np.diff(edges)
+
+
+def histogram_layers(histogram: Histogram, x_title: str, *, ticks: Sequence[float] | None = None) -> list[alt.Chart]:
+    """Measured bars, laws as outlines over them, and the key."""
+    edges = histogram.edges
+    marks: Any = {"tickCount": 6} if ticks is None else {"values": list(ticks)}
+    x = alt.X(
+        "from:Q",
+        title=x_title,
+        scale=alt.Scale(domain=[float(edges[0]), float(edges[-1])], nice=False),
+        axis=alt.Axis(labelExpr=theme.PERCENT, labelFlush=False, **marks),
+    )
+    y = alt.Y(
+        "density:Q",
+        title="Probability density",
+        scale=alt.Scale(domain=[0, histogram.top], nice=False),
+        axis=alt.Axis(tickCount=5),
+    )
+    layers: list[alt.Chart] = []
+    if histogram.measured is not None:
+        layers.append(_bars(histogram, x, y))
+    # The first law on top: its dashes leave the solid ones below in sight where the two coincide.
+    layers += [_outline(name, edges, height, x, y) for name, height in reversed(list(histogram.laws.items()))]
+    seen = [Entry("measured", BARS, shape="square")] if histogram.measured is not None else []
+    return [*layers, *key([*_lines(list(histogram.laws)), *seen])]
+
+
+def law_panel(laws: Mapping[str, Law], measured: EmpiricalGuesses | None) -> alt.LayerChart:
+    """The law of the guess fractions, all classes together."""
+    histogram = pooled(laws, measured)
+    words = "Fraction of the data guessed to be of one class"
+    title = "The law of the guess fractions"
+    if histogram.cut:
+        title += f" (the {histogram.cut} goes on above)"
+    classes = next(law.classes for law in (*laws.values(), measured) if law is not None)
+    whole = histogram.edges[-1] >= 1
+    layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if whole else None)
+    layers += mark(1 / classes, "even split", theme.SOFT, [2, 3], 12, width=1.5)
+    return theme.stacked(layers, WIDTH, gamma_by_depth.HEIGHT, title=heading(title))
+
+
+def mark(
+    at: float, text: str, ink: str, dash: list[int], height: int, *, width: float = 2, beside: float | None = None
+) -> list[alt.Chart]:
+    """A line at this fraction, with its name beside it, or `beside` another, so many pixels below the top."""
+    row = {"from": at, "beside": at if beside is None else beside, "text": text}
+    base = alt.Chart(theme.data([row])).encode(x="from:Q")
+    word = base.encode(x="beside:Q", text="text:N", y=alt.value(height))
+    near = at < 0.75
+    return [
+        base.mark_rule(color=ink, strokeDash=dash, strokeWidth=width),
+        *theme.halo(word, align="left" if near else "right", dx=7 if near else -7, color=ink),
+    ]
+
+
+def _bars(histogram: Histogram, x: alt.X, y: alt.Y) -> alt.Chart:
+    edges, heights = histogram.edges, histogram.heights
+    rows = [
+        {
+            "from": float(edges[i]),
+            "to": float(edges[i + 1]),
+            "density": float(heights["measured"][i]),
+            "zero": 0.0,
+            **{name: float(height[i]) for name, height in heights.items()},
+        }
+        for i in range(len(edges) - 1)
+    ]
+    tooltip = [
+        alt.Tooltip("from:Q", title="from", format=".3f"),
+        alt.Tooltip("to:Q", title="to", format=".3f"),
+        *(alt.Tooltip(f"{name}:Q", title=f"{name} density", format=".4~g") for name in ["measured", *histogram.laws]),
+    ]
+    return (
+        alt.Chart(theme.data(rows))
+        .mark_rect(color=BARS, stroke="white", strokeWidth=1, clip=True)
+        .encode(x=x, x2="to:Q", y=y, y2="zero:Q", tooltip=tooltip)
+    )
+
+
+def _outline(name: str, edges: FloatArray, height: FloatArray, x: alt.X, y: alt.Y) -> alt.Chart:
+    """A step for each bin, closed at both ends: a line that goes through its corners."""
+    corners = [(float(edges[0]), 0.0)]
+    for a, b, h in zip(edges, edges[1:], height, strict=False):
+        corners += [(float(a), float(h)), (float(b), float(h))]
+    corners.append((float(edges[-1]), 0.0))
+    rows = [{"from": a, "density": b, "order": k, "reading": name} for k, (a, b) in enumerate(corners)]
+    mark: Any = {"strokeDash": DASHES[name], "strokeJoin": "miter", "strokeCap": "butt", "clip": True}
+    return (
+        alt.Chart(theme.data(rows))
+        .mark_line(color=COLOURS[name], strokeWidth=WIDTHS[name], **mark)
+        .encode(x=x, y=y, order="order:Q")
+    )
+
+
+# -- γ by layer ----------------------------------------------------------------------------------------------------
+
+
+def measured_layers(measurement: Measurement | None, lengths: set[int]) -> list[LayerMeasurement]:
+    """The layers with weights whose γ is known; only the output where predictions have another number of layers."""
+    if measurement is None:
+        return []
+    layers = list(measurement.weights_layers)
+    if lengths and lengths != {len(layers)}:
+        layers = layers[-1:]
+    return [layer for layer in layers if math.isfinite(layer.gamma)]
+
+
+def gamma_panel(
+    gammas: Mapping[str, Sequence[float]], measured: Sequence[LayerMeasurement], *, points: int | None = None
+) -> alt.LayerChart:
+    """Predicted γ as lines, measured γ with 95 % intervals.
+
+    With `points`, the difference that `fg.compare` allows on so many data, (1 + γ)/n, is a pale bar about each γ.
+    """
+    last = max([len(measured), *(len(g) for g in gammas.values())])
+    theory = [g for values in gammas.values() for g in values if not math.isnan(g)]
+    sure = [layer.gamma for layer in measured if layer.low > 0]
+    noise = [v for m in measured for v in (m.gamma, m.low, m.high)]
+    scale = GammaScale.of([*(g for g in theory if g >= 0), *sure], noise=[*noise, *theory])
+    x, y = gamma_by_depth.layer_axis(last, last), scale.axis()
+    layers = gamma_by_depth.bands(scale)
+    if points is not None:
+        layers += [bar for name, g in gammas.items() for bar in _rooms(g, COLOURS[name], points, scale, x, y)]
+    for name, values in reversed(list(gammas.items())):  # dashes over solid lines, as in the law
+        layers += gamma_by_depth.curve(values, name, COLOURS[name], DASHES[name], scale, x, y)
+    if measured:
+        layers += _intervals(measured, last - len(measured), x, y)
+    seen = [Entry("measured, 95 % intervals", MEASURED, shape="circle")] if measured else []
+    rooms = [Entry("allowed", _PALE, shape="square")] if points is not None else []
+    layers += key([*_lines(list(gammas)), *rooms, *seen])
+    title = heading("The drift ratio by layer")
+    return theme.stacked(layers, gamma_by_depth.WIDTH - 60, gamma_by_depth.HEIGHT, title=title)
+
+
+def _rooms(gammas: Sequence[float], colour: str, points: int, scale: GammaScale, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    rows = [
+        {"layer": k, "position": max(g - (1 + g) / points, scale.low), "room": min(g + (1 + g) / points, scale.top)}
+        for k, g in enumerate(gammas, start=1)
+        if math.isfinite(g)
+    ]
+    base = alt.Chart(theme.data(rows)).mark_rule(color=colour, strokeWidth=14, opacity=0.3)
+    return [base.encode(x=x, y=y, y2="room:Q")]
+
+
+def _intervals(measured: Sequence[LayerMeasurement], offset: int, x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    rows = [
+        {
+            "layer": offset + k,
+            "position": layer.gamma,
+            "low": layer.low if math.isfinite(layer.low) else layer.gamma,
+            "high": layer.high if math.isfinite(layer.high) else layer.gamma,
+            "name": layer.name,
+            "gamma_se": layer.gamma_se if math.isfinite(layer.gamma_se) else None,
+        }
+        for k, layer in enumerate(measured, start=1)
+    ]
+    tooltip = [
+        alt.Tooltip("name:N", title="layer"),
+        alt.Tooltip("position:Q", title="measured γ", format=".4~g"),
+        alt.Tooltip("low:Q", title="95 % from", format=".4~g"),
+        alt.Tooltip("high:Q", title="95 % to", format=".4~g"),
+    ]
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
+    return [
+        alt.Chart(theme.data(rows)).mark_rule(color=MEASURED, strokeWidth=2).encode(x=x, y="low:Q", y2="high:Q"),
+        *(
+            base.mark_tick(color=MEASURED, thickness=2, width=9, orient="horizontal").encode(y=f"{end}:Q")
+            for end in ("low", "high")
+        ),
+        base.mark_point(filled=True, color=MEASURED, size=64, opacity=1, stroke="white", strokeWidth=1),
+    ]
+
+
+# -- Words ---------------------------------------------------------------------------------------------------------
+
+
+def heading(text: str) -> alt.TitleParams:
+    """The title of a panel."""
+    return alt.TitleParams(text, fontSize=17, fontWeight="normal", frame="group", offset=14)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of this dash, or a mark of this shape (filled, or hollow), and its name."""
+
+    name: str
+    colour: str
+    dash: Sequence[int] = (1, 0)
+    shape: str = ""
+    filled: bool = True
+
+
+def key(entries: Sequence[Entry]) -> list[alt.Chart]:
+    """Which mark is which, in a row above the figure."""
+    top = alt.value(-18)
+    layers: list[alt.Chart] = []
+    at = 0.0
+    for entry in entries:
+        nothing = alt.Chart(theme.data([{}])).encode(y=top)
+        ink: Any = {"color": entry.colour}
+        if entry.shape:
+            mark: Any = {"shape": entry.shape, "filled": entry.filled, "size": 130, "opacity": 1, "strokeWidth": 2}
+            layers.append(nothing.mark_point(**mark, **ink).encode(x=alt.value(at + 13)))
+        else:
+            line: Any = {"strokeWidth": 3, "strokeDash": list(entry.dash)}
+            layers.append(nothing.mark_rule(**line, **ink).encode(x=alt.value(at), x2=alt.value(at + 24)))
+        word = alt.Chart(theme.data([{"text": entry.name}])).mark_text(align="left", fontSize=15)
+        layers.append(word.encode(x=alt.value(at + 31), y=top, text="text:N"))
+        at += 31 + _CHARACTER * len(entry.name) + 26
+    return layers
+
+
+def _lines(names: Sequence[str]) -> list[Entry]:
+    return [Entry(name, COLOURS[name], DASHES[name]) for name in names]
+
+
+def data_name(measurement: Measurement) -> str:
+    """What was measured on, where that is known."""
+    data: Any = measurement.provenance.get("data", {})
+    return str(data.get("name", "")) if isinstance(data, dict) else str(data)

@@ -1,0 +1,382 @@
+"""The phase diagram: what depth does to correlation and gradients, over weight and bias variances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+import altair as alt
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base.errors import InvalidInput
+from firstguess.base.gaussian import Array
+from firstguess.show.charts import theme
+
+if TYPE_CHECKING:  # at run time, importing the module would hide the function fg.phase_diagram
+    from firstguess.theory.diagrams import PhaseDiagram
+    from firstguess.theory.phases import FixedPoint
+
+_WIDTH, _HEIGHT = 680, 440
+_CHARACTER = 7.2  # average pixels a character of the labels
+_LETTERS = 15  # size of labels on lines
+# Both run through near-white in the middle and differ in lightness as well as hue: blue to orange, teal to purple.
+_CORRELATION = ["#3B8BC4", "#86BADF", "#CCE2F0", "#FAF7F1", "#FAD9B2", "#F0AC6B", "#DD853F"]
+_GRADIENTS = ["#3A9C90", "#80C4B8", "#C8E4DE", "#F8F6F8", "#E2D3E9", "#C2A1D0", "#9D72B5"]
+
+Pixel: TypeAlias = tuple[float, float]
+Quantity = Literal["correlation", "gradients"]
+
+
+@dataclass(frozen=True)
+class _Border:
+    """A line of the diagram: the weight variance at each bias variance, and what happens there, in words."""
+
+    words: str
+    weight_vars: Array
+    bias_vars: Array
+    dash: list[int]
+    above: bool  # the side of the line on which its words stand
+
+
+def phase_diagram_chart(
+    diagram: PhaseDiagram,
+    *,
+    color: Quantity | None = None,
+    mark: FixedPoint | None = None,
+    title: str | None = None,
+) -> theme.Chart:
+    """A map of c* (or of χ) over weight and bias variances, with the lines that part its phases: theory.md §5.
+
+    `color="correlation"` shows c*, the correlation that two inputs end up with in an infinitely deep network;
+    `color="gradients"` the factor χ on the mean square of gradients a layer. None takes c*, unless it is the same
+    nearly everywhere (ReLU: 1). The lines: where gradients keep their size, where the forward variance does (if
+    elsewhere), and where c* = ½. `mark` is a network's own place, from `fg.fixed_point(…)`.
+    """
+    if not all(hasattr(diagram, name) for name in ("weight_vars", "bias_vars", "c", "chi", "edge")):
+        raise InvalidInput(
+            "a PhaseDiagram",
+            got=type(diagram).__name__,
+            where="phase_diagram_chart",
+            hint='phase_diagram_chart(fg.phase_diagram("tanh"))',
+        )
+    if color not in (None, "correlation", "gradients"):
+        raise InvalidInput(
+            "color 'correlation' or 'gradients'", got=repr(color), where="phase_diagram_chart", hint="color=None"
+        )
+    constant = float(np.ptp(diagram.c)) < 1e-9
+    alike = float(np.mean(np.abs(diagram.c - np.median(diagram.c)) < 1e-9))
+    shown: Quantity = color or ("gradients" if alike > 0.97 else "correlation")
+    frame = _Frame.of(diagram)
+    layers = [_heat(diagram, shown, frame)]
+    borders = _borders(diagram)
+    paths = [frame.path(_points(border, frame)) for border in borders]
+    for border in borders:
+        layers += _line(border, frame)
+    taken: list[Pixel] = []
+    place: list[alt.Chart] = []
+    if mark is not None and frame.holds(mark):
+        place, taken = _place(mark, [at for path in paths for at in path], frame)
+    for i, border in enumerate(borders):
+        others = [at for k, path in enumerate(paths) if k != i for at in path]
+        text, box = _words(border, paths[i], [*others, *taken], frame)
+        layers += text
+        taken += box
+    layers += place  # over the lines' words: it is what was asked for
+    layers += _names(diagram, [*taken, *(at for path in paths for at in path)], frame)
+    chart = theme.stacked(layers, _WIDTH, _HEIGHT)
+    lines = _subtitle(diagram, constant, frame)
+    if mark is not None:
+        where = "Marked" if frame.holds(mark) else "Outside the figure"
+        lines.append(f"{where}: {_own(mark)} ({mark.name}).")
+    return theme.house(chart, title or _title(diagram, constant), lines)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The area of the diagram: cells around grid points, and pixels."""
+
+    x: Array  # edges of the cells, ascending
+    y: Array
+    columns: list[int]  # grid indices in ascending order
+    rows: list[int]
+
+    @classmethod
+    def of(cls, diagram: PhaseDiagram) -> _Frame:
+        columns, rows = np.argsort(diagram.weight_vars).tolist(), np.argsort(diagram.bias_vars).tolist()
+        return cls(_edges(diagram.weight_vars[columns]), _edges(diagram.bias_vars[rows]), columns, rows)
+
+    def holds(self, point: FixedPoint) -> bool:
+        """Whether a point is inside."""
+        x, y = self.pixel(point.weight_var, point.bias_var)
+        return 0 <= x <= _WIDTH and 0 <= y <= _HEIGHT
+
+    def pixel(self, weight_var: float, bias_var: float) -> Pixel:
+        across = (weight_var - self.x[0]) / (self.x[-1] - self.x[0])
+        up = (bias_var - self.y[0]) / (self.y[-1] - self.y[0])
+        return _WIDTH * float(across), _HEIGHT * (1 - float(up))
+
+    def point(self, x: float, y: float) -> dict[str, float]:
+        """The inverse of `pixel`."""
+        return {
+            "weight_var": float(self.x[0] + x / _WIDTH * (self.x[-1] - self.x[0])),
+            "bias_var": float(self.y[0] + (1 - y / _HEIGHT) * (self.y[-1] - self.y[0])),
+        }
+
+    def path(self, points: Sequence[tuple[float, float]]) -> list[Pixel]:
+        """A line in steps of about four pixels, as far as it is inside."""
+        at = [self.pixel(w, b) for w, b in points]
+        fine = at[-1:]
+        for (x0, y0), (x1, y1) in zip(at[-2::-1], at[:0:-1], strict=True):
+            parts = max(1, round(math.hypot(x1 - x0, y1 - y0) / 4))
+            fine += [(x1 + (x0 - x1) * k / parts, y1 + (y0 - y1) * k / parts) for k in range(1, parts + 1)]
+        return [(x, y) for x, y in reversed(fine) if 0 <= x <= _WIDTH and 0 <= y <= _HEIGHT]
+
+    def axes(self) -> dict[str, Any]:
+        def scale(edges: Array) -> alt.Scale:
+            return alt.Scale(domain=[float(edges[0]), float(edges[-1])], nice=False, zero=False)
+
+        axis = alt.Axis(grid=False, domain=False, ticks=True, tickCount=6)
+        return {
+            "x": alt.X("weight_var:Q", title="Weight variance σw² (times fan-in)", scale=scale(self.x), axis=axis),
+            "y": alt.Y("bias_var:Q", title="Bias variance σb²", scale=scale(self.y), axis=axis),
+        }
+
+
+def _edges(values: Array) -> Array:
+    """Edges of cells around ascending values: half-way between them, and not below 0."""
+    if values.size == 1:
+        half = max(0.05 * float(values[0]), 0.01)
+        return np.array([max(0.0, values[0] - half), values[0] + half])
+    middle = 0.5 * (values[1:] + values[:-1])
+    first, last = 2 * values[0] - middle[0], 2 * values[-1] - middle[-1]
+    return np.concatenate([[max(0.0, first)], middle, [last]])
+
+
+def _heat(diagram: PhaseDiagram, shown: Quantity, frame: _Frame) -> alt.Chart:
+    names = diagram.names
+    rows: list[dict[str, Any]] = []
+    for j, row in enumerate(frame.rows):
+        for i, column in enumerate(frame.columns):
+            c, chi = float(diagram.c[row, column]), float(diagram.chi[row, column])
+            rows.append(
+                {
+                    "weight_var": float(diagram.weight_vars[column]),
+                    "bias_var": float(diagram.bias_vars[row]),
+                    # a little overlap: no seams between cells
+                    "x": float(frame.x[i]),
+                    "x2": float(frame.x[i + 1] + 0.15 * (frame.x[i + 1] - frame.x[i]) * (i + 1 < len(frame.columns))),
+                    "y": float(frame.y[j]),
+                    "y2": float(frame.y[j + 1] + 0.15 * (frame.y[j + 1] - frame.y[j]) * (j + 1 < len(frame.rows))),
+                    "c": c,
+                    "chi": chi,
+                    "gamma": theme.number(float(diagram.gamma[row, column])),
+                    "phase": str(names[row, column]),
+                }
+            )
+    if shown == "correlation":
+        color = alt.Color(
+            "c:Q",
+            title=["Correlation c* of two inputs", "after infinitely many layers"],
+            scale=alt.Scale(domain=np.linspace(0, 1, 7).tolist(), range=_CORRELATION, clamp=True, interpolate="rgb"),
+            legend=_legend([0, 0.25, 0.5, 0.75, 1], "datum.value == 0.5 ? '½' : format(datum.value, '~')"),
+        )
+    else:
+        finite = diagram.chi[(diagram.chi > 0) & np.isfinite(diagram.chi)]
+        # even to both sides of 1, up to a factor of 4: beyond, gradients are lost within a few layers anyway
+        reach = min(4.0, max(1.25, *(float(v) for v in (finite.max(), 1 / finite.min()))) if finite.size else 4.0)
+        stops = np.exp(np.linspace(-math.log(reach), math.log(reach), 7)).tolist()
+        ticks = [stops[0], 1 / math.sqrt(reach), 1.0, math.sqrt(reach), stops[-1]]
+        color = alt.Color(
+            "chi:Q",
+            title=["Change χ of gradients'", "mean square a layer"],
+            scale=alt.Scale(type="log", domain=stops, range=_GRADIENTS, clamp=True, interpolate="rgb"),
+            legend=_legend(ticks, "'× ' + format(datum.value, '.2~f')"),
+        )
+    tooltip = [
+        alt.Tooltip("phase:N", title="phase"),
+        alt.Tooltip("weight_var:Q", title="weight variance", format=".4~g"),
+        alt.Tooltip("bias_var:Q", title="bias variance", format=".4~g"),
+        alt.Tooltip("c:Q", title="correlation c*", format=".4~g"),
+        alt.Tooltip("gamma:N", title="drift ratio γ"),
+        alt.Tooltip("chi:Q", title="gradients χ", format=".4~g"),
+    ]
+    axes = frame.axes()
+    where = {"x": axes["x"].copy(), "y": axes["y"].copy()}
+    where["x"].shorthand, where["y"].shorthand = "x:Q", "y:Q"
+    return (
+        alt.Chart(theme.data(rows))
+        .mark_rect(clip=True)
+        .encode(**where, x2="x2:Q", y2="y2:Q", color=color, tooltip=tooltip)
+    )
+
+
+def _legend(values: list[float], words: str) -> alt.Legend:
+    return alt.Legend(
+        orient="right", gradientLength=260, gradientThickness=16, values=values, labelExpr=words, offset=24,
+        titlePadding=12, labelFontSize=14, labelOffset=8,
+    )  # fmt: skip
+
+
+def _borders(diagram: PhaseDiagram) -> list[_Border]:
+    lines = (diagram.bias_vars, diagram.edge, diagram.variance_edge, diagram.neutrality)
+    at, edge, variance, neutrality = (np.concatenate(both) for both in zip(lines, diagram.fine, strict=True))
+    order = np.argsort(at)
+    at, edge, variance, neutrality = at[order], edge[order], variance[order], neutrality[order]
+    same = bool(np.allclose(edge, variance, rtol=1e-9, atol=0))
+    words = "gradients keep their size (edge of chaos)"
+    if same:
+        words = "gradients and variance keep their size (edge of chaos)"
+    left = bool(np.nanmin(variance) < np.nanmin(edge)) if np.isfinite(variance).any() and not same else True
+    borders = [_Border(words, edge, at, [1, 0], above=not left if np.isfinite(variance).any() and not same else True)]
+    if not same:
+        borders.append(_Border("variance keeps its size", variance, at, [8, 5], above=left))
+    borders.append(_Border("neutrality: c* = ½", neutrality, at, [2, 4], above=False))
+    return [border for border in borders if np.isfinite(border.weight_vars).any()]
+
+
+def _points(border: _Border, frame: _Frame) -> list[tuple[float, float]]:
+    """(weight variance, bias variance) along a line, upward."""
+    both = zip(border.weight_vars.tolist(), border.bias_vars.tolist(), strict=True)
+    points = [(w, b) for w, b in both if math.isfinite(w)]
+    if len({round(w, 12) for w, _ in points}) == 1:  # straight up: to the ends of the frame
+        points = [(points[0][0], float(frame.y[0])), *points, (points[0][0], float(frame.y[-1]))]
+    return points
+
+
+def _line(border: _Border, frame: _Frame) -> list[alt.Chart]:
+    rows = [
+        {"weight_var": w, "bias_var": b, "order": k, "line": border.words}
+        for k, (w, b) in enumerate(_points(border, frame))
+    ]
+    base = alt.Chart(theme.data(rows)).encode(**frame.axes(), order="order:Q", tooltip=alt.Tooltip("line:N", title=""))
+    return [
+        base.mark_line(color="white", strokeWidth=5.5, opacity=0.75, clip=True),
+        base.mark_line(color=theme.INK, strokeWidth=2.5, strokeDash=border.dash, clip=True),
+    ]
+
+
+def _own(mark: FixedPoint) -> str:
+    return f"σw² {theme.number(mark.weight_var)}, σb² {theme.number(mark.bias_var)}"
+
+
+def _place(mark: FixedPoint, lines: Sequence[Pixel], frame: _Frame) -> tuple[list[alt.Chart], list[Pixel]]:
+    """A network's own place with its variances where they cover least of the lines, and the pixels that they take."""
+    x, y = frame.pixel(mark.weight_var, mark.bias_var)
+    length = len(_own(mark)) * _CHARACTER
+    choices: list[tuple[int, int, int, list[Pixel]]] = []
+    for side, up in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
+        box = [(x + side * t, y - 14 * up) for t in np.linspace(13, 13 + length, 20).tolist()]
+        outside = sum(not (0 <= a <= _WIDTH and 8 <= b <= _HEIGHT - 8) for a, b in box)
+        covered = sum(any(math.dist(p, q) < 12 for q in lines) for p in box)
+        choices.append((3 * outside + covered, side, up, box))
+    _, side, up, box = min(choices, key=lambda choice: choice[0])
+    row = {"weight_var": mark.weight_var, "bias_var": mark.bias_var, "text": _own(mark)}
+    base = alt.Chart(theme.data([row])).encode(**frame.axes())
+    dot: Any = {"filled": True, "size": 150, "opacity": 1, "color": theme.INK, "stroke": "white", "strokeWidth": 2}
+    style: Any = {"align": "left" if side > 0 else "right", "dx": 11 * side, "dy": -14 * up, "fontWeight": "bold"}
+    text = theme.halo(base.encode(text="text:N"), **style, baseline="middle", fontSize=_LETTERS)
+    return [base.mark_point(**dot), *text], [*((a, b + up) for a, b in box for up in (-9, 0, 9)), (x, y)]
+
+
+def _words(
+    border: _Border, path: Sequence[Pixel], taken: Sequence[Pixel], frame: _Frame
+) -> tuple[list[alt.Chart], list[Pixel]]:
+    """A line's words along it, where they cover least, and the place they take."""
+    length = len(border.words) * _CHARACTER
+    way = np.concatenate([[0.0], np.cumsum([math.dist(p, q) for p, q in pairwise(path)])])
+    total = float(way[-1]) if path else 0.0
+    if len(path) < 3 or total < 0.5 * length:  # next to nothing of the line is visible
+        return [], []
+    half = min(length, total) / 2
+    # Toward the upper end, where lines that start together are apart, but clear of the frame.
+    best = min(0.62 * total, total - half - 14)
+    choices: list[tuple[float, list[Pixel], float]] = []
+    for middle in (max(half, best), *np.linspace(half, total - half, 12).tolist()):
+        first, last = (min(int(np.searchsorted(way, middle + s * half)), len(path) - 1) for s in (-1, 1))
+        (x0, y0), (x1, y1) = path[first], path[last]
+        angle = math.atan2(y1 - y0, x1 - x0)
+        if not -math.pi / 2 - 1e-6 <= angle <= math.pi / 2:
+            angle -= math.copysign(math.pi, angle)
+        along, up = (math.cos(angle), math.sin(angle)), (math.sin(angle), -math.cos(angle))
+        center = ((x0 + x1) / 2, (y0 + y1) / 2)
+        for side in (1, -1):
+            # how far the line bends into its words
+            bend = max(side * ((x - center[0]) * up[0] + (y - center[1]) * up[1]) for x, y in path[first : last + 1])
+            off = side * (max(bend, 0.0) + 13)
+            box = [
+                (center[0] + t * along[0] + off * up[0], center[1] + t * along[1] + off * up[1])
+                for t in np.linspace(-length / 2, length / 2, max(3, round(length / 8))).tolist()
+            ]
+            outside = sum(not (8 <= x <= _WIDTH - 8 and 8 <= y <= _HEIGHT - 8) for x, y in box)
+            covered = sum(any(math.dist(p, q) < 13 for q in taken) for p in box)
+            wrong_side = 0.5 * ((side > 0) != border.above)
+            choices.append((3.0 * outside + covered + wrong_side, box, angle))
+    _, box, angle = min(choices, key=lambda choice: choice[0])
+    middle_x, middle_y = (box[0][0] + box[-1][0]) / 2, (box[0][1] + box[-1][1]) / 2
+    row = {**frame.point(middle_x, middle_y), "text": border.words}
+    text = alt.Chart(theme.data([row])).encode(**frame.axes(), text="text:N")
+    degrees = math.degrees(angle) % 360
+    return theme.halo(text, angle=degrees, align="center", baseline="middle", fontSize=_LETTERS), box
+
+
+def _names(diagram: PhaseDiagram, taken: Sequence[Pixel], frame: _Frame) -> list[alt.Chart]:
+    """The phases' names, each in a wide place of its region; none where there is no room."""
+    names = diagram.names[np.ix_(frame.rows, frame.columns)]
+    layers: list[alt.Chart] = []
+    for name in np.unique(names):
+        for width in (24, 13):
+            words = theme.wrapped(str(name), width, 4)
+            place = _room(names == name, words, taken, frame)
+            if place is None:
+                continue
+            row = {**frame.point(*place), "text": "\n".join(words)}
+            text = alt.Chart(theme.data([row])).encode(**frame.axes(), text="text:N")
+            mark: Any = {"lineBreak": "\n", "lineHeight": 19, "dy": -9.5 * (len(words) - 1), "baseline": "middle"}
+            layers.append(text.mark_text(**mark, fontSize=15, fontWeight="bold", opacity=0.8))
+            break
+    return layers
+
+
+def _room(region: NDArray[np.bool_], words: Sequence[str], taken: Sequence[Pixel], frame: _Frame) -> Pixel | None:
+    """The place nearest to the middle of the widest part of a region in which a text covers nothing."""
+    from scipy import ndimage
+
+    wide, high = max(len(w) for w in words) * 8.2 + 16, 19.0 * len(words) + 10
+    x = [frame.pixel(float(v), 0.0)[0] for v in 0.5 * (frame.x[1:] + frame.x[:-1])]
+    y = [frame.pixel(0.0, float(v))[1] for v in 0.5 * (frame.y[1:] + frame.y[:-1])]
+    # Distances to the border, in units of the text's width and height: it needs a half of each.
+    steps = (_HEIGHT / len(y) / high, _WIDTH / len(x) / wide)
+    depth = cast("Array", ndimage.distance_transform_edt(np.pad(region, 1), steps))[1:-1, 1:-1]
+    fits = [(float(min(depth[j, i], 1.0)), x[i], y[j]) for j, i in np.argwhere(depth >= 0.5)]
+    fits.sort(key=lambda place: (-round(place[0], 1), math.hypot(place[1] - _WIDTH / 2, place[2] - _HEIGHT / 2)))
+    points = np.array(taken).reshape(-1, 2)
+    for _, a, b in fits:
+        if not np.any((np.abs(points[:, 0] - a) < wide / 2) & (np.abs(points[:, 1] - b) < high / 2)):
+            return a, b
+    return None
+
+
+def _title(diagram: PhaseDiagram, constant: bool) -> str:
+    if constant and diagram.c.flat[0] > 1 - 1e-9:
+        return f"Deep networks of {diagram.block} end deeply biased at every variance"
+    regimes = [word for word in ("neutral", "biased", "deeply biased") if np.any(diagram.regime == word)]
+    ends = " or ".join([", ".join(regimes[:-1]), regimes[-1]] if len(regimes) > 1 else regimes)
+    return f"Deep networks of {diagram.block} end {ends}"
+
+
+def _subtitle(diagram: PhaseDiagram, constant: bool, frame: _Frame) -> list[str]:
+    lines = ["Untrained networks of infinite width and depth. Ordered: gradients vanish; chaotic: they explode."]
+    if constant:
+        value = float(diagram.c.flat[0])
+        lines.append(f"All inputs end up with correlation c* = {theme.number(value)} everywhere: no neutrality line.")
+    edge = diagram.edge[np.isfinite(diagram.edge)]
+    if edge.size and (edge.min() > frame.x[-1] or edge.max() < frame.x[0]):
+        lines.append(f"The edge of chaos is outside: weight variance {theme.number(float(edge.min()))} and above.")
+    both = np.any(diagram.phase == "ordered", axis=1) & np.any(diagram.phase == "chaotic", axis=1)
+    if edge.size and np.any(both & ~np.isfinite(diagram.edge)):
+        lines.append("Where the line of the edge ends, gradients go from vanishing to exploding in a jump.")
+    return lines

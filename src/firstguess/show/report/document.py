@@ -1,0 +1,50 @@
+"""The whole page: sections in order, style, charts and the script that draws them."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from firstguess._version import __version__
+from firstguess.show.report import charts, sections
+from firstguess.show.report.dark import dark_style
+from firstguess.show.report.markup import Html, joined, tag
+
+if TYPE_CHECKING:
+    from firstguess.diagnosis.result import Diagnosis
+
+
+def document(d: Diagnosis) -> str:
+    """One HTML file that loads nothing."""
+    drawn = charts.draw(d)
+    body = [
+        sections.head(d),
+        sections.numbers(d),
+        sections.findings(d),
+        sections.guesses(d, drawn),
+        sections.causes(d, drawn),
+        sections.expected(d),
+        sections.trainability(d, drawn),
+        sections.advice(d, drawn),
+        sections.structure(d),
+        sections.layers(d.measurement),
+        sections.notes(d),
+        sections.provenance(d),
+    ]
+    foot = tag("footer", tag("p", f"Made with firstguess {__version__}. This file is complete: it loads nothing."))
+    scripts = [charts.libraries(), tag("script", Html(_resource("script.js")))] if drawn else []
+    head = joined(
+        [
+            Html('<meta charset="utf-8">'),
+            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Html('<meta name="color-scheme" content="light dark">'),
+            tag("title", f"{d.name}: {d.verdict.name} · firstguess"),
+            tag("style", Html(_resource("style.css") + dark_style())),
+        ]
+    )
+    page = tag("html", tag("head", head), tag("body", tag("main", *body), foot, *scripts), lang="en")
+    return f"<!DOCTYPE html>\n{page}\n"
+
+
+def _resource(name: str) -> str:
+    return resources.files("firstguess.show.report").joinpath(name).read_text("utf-8")

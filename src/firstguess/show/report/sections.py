@@ -1,0 +1,308 @@
+"""The parts of the report, each from one part of a diagnosis; None where there is nothing to say."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from firstguess.base.text import counted
+from firstguess.modules.structure import short
+from firstguess.show.charts.theme import number, percent, unbroken
+from firstguess.show.report import wording
+from firstguess.show.report.charts import Drawn
+from firstguess.show.report.markup import Html, joined, table, tag
+
+if TYPE_CHECKING:
+    from firstguess.diagnosis.result import Advice, Cause, Diagnosis, Trainability
+    from firstguess.ensemble.measurement import Measurement
+
+_CAUSES = 12
+_PARTS = 60
+
+
+def section(key: str, title: str, *content: str | None) -> Html:
+    """A part with its heading; nothing where it has no content."""
+    parts = [part for part in content if part]
+    return tag("section", tag("h2", title, id=key), *parts, aria_labelledby=key) if parts else Html("")
+
+
+def head(d: Diagnosis) -> Html:
+    """Name, verdict in one sentence, and why."""
+    sure = wording.sureness(d.verdict)
+    badge = tag("strong", d.verdict.name, class_="badge")
+    return tag(
+        "header",
+        tag("p", "firstguess: what this network believes before it has learned anything", class_="eyebrow"),
+        tag("h1", d.name),
+        tag(
+            "div",
+            tag("p", badge, *([tag("span", f" {sure}", class_="soft")] if sure else [])),
+            tag("p", unbroken(wording.headline(d)), class_="headline"),
+            *([tag("p", _sentence(d.verdict.why))] if d.verdict.why else []),
+            class_=f"verdict {d.verdict.name.replace(' ', '-')}",
+        ),
+    )
+
+
+def numbers(d: Diagnosis) -> Html:
+    """The headline numbers with their intervals."""
+    m = d.measurement
+    if m is None:
+        return Html("")
+    g, cards = m.guesses, list[Html]()
+    cards.append(
+        _card(
+            percent(g.expected_max()),
+            "of the data in the largest class, on average",
+            f"{wording.span(*g.interval('expected_max'), share=True)}; even split {percent(1 / g.classes)}",
+        )
+    )
+    if not math.isnan(d.verdict.gamma):
+        cards.append(
+            _card(number(d.verdict.gamma), "drift ratio γ of the output", wording.span(d.verdict.low, d.verdict.high))
+        )
+    often = g.interval(("prob_max_above", 0.9))
+    cards.append(
+        _card(
+            percent(g.prob_max_above(0.9)),
+            "of all initializations put over 90 % of the data in one class",
+            wording.span(*often, share=True),
+        )
+    )
+    cards.append(_card(f"{m.inits:,}", "initializations measured", f"{m.points:,} data points, {m.classes:,} classes"))
+    meaning = (
+        "γ compares how far a class's average output is from zero with how much outputs differ between inputs. Below 1 "
+        "is neutral, above it biased, and from 9.5 on deeply biased."
+    )
+    return joined([tag("div", *cards, class_="cards"), tag("p", meaning, class_="soft")])
+
+
+def _card(big: str, words: str, small: str) -> Html:
+    lines = [tag("p", unbroken(words)), tag("p", unbroken(small), class_="soft")]
+    return tag("div", tag("p", big, class_="big"), *lines, class_="card")
+
+
+def guesses(d: Diagnosis, charts: Drawn) -> Html:
+    """The law of the guesses and the single initializations."""
+    return section("guesses", "How it guesses", charts.get("law"), charts.get("strip"))
+
+
+def causes(d: Diagnosis, charts: Drawn) -> Html:
+    """Which steps add correlation."""
+    if not d.causes:
+        none = tag("p", "No step that adds correlation between inputs was found.") if d.measurement else None
+        return section("causes", "Where it comes from", charts.get("correlation"), none)
+    words = (
+        "A network is biased when its outputs for different inputs are alike. The correlation c of two inputs (0: "
+        "nothing in common, 1: the same) is measured before and after every step; a step that raises it is a cause."
+    )
+    ranked = sorted(d.causes, key=lambda c: -c.added)
+    rows = [_cause(rank, cause) for rank, cause in enumerate(ranked[:_CAUSES], start=1)]
+    more = len(ranked) - _CAUSES
+    return section(
+        "causes",
+        "Where it comes from",
+        tag("p", words),
+        charts.get("correlation"),
+        table(
+            ["Step", "c before", "c after", "added", "share of all that is added"],
+            rows,
+            numbers=(1, 2, 3, 4),
+            caption="Steps that add correlation",
+        ),
+        tag("p", f"… and {more} more that add less.", class_="soft") if more > 0 else None,
+    )
+
+
+def _cause(rank: int, c: Cause) -> list[str]:
+    added = f"{'+' if c.added >= 0 else ''}{wording.value(c.added)}"
+    if c.se > 0:
+        added += f" ± {c.se:.1g}"
+    return [f"{rank}. {c.words}", wording.value(c.before), wording.value(c.after), added, percent(c.share)]
+
+
+def expected(d: Diagnosis) -> Html:
+    """What theory says, number by number where both are known."""
+    e = d.expected
+    content: list[str] = [tag("p", _sentence(e.words))]
+    if e.prediction is not None:
+        assumed = ", ".join(e.prediction.assumptions)
+        content.append(tag("p", f"The prediction assumes {assumed or 'nothing else'}.", class_="soft"))
+    if e.comparison is not None:
+        shown = [("γ of the output", r) for r in e.comparison.layers[-1:]]
+        shown += [(r.name, r) for r in e.comparison.summaries]
+        rows = [
+            [name, number(r.predicted), f"{number(r.measured)} ± {number(r.se)}", _z(r.z), _chance(r.p_value)]
+            for name, r in shown
+        ]
+        heads = ["", "predicted", "measured ± s.e.", "difference in s.e.", "p-value"]
+        content.append(table(heads, rows, numbers=(1, 2, 3, 4), caption="Prediction and measurement"))
+        content += [tag("p", note, class_="soft") for note in e.comparison.notes]
+    return section("expected", "Is it expected?", *content)
+
+
+def _z(z: float) -> str:
+    return (
+        "–" if math.isnan(z) else f"{z:+.1f}".replace("-", "−") if abs(z) < 1000 else ("> +999" if z > 0 else "< −999")
+    )
+
+
+def _chance(p: float) -> str:
+    return "under 1e−300" if p == 0 else number(float(f"{p:.2g}"))
+
+
+def trainability(d: Diagnosis, charts: Drawn) -> Html:
+    """Whether gradients survive the way back."""
+    t = d.trainability
+    if t is None:
+        return section("training", "Will it train?", tag("p", "Gradients were not measured.", class_="soft"))
+    return section("training", "Will it train?", tag("p", _sentence(t.words)), charts.get("gradients"), _growth(t))
+
+
+def _growth(t: Trainability) -> Html:
+    rows: list[list[str]] = []
+    if t.phase != "unknown":
+        rows.append(["phase", t.phase])
+    if not math.isnan(t.growth):
+        rows.append(
+            [
+                "factor on the gradients' mean square a layer, going back",
+                f"× {number(t.growth)} ({wording.span(t.low, t.high)})",
+            ]
+        )
+    for words, factor in (
+        ("the same, points of the favoured class", t.favoured),
+        ("the same, points of the others", t.others),
+    ):
+        if not math.isnan(factor):
+            rows.append([words, f"× {number(factor)}"])
+    if not math.isnan(t.ratio):
+        rows.append(["favoured class's mean square over the others', at the first layer", number(t.ratio)])
+    if not math.isnan(t.depth_scale):
+        rows.append(["layers over which it changes by a factor e", number(t.depth_scale)])
+    return table(["Gradients", "value"], rows, caption="Gradients") if rows else Html("")
+
+
+def advice(d: Diagnosis, charts: Drawn) -> Html:
+    """Every change that was tried, before → after."""
+    if not d.advice:
+        words = tag("p", "No change was tried.", class_="soft") if d.verdict.name != "neutral" else None
+        return section("advice", "What to change", words, tag("p", _sentence(d.case)) if d.case else None)
+    none = tag("p", "No change that was tried is worth making.") if not d.ranked else None
+    return section(
+        "advice",
+        "What to change",
+        tag("p", "Each change was tried, by prediction or on a small ensemble; before → after."),
+        charts.get("advice"),
+        _changes(d.ranked, "Changes, before and after", ranked=True) or none,
+        tag("h3", "Tried, did not help") if d.did_not_help else None,
+        _changes(d.did_not_help, "Changes that did not help, before and after", ranked=False),
+        tag("h3", "Is that better?") if d.case else None,
+        tag("p", _sentence(d.case)) if d.case else None,
+    )
+
+
+def _changes(changes: Sequence[Advice], caption: str, *, ranked: bool) -> Html | None:
+    if not changes:
+        return None
+    gradients = any(not math.isnan(a.gradient_after) for a in changes)
+    heads = ["Change", "largest fraction", "drift ratio γ", *(["gradients a layer"] if gradients else []), "known by"]
+    rows: list[list[str]] = []
+    for rank, a in enumerate(changes, start=1):
+        what = [tag("span", f"{f'{rank}. ' if ranked else ''}{a.title[:1].upper()}{a.title[1:]}")]
+        if ranked and not a.helps:
+            what.append(tag("span", " guesses not more even", class_="tagged"))
+        if a.edit:
+            what.append(tag("pre", tag("code", short(a.edit))))
+        if a.note:
+            what.append(tag("p", a.note, class_="soft"))
+        row = [joined(what), wording.change(a.largest_before, a.largest_after, share=True)]
+        row.append(wording.change(a.gamma_before, a.gamma_after))
+        if gradients:
+            row.append(wording.change(a.gradient_before, a.gradient_after))
+        rows.append([*row, a.how])
+    return table(heads, rows, caption=caption)
+
+
+def structure(d: Diagnosis) -> Html:
+    """What of the model could be read as a description, and what could not."""
+    s = d.structure
+    if s is None:
+        return Html("")
+    content: list[str] = []
+    if s.network is not None:
+        content += [tag("p", "The whole model was read as:"), tag("pre", tag("code", short(str(s.network))))]
+    else:
+        content.append(tag("p", "The model could not be read as a whole, so theory has nothing to say on all of it."))
+        if s.fragment is not None:
+            content += [tag("p", "The longest stretch that was read:"), tag("pre", tag("code", short(str(s.fragment))))]
+    if s.unread:
+        times = Counter((u.path or "the model", u.kind, u.why) for u in s.unread)
+        rows = [[path, kind, *counted([why] * count)] for (path, kind, why), count in times.items()]
+        content.append(table(["Not read", "kind", "why"], rows, caption="What was not read"))
+    if s.parts:
+        rows = [
+            [p.path or "·", p.kind, short(p.layer) or "nothing at initialization", str(p.variances or "")]
+            for p in s.parts
+        ]
+        parts = table(["Module", "kind", "read as", "weights"], rows[:_PARTS], caption="What was read")
+        left = [tag("p", f"… {len(rows) - _PARTS} more.", class_="soft")] if len(rows) > _PARTS else []
+        content.append(tag("details", tag("summary", f"What was read: {len(rows)} parts"), parts, *left))
+    content += [tag("p", f"Note: {note}") for note in s.notes if note not in d.notes]
+    return section("structure", "What was read of the model", *content)
+
+
+def findings(d: Diagnosis) -> Html:
+    """What a reader must know before believing the rest."""
+    items = [
+        tag("li", tag("strong", f.kind), f" at {f.layer}" if f.layer else "", f": {f.message}", class_="finding")
+        for f in d.findings
+    ]
+    return section("findings", "Findings", tag("ul", *items) if items else None)
+
+
+def notes(d: Diagnosis) -> Html:
+    """How the work was done."""
+    return section("notes", "Notes", tag("ul", *(tag("li", note) for note in d.notes)) if d.notes else None)
+
+
+def layers(m: Measurement | None) -> Html:
+    """Every measured layer."""
+    if m is None or not m.layers:
+        return Html("")
+    rows = [
+        [
+            x.name,
+            x.kind,
+            f"{x.nodes:,}",
+            f"{number(x.gamma)} ± {x.gamma_se:.2g}" if math.isfinite(x.gamma) else "–",
+            wording.value(x.correlation, 4),
+            percent(x.dead),
+        ]
+        for x in m.layers
+    ]
+    heads = ["Layer", "kind", "nodes", "γ ± s.e.", "c", "dead nodes"]
+    whole = table(heads, rows, numbers=(2, 3, 4, 5), caption="All measured layers")
+    return section("layers", "All layers", tag("details", tag("summary", f"{len(rows)} layers as measured"), whole))
+
+
+def provenance(d: Diagnosis) -> Html:
+    """With what this was made."""
+    rows = [[str(key), _plain(value)] for key, value in d.provenance.items()]
+    if d.seconds > 0:
+        rows.append(["time", f"{d.seconds:.1f} s"])
+    return section(
+        "provenance", "How this was made", table(["", "value"], rows, caption="Provenance") if rows else None
+    )
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return unbroken(f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}")

@@ -1,0 +1,1 @@
+"""No weight is drawn: closed form, kernel, the law of the guesses, phases."""

@@ -1,0 +1,119 @@
+"""Drawing guesses from a Gaussian process: logits of many initializations over one data set, arg-max, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from firstguess.base.errors import NotConverged
+from firstguess.base.gaussian import Array
+
+_COLUMNS = 2560  # logit vectors drawn at once: products large enough that BLAS threads seldom wait for each other
+_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Guess fractions of every draw, and how often each point goes along with its draw's favourite class."""
+
+    fractions: Array  # (draws, classes)
+    agreement: Array  # (n,)
+    jitter: float  # what was added to the diagonal, relative to its mean
+
+
+def factor(covariance: Array) -> tuple[Array, float]:
+    """A lower triangular factor in float64; the diagonal is raised by the least power of ten that makes it positive."""
+    from scipy.linalg import LinAlgError, cholesky
+
+    if not np.isfinite(covariance).all():
+        raise NotConverged("a finite covariance", got="NaN or Inf", hint="check the data and the variances")
+    mean = float(covariance.diagonal().mean(dtype=np.float64))
+    jitter = 0.0
+    while jitter < 1e-3:
+        work = np.array(covariance, dtype=np.float64, order="F")  # cholesky overwrites it: no third matrix
+        work[np.diag_indices_from(work)] += jitter * mean
+        try:
+            return cholesky(work, lower=True, overwrite_a=True, check_finite=False), jitter
+        except LinAlgError:
+            jitter = 1e-13 if jitter == 0.0 else 10.0 * jitter
+    raise NotConverged(
+        "a covariance that is positive up to rounding",
+        got="one with clearly negative directions",
+        hint="float64 instead of float32, or fewer duplicate points",
+    )
+
+
+def draw_guesses(
+    covariance: Array,
+    classes: int,
+    *,
+    draws: int = 10_000,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Draws:
+    """Draw `draws` initializations, each `classes` independent vectors N(0, covariance), and count their arg-maxima.
+
+    Products in float32 (they only have to decide which logit is largest), the factor in float64. Draw i depends on the
+    seed and the number of classes only, not on how many are drawn or on how many cores.
+    """
+    lower, jitter = factor(covariance)
+    n = lower.shape[0]
+    upper = np.ascontiguousarray(lower.T, dtype=np.float32)
+    del lower
+    block = max(1, _COLUMNS // classes)  # draws at once
+    starts = list(range(0, draws, block))
+    fractions = np.empty((draws, classes))
+    agreement = np.zeros(n)
+
+    def normals(index: int) -> np.ndarray:
+        return np.random.default_rng((seed, index)).standard_normal((classes * block, n), dtype=np.float32)
+
+    def count(index: int, logits: np.ndarray) -> None:
+        start, used = starts[index], min(block, draws - starts[index])
+        shaped = logits.reshape(classes, used, n)
+        best = shaped[0].copy()
+        for c in range(1, classes):
+            np.maximum(best, shaped[c], out=best)
+        won = np.empty((classes, used, n), dtype=bool)
+        np.equal(shaped, best, out=won)
+        counts = _row_sums(won.reshape(classes * used, n)).reshape(classes, used)
+        fractions[start : start + used] = (counts / counts.sum(axis=0)).T  # exact ties are shared
+        favourite = won[counts.argmax(axis=0), np.arange(used)]  # (used, n)
+        agreement[:] += np.add.reduce(favourite, axis=0, dtype=np.int32)
+
+    # Three hands: normals of the next block are drawn and the last one is counted while this one is multiplied.
+    with ThreadPoolExecutor(1) as drawing, ThreadPoolExecutor(1) as counting:
+        ahead, behind = drawing.submit(normals, 0), None
+        for index, start in enumerate(starts):
+            z = ahead.result()
+            if index + 1 < len(starts):
+                ahead = drawing.submit(normals, index + 1)
+            elif start + block > draws:  # the last draws are those of a full block
+                z = z.reshape(classes, block, n)[:, : draws - start].reshape(-1, n)
+            logits = np.empty_like(z)
+            for column in range(0, n, _ROWS):  # upper triangular: its later rows are zero
+                stop = min(column + _ROWS, n)
+                np.matmul(z[:, :stop], upper[:stop, column:stop], out=logits[:, column:stop])
+            if behind is not None:
+                behind.result()
+            behind = counting.submit(count, index, logits)
+            if progress is not None:
+                progress(min(start + block, draws), draws)
+        if behind is not None:
+            behind.result()
+    return Draws(fractions, agreement / draws, jitter)
+
+
+def _row_sums(won: np.ndarray) -> np.ndarray:
+    """How many are true in every row: eight at a time, as the bytes of a 64-bit word, which overflow at 256 of them."""
+    rows, n = won.shape
+    whole = n // 8 * 8
+    total = np.add.reduce(won[:, whole:], axis=1, dtype=np.int64)
+    for start in range(0, whole, 8 * 255):
+        part = np.ascontiguousarray(won[:, start : min(start + 8 * 255, whole)])
+        words = np.add.reduce(part.view(np.uint64), axis=1)
+        total += words.view(np.uint8).reshape(rows, 8).sum(axis=1, dtype=np.int64)
+    return total

@@ -1,0 +1,108 @@
+"""The second reading: the covariance of all pairs of data points through the layers, for *your* data at infinite width.
+
+In the wide limit the outputs over a fixed data set are jointly Gaussian over initializations, M independent vectors
+N(0, K): carry K through the layers (theory.md (11)), draw, take the arg-max, count.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base.errors import InvalidInput
+from firstguess.base.gaussian import Array
+from firstguess.network.layers import Conv, Dense, Residual, text
+from firstguess.network.network import Network
+from firstguess.network.points import Points, Remark, merged
+from firstguess.theory.carry import carry
+from firstguess.theory.tiles import Gram
+
+
+@dataclass(frozen=True)
+class KernelLayer:
+    """Mean-field summary of one layer: diagonal and off-diagonal means of its covariance."""
+
+    layer: str
+    weights: bool
+    q: float
+    q_ab: float
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The covariance of the outputs (and their tangent kernel) over a data set, with a summary of every layer."""
+
+    covariance: Array  # (n, n)
+    tangent: Array | None
+    layers: tuple[KernelLayer, ...]
+    remarks: tuple[str, ...]
+    seconds: float
+    error: float = 0.0  # one standard error of an entry by the diagonal, where nodes were sampled (the worst layer)
+
+
+def kernel(
+    network: Network,
+    x: NDArray[Any],
+    *,
+    tangent: bool = False,
+    width: int = 1000,
+    dtype: type[np.floating] = np.float64,
+) -> Kernel:
+    """Carry the covariance of the data through a network: theory.md (11), and (12) if `tangent`.
+
+    `x` is (n, d). `width` is the fan-in of layers without a width of their own; only the tangent kernel sees it. In
+    float32 entries are good to about 1e-6 of the diagonal, 20 layers of a smooth activation to 3e-5, and what a
+    BatchNorm leaves of a signal to 1e-6 by its share: 1e-3 where only a thousandth is left (the tangent kernel of
+    kinked activations to 3e-4 where two points nearly coincide). `error` says what sampled nodes add.
+
+    >>> from firstguess.network.network import Network
+    >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    >>> k = kernel(Network.parse("dense(weight_var=2) > relu > dense(weight_var=2)"), x).covariance
+    >>> print(f"{k[0, 0]:.6f} {k[0, 1]:.6f}")           # 1 and 1/π
+    1.000000 0.318310
+    """
+    started = time.perf_counter()
+    flat = np.asarray(x).reshape(len(x), -1)
+    n, d = flat.shape
+    _check_memory(n, 2 if tangent else 1, np.dtype(dtype).itemsize)
+    data: NDArray[Any] = flat.astype(dtype, copy=False)
+    gram = Gram(data)
+    q = gram.squares()
+    if not np.isfinite(q).all():  # a point that is not finite has no finite size
+        raise InvalidInput("finite data", got="NaN or Inf", where="kernel", hint="check how the data were loaded")
+    t = np.zeros_like(gram.empty()) if tangent else None
+    points = Points(q, gram.means(), False, d, width)
+    done = carry(network.layers, points, gram, t, lambda index, layer: f"layer {index} ({text(layer)})")
+    readings = tuple(
+        KernelLayer(text(s.layer), isinstance(s.layer, (Dense, Conv, Residual)), s.q, s.q_ab) for s in done.summaries
+    )
+    seconds = time.perf_counter() - started
+    return Kernel(done.k, done.t, readings, merged(done.remarks), seconds, sampling_error(done.remarks))
+
+
+def sampling_error(remarks: Iterable[str]) -> float:
+    """The largest standard error that sampled nodes have left in a layer's covariances."""
+    return max((r.size for r in remarks if isinstance(r, Remark) and r.kind == "nodes"), default=0.0)
+
+
+def _check_memory(n: int, matrices: int, itemsize: int) -> None:
+    """Refuse what would not fit: the matrices, and the factor of one of them that sampling needs (float64)."""
+    try:
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not every system tells
+        return
+    needs = n * n * (itemsize * (matrices + 1) + 12.0)
+    if needs > 0.9 * free:
+        most = int((0.5 * free / (itemsize * (matrices + 1) + 12.0)) ** 0.5)
+        raise InvalidInput(
+            f"data whose pairs fit in memory ({free / 1e9:.0f} GB)",
+            got=f"{n} points: {needs / 1e9:.0f} GB",
+            where="kernel",
+            hint=f"a random subset: points={most}",
+        )

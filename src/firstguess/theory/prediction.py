@@ -1,0 +1,203 @@
+"""What a reading says about a network: γ, c and q through its layers, the law of the guesses, a regime."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from firstguess.base.gaussian import Array
+from firstguess.network.network import Network
+from firstguess.theory.guesses import Guesses
+
+if TYPE_CHECKING:
+    from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.base.text import plain
+
+Regime = Literal["neutral", "biased", "deeply biased"]
+Reading = Literal["closed form", "kernel"]
+
+# γ at which the average two-class network gives 90 % of all points to one class: ½ + arctan(√γ)/π = 0.9.
+DEEPLY_BIASED = math.tan(0.4 * math.pi) ** 2
+
+
+def regime(gamma: float) -> Regime:
+    """The regime of a drift ratio: neutral below γ = 1, deeply biased from γ = tan²(0.4π) ≈ 9.47 on.
+
+    γ = 1 is where the law of a two-class guess fraction is uniform (theory.md §1). The papers call deep what happens as
+    γ → ∞; for finite networks the line is drawn where the average largest fraction of two classes passes 90 %.
+
+    >>> regime(0.47), regime(2.8), regime(18.4)
+    ('neutral', 'biased', 'deeply biased')
+    """
+    if gamma < 1.0:
+        return "neutral"
+    return "biased" if gamma < DEEPLY_BIASED else "deeply biased"
+
+
+def _law(data: dict[str, Any]) -> Guesses | EmpiricalGuesses:
+    if "fractions" not in data:
+        return Guesses.from_dict(data)
+    from firstguess.theory.empirical import EmpiricalGuesses
+
+    return EmpiricalGuesses.from_dict(data)
+
+
+@dataclass(frozen=True)
+class LayerReading:
+    """One layer of a prediction: the signal after it."""
+
+    layer: str
+    weights: bool  # a pre-activation: the output of a dense layer, a convolution or a residual block
+    gamma: float
+    correlation: float
+    one_minus_c: float
+    log_q: float
+    gradient: float | None  # factor on the mean square of gradients going back through this layer; None: not known
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> LayerReading:
+        same = ("layer", "weights")
+        values: dict[str, Any] = {k: v if k in same or v is None else float(v) for k, v in data.items()}
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a reading predicts for a network. Print it, plot it, or compare it with a measurement."""
+
+    network: Network
+    reading: Reading
+    layers: tuple[LayerReading, ...]
+    guesses: Guesses | EmpiricalGuesses
+    assumptions: tuple[str, ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    # the kernel reading only:
+    per_point: Array | None = field(default=None, compare=False, repr=False)  # agreement with the majority guess
+    tangent: Array | None = field(default=None, compare=False, repr=False)  # Θ over the data, theory.md (12)
+
+    @cached_property
+    def _weights(self) -> tuple[LayerReading, ...]:
+        return tuple(layer for layer in self.layers if layer.weights)
+
+    @property
+    def gamma(self) -> Array:
+        """γ of the pre-activations of every layer with weights, the output last: depth + 1 numbers."""
+        return np.array([layer.gamma for layer in self._weights])
+
+    @property
+    def correlation(self) -> Array:
+        """c = γ/(1+γ) beside γ."""
+        return np.array([layer.correlation for layer in self._weights])
+
+    @property
+    def one_minus_c(self) -> Array:
+        """1 − c, where c is too close to 1 to be subtracted."""
+        return np.array([layer.one_minus_c for layer in self._weights])
+
+    @property
+    def log_q(self) -> Array:
+        """log q_aa beside γ; finite where q itself leaves float64."""
+        return np.array([layer.log_q for layer in self._weights])
+
+    @property
+    def q(self) -> Array:
+        """q_aa, the mean square of the pre-activations."""
+        with np.errstate(over="ignore", under="ignore"):
+            return np.exp(self.log_q)
+
+    @property
+    def regime(self) -> Regime:
+        """neutral, biased or deeply biased: by γ of the output."""
+        return regime(float(self.gamma[-1]))
+
+    @property
+    def gradient_growth(self) -> Array:
+        """χ̃ by which the mean square of gradients changes going back from each pre-activation to the one before.
+
+        depth numbers, theory.md (10); NaN where it is not known in closed form.
+        """
+        growth: list[float] = []
+        product: float | None = None
+        for layer in self.layers:
+            factor = math.nan if layer.gradient is None else layer.gradient
+            if product is not None:
+                product *= factor
+            if layer.weights:
+                if product is not None:
+                    growth.append(product)
+                product = 1.0
+        return np.array(growth)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; `Prediction.from_dict` reads it back."""
+        data = {
+            "network": self.network.to_dict(),
+            "reading": self.reading,
+            "regime": self.regime,
+            "gamma": self.gamma.tolist(),
+            "correlation": self.correlation.tolist(),
+            "log_q": self.log_q.tolist(),
+            "gradient_growth": [None if math.isnan(g) else g for g in self.gradient_growth.tolist()],
+            "guesses": self.guesses.to_dict(),
+            "expected_max": self.guesses.expected_max(),
+            "std": self.guesses.std(),
+            "layers": [asdict(layer) for layer in self.layers],
+            "assumptions": list(self.assumptions),
+            "provenance": self.provenance,
+            "seconds": self.seconds,
+            "per_point": None if self.per_point is None else self.per_point.tolist(),
+        }
+        return plain(data)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Prediction:
+        return cls(
+            Network.from_dict(data["network"]),
+            data["reading"],
+            tuple(LayerReading.from_dict(layer) for layer in data["layers"]),
+            _law(data["guesses"]),
+            tuple(data["assumptions"]),
+            dict(data["provenance"]),
+            data["seconds"],
+            None if data.get("per_point") is None else np.array(data["per_point"]),
+        )
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Label and value of every headline number."""
+        g = self.guesses
+        growth = self.gradient_growth
+        rows = [
+            ("network", str(self.network)),
+            ("regime", self.regime),
+            ("drift ratio γ of the output", f"{self.gamma[-1]:.6g}"),
+            ("correlation c of two inputs' outputs", f"{self.correlation[-1]:.6g}"),
+            ("average largest guess fraction", f"{g.expected_max():.4f}  (even split {1 / g.classes:.4g})"),
+            ("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.4g}"),
+            ("standard deviation of a guess fraction", f"{g.std():.4g}"),
+        ]
+        if growth.size and np.isfinite(growth[-1]):
+            word = "vanish" if growth[-1] < 0.999 else "explode" if growth[-1] > 1.001 else "keep their size"
+            rows.append(("gradients, going back", f"× {growth[-1]:.4g} a layer in mean square: they {word}"))
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.summary()
+        width = max(len(label) for label, _ in rows)
+        lines = [f"Prediction ({self.reading}, {self.network.classes} classes)"]
+        lines += [f"  {label:<{width}}  {value}" for label, value in rows]
+        lines += [f"  assumes: {a}" for a in self.assumptions]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        import html
+
+        body = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>"
+            for a, b in self.summary()
+        )
+        return f"<table>{body}</table>"

@@ -1,0 +1,169 @@
+"""`fg.predict`: the closed form without data, the kernel with them; both give the same kind of result."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from firstguess._version import __version__
+from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.network.layers import Conv, Dense, Residual, text
+from firstguess.network.network import Network
+from firstguess.network.signal import Inputs
+from firstguess.theory import closed_form
+from firstguess.theory.drawing import draw_guesses
+from firstguess.theory.image_kernel import has_convolutions, image_kernel
+from firstguess.theory.kernel import kernel
+from firstguess.theory.prediction import LayerReading, Prediction
+
+_MOST_POINTS = 5000
+
+
+def predict(
+    network: Network | str,
+    *,
+    data: Any = None,
+    inputs: Inputs | None = None,
+    points: int | None = None,
+    classes: int | None = None,
+    draws: int = 10_000,
+    seed: int = 0,
+    tangent: bool = False,
+    width: int = 1000,
+    precision: str = "float64",
+    seconds: float = 600.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Prediction:
+    """Predict γ by layer and the law of the guess fractions of an untrained network.
+
+    Without `data`: the closed form, for i.i.d. inputs (theory.md (2)-(9)). `inputs` describes them (default: the blob
+    of the papers, components N(0, 1)); `points` is the size of the data set (None: infinitely many).
+
+    With `data` (anything `fg.data` takes): the kernel reading, for *these* points at infinite width (theory.md (11)).
+    The law is sampled with `draws` initializations; `points` uses a random subset. `tangent=True` also carries the
+    tangent kernel (theory.md (12)), for which `width` is the fan-in of layers without a width of their own.
+    Networks with convolutions that would take longer than about `seconds` are refused, with what would fit.
+    `precision="float32"` halves memory; the covariance is then good to about 1e-6 (less behind a batchnorm: `kernel`).
+
+    >>> p = predict("20 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
+    >>> print(f"{p.gamma[1]:.6f} {p.gamma[-1]:.6f} {p.regime}")
+    0.466942 18.390547 deeply biased
+    """
+    if data is None:
+        return closed_form.predict(network, inputs=inputs, points=points, classes=classes)
+    started = time.perf_counter()
+    if inputs is not None:
+        raise InvalidInput("either data or inputs", got="both", where="predict", hint="fg.predict(net, data=x)")
+    if precision not in ("float64", "float32"):
+        raise InvalidInput(
+            "precision 'float64' or 'float32'", got=precision, where="predict", hint="precision='float64'"
+        )
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
+        raise InvalidInput("a whole number of draws of at least 1", got=draws, where="predict", hint="draws=10_000")
+    network = closed_form.as_network(network, classes)
+    x, name, digest, remarks = _prepare(data, points, seed)
+    last = network.layers[-1]
+    if not isinstance(last, (Dense, Conv, Residual)):
+        raise NotCovered(
+            "a network that ends in its output layer (random weights)",
+            got=f"one that ends in {text(last)}",
+            where=f"layer {len(network.layers)}",
+            hint="add '> dense'",
+        )
+    if has_convolutions(network.layers):
+        result = image_kernel(network, x, tangent=tangent, width=width, seconds=seconds, progress=progress)
+        precision = "float64"
+    else:
+        dtype = np.float32 if precision == "float32" else np.float64
+        result = kernel(network, x, tangent=tangent, width=width, dtype=dtype)
+    drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress)
+    if drawn.jitter > 0.0:
+        remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
+    if precision == "float32":
+        remarks.append(
+            "float32: covariances are good to about 1e-6 of their diagonal (3e-5 for deep smooth activations); a "
+            "batchnorm that leaves a share s of the signal makes it 1e-6/s"
+        )
+    from firstguess.theory.empirical import EmpiricalGuesses
+
+    return Prediction(
+        network,
+        "kernel",
+        tuple(
+            LayerReading(
+                r.layer,
+                r.weights,
+                _ratio(r.q_ab, r.q - r.q_ab),
+                _ratio(r.q_ab, r.q),
+                1.0 - _ratio(r.q_ab, r.q),
+                math.log(r.q) if r.q > 0 else -math.inf,
+                None,
+            )
+            for r in result.layers
+        ),
+        EmpiricalGuesses(drawn.fractions, x.shape[0], seed),
+        ("wide layers", f"the law is sampled: {draws} draws", *remarks, *result.remarks),
+        {
+            "firstguess": __version__,
+            "python": sys.version.split()[0],
+            "network": str(network),
+            "data": name,
+            "data_hash": digest,
+            "points": x.shape[0],
+            "seed": seed,
+            "draws": draws,
+        },
+        time.perf_counter() - started,
+        per_point=drawn.agreement,
+        tangent=result.tangent,
+    )
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0.0 else math.inf
+
+
+def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str, str, list[str]]:
+    from firstguess.data import as_data
+
+    given = as_data(data)
+    remarks: list[str] = []
+    if points is not None:
+        given = given.subset(points, seed=seed)
+    elif given.n > _MOST_POINTS:
+        remarks.append(
+            f"{_MOST_POINTS} of {given.n} points, drawn at random: a fraction moves by at most "
+            f"±{0.5 * math.sqrt((1 - _MOST_POINTS / given.n) / _MOST_POINTS):.4f} (one standard deviation)"
+        )
+        given = given.subset(_MOST_POINTS, seed=seed)
+    x = given.x.astype(np.float64)
+    if x.shape[0] < 2:
+        raise InvalidInput("at least 2 data points", got=x.shape[0], where="predict", hint="more data, or no data=")
+    flat = x.reshape(x.shape[0], -1)
+    distinct = _distinct(flat)
+    if distinct == 1:
+        raise InvalidInput(
+            "data points that differ",
+            got=f"{x.shape[0]} copies of one point",
+            where="predict",
+            hint="check how the data were loaded",
+        )
+    if distinct < x.shape[0]:
+        remarks.append(f"{x.shape[0] - distinct} of {x.shape[0]} points are duplicates")
+    zero = int(np.sum(~flat.any(axis=1)))
+    if zero:
+        remarks.append(f"{zero} points are zero everywhere")
+    return x, given.name, given.hash, remarks
+
+
+def _distinct(x: np.ndarray) -> int:
+    """How many rows differ: by a hash of their bytes, which is one pass where np.unique would sort whole rows."""
+    from hashlib import blake2b
+
+    rows = np.ascontiguousarray(x) + 0.0  # −0.0 and 0.0 are the same point
+    return len({blake2b(row, digest_size=16).digest() for row in rows})

@@ -1,0 +1,92 @@
+"""Hugging Face models from tiny configurations: what cannot be read is listed, and nothing crashes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+
+import firstguess as fg
+from firstguess.modules.reader import read
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+IMAGES = {"pixel_values": torch.zeros(2, 3, 16, 16)}
+WORDS = {"input_ids": torch.full((2, 7), 3), "attention_mask": torch.ones(2, 7, dtype=torch.long)}
+
+
+def small_resnet(kind):
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[2, 1], layer_type=kind, num_labels=5
+    )
+    return transformers.ResNetForImageClassification(config)
+
+
+def test_resnet():
+    found = read(small_resnet("basic"), {"pixel_values": torch.zeros(2, 3, 32, 32)})
+    assert found.complete, str(found)
+    conv, last = "conv(weight_var=2, width={}, padding=1)", "batchnorm > relu > conv(weight_var=2, width={}, padding=1)"
+    block = f"residual[{conv.format(8)} > {last.format(8)} > batchnorm] > relu"
+    down = (
+        f"residual[conv(width=16, stride=2, padding=1) > {last.format(16)} > batchnorm | "
+        "conv(width=16, kernel=1, stride=2) > batchnorm] > relu"
+    )
+    assert str(found.network) == (  # Kaiming by fan-out: σw² = 2 · fan-in / fan-out
+        "conv(weight_var=0.75, width=8, kernel=7, stride=2, padding=3) > batchnorm > relu > "
+        f"maxpool(9, stride=2, padding=1) > 2 x [{block}] > {down} > avgpool(16) > "
+        "dense(weight_var=0.3333333333333333, bias_var=0.020833333333333332)"
+    )
+    assert found.network.classes == 5
+    # On paper: behind the last block nodes are N(0, 2), relu of them has mean² 1/π, and the average of 16 divides what
+    # is left of its mean square, 1 − 1/π, by 16.
+    center, spread = 1 / math.pi / 3 + 1 / 48, (1 - 1 / math.pi) / 16 / 3
+    assert fg.predict(found.network).gamma[-1] == pytest.approx(center / spread, rel=1e-9)
+    rules = {p.variances.rule for p in found.parts if p.variances and p.kind == "Conv2d"}
+    assert rules == {"Kaiming by fan-out normal"}
+
+
+def test_bottlenecks_of_a_resnet():
+    found = read(small_resnet("bottleneck"), {"pixel_values": torch.zeros(2, 3, 32, 32)})
+    assert found.complete, str(found)
+    blocks = [layer for layer in found.network.layers if layer.kind == "residual"]
+    assert [sum(x.kind == "conv" for x in block.branch) for block in blocks] == [3, 3, 3]
+    assert [len(block.shortcut) for block in blocks] == [0, 0, 2]
+    assert fg.predict(found.network).gamma[-1] > 1.0
+
+
+def test_a_resnet_without_an_example_names_what_decides_by_shapes():
+    found = read(small_resnet("basic"))
+    assert not found.complete
+    why = {(u.path, u.kind): u.why for u in found.unread}
+    assert "control flow" in why["resnet.embedder", "ResNetEmbeddings"]
+    assert "example" in why["resnet.pooler", "AdaptiveAvgPool2d"]
+    assert "residual[" in str(found.fragment)
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["example", "no example"])
+def test_attention_is_listed_by_path(shown):
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=16, patch_size=8
+    )
+    found = read(transformers.ViTForImageClassification(config), IMAGES if shown else None)
+    attention = [u for u in found.unread if u.why == "attention has no closed form here"]
+    assert len(attention) == 2
+    assert all("attention" in u.path for u in attention)
+    assert found.network is None
+
+
+def test_bert():
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    found = read(transformers.BertForSequenceClassification(config), WORDS)
+    assert found.network is None
+    assert any("attention" in u.why for u in found.unread)
+    assert any(u.kind == "Embedding" for u in found.unread)
+    heads = [p for p in found.parts if p.path == "classifier"]
+    assert heads[0].variances.rule == "normal, standard deviation 0.02"

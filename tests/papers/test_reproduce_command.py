@@ -1,0 +1,140 @@
+"""`firstguess reproduce` in a subprocess: the list, one small item, the ledger, errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    result = subprocess.run(
+        [sys.executable, "-c", "from firstguess.cli import main; main()", "reproduce", *arguments],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert result.returncode == code, result.stderr + result.stdout
+    return result
+
+
+def test_the_list() -> None:
+    rows = json.loads(run("--list", "--json").stdout)
+    assert {"igb/fig5", "igb/multiclass"} <= {row["id"] for row in rows}
+    assert all(row["seconds_quick"] > 0 for row in rows)
+    text = run("--list").stdout
+    assert "igb/fig10" in text
+    assert "mnist" in text
+
+
+def test_listing_loads_neither_torch_nor_altair() -> None:
+    program = (
+        "import sys; sys.argv = ['firstguess', 'reproduce', '--list']\n"
+        "from firstguess.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('torch', 'altair', 'pyarrow') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert result.stdout.splitlines()[-1] == "[]", result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("igb/fig55",), "igb/fig5"),
+        (("igb/fig5", "--figures", "x"), "--ledger"),
+        (("igb/fig1", "--quick", "--data-dir", "no/such/folder"), "no/such/folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+    result = run(*arguments, code=2)
+    assert words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_skipped_item_says_how_to_get_its_data(tmp_path: Path) -> None:
+    result = run("igb/fig10", "--quick", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), code=1)
+    assert "skipped" in result.stderr
+    assert "nothing ran" in result.stderr
+    assert "images-idx3-ubyte" in result.stderr
+
+
+SMALL = """
+import sys
+from firstguess.cli import main
+from firstguess.papers import registry
+from firstguess.papers.items import Outcome, item
+from firstguess.papers.judging import entry, same
+from firstguess.papers.tables import columns, row, std
+
+@item("beyond/small", "Small", claims=["I4"], where="here", quick="10 networks", full="20 networks", seconds=(1, 1))
+def small(run):
+    import firstguess as fg
+    from firstguess.show import charts as figures
+    from firstguess.papers.tables import law_panel
+
+    x = fg.data.blob(50, 5, seed=run.seed)
+    m = run.measure("dense > relu > dense", x, inits=run.either(10, 20), width=8)
+    if "stop" in sys.argv[0]:
+        raise KeyboardInterrupt
+    print(run.computed, run.reused, file=sys.stderr)
+    chart = figures.panels_chart([law_panel("ReLU", m, bins=5)], title="A small item")
+    one = entry("I4", "std is 0.2 within 0.3", f"std {std(m)}", [same(std(m), 0.2, room=0.3)])
+    return Outcome([one], {"laws": columns([row("ReLU", m)])}, {"laws": chart})
+
+registry.items = lambda: {"beyond/small": small}
+main()
+"""
+
+
+def small(*arguments: str, code: int = 0, name: str = "go") -> subprocess.CompletedProcess[str]:
+    program = f"import sys; sys.argv[0] = {name!r}\n{SMALL}"
+    result = subprocess.run(
+        [sys.executable, "-c", program, "reproduce", "beyond/small", *arguments],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert result.returncode == code, result.stderr + result.stdout
+    return result
+
+
+def test_an_item_is_interrupted_resumed_and_written(tmp_path: Path) -> None:
+    page = tmp_path / "claims.md"
+    options = (
+        "--quick",
+        "--out",
+        str(tmp_path),
+        "--ledger",
+        str(page),
+        "--figures",
+        str(tmp_path / "figures"),
+        "--json",
+    )
+    stopped = small(*options, code=130, name="stop")
+    assert "the same command goes on from there" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    done = small(*options)
+    assert "[] ['dense > relu > dense']" in done.stderr  # the network was measured before the interruption, and kept
+    again = small("--quick", "--out", str(tmp_path / "other"), "--json")  # all at once, elsewhere: the same numbers
+    first, second = json.loads(done.stdout), json.loads(again.stdout)
+    assert first[0]["status"] == "done"
+    assert first[0]["entries"] == second[0]["entries"]
+    assert first[0]["entries"][0]["verdict"] == "holds"
+    one, two = (folder / "quick/beyond/small/laws.parquet" for folder in (tmp_path, tmp_path / "other"))
+    assert one.read_bytes() == two.read_bytes()
+    text = page.read_text(encoding="utf-8")
+    assert "[beyond/small](#beyondsmall)" in text
+    assert "![Small](figures/beyond_small_laws.png)" in text
+    for name in ("laws.png", "laws.html", "laws.parquet", "record.json"):
+        assert (tmp_path / "quick/beyond/small" / name).exists()
+    lines = json.loads((tmp_path / "quick/ledger.json").read_text(encoding="utf-8"))
+    assert [(line["claim"], line["item"], line["verdict"]) for line in lines] == [("I4", "beyond/small", "holds")]
+
+
+@pytest.mark.slow
+def test_a_real_item(tmp_path: Path) -> None:
+    record = json.loads(run("igb/layers", "--quick", "--out", str(tmp_path), "--json").stdout)[0]
+    assert record["status"] == "done"
+    assert {entry["claim"] for entry in record["entries"]} == {"I10"}
+    assert (tmp_path / "quick/igb/layers/layers.png").exists()

@@ -1,0 +1,304 @@
+"""The frame of `reproduce`: items, pieces that survive an interruption, verdicts, records, the ledger."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from firstguess.base.errors import InvalidInput
+from firstguess.papers import claims, judging, ledger, records, registry
+from firstguess.papers.execute import run_item
+from firstguess.papers.items import Entry, Item, Outcome, item
+from firstguess.papers.judging import Number, above, below, entry, same, verdict
+from firstguess.papers.pieces import Store, address
+from firstguess.papers.running import Missing, Run
+
+EXPECTED = {f"I{i}" for i in range(1, 17)} | {f"N{i}" for i in range(1, 12)} | {f"M{i}" for i in range(1, 10)}
+
+
+def make(function: Any, **options: Any) -> Item:
+    given: dict[str, Any] = {"claims": ("I4",), "where": "§0", "quick": "two", "full": "nine", "seconds": (1, 2)}
+    return item("beyond/toy", "A toy", **(given | options))(function)
+
+
+def done(run: Run) -> Outcome:
+    return Outcome([Entry("I4", "s", "1 ± 0", "holds")])
+
+
+# -- The registry
+
+
+def test_every_claim_of_a_finished_paper_has_an_item() -> None:
+    answered = {claim for one in registry.items().values() for claim in one.claims}
+    assert EXPECTED - answered == set()
+    assert answered <= set(claims.CLAIMS)
+
+
+def test_claims_are_complete() -> None:
+    numbers = {letter: sorted(int(c[1:]) for c in claims.CLAIMS if c[0] == letter) for letter in "INM"}
+    assert numbers == {"I": list(range(1, 17)), "N": list(range(1, 12)), "M": list(range(1, 10))}
+
+
+def test_items_say_what_they_do() -> None:
+    for one in registry.items().values():
+        assert one.quick
+        assert one.full
+        assert one.title
+        assert 0 < one.seconds[0] <= one.seconds[1], one.id
+        assert one.function.__doc__, one.id
+
+
+def test_choosing_by_id_paper_and_all() -> None:
+    known = list(registry.items())
+    assert [x.id for x in registry.choose(["all"])] == known
+    assert [x.id for x in registry.choose(["igb"])] == [k for k in known if k.startswith("igb/")]
+    assert [x.id for x in registry.choose(["igb/fig5", "igb/fig5"])] == ["igb/fig5"]
+    with pytest.raises(InvalidInput, match="igb/fig5"):
+        registry.choose(["igb/fig55"])
+    with pytest.raises(InvalidInput, match="igb/maxpool"):
+        registry.choose(["maxpol"])
+    with pytest.raises(InvalidInput, match="--list"):
+        registry.choose(["qqqqqq"])
+
+
+def test_bad_items_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="igb/fig5"):
+        item("fig5", "t", claims=("I1",), where="", quick="", full="", seconds=(1, 1))(done)
+    with pytest.raises(InvalidInput, match="verdict"):
+        Entry("I1", "s", "m", "maybe")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="why"):
+        Entry("I1", "s", "m", "does not hold")
+
+
+# -- Pieces
+
+
+def test_pieces_come_back_as_they_were(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    values = {
+        "matrix": np.arange(6.0).reshape(2, 3) / 7,
+        "counts": np.array([1, 2, 3]),
+        "flag": True,
+        "name": "σw² = 2",
+        "names": np.array(["a", "b"]),
+        "special": np.array([math.inf, -math.inf, math.nan]),
+        "none": np.zeros((0, 4)),
+        "one": 0.1,
+    }
+    store.write("k", values, 2.5)
+    back = store.read("k")
+    assert back is not None
+    piece, seconds = back
+    assert seconds == 2.5
+    for name, value in values.items():
+        np.testing.assert_array_equal(np.asarray(piece[name]), np.asarray(value))
+        assert np.asarray(piece[name]).shape == np.asarray(value).shape
+    assert store.read("another") is None
+    with pytest.raises(TypeError, match="numbers and texts"):
+        store.write("k", {"x": object()}, 0.0)
+
+
+def test_a_broken_piece_is_computed_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write("k", {"x": 1.0}, 0.0)
+    (tmp_path / "k.parquet").write_bytes(b"half a file")
+    assert store.read("k") is None
+
+
+def test_addresses_depend_on_everything() -> None:
+    seen = {address("a", 1, {"n": 1}), address("a", 2, {"n": 1}), address("b", 1, {"n": 1}), address("a", 1, {"n": 2})}
+    assert len(seen) == 4
+
+
+def counting(stop_at: int | None, calls: list[int]) -> Any:
+    """An item of five random pieces, which is interrupted in one of them."""
+
+    def function(run: Run) -> Outcome:
+        values: list[float] = []
+        for k in range(5):
+
+            def compute(k: int = k) -> dict[str, Any]:
+                calls.append(k)
+                if k == stop_at:
+                    raise KeyboardInterrupt
+                return {"x": np.random.default_rng([run.seed, k]).standard_normal(3)}
+
+            values += run.piece({"k": k}, compute)["x"].tolist()
+        text = " ".join(repr(v) for v in values)
+        return Outcome([Entry("I4", "s", text, "holds")], {"values": {"x": values}})
+
+    return function
+
+
+def test_an_interrupted_item_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    calls: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_item(make(counting(3, calls)), tmp_path / "one", quick=True)
+    assert calls == [0, 1, 2, 3]
+    calls.clear()
+    resumed = run_item(make(counting(None, calls)), tmp_path / "one", quick=True)
+    assert calls == [3, 4]  # nothing was computed twice
+    whole = run_item(make(counting(None, [])), tmp_path / "two", quick=True)
+    assert resumed.entries == whole.entries
+    for name in ("one", "two"):
+        assert (tmp_path / name / "quick/beyond/toy/values.parquet").exists()
+    one, two = ((tmp_path / n / "quick/beyond/toy/values.parquet").read_bytes() for n in ("one", "two"))
+    assert one == two
+
+
+@pytest.mark.parametrize("change", ["version", "seed", "quick", "settings", "fresh"])
+def test_other_settings_do_not_reuse_pieces(tmp_path: Path, change: str) -> None:
+    calls: list[int] = []
+    run_item(make(counting(None, calls)), tmp_path, quick=True)
+    calls.clear()
+    options: dict[str, Any] = {"version": 2} if change == "version" else {"quick": "3"} if change == "settings" else {}
+    seed, fresh, quick = int(change == "seed"), change == "fresh", change != "quick"
+    run_item(make(counting(None, calls), **options), tmp_path, quick=quick, seed=seed, fresh=fresh)
+    assert calls == [0, 1, 2, 3, 4]
+
+
+def test_measurements_are_kept_and_interruptions_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import firstguess as fg
+    from firstguess.ensemble.engine import DescriptionEngine
+
+    def function(run: Run) -> Outcome:
+        m = run.measure("dense > relu > dense", fg.data.blob(30, 5), inits=200, width=10)
+        return Outcome([Entry("I4", "s", f"{m.guesses.std()!r} {m.gamma.tolist()} {m.inits}", "holds")])
+
+    original, ran = DescriptionEngine.run, []
+
+    def interrupted(self: Any, start: int, stop: int) -> Any:
+        if ran:
+            raise KeyboardInterrupt
+        ran.append(start)
+        return original(self, start, min(stop, start + 7))
+
+    monkeypatch.setattr(DescriptionEngine, "stretch", property(lambda self: 7), raising=False)
+    monkeypatch.setattr(DescriptionEngine, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_item(make(function), tmp_path, quick=True)
+    monkeypatch.undo()
+    first = run_item(make(function), tmp_path, quick=True)
+    assert first.entries[0].measured.endswith(" 200")
+    monkeypatch.setattr(DescriptionEngine, "run", interrupted)  # a second run needs no engine
+    assert run_item(make(function), tmp_path, quick=True).entries == first.entries
+
+
+# -- What is missing, what fails
+
+
+def test_absent_data_skip_the_item_and_say_how_to_get_them(tmp_path: Path) -> None:
+    def function(run: Run) -> Outcome:
+        run.data("mnist:even-odd")
+        raise AssertionError
+
+    record = run_item(make(function, needs=("mnist",)), tmp_path, data_dir=tmp_path / "nowhere")
+    assert record.status == "skipped"
+    assert "train-images-idx3-ubyte" in record.reason
+    assert run_item(make(function), tmp_path, data_dir=tmp_path / "nowhere").status == "failed"
+
+
+def test_absent_packages_skip_the_item(tmp_path: Path) -> None:
+    record = run_item(make(done, packages=("no_such_package_at_all",)), tmp_path)
+    assert record.status == "skipped"
+    assert "pip install no_such_package_at_all" in record.reason
+
+
+def test_faults_are_recorded_and_not_raised(tmp_path: Path) -> None:
+    def function(run: Run) -> Outcome:
+        raise ZeroDivisionError("so it goes")
+
+    record = run_item(make(function), tmp_path)
+    assert record.status == "failed"
+    assert "ZeroDivisionError: so it goes" in record.reason
+    assert "Traceback" in (tmp_path / "full/beyond/toy/error.txt").read_text(encoding="utf-8")
+    assert run_item(make(lambda run: Outcome([])), tmp_path).status == "failed"  # no entry for its claim
+    with pytest.raises(Missing):
+        raise Missing("x")
+
+
+# -- Verdicts
+
+
+def test_checks_know_when_they_do_not_know() -> None:
+    assert above(Number(1.0, 0.1), 0.5) is True
+    assert above(Number(1.0, 0.1), 0.7) is None
+    assert below(Number(1.0, 0.1), 0.5) is False
+    assert above(Number(1.0), 1.0) is False
+    assert above(Number(math.nan, 0.1), 0.0) is None
+    assert same(Number(1.0, 0.01), Number(1.01, 0.01), room=0.05) is True
+    assert same(Number(1.2, 0.01), 1.0, room=0.05) is False
+    assert same(Number(1.0, 0.1), 1.0, room=0.05) is None
+
+
+def test_verdicts_follow_from_checks() -> None:
+    assert verdict([True], within=[None]) == "holds with a limit"
+    assert "too large to decide" in entry("I1", "s", "m", [True], within=[None], limit="here").why
+    assert verdict([np.bool_(True)], within=[np.bool_(False)]) == "holds with a limit"  # type: ignore[list-item]
+    assert verdict([np.bool_(False)]) == "does not hold"  # type: ignore[list-item]
+    assert verdict([None, True]) == "not tested"
+    assert entry("I1", "s", "m", [True], within=[False], limit="here").why == "here"
+    assert entry("I1", "s", "m", [False], otherwise="there").why == "there"
+    assert entry("I1", "s", "m", [True], limit="here").why == ""
+
+
+def test_a_right_claim_is_rarely_called_wrong() -> None:
+    """4 standard errors: 6.3e-5 two-sided; of 20 000 checks 1.3 expected, over 12 with probability 1e-9."""
+    z = np.random.default_rng(5).standard_normal(20_000)
+    assert sum(same(Number(float(v), 1.0), 0.0, room=0.0) is False for v in z) <= 12
+    assert judging.SIGMAS == 4.0
+
+
+# -- Records and the ledger
+
+
+def test_records_round_trip_and_the_page_lists_every_claim(tmp_path: Path) -> None:
+    def function(run: Run) -> Outcome:
+        from firstguess.show.charts import lines_chart
+        from firstguess.show.charts.lines import Series
+
+        chart = lines_chart([Series("a", [1, 2], [1, 2])], title="t", x_title="x", y_title="y")
+        entries = [
+            Entry("I4", "a | b", "1 ± 0.1", "holds"),
+            Entry("I4", "again", "2", "holds with a limit", "only here"),
+        ]
+        return Outcome(entries, {"t": {"x": [1, 2]}}, {"chart": chart}, ["our size"])
+
+    record = run_item(make(function), tmp_path)
+    assert record.status == "done", record.reason
+    found = records.read_all(tmp_path, False, ["beyond/toy", "igb/fig5"])
+    assert found == [record]
+    path = records.write_ledger(tmp_path, found, False)
+    lines = json.loads(path.read_text(encoding="utf-8"))
+    assert [line["verdict"] for line in lines] == ["holds", "holds with a limit"]
+    assert path.with_suffix(".parquet").exists()
+    page = tmp_path / "docs" / "claims.md"
+    ledger.write(page, found, out=tmp_path, figures=tmp_path / "docs" / "claims")
+    text = page.read_text(encoding="utf-8")
+    for claim in claims.CLAIMS:
+        assert f"\n| {claim} | " in text
+    assert "| I4 | " in text
+    assert "**holds; holds with a limit**" in text
+    assert "a \\| b" in text
+    assert "only here" in text
+    assert "Note: our size" in text
+    assert "](claims/beyond_toy_chart.png)" in text
+    assert (page.parent / "claims" / "beyond_toy_chart.png").stat().st_size > 1000
+    assert text.count("| **not tested** | – |") == len(claims.CLAIMS) - 1
+
+
+def test_the_page_of_nothing_says_so() -> None:
+    assert "No item ran yet" in ledger.page([])
+
+
+def test_a_strange_record_is_an_error(tmp_path: Path) -> None:
+    folder = records.folder_of(tmp_path, True, "beyond/toy")
+    folder.mkdir(parents=True)
+    (folder / records.RECORD).write_text("{}", encoding="utf-8")
+    with pytest.raises(Exception, match="remove"):
+        records.read_all(tmp_path, True, ["beyond/toy"])

@@ -1,0 +1,106 @@
+"""γ by depth: one line a network, named at its end, on an axis that has a place for 0 and ∞."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from charts import rows, svg_text
+
+import firstguess as fg
+from firstguess.base.errors import InvalidInput
+from firstguess.show.charts import gamma_by_depth_chart
+from firstguess.show.charts.gamma_by_depth import GammaScale, _apart, _differences
+from firstguess.theory.guesses import Guesses
+from firstguess.theory.prediction import DEEPLY_BIASED
+
+
+def norms(depth: int = 20) -> dict[str, fg.Prediction]:
+    named = {"none": fg.predict(fg.mlp(depth=depth))}
+    for norm, word in (("batchnorm", "BatchNorm"), ("layernorm", "LayerNorm"), ("rmsnorm", "RMSNorm")):
+        for placement in ("before", "after"):
+            net = fg.mlp(depth=depth, norm=norm, placement=placement)
+            named[f"{word} {placement}"] = fg.predict(net)
+    return named
+
+
+def test_norm_placements_are_three_lines_with_seven_names() -> None:
+    predictions = norms()
+    chart = gamma_by_depth_chart(predictions)
+    drawn: dict[str, dict[int, float]] = {}
+    for row in rows(chart):
+        if "curve" in row:
+            drawn.setdefault(row["curve"], {})[row["layer"]] = row["gamma"]
+    assert len(drawn) == 3
+    for name, prediction in predictions.items():
+        (curve,) = (values for names, values in drawn.items() if name in names.split(", "))
+        np.testing.assert_allclose([curve[i] for i in range(1, 22)], prediction.gamma, rtol=1e-6)
+    text = svg_text(chart)
+    for words in ("BatchNorm after, LayerNorm after", "γ = 18.4", "γ = 0.467", "γ = 0", "output"):
+        assert words in text
+    for regime in ("neutral", "biased", "deeply biased"):
+        assert f"| {regime} |" in text
+    assert "lies between 0 and 18.4" in text
+
+
+def test_zero_has_a_place_on_the_axis() -> None:
+    spec = gamma_by_depth_chart({"after": fg.predict(fg.mlp(depth=3, norm="layernorm", placement="after"))}).to_dict()
+    line = next(part for part in spec["layer"] if part["mark"]["type"] == "line")
+    scale, axis = line["encoding"]["y"]["scale"], line["encoding"]["y"]["axis"]
+    assert scale["type"] == "symlog"
+    assert scale["domain"][0] < 0 < DEEPLY_BIASED < scale["domain"][1]
+    assert axis["values"][0] == 0
+
+
+def test_regimes_meet_where_the_prediction_says() -> None:
+    bands = {row["regime"]: row for row in rows(gamma_by_depth_chart(norms(2))) if "regime" in row}
+    assert bands["neutral"]["position"] == 1.0 == bands["biased"]["low"]
+    assert bands["biased"]["position"] == DEEPLY_BIASED == bands["deeply biased"]["low"]
+
+
+def test_very_deep_and_infinite_ratios_render() -> None:
+    deep = gamma_by_depth_chart(fg.predict(fg.mlp(depth=3000)))  # type: ignore[arg-type]
+    curve = [row for row in rows(deep) if "curve" in row]
+    assert len(curve) < 600
+    assert curve[-1]["layer"] == 3001
+    gone = gamma_by_depth_chart([fg.predict("2 x [dense > scale(0) > relu] > dense(bias_var=1)")])
+    assert "γ = ∞" in svg_text(gone)
+    unknown = [row for row in rows(gone) if row.get("text") == "nan"]
+    assert all(row["position"] is None for row in unknown)
+
+
+def test_a_list_is_named_by_what_differs() -> None:
+    nets = [fg.mlp(depth=3, activation=phi) for phi in ("relu", "tanh")]
+    text = svg_text(gamma_by_depth_chart([fg.predict(net) for net in nets]))
+    assert "| relu γ" in text
+    assert "| tanh γ" in text
+    assert _differences(["dense > relu > dense", "dense > dense"]) == ["dense > relu > dense", "dense > dense"]
+
+
+def test_labels_are_moved_apart_and_no_further() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        wanted, heights = rng.uniform(0, 300, 7).tolist(), rng.uniform(10, 40, 7).tolist()
+        got = _apart(wanted, heights)
+        order = np.argsort(wanted)
+        for a, b in pairwise(order):
+            assert got[b] - got[a] >= (heights[a] + heights[b]) / 2 - 1e-9
+    assert _apart([10.0, 200.0], [20.0, 20.0]) == [10.0, 200.0]
+
+
+@pytest.mark.parametrize("gammas", [[0.0, 0.467, 18.4], [1e-12, 1e12], [0.0], [math.inf, 3.0], [-0.01, 2.0]])
+def test_scale_goes_there_and_back(gammas: list[float]) -> None:
+    scale = GammaScale.of(gammas)
+    for gamma in gammas:
+        at = scale.pixel(scale(gamma))
+        assert -1e-9 <= at <= 440 + 1e-9
+        assert scale.gamma(at) == pytest.approx(scale(gamma), rel=1e-6, abs=1e-9)
+
+
+def test_gamma_chart_refuses_nothing_and_other_things() -> None:
+    with pytest.raises(InvalidInput, match="at least one prediction"):
+        gamma_by_depth_chart([])
+    with pytest.raises(InvalidInput, match="but got Guesses"):
+        gamma_by_depth_chart({"law": Guesses(1.0)})  # type: ignore[dict-item]
