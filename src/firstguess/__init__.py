@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from firstguess.modules.measuring import measure
     from firstguess.modules.reader import read
     from firstguess.modules.structure import Structure
-    from firstguess.network.activations.record import Activation, activation, causes_bias, centered, register_activation
+    from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
+    from firstguess.network.activations.record import Activation
     from firstguess.network.network import Network, cnn, mlp, residual_mlp
     from firstguess.network.signal import Inputs
     from firstguess.theory.databias import DataBias, data_bias
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
     "base.errors": "FirstguessError InvalidInput NotConverged NotCovered ParseError",
-    "network.activations.record": "Activation activation causes_bias centered register_activation",
+    "network.activations.record": "Activation",
+    "network.activations.lookup": "activation causes_bias centered register_activation",
     "network.network": "Network cnn mlp residual_mlp",
     "network.signal": "Inputs",
     "theory.databias": "DataBias data_bias",

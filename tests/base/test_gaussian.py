@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from firstguess.base import gaussian
 from firstguess.base.errors import InvalidInput, NotConverged
 from firstguess.base.gaussian import Feature, Moments
-from firstguess.network.activations import closed_moments
-from firstguess.network.activations import record as activations
-from firstguess.network.activations.record import activation
+from firstguess.network.activations import closed_moments, lookup
+from firstguess.network.activations.lookup import activation
 
 KINK = (Feature(0.0, 0.0),)
 
@@ -68,14 +67,13 @@ def test_numeric_route_agrees_with_the_closed_form(name: str, q: float) -> None:
 
 @pytest.mark.parametrize("name", ["relu", "leaky_relu", "abs", "erf", "gelu", "square"])
 @pytest.mark.parametrize("q", [1e-6, 1.0, 100.0])
-def test_closed_slope_kernel_agrees_with_quadrature_of_the_derivative(name: str, q: float) -> None:
+def test_closed_energy_agrees_with_quadrature_of_the_derivative(name: str, q: float) -> None:
     phi = activation(name)
-    assert phi.slopes is not None
-    assert phi.derivative is not None
-    for gamma in (1e-9, 0.3, 1.0, 1e4, 1e10):
-        between, spread = q * gamma / (1.0 + gamma), q / (1.0 + gamma)
-        m = gaussian.moments(phi.derivative, between, spread, phi.features, jumps=True)
-        assert phi.slopes(between, spread) == pytest.approx(m.mean**2 + m.between, rel=1e-12)
+    assert phi.energy is not None
+    derivative = phi.derivative
+    assert derivative is not None
+    want = gaussian.expectation(lambda x: derivative(x) ** 2, q, phi.features)
+    assert phi.energy(q) == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["tanh", "silu", "mish", "gelu_tanh", "elu", "hardswish", "relu6", "softplus"])
@@ -182,7 +180,7 @@ def test_moments_agree_with_simulation(name: str, between: float, spread: float)
 
 # --- properties -------------------------------------------------------------------------------------------------------
 
-_ALL = [n for n in activations.names() if n not in ("sin",)]
+_ALL = [n for n in lookup.names() if n not in ("sin",)]
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 import firstguess as fg
-from firstguess.network.activations.record import activation
+from firstguess.network.activations.lookup import activation
 from firstguess.network.layers import parse_layers, steps
 from firstguess.network.layers.batchnorm import BatchLaw
 from firstguess.network.signal import Gaussian, Signal

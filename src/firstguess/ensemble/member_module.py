@@ -16,6 +16,7 @@ from firstguess.ensemble.engine import check_data, moments_of
 from firstguess.ensemble.places import Shape, Step, resolve
 from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds
 from firstguess.network.activations.record import Activation
+from firstguess.network.activations.tensors import module_of
 from firstguess.network.layers import (
     Activate,
     AvgPool,
@@ -138,57 +139,11 @@ def _filled(module: nn.Module, layer: Dense | Conv, step: Step, generator: torch
     return module
 
 
-_MODULES: dict[str, type[nn.Module]] = {
-    "linear": nn.Identity,
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "mish": nn.Mish,
-    "selu": nn.SELU,
-    "softplus": nn.Softplus,
-    "sigmoid": nn.Sigmoid,
-    "hardtanh": nn.Hardtanh,
-    "relu6": nn.ReLU6,
-    "hardswish": nn.Hardswish,
-}
-
-
 def _activation(phi: Activation, constant: float | None) -> nn.Module:
-    params = dict(phi.params)
-    if phi.source is None and phi.name in _MODULES:
-        module = _MODULES[phi.name]()
-    elif phi.source is None and phi.name in ("leaky_relu", "prelu"):
-        module = nn.LeakyReLU(params["slope"])
-    elif phi.source is None and phi.name == "elu":
-        module = nn.ELU(params.get("alpha", 1.0))
-    elif phi.source is None and phi.name == "gelu_tanh":
-        module = nn.GELU(approximate="tanh")
-    else:
-        module = Elementwise(phi)
+    module = module_of(phi)
     if constant is None:
         return nn.Sequential(module, MeanFree())
     return module if constant == 0.0 else nn.Sequential(module, Affine(1.0, -constant))
-
-
-class Elementwise(nn.Module):
-    """An activation that torch has no module for; one of your own runs in NumPy and has no gradient."""
-
-    _TORCH = {"abs": torch.abs, "erf": torch.erf, "sin": torch.sin, "square": torch.square, "sign": torch.sign}  # noqa: RUF012
-
-    def __init__(self, phi: Activation) -> None:
-        super().__init__()
-        self.phi = phi
-
-    def extra_repr(self) -> str:
-        return str(self.phi)
-
-    def forward(self, x: Tensor) -> Tensor:
-        known = self._TORCH.get(self.phi.name) if self.phi.source is None else None
-        if known is not None:
-            return known(x)
-        value = self.phi.offset + self.phi.rise(x.detach().double().cpu().numpy())
-        return torch.from_numpy(value).to(x)
 
 
 class Affine(nn.Module):

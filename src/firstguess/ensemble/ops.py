@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from firstguess.ensemble.places import Step
-from firstguess.network.activations.record import Activation
+from firstguess.network.activations.tensors import elementwise
 from firstguess.network.layers import (
     Activate,
     AvgPool,
@@ -32,56 +32,8 @@ from firstguess.network.layers import (
     Shift,
 )
 
-Op = Callable[[Tensor], Tensor]
 Scratch = Callable[[Tensor], Tensor]  # a buffer of the shape of its argument
 RELATIVE_EPS = 1e-12
-
-_ELEMENTWISE: dict[str, Op] = {
-    "linear": lambda x: x,
-    "relu": torch.relu_,
-    "abs": torch.abs_,
-    "tanh": torch.tanh_,
-    "erf": torch.erf_,
-    "gelu": lambda x: torch.ops.aten.gelu_(x),  # in place: fresh memory of this size is slow, and fragments
-    "gelu_tanh": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
-    "silu": lambda x: F.silu(x, inplace=True),
-    "mish": lambda x: F.mish(x, inplace=True),
-    "selu": lambda x: F.selu(x, inplace=True),
-    "softplus": lambda x: torch.ops.aten.softplus.out(x, out=x),
-    "sigmoid": torch.sigmoid_,
-    "hardtanh": lambda x: x.clamp_(-1.0, 1.0),
-    "relu6": lambda x: x.clamp_(0.0, 6.0),
-    "hardswish": lambda x: F.hardswish(x, inplace=True),
-    "sin": torch.sin_,
-    "square": torch.square_,
-    "sign": lambda x: x.sign_(),
-}
-
-
-def elementwise(phi: Activation, constant: float = 0.0) -> Op:
-    """φ(x) − constant. A function of your own runs in NumPy, in float64."""
-    apply = _plain(phi)
-    if constant == 0.0:
-        return apply
-    return lambda x: apply(x).sub_(constant)
-
-
-def _plain(phi: Activation) -> Op:
-    if phi.source is None:
-        params = dict(phi.params)
-        if phi.name in ("leaky_relu", "prelu"):
-            slope = params["slope"]
-            return lambda x: F.leaky_relu(x, slope, inplace=True)
-        if phi.name == "elu":
-            alpha = params.get("alpha", 1.0)
-            return lambda x: F.elu(x, alpha, inplace=True)
-        if phi.name in _ELEMENTWISE:
-            return _ELEMENTWISE[phi.name]
-
-    def through_numpy(x: Tensor) -> Tensor:
-        return x.copy_(torch.from_numpy(phi.offset + phi.rise(x.double().numpy())))
-
-    return through_numpy
 
 
 def is_image(x: Tensor) -> bool:

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
 from firstguess.base.errors import InvalidInput, ParseError
-from firstguess.network.activations import record as activations
+from firstguess.network.activations import lookup
+from firstguess.network.activations.record import Activation
 from firstguess.network.layers.activate import Activate
 from firstguess.network.layers.avgpool import AvgPool
 from firstguess.network.layers.base import Layer, text
@@ -41,7 +42,7 @@ _MOST_LAYERS = 1_000_000
 _LONGEST_PERIOD = 64
 _DEEPEST = 50  # brackets within brackets
 
-Argument = float | str | activations.Activation
+Argument = float | str | Activation
 
 
 def sequence_text(layers: Sequence[Layer]) -> str:
@@ -254,13 +255,13 @@ class _Parser:
         return f"character {position + 1} of {self.source!r}" if len(self.source) <= 80 else f"character {position + 1}"
 
 
-def _activation(name: str, positional: list[Argument], named: dict[str, Argument]) -> activations.Activation:
+def _activation(name: str, positional: list[Argument], named: dict[str, Argument]) -> Activation:
     if name == "centered":
         if len(positional) != 1 or named or isinstance(positional[0], (int, float)):
             raise InvalidInput("one activation inside centered(…)", got="something else", hint="centered(relu)")
-        return activations.centered(positional[0])
-    known = [*KINDS, "residual", "centered", *activations.names()]
-    if name.lower() not in activations.names() and name.lower() not in activations.ALIASES:
+        return lookup.centered(positional[0])
+    known = [*KINDS, "residual", "centered", *lookup.names()]
+    if name.lower() not in lookup.names() and name.lower() not in lookup.ALIASES:
         close = difflib.get_close_matches(name.lower(), known, n=1)
         raise InvalidInput(
             "the name of a layer or an activation",
@@ -270,13 +271,13 @@ def _activation(name: str, positional: list[Argument], named: dict[str, Argument
     if len(positional) > 1:
         raise InvalidInput("at most one argument without a name", got=len(positional), where=name, hint=f"{name}(0.1)")
     if positional:
-        key = {"elu": "alpha"}.get(name.lower(), "slope")
+        key = lookup.activation(name).text_argument
         if key in named:
             raise InvalidInput("each argument once", got=f"{key} twice", where=name, hint=f"{name}({key}=0.1)")
         named = {key: positional[0], **named}
     if own := {"name", "kinks", "derivative"} & set(named):  # these describe a function, not a name
         raise InvalidInput(f"parameters that {name} has", got=", ".join(own), where=name, hint=name)
-    return activations.activation(name, **named)  # type: ignore[arg-type]  # values are checked there
+    return lookup.activation(name, **named)  # type: ignore[arg-type]  # values are checked there
 
 
 def _as_fields(cls: type, positional: list[Argument], named: dict[str, Argument]) -> dict[str, object]:

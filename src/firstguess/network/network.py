@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Function
-from firstguess.network.activations import record as activations
+from firstguess.network.activations import lookup
 from firstguess.network.activations.record import Activation
 from firstguess.network.layers import (
     Activate,
@@ -213,7 +213,7 @@ def mlp(
     3 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)
     """
     _check_depth(depth, "mlp")
-    phi = Activate(activations.activation(activation))
+    phi = Activate(lookup.activation(activation))
     dense = Dense(weight_var, bias_var, width)
     block = [dense, *_around(phi, norm, placement), *([_layer(pool)] if pool is not None else [])]
     return Network((*block * depth, replace(dense, width=None)), classes)
@@ -244,7 +244,7 @@ def residual_mlp(
             where="residual_mlp",
             hint="placement='before branch'",
         )
-    phi = Activate(activations.activation(activation))
+    phi = Activate(lookup.activation(activation))
     dense = Dense(weight_var, bias_var, width)
     norms = [_layer(norm)] if norm is not None else []
     head = norms if placement == "before branch" else []
@@ -272,7 +272,7 @@ def cnn(
     2 x [conv(padding=1) > tanh > avgpool(4)] > dense
     """
     _check_depth(depth, "cnn")
-    phi = Activate(activations.activation(activation))
+    phi = Activate(lookup.activation(activation))
     check_count(kernel, "kernel", "cnn")
     conv = Conv(weight_var, bias_var, width, kernel, padding=kernel // 2)
     block = [conv, *_around(phi, norm, placement), *([_layer(pool)] if pool is not None else [])]

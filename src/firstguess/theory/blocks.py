@@ -17,7 +17,8 @@ from functools import lru_cache
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Function
-from firstguess.network.activations.record import Activation, activation
+from firstguess.network.activations.lookup import activation
+from firstguess.network.activations.record import Activation
 from firstguess.network.layers import Activate, Layer, parse_layers, sequence_text, steps
 from firstguess.network.signal import Gaussian, Signal
 

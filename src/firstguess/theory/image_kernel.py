@@ -35,7 +35,6 @@ _TILE = 768  # rows of a tile, images × positions, if more than one image fits 
 _COPIES = 8  # arrays of the size of a tile that are alive at once
 _ENTRY = 1.5e-8  # seconds a layer takes for a covariance (relu and 3×3 convolutions, one core: measured)
 _TABLE = 15.0  # times as long where an activation's kernel has no closed form (tanh)
-_CLOSED = ("erf", "gelu", "sin", "square", "sign")
 
 Block = Callable[[slice, slice], tuple[Array, Array | None]]  # images × images -> their covariances (and tangents)
 
@@ -340,7 +339,7 @@ def _effort(layer: Layer) -> float:
     """What a layer costs, in units of `_ENTRY`."""
     if isinstance(layer, Residual):
         return sum(_effort(one) for path in layer.paths for one in path)
-    if isinstance(layer, Activate) and layer.phi.degree is None and layer.phi.name not in _CLOSED:
+    if isinstance(layer, Activate) and layer.phi.degree is None and layer.phi.kernel is None:
         return _TABLE
     return 1.0
 

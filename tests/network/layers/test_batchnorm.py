@@ -12,7 +12,7 @@ from scipy import integrate
 from simulated import FUNCTIONS, agrees, forward
 
 import firstguess as fg
-from firstguess.network.activations.record import activation
+from firstguess.network.activations.lookup import activation
 from firstguess.network.layers import BatchNorm, parse_layers
 from firstguess.network.layers.batchnorm import BatchLaw, Estimator
 from firstguess.network.signal import Gaussian, Signal

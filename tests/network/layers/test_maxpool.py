@@ -12,7 +12,7 @@ from scipy import special
 from simulated import FUNCTIONS, agrees, forward, moments
 
 import firstguess as fg
-from firstguess.network.activations.record import activation
+from firstguess.network.activations.lookup import activation
 from firstguess.network.layers import MaxPool, parse_layers
 from firstguess.network.layers.maxpool import max_mean_square_slope, max_moments
 

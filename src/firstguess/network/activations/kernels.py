@@ -1,12 +1,11 @@
 """Kernels of activations: E φ(u_a)φ(u_b) and E φ'(u_a)φ'(u_b) for pairs with any covariance and any two variances.
 
-Closed forms where there are some (here; piecewise quadratics in kernel_pieces.py), otherwise series (kernel_tables.py).
+Closed forms where a record has one (closed_kernels.py; piecewise quadratics: pieces.py), otherwise series (tables.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -15,12 +14,9 @@ from numpy.polynomial import chebyshev
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Feature
-from firstguess.network.activations.pieces import SHIFTED_RAYS, Pieces, pieces_kernel, pieces_of
-from firstguess.network.activations.record import Activation
+from firstguess.network.activations.pieces import pieces_kernel, shifted_rays
+from firstguess.network.activations.record import Activation, Map, Pieces
 from firstguess.network.activations.tables import interpolate, table
-
-# (k, q_a, q_b, want_slope) -> (E φφ, E φ'φ' or None); k is (rows, cols), q_a (rows, 1), q_b (1, cols)
-Map = Callable[[Array, Array, Array, bool], tuple[Array, Array | None]]
 
 __all__ = ["Map", "correlate_rays", "correlated_rays", "interpolate", "kernel_map", "means", "rays", "shifted"]
 
@@ -38,12 +34,11 @@ def kernel_map(phi: Activation, q: Array) -> Map:
     0.304499 0.333333
     """
     plain = replace(phi, centered=False)
-    if plain.source is None:
-        if plain.name in _CLOSED:
-            return _CLOSED[plain.name]
-        slopes = rays(plain)
-        if slopes is not None:
-            return _piecewise_linear(*slopes)
+    if plain.kernel is not None:
+        return plain.kernel
+    slopes = rays(plain)
+    if slopes is not None:
+        return _piecewise_linear(*slopes)
     if plain.jumps:
         raise NotCovered(
             "an activation without jumps, or sign", got=str(phi), hint="the ensemble reading: fg.measure(...)"
@@ -51,8 +46,8 @@ def kernel_map(phi: Activation, q: Array) -> Map:
     low, high = math.log(float(q.min())), math.log(float(q.max()))
     if high - low < 1e-11:
         low = high = 0.5 * (low + high)
-    elif (pieces := pieces_of(plain)) is not None:
-        return _pieces(pieces)
+    elif plain.pieces is not None:
+        return _pieces(plain.pieces)
     else:
         low, high = _GRID * math.floor(low / _GRID), _GRID * math.ceil(high / _GRID)
     table(plain, low, high)  # an activation it does not suit is refused before any long work
@@ -69,13 +64,14 @@ def shifted(phi: Activation, by: float) -> Activation:
     at = float(rise(np.array([by]))[0])
     slopes = rays(phi)
     return Activation(
-        f"shifted {phi.name}" if slopes is None else SHIFTED_RAYS,
+        f"shifted {phi.name}" if slopes is None else "shifted piecewise linear",
         (*(phi.params if slopes is None else (("left", slopes[0]), ("right", slopes[1]))), ("by", by)),
         rise=lambda x: rise(x + by) - at,
         derivative=None if slope is None else lambda x: slope(x + by),
         offset=phi.offset + at,
         features=tuple(Feature(f.at - by, f.width) for f in phi.features),
         nondecreasing=phi.nondecreasing,
+        pieces=None if slopes is None else shifted_rays(*slopes, by),
         jumps=phi.jumps,
         source=phi.source,
         centered=phi.centered,
@@ -121,7 +117,7 @@ def _interpolated(phi: Activation, log_q: Array) -> tuple[Array, Array] | None:
     return None
 
 
-# --- closed forms -----------------------------------------------------------------------------------------------------
+# --- piecewise linear -------------------------------------------------------------------------------------------------
 
 
 def rays(phi: Activation) -> tuple[float, float] | None:
@@ -177,44 +173,6 @@ def _piecewise_linear(left: float, right: float) -> Map:
     return run
 
 
-def _erf(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    product = (1.0 + 2.0 * qa) * (1.0 + 2.0 * qb)
-    out = 2.0 / math.pi * np.arcsin(2.0 * k / np.sqrt(product))
-    return out, (4.0 / math.pi / np.sqrt(product - 4.0 * k * k) if slope else None)
-
-
-def _gelu(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    """By Stein's lemma twice: P(q_a q_b − r² + r²s) + r(¼ + arcsin(r/√(·))/2π), P = 1/(2π√D), s = Σ 1/(1+q)."""
-    product = (1.0 + qa) * (1.0 + qb)
-    d = product - k * k
-    p = 1.0 / (2.0 * math.pi * np.sqrt(d))
-    s = 1.0 / (1.0 + qa) + 1.0 / (1.0 + qb)
-    arc = 0.25 + np.arcsin(k / np.sqrt(product)) / (2.0 * math.pi)
-    bracket = qa * qb + k * k * (s - 1.0)
-    out = p * bracket + k * arc
-    return out, (p * k * (bracket / d + 2.0 * s - 1.0) + arc if slope else None)
-
-
-def _sin(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    middle = 0.5 * (qa + qb)
-    plus, minus = np.exp(k - middle), np.exp(-k - middle)
-    return 0.5 * (plus - minus), (0.5 * (plus + minus) if slope else None)
-
-
-def _square(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    return qa * qb + 2.0 * k * k, (4.0 * k if slope else None)
-
-
-def _sign(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    if slope:
-        raise NotCovered(
-            "an activation with a derivative, for the tangent kernel",
-            got="sign, through which no gradient flows",
-            hint="hardtanh or tanh",
-        )
-    return 2.0 / math.pi * np.arcsin(np.clip(k / np.sqrt(qa * qb), -1.0, 1.0)), None
-
-
 @lru_cache(maxsize=8)
 def _pieces(f: Pieces) -> Map:
     derivative = f.slope()
@@ -222,6 +180,3 @@ def _pieces(f: Pieces) -> Map:
         pieces_kernel(f, k, qa, qb),
         pieces_kernel(derivative, k, qa, qb) if slope else None,
     )
-
-
-_CLOSED: dict[str, Map] = {"erf": _erf, "gelu": _gelu, "sin": _sin, "square": _square, "sign": _sign}

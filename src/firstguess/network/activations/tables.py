@@ -21,7 +21,7 @@ from scipy.fft import dct
 from firstguess.base import gaussian
 from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Feature
-from firstguess.network.activations.pieces import pieces_kernel, pieces_of
+from firstguess.network.activations.pieces import pieces_kernel
 from firstguess.network.activations.record import Activation
 
 TOLERANCE = 1e-9  # of √(E φ_a² E φ_b²)
@@ -187,7 +187,7 @@ def _series(part: _Part, low: float, high: float, n_q: int, n_t: int, refine: fl
     roots = np.sqrt(q)
     angles = (chebyshev.chebpts1(n_t) + 1.0) * 0.5 * math.pi
     values = np.empty((n_t, n_q, n_q))
-    pieces = pieces_of(part.phi)
+    pieces = part.phi.pieces
     if pieces is not None:
         f = pieces.slope() if part.slope else pieces
         outer = np.sqrt(q[:, None] * q)

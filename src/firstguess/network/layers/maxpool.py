@@ -14,7 +14,8 @@ from numpy.polynomial import chebyshev
 from firstguess.base import gaussian
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array, Moments
-from firstguess.network.activations.record import Activation, activation
+from firstguess.network.activations.lookup import activation
+from firstguess.network.activations.record import Activation
 from firstguess.network.activations.tables import interpolate
 from firstguess.network.layers.base import check_count
 from firstguess.network.points import Points, Step, Tile
