@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_networks import networks
 
 import firstguess as fg
-from firstguess.network.layers import parse_layers
+from firstguess.network.grammar import parse_layers
 from firstguess.network.network import Network
 
 WORDS = [

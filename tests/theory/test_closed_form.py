@@ -17,7 +17,8 @@ from random_networks import TAME_VAR, layers, networks
 from simulated import agrees, forward, moments
 
 import firstguess as fg
-from firstguess.network.layers import Dense, parse_layers
+from firstguess.network.grammar import parse_layers
+from firstguess.network.layers import Dense
 from firstguess.network.network import Network
 from firstguess.network.signal import Signal
 from firstguess.theory.prediction import Prediction, regime

@@ -20,7 +20,7 @@ from scipy import stats
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.network.image_layers import Grid
+from firstguess.network.grid import Grid
 from firstguess.network.layers import MaxPool
 from firstguess.network.layers.maxpool import max_moments
 from firstguess.network.network import Network
@@ -140,7 +140,7 @@ def test_the_stated_error_is_the_spread_over_seeds() -> None:
 
     entries, stated = [], []
     for seed in range(40):
-        found = by_nodes(layers, points, Grid(flat=True), k.copy(), None, formula, seed=seed, nodes=2048)
+        found = by_nodes(layers, points, Grid(), k.copy(), None, formula, seed=seed, nodes=2048)
         assert found is not None
         entries.append(found.k.ravel())
         remark = found.remarks[0]

@@ -14,7 +14,7 @@ from firstguess.network.points import Points, Whole
 from firstguess.theory.tiles import Gram, Mapped, Summary, through
 
 if TYPE_CHECKING:
-    from firstguess.network.layers.base import Layer
+    from firstguess.network.layer import Layer
     from firstguess.theory.sampled_nodes import Nodewise
 
 
@@ -93,7 +93,7 @@ def carry(
 
 
 def _sums(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:
-    from firstguess.network.image_layers import Grid
+    from firstguess.network.grid import Grid
     from firstguess.theory.sampled_sums import by_sums, sums_ahead
 
     def through(branch: Sequence[Layer], points: Points, _: Grid, k: Array) -> tuple[Points, Array, Sequence[str]]:
@@ -101,14 +101,14 @@ def _sums(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array 
         return done.points, done.k, done.remarks
 
     length = sums_ahead(layers)
-    return length, lambda points, k, _, seed: by_sums(layers[:length], points, Grid(flat=True), k, through, seed=seed)
+    return length, lambda points, k, _, seed: by_sums(layers[:length], points, Grid(), k, through, seed=seed)
 
 
 def _stretch(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:
-    from firstguess.network.image_layers import Grid  # these know all layers, and layers know this module
+    from firstguess.network.grid import Grid  # these know all layers, and layers know this module
     from firstguess.theory.sampled_nodes import by_nodes, stretch
 
-    flat = Grid(flat=True)
+    flat = Grid()
     length = stretch(layers, flat)
 
     def formula(layer: Layer, points: Points, _: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:

@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.image_layers import Grid, Placed, needs_all_pairs, place, positions_after, split
-from firstguess.network.layers import Activate, BatchNorm, Conv, Dense, Layer, Residual, text
+from firstguess.network.grid import Grid
+from firstguess.network.image_layers import Placed, needs_all_pairs, place, positions_after, split
+from firstguess.network.layers import Activate, BatchNorm, Layer, Residual, text
 from firstguess.network.network import Network
 from firstguess.network.points import Points, Tile, merged
 from firstguess.theory.kernel import Kernel, KernelLayer, sampling_error
@@ -38,13 +39,6 @@ _TABLE = 15.0  # times as long where an activation's kernel has no closed form (
 _CLOSED = ("erf", "gelu", "sin", "square", "sign")
 
 Block = Callable[[slice, slice], tuple[Array, Array | None]]  # images × images -> their covariances (and tangents)
-
-
-def has_convolutions(layers: Iterable[Layer]) -> bool:
-    """Whether a network needs images."""
-    return any(
-        isinstance(x, Conv) or (isinstance(x, Residual) and has_convolutions((*x.branch, *x.shortcut))) for x in layers
-    )
 
 
 @dataclass
@@ -110,7 +104,7 @@ def image_kernel(
         return k, np.zeros_like(k) if tangent else None
 
     q = np.einsum("apc,apc->ap", pixels, pixels).ravel() / channels
-    run = _Run(of_data, Points(q, pixels.mean(axis=2).ravel(), False, channels, width), Grid(height, breadth), [])
+    run = _Run(of_data, Points(q, pixels.mean(axis=2).ravel(), False, channels, width), Grid((height, breadth)), [])
     work = _Work(n, memory, seconds, 2 if tangent else 1, progress)
     work.plan(network.layers, run.grid)
     readings: list[KernelLayer] = []
@@ -229,7 +223,7 @@ class _Work:
             ahead = layers[index - 1 :]
             if weights and (length := (sums_ahead(ahead) if self.arrays == 1 else 0) or stretch(ahead, grid)):
                 stored, stretches, nodes_until = max(stored, grid.places), stretches + 1, index + length - 1
-            weights = isinstance(layer, (Dense, Conv, Residual))
+            weights = layer.weighted
             before = grid
             try:
                 grid = positions_after(layer, grid)
@@ -309,7 +303,7 @@ def _whole(run: _Run, work: _Work) -> tuple[Array, Array | None, list[KernelLaye
 
 
 def _reading(layer: Layer, q: float, q_ab: float) -> KernelLayer:
-    return KernelLayer(text(layer), isinstance(layer, (Dense, Conv, Residual)), float(q), float(q_ab))
+    return KernelLayer(text(layer), layer.weighted, float(q), float(q_ab))
 
 
 def _formula(layer: Layer, points: Points, grid: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:

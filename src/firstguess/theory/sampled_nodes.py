@@ -24,7 +24,8 @@ from firstguess.base.gaussian import Array
 from firstguess.base.roots import positive, root
 from firstguess.base.self_normalized import self_normalized, through_rays
 from firstguess.network.activations.kernels import rays
-from firstguess.network.image_layers import Grid, positions_after, split
+from firstguess.network.grid import Grid
+from firstguess.network.image_layers import positions_after, split
 from firstguess.network.layers import (
     Activate,
     AvgPool,

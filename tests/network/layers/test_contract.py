@@ -10,7 +10,8 @@ from simulated import agrees, forward, moments, state
 
 from firstguess.base.errors import FirstguessError
 from firstguess.network.activations import record as activations
-from firstguess.network.layers import KINDS, Layer, parse_layers, sequence_text, steps, text
+from firstguess.network.grammar import parse_layers
+from firstguess.network.layers import KINDS, Layer, sequence_text, steps, text
 from firstguess.network.signal import Gaussian, Largest, Signal, Unknown
 
 # One text for every kind of layer, more where a parameter changes the formula.

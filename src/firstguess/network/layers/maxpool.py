@@ -6,17 +6,19 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.polynomial import chebyshev
 
 from firstguess.base import gaussian
+from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array, Moments
 from firstguess.network.activations.record import Activation, activation
 from firstguess.network.activations.tables import interpolate
-from firstguess.network.layers.base import check_count
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Layer, Mix, Parity, register
 from firstguess.network.points import Points, Step, Tile
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
 
@@ -25,8 +27,10 @@ _LARGEST = 1_000_000
 _ANGLE_X, _ANGLE_W = np.polynomial.legendre.leggauss(20)
 
 
+@register
+@final
 @dataclass(frozen=True)
-class MaxPool:
+class MaxPool(Layer):
     """The largest of K nodes, each φ of a Gaussian: theory.md (9). Needs a φ that never decreases.
 
     It creates bias (the mean of a maximum is not 0) and amplifies it; γ grows with K. On images a pool is of k×k = K
@@ -34,6 +38,10 @@ class MaxPool:
     """
 
     kind: ClassVar[str] = "maxpool"
+    weighted = False
+    mixes = Mix.POSITIONS
+    parity = Parity.NONE
+    bends = True
     size: int = 2
     stride: int | None = None
     padding: int = 0
@@ -59,10 +67,16 @@ class MaxPool:
         """Whether pools lie side by side, without overlap, gaps or padding."""
         return self.padding == 0 and self.stride in (None, math.isqrt(self.size))
 
-    def windows(self, length: int) -> int:
-        """How many pools fit beside each other on so many positions."""
-        side = math.isqrt(self.size)
-        return (length + 2 * self.padding - side) // (self.stride or side) + 1
+    @property
+    def pools(self) -> int:
+        return self.size
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        if before.drawn and not before.images and not self.apart:
+            raise InvalidInput(
+                "pools of nodes side by side where there are no images", got=self.text(), hint=f"maxpool({self.size})"
+            )
+        return before.pooled("maxpool", self.size, stride=self.stride, padding=self.padding)
 
     def moments(self, signal: Signal) -> Signal:
         if self.size == 1:
