@@ -9,7 +9,10 @@ should change. On the machine that made them (`inside.machine`: libraries and pr
 - 1e-6 in float32;
 - the last bit: ensembles.
 
-Elsewhere libraries add in another order: 1e-9, 1e-5 and 1e-5 then, and ensembles by plain numbers, to 1e-5.
+Elsewhere libraries add in another order: 1e-9 and 1e-5 then, ensembles by plain numbers to 1e-5, and what was sampled
+to its own standard error. (A covariance behind a BatchNorm is singular, and its root, from which the next nodes are
+drawn, turns with the last bit: six parts in 10⁴ were seen between AVX2 and AVX-512. So a change of the order of
+arithmetic may fail here too, at networks with several sampled layers.)
 """
 
 from __future__ import annotations
@@ -78,10 +81,11 @@ def is_numbers(value: Any) -> bool:
 def compare_kernels(name: str, numbers: dict[str, Any], same: bool) -> None:
     error = numbers.pop("error")
     np.testing.assert_allclose(*error, rtol=1e-4 if same else 0.05)
-    rough = error[1][0] > 0.0 or (name.startswith("tangent") and KINKS.search(name))
-    tolerance = (1e-6 if "float32" in name else 1e-7 if rough else 1e-12) if same else (1e-5 if rough else 1e-9)
-    if "float32" in name and not same:
-        tolerance = 1e-5
+    sampled, kinks = float(error[1][0]), name.startswith("tangent") and KINKS.search(name)
+    if same:
+        tolerance = 1e-6 if "float32" in name else 1e-7 if sampled or kinks else 1e-12
+    else:
+        tolerance = sampled or (1e-5 if "float32" in name or kinks else 1e-9)
     for field, (mine, theirs) in numbers.items():
         # by the diagonal: a row of the upper triangle of six points begins with it
         scale = np.abs(numbers["q"][1]) if field.startswith("q") else theirs[[0, 6, 11, 15, 18, 20]].max()
