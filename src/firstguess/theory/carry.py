@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +43,8 @@ def carry(
     Stretches with a BatchNorm go by sampled nodes where that is more accurate (`kernel_nodes`), unless `formulas`.
     """
     source = k if isinstance(k, Gram) else None
+    if source is None and points.before is not None:  # what stood in front of the last activation is not at hand
+        points = replace(points, before=None, phi=None, what=f"{points.what} in front of a block that mixes points")
     done = Carried(k.empty() if isinstance(k, Gram) else k, t, points, [], [])
     run: list[Mapped] = []
 
@@ -111,8 +113,10 @@ def _stretch(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Arr
     flat = Grid()
     length = stretch(layers, flat)
 
-    def formula(layer: Layer, points: Points, _: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:
-        done = carry([layer], points, k, t, lambda _, layer: "", formulas=True)
+    def formula(
+        run: Sequence[Layer], points: Points, _: Grid, k: Array, t: Array | None
+    ) -> tuple[Points, Array, Array | None]:
+        done = carry(run, points, k, t, lambda _, layer: "", formulas=True)
         return done.points, done.k, done.t
 
     return length, lambda points, k, t, seed: by_nodes(layers[:length], points, flat, k, t, formula, seed=seed)

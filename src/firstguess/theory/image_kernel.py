@@ -306,20 +306,28 @@ def _reading(layer: Layer, q: float, q_ab: float) -> KernelLayer:
     return KernelLayer(text(layer), layer.weighted, float(q), float(q_ab))
 
 
-def _formula(layer: Layer, points: Points, grid: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:
-    """One layer on all pairs at once."""
+def _formula(
+    layers: Sequence[Layer], points: Points, grid: Grid, k: Array, t: Array | None
+) -> tuple[Points, Array, Array | None]:
+    """One layer on all pairs at once; of a flat signal also several, of which a later one looks behind the first."""
+    assert grid.flat or len(layers) == 1
 
     def own(image: int) -> Array:
         rows = grid.rows(slice(image, image + 1))
         return k[rows, rows]
 
-    placed = place(layer, points, grid, own)
-    assert isinstance(placed, Placed)  # a BatchNorm is no formula's business here
+    run: list[Placed] = []
+    for layer in layers:
+        placed = place(layer, points, grid, own)
+        assert isinstance(placed, Placed)  # a BatchNorm is no formula's business here
+        run.append(placed)
+        points = placed.points
     everything = slice(0, k.shape[0])
     tile = Tile(k, t, everything, everything)
-    placed.step(tile)
-    tile.fill_diagonal(placed.points.q)
-    return placed.points, tile.k, tile.t
+    for placed in run:
+        placed.step(tile)
+        tile.fill_diagonal(placed.points.q)
+    return points, tile.k, tile.t
 
 
 def _stored(k: Array, t: Array | None, grid: Grid) -> Block:

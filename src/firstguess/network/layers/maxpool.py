@@ -125,7 +125,15 @@ class MaxPool(Layer):
         values, slopes, mean, square = max_series(phi, self.size, unit)
 
         def step(tile: Tile) -> None:
-            k, t = (tile.k, tile.t) if points.gaussian or tile.before is None else tile.before
+            k, t = tile.k, tile.t
+            if not points.gaussian:
+                if tile.before is None:  # the output of an activation is not what it was made from
+                    raise NotCovered(
+                        "the covariance in front of the activation, for a max-pool to look behind it",
+                        got=points.what,
+                        hint="the ensemble reading, fg.measure(...), or average-pooling",
+                    )
+                k, t = tile.before
             scale = tile.outer(root)
             at = np.arccos(np.clip(k / (unit * scale), -1.0, 1.0)) * (2.0 / math.pi) - 1.0
             tile.k = chebyshev.chebval(at, values) * scale

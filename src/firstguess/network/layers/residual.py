@@ -126,6 +126,7 @@ class Residual(Layer):
 
         def both(tile: Tile) -> None:
             branch = Tile(tile.k.copy(), None if tile.t is None else tile.t.copy(), tile.rows, tile.cols)
+            branch.before = tile.before  # a branch may begin with a max-pool
             for step in run:
                 step(branch)
             for step in other:
