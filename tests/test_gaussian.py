@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from firstguess import activations, formulas, gaussian
 from firstguess.activations import activation
@@ -183,7 +184,7 @@ def test_moments_agree_with_simulation(name: str, between: float, spread: float)
 _ALL = [n for n in activations.names() if n not in ("sin",)]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150)
 @given(
     name=st.sampled_from(_ALL),
     log_q=st.floats(-12.0, 12.0),
@@ -204,7 +205,7 @@ def test_parts_of_the_variance(name: str, log_q: float, low: float, high: float)
     assert b.between <= max(high, 1e-300) * total.spread * (1.0 + 1e-11)  # ... and is below the line through c = 1
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 @given(mean=st.floats(-3.0, 3.0), between=st.floats(0.01, 10.0), spread=st.floats(0.01, 10.0))
 def test_reflection(mean: float, between: float, spread: float) -> None:
     # φ odd: its moments about −m are those about m, with the mean's sign changed

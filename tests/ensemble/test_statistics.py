@@ -9,8 +9,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from scipy import special
 
 from firstguess import statistics
@@ -139,7 +140,7 @@ def test_gram_route_is_the_same():
 
 
 @given(st.integers(2, 40), st.floats(1e-140, 1e140), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_ratio_does_not_depend_on_the_scale(inits, scale, seed):
     x, y = np.random.default_rng(seed).chisquare(3, (2, inits, 1))
     plain, scaled = statistics.ratios(x, y), statistics.ratios(scale * x, scale * y)
@@ -231,7 +232,7 @@ def test_empirical_law_agrees_with_the_law_it_is_drawn_from():
 
 
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(2, 5), st.integers(1, 50))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_histogram_cdf_and_quantile_fit_together(points, inits, classes, bins):
     fractions = np.random.default_rng(points).multinomial(points, np.full(classes, 1 / classes), size=inits) / points
     seen = EmpiricalGuesses(fractions, points)
