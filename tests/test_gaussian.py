@@ -13,7 +13,7 @@ from properties import examples
 from firstguess import activations, formulas, gaussian
 from firstguess.activations import activation
 from firstguess.errors import InvalidInput, NotConverged
-from firstguess.gaussian import Feature, Moments
+from firstguess.gaussian import Feature, Function, Moments
 
 KINK = (Feature(0.0, 0.0),)
 
@@ -38,12 +38,12 @@ def assert_close(got: Moments, want: Moments, rel: float) -> None:
 
 
 @pytest.mark.parametrize("q", [1e-8, 1e-3, 1.0, 30.0, 1e6])
-@pytest.mark.parametrize("gamma", [1e-12, 1e-8, 1e-5, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6, 1e9, 1e12, 1e15])
-@pytest.mark.parametrize("with_derivative", [False, True])
-def test_relu_keeps_its_digits_at_every_drift_ratio(q: float, gamma: float, with_derivative: bool) -> None:
-    between, spread = q * gamma / (1.0 + gamma), q / (1.0 + gamma)
-    got = gaussian.moments(relu, between, spread, KINK, derivative=step if with_derivative else None)
-    assert_close(got, formulas.piecewise_linear(0.0, 1.0, between, spread), rel=1e-10)
+@pytest.mark.parametrize("derivative", [None, step])
+def test_relu_keeps_its_digits_at_every_drift_ratio(q: float, derivative: Function | None) -> None:
+    for gamma in (1e-12, 1e-8, 1e-5, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6, 1e9, 1e12, 1e15):
+        between, spread = q * gamma / (1.0 + gamma), q / (1.0 + gamma)
+        got = gaussian.moments(relu, between, spread, KINK, derivative=derivative)
+        assert_close(got, formulas.piecewise_linear(0.0, 1.0, between, spread), rel=1e-10)
 
 
 @pytest.mark.parametrize(
