@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from random_networks import networks
 
 import firstguess as fg
@@ -37,7 +38,7 @@ def test_any_text(source: str) -> None:
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=25).map("".join))
-@settings(max_examples=300)
+@examples(300)
 def test_any_words(source: str) -> None:
     only_ours(source)
 
