@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from firstguess.modules.structure import Structure
     from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
     from firstguess.network.activations.record import Activation
-    from firstguess.network.network import Network, cnn, mlp, residual_mlp
+    from firstguess.network.builders import cnn, mlp, residual_mlp
+    from firstguess.network.network import Network
     from firstguess.network.signal import Inputs
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
     "base.errors": "FirstguessError InvalidInput NotConverged NotCovered ParseError",
-    "network.activations.record": "Activation",
     "network.activations.lookup": "activation causes_bias centered register_activation",
-    "network.network": "Network cnn mlp residual_mlp",
+    "network.activations.record": "Activation",
+    "network.builders": "cnn mlp residual_mlp",
+    "network.network": "Network",
     "network.signal": "Inputs",
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",

@@ -14,8 +14,9 @@ from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD
 from firstguess.network.activations import lookup
+from firstguess.network.builders import cnn, mlp, residual_mlp
 from firstguess.network.layers import Activate, Dense
-from firstguess.network.network import Network, cnn, mlp, residual_mlp
+from firstguess.network.network import Network
 from firstguess.theory.closed_form import predict
 
 

@@ -18,7 +18,8 @@ from firstguess.ensemble import ops
 from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.members import BETWEEN, MEAN, SPREAD
 from firstguess.ensemble.program import conditional_pays
-from firstguess.network.network import Network, mlp
+from firstguess.network.builders import mlp
+from firstguess.network.network import Network
 
 INITS = 800
 

@@ -11,7 +11,7 @@ import torch
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.seeds import fill_weights, member_seeds, tie_stream
-from firstguess.network.network import mlp
+from firstguess.network.builders import mlp
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31, 2**64 + 5])

@@ -14,8 +14,9 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from races import agree, phi, race
 from scipy import integrate, special
 
@@ -194,7 +195,7 @@ def test_extremes_have_no_nan(classes, gamma, points):
 
 
 @given(GAMMAS, st.sampled_from([None, 1, 4, 300]), st.lists(st.floats(0, 1), min_size=2, max_size=8))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_two_class_properties(gamma, points, levels):
     law = Guesses(gamma, points=points)
     g = np.sort(levels)
@@ -217,7 +218,7 @@ def test_two_class_properties(gamma, points, levels):
 
 
 @given(st.floats(-9, 1).map(lambda e: 10.0**e), st.sampled_from([2, 3]))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_density_integrates_to_the_cdf(gamma, classes):
     law = Guesses(gamma, classes)
     nodes, weights = np.polynomial.legendre.leggauss(12)

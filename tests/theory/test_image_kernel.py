@@ -290,7 +290,7 @@ def test_errors_say_what_would_fit() -> None:
         run("conv > relu > avgpool(2) > dense", x)
     with pytest.raises(InvalidInput, match="convolutions before dense"):
         run("conv > relu > dense > relu > conv > dense", x)
-    with pytest.raises(InvalidInput, match="gives back images of 6×6"):
+    with pytest.raises(InvalidInput, match="gives back the shape it gets, 6×6"):
         run("residual[conv] > relu > dense", x)
     with pytest.raises(NotCovered, match="add '> dense'"):
         run("conv > relu > conv", x)

@@ -13,7 +13,7 @@ import pytest
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.network.layers import parse_layers
+from firstguess.network.grammar import parse_layers
 from firstguess.network.network import Network
 from firstguess.theory.image_kernel import image_kernel
 from firstguess.theory.kernel import kernel

@@ -11,7 +11,8 @@ from scipy import special
 
 import firstguess as fg
 from firstguess.network.activations.lookup import activation
-from firstguess.network.layers import parse_layers, steps
+from firstguess.network.grammar import parse_layers
+from firstguess.network.layers import steps
 from firstguess.network.layers.batchnorm import BatchLaw
 from firstguess.network.signal import Gaussian, Signal
 

@@ -25,6 +25,7 @@ from firstguess.ensemble.worker import Worker
 from firstguess.network.layers import BatchNorm, Dense
 from firstguess.network.network import Network
 from firstguess.network.signal import Inputs
+from firstguess.network.walk import needs_images
 
 _GOOD_STRETCH = 5e10  # operations between two looks at the clock: some tenths of a second
 _threads_lock = threading.RLock()
@@ -43,7 +44,7 @@ class DescriptionEngine:
     engine allocates, in bytes; the data, if already float32 and contiguous, are not copied. `group` and `chunk` (inits
     and points carried together) are chosen for speed; results do not depend on them beyond rounding.
 
-    >>> from firstguess.network.network import mlp
+    >>> from firstguess.network.builders import mlp
     >>> x = np.random.default_rng(0).standard_normal((200, 20), dtype=np.float32)
     >>> members = DescriptionEngine(mlp(depth=2), x, width=64).run(0, 8)
     >>> members.fractions.shape, members.stats.shape
@@ -235,9 +236,7 @@ class DescriptionEngine:
         return x.squeeze(1) if len(shape) == 3 else x[0].T.contiguous()
 
     def _images(self) -> bool:
-        from firstguess.network.grammar import kinds_of
-
-        return "conv" in kinds_of(self.network.layers)
+        return needs_images(self.network.layers)
 
 
 def _moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.network.grid import Grid, Shape
 from firstguess.network.layers import (
     Activate,
     AvgPool,
@@ -32,27 +33,6 @@ _STRIP = 1 << 14  # numbers that an activation maps at once
 
 
 @dataclass(frozen=True)
-class Grid:
-    """The positions of an image; a flat signal has one."""
-
-    height: int = 1
-    width: int = 1
-    flat: bool = False
-
-    @property
-    def places(self) -> int:
-        return self.height * self.width
-
-    def images(self, rows: slice) -> slice:
-        """Which images these rows of a tile are."""
-        return slice(rows.start // self.places, rows.stop // self.places)
-
-    def rows(self, images: slice) -> slice:
-        """The rows of these images in a tile."""
-        return slice(images.start * self.places, images.stop * self.places)
-
-
-@dataclass(frozen=True)
 class Placed:
     """A layer in its place: what is known of the images after it, and its step."""
 
@@ -69,57 +49,9 @@ def split(k: Array, grid: Grid) -> Array:
 
 def positions_after(layer: Layer, grid: Grid) -> Grid:
     """The positions after a layer, or InvalidInput."""
-    if grid.flat:
-        if isinstance(layer, Conv):
-            raise InvalidInput("images before a convolution", got="a flat signal", hint="convolutions before dense")
-        return grid
-    if isinstance(layer, Dense):
-        return Grid(flat=True)
-    if isinstance(layer, Conv):
-        high, wide = (
-            (side + 2 * layer.padding - layer.kernel) // layer.stride + 1 for side in (grid.height, grid.width)
-        )
-        if min(high, wide) < 1:
-            raise InvalidInput(
-                f"a kernel that fits into {grid.height}×{grid.width} images",
-                got=layer.kernel,
-                hint=f"conv(kernel={layer.kernel}, padding={layer.kernel // 2})",
-            )
-        return Grid(high, wide)
-    if isinstance(layer, (AvgPool, MaxPool)):
-        side = math.isqrt(layer.size)
-        if side * side != layer.size:
-            raise InvalidInput(
-                "a pool of k×k positions: a square number", got=layer.size, hint=f"{layer.kind}({side * side})"
-            )
-        padding = layer.padding if isinstance(layer, MaxPool) else 0
-        if min(grid.height, grid.width) + 2 * padding < side:
-            raise InvalidInput(
-                f"images of at least {side}×{side}",
-                got=f"{grid.height}×{grid.width}",
-                hint="fewer pools, or larger images",
-            )
-        if isinstance(layer, MaxPool):
-            return Grid(layer.windows(grid.height), layer.windows(grid.width))
-        return Grid(grid.height // side, grid.width // side)
-    if isinstance(layer, Residual):
-        ends: list[Grid] = []
-        for path in layer.paths:
-            ends.append(grid)
-            for one in path:
-                ends[-1] = positions_after(one, ends[-1])
-        inside, outside = ends
-        if inside != outside:
-            wanted = "a flat signal" if outside.flat else f"images of {outside.height}×{outside.width}"
-            raise InvalidInput(
-                f"a branch that gives {wanted}, as its shortcut"
-                if layer.shortcut
-                else f"a branch that gives back {wanted}",
-                got="a flat signal" if inside.flat else f"{inside.height}×{inside.width}",
-                hint="for conv(kernel=3) padding=1",
-            )
-        return outside
-    return grid
+    after = layer.shape(Shape(None, grid), None).grid
+    assert after is not None
+    return after
 
 
 def needs_all_pairs(layer: Layer, grid: Grid) -> bool:
@@ -165,7 +97,7 @@ def _conv(layer: Conv, points: Points, grid: Grid, after: Grid) -> tuple[Points,
     share, channels = layer.weight_var / layer.kernel**2, points.width
 
     def step(tile: Tile) -> None:
-        images = grid.images(tile.rows), grid.images(tile.cols)
+        images = grid.points(tile.rows), grid.points(tile.cols)
         summed = _windows(tile.k, layer, grid, after)
         if tile.t is not None:
             tile.t = share * _windows(tile.t, layer, grid, after) + channels * summed + bool(layer.bias_var)
@@ -174,8 +106,8 @@ def _conv(layer: Conv, points: Points, grid: Grid, after: Grid) -> tuple[Points,
             tile.k += layer.bias_var
         tile.rows, tile.cols = after.rows(images[0]), after.rows(images[1])
 
-    q = points.q.reshape(-1, grid.height, grid.width)
-    for axis, size in ((1, after.height), (2, after.width)):
+    q = points.q.reshape(-1, *grid.sides)
+    for axis, size in ((1, after.sides[0]), (2, after.sides[1])):
         old = np.moveaxis(q, axis, -1)
         new = np.zeros((*old.shape[:-1], size))
         for to, come in _shifts(layer, old.shape[-1], size):
@@ -201,12 +133,12 @@ def _shifts(layer: Conv, before: int, after: int) -> list[tuple[slice, slice]]:
 def _windows(k: Array, layer: Conv, grid: Grid, after: Grid) -> Array:
     """Σ_δ K[p+δ, p'+δ]: first over the rows of a window, then over its columns."""
     a, b = k.shape[0] // grid.places, k.shape[1] // grid.places
-    old = k.reshape(a, grid.height, grid.width, b, grid.height, grid.width)
-    tall = np.zeros((a, after.height, grid.width, b, after.height, grid.width))
-    for to, come in _shifts(layer, grid.height, after.height):
+    old = k.reshape(a, *grid.sides, b, *grid.sides)
+    tall = np.zeros((a, after.sides[0], grid.sides[1], b, after.sides[0], grid.sides[1]))
+    for to, come in _shifts(layer, grid.sides[0], after.sides[0]):
         tall[:, to, :, :, to, :] += old[:, come, :, :, come, :]
-    wide = np.zeros((a, after.height, after.width, b, after.height, after.width))
-    for to, come in _shifts(layer, grid.width, after.width):
+    wide = np.zeros((a, *after.sides, b, *after.sides))
+    for to, come in _shifts(layer, grid.sides[1], after.sides[1]):
         wide[:, :, to, :, :, to] += tall[:, :, come, :, :, come]
     return wide.reshape(a * after.places, b * after.places)
 
@@ -216,7 +148,7 @@ def _dense(layer: Dense, points: Points, grid: Grid) -> tuple[Points, Step]:
     fan_in = points.width * grid.places
 
     def step(tile: Tile) -> None:
-        images = grid.images(tile.rows), grid.images(tile.cols)
+        images = grid.points(tile.rows), grid.points(tile.cols)
         mean = split(tile.k, grid).diagonal(axis1=1, axis2=3).mean(axis=2)
         if tile.t is not None:
             own = split(tile.t, grid).diagonal(axis1=1, axis2=3).mean(axis=2)
@@ -235,13 +167,13 @@ def _avgpool(layer: AvgPool, points: Points, grid: Grid, after: Grid, own: Own |
 
     def pooled(k: Array) -> Array:
         a, b = k.shape[0] // grid.places, k.shape[1] // grid.places
-        high, wide = after.height * side, after.width * side  # what is left over at the border is not pooled
-        old = k.reshape(a, grid.height, grid.width, b, grid.height, grid.width)[:, :high, :wide, :, :high, :wide]
-        both = old.reshape(a, after.height, side, after.width, side, b, after.height, side, after.width, side)
+        high, wide = after.sides[0] * side, after.sides[1] * side  # what is left over at the border is not pooled
+        old = k.reshape(a, *grid.sides, b, *grid.sides)[:, :high, :wide, :, :high, :wide]
+        both = old.reshape(a, after.sides[0], side, after.sides[1], side, b, after.sides[0], side, after.sides[1], side)
         return both.mean(axis=(2, 4, 7, 9)).reshape(a * after.places, b * after.places)
 
     def step(tile: Tile) -> None:
-        images = grid.images(tile.rows), grid.images(tile.cols)
+        images = grid.points(tile.rows), grid.points(tile.cols)
         tile.k = pooled(tile.k)
         tile.t = None if tile.t is None else pooled(tile.t)
         tile.rows, tile.cols = after.rows(images[0]), after.rows(images[1])
@@ -249,8 +181,8 @@ def _avgpool(layer: AvgPool, points: Points, grid: Grid, after: Grid, own: Own |
     # The variance of a mean wants the covariances within an image: each image's own tile so far, one at a time.
     n = points.q.size // grid.places
     q = np.concatenate([pooled(own(i)).diagonal() for i in range(n)])
-    mean = points.mean.reshape(n, grid.height, grid.width)[:, : after.height * side, : after.width * side]
-    mean = mean.reshape(n, after.height, side, after.width, side).mean(axis=(2, 4)).ravel()
+    mean = points.mean.reshape(n, *grid.sides)[:, : after.sides[0] * side, : after.sides[1] * side]
+    mean = mean.reshape(n, after.sides[0], side, after.sides[1], side).mean(axis=(2, 4)).ravel()
     what = f"an average of {points.what}"
     return Points(q, mean, points.gaussian, points.width, points.width_after, what=what), step
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
-from firstguess.network.image_layers import Grid
+from firstguess.network.grid import Grid
 from firstguess.network.layers import (
     Activate,
     AvgPool,
@@ -36,7 +36,7 @@ _EPS = 1e-12  # of the squared mean: what is left of a node that is the same on 
 def operation(layer: Layer, grid: Grid, constant: float | None = 0.0) -> Op:
     """What a layer does to nodes; it may overwrite them. `constant` is what a centred activation takes off.
 
-    >>> pool = operation(MaxPool(4), Grid(2, 4))
+    >>> pool = operation(MaxPool(4), Grid((2, 4)))
     >>> pool(np.arange(8.0)[None, :]).tolist()          # one node on one image of 2×4 positions
     [[5.0, 7.0]]
     """
@@ -106,10 +106,10 @@ def _pool(layer: AvgPool | MaxPool, grid: Grid) -> Op:
     side = math.isqrt(layer.size)
     if isinstance(layer, MaxPool) and not layer.apart:
         return _overlapping(layer, grid, side)
-    high, wide = grid.height // side, grid.width // side
+    high, wide = grid.sides[0] // side, grid.sides[1] // side
 
     def run(y: Values) -> Values:
-        image = y.reshape(y.shape[0], -1, grid.height, grid.width)[:, :, : high * side, : wide * side]
+        image = y.reshape(y.shape[0], -1, *grid.sides)[:, :, : high * side, : wide * side]
         windows = image.reshape(y.shape[0], -1, high, side, wide, side)
         return _reduce(windows, (3, 5), largest).reshape(y.shape[0], -1)
 
@@ -120,7 +120,7 @@ def _overlapping(layer: MaxPool, grid: Grid, side: int) -> Op:
     p, stride = layer.padding, layer.stride or side
 
     def run(y: Values) -> Values:
-        image = y.reshape(y.shape[0], -1, grid.height, grid.width)
+        image = y.reshape(y.shape[0], -1, *grid.sides)
         image = np.pad(image, ((0, 0), (0, 0), (p, p), (p, p)), constant_values=-np.inf)
         windows = np.lib.stride_tricks.sliding_window_view(image, (side, side), axis=(2, 3))
         return windows[:, :, ::stride, ::stride].max(axis=(4, 5)).reshape(y.shape[0], -1)

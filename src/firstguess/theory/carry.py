@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from firstguess.network.points import Points, Whole
 from firstguess.theory.tiles import Gram, Mapped, Summary, through
 
 if TYPE_CHECKING:
-    from firstguess.network.layers.base import Layer
+    from firstguess.network.layer import Layer
     from firstguess.theory.sampled_nodes import Nodewise
 
 
@@ -43,6 +43,8 @@ def carry(
     Stretches with a BatchNorm go by sampled nodes where that is more accurate (`kernel_nodes`), unless `formulas`.
     """
     source = k if isinstance(k, Gram) else None
+    if source is None and points.before is not None:  # what stood in front of the last activation is not at hand
+        points = replace(points, before=None, phi=None, what=f"{points.what} in front of a block that mixes points")
     done = Carried(k.empty() if isinstance(k, Gram) else k, t, points, [], [])
     run: list[Mapped] = []
 
@@ -93,7 +95,7 @@ def carry(
 
 
 def _sums(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:
-    from firstguess.network.image_layers import Grid
+    from firstguess.network.grid import Grid
     from firstguess.theory.sampled_sums import by_sums, sums_ahead
 
     def through(branch: Sequence[Layer], points: Points, _: Grid, k: Array) -> tuple[Points, Array, Sequence[str]]:
@@ -101,18 +103,20 @@ def _sums(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array 
         return done.points, done.k, done.remarks
 
     length = sums_ahead(layers)
-    return length, lambda points, k, _, seed: by_sums(layers[:length], points, Grid(flat=True), k, through, seed=seed)
+    return length, lambda points, k, _, seed: by_sums(layers[:length], points, Grid(), k, through, seed=seed)
 
 
 def _stretch(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:
-    from firstguess.network.image_layers import Grid  # these know all layers, and layers know this module
+    from firstguess.network.grid import Grid  # these know all layers, and layers know this module
     from firstguess.theory.sampled_nodes import by_nodes, stretch
 
-    flat = Grid(flat=True)
+    flat = Grid()
     length = stretch(layers, flat)
 
-    def formula(layer: Layer, points: Points, _: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:
-        done = carry([layer], points, k, t, lambda _, layer: "", formulas=True)
+    def formula(
+        run: Sequence[Layer], points: Points, _: Grid, k: Array, t: Array | None
+    ) -> tuple[Points, Array, Array | None]:
+        done = carry(run, points, k, t, lambda _, layer: "", formulas=True)
         return done.points, done.k, done.t
 
     return length, lambda points, k, t, seed: by_nodes(layers[:length], points, flat, k, t, formula, seed=seed)

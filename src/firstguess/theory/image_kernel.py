@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.image_layers import Grid, Placed, needs_all_pairs, place, positions_after, split
-from firstguess.network.layers import Activate, BatchNorm, Conv, Dense, Layer, Residual, text
+from firstguess.network.grid import Grid
+from firstguess.network.image_layers import Placed, needs_all_pairs, place, positions_after, split
+from firstguess.network.layers import Activate, BatchNorm, Layer, Residual, text
 from firstguess.network.network import Network
 from firstguess.network.points import Points, Tile, merged
 from firstguess.theory.kernel import Kernel, KernelLayer, sampling_error
@@ -37,13 +38,6 @@ _ENTRY = 1.5e-8  # seconds a layer takes for a covariance (relu and 3×3 convolu
 _TABLE = 15.0  # times as long where an activation's kernel has no closed form (tanh)
 
 Block = Callable[[slice, slice], tuple[Array, Array | None]]  # images × images -> their covariances (and tangents)
-
-
-def has_convolutions(layers: Iterable[Layer]) -> bool:
-    """Whether a network needs images."""
-    return any(
-        isinstance(x, Conv) or (isinstance(x, Residual) and has_convolutions((*x.branch, *x.shortcut))) for x in layers
-    )
 
 
 @dataclass
@@ -109,7 +103,7 @@ def image_kernel(
         return k, np.zeros_like(k) if tangent else None
 
     q = np.einsum("apc,apc->ap", pixels, pixels).ravel() / channels
-    run = _Run(of_data, Points(q, pixels.mean(axis=2).ravel(), False, channels, width), Grid(height, breadth), [])
+    run = _Run(of_data, Points(q, pixels.mean(axis=2).ravel(), False, channels, width), Grid((height, breadth)), [])
     work = _Work(n, memory, seconds, 2 if tangent else 1, progress)
     work.plan(network.layers, run.grid)
     readings: list[KernelLayer] = []
@@ -228,7 +222,7 @@ class _Work:
             ahead = layers[index - 1 :]
             if weights and (length := (sums_ahead(ahead) if self.arrays == 1 else 0) or stretch(ahead, grid)):
                 stored, stretches, nodes_until = max(stored, grid.places), stretches + 1, index + length - 1
-            weights = isinstance(layer, (Dense, Conv, Residual))
+            weights = layer.weighted
             before = grid
             try:
                 grid = positions_after(layer, grid)
@@ -308,23 +302,31 @@ def _whole(run: _Run, work: _Work) -> tuple[Array, Array | None, list[KernelLaye
 
 
 def _reading(layer: Layer, q: float, q_ab: float) -> KernelLayer:
-    return KernelLayer(text(layer), isinstance(layer, (Dense, Conv, Residual)), float(q), float(q_ab))
+    return KernelLayer(text(layer), layer.weighted, float(q), float(q_ab))
 
 
-def _formula(layer: Layer, points: Points, grid: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:
-    """One layer on all pairs at once."""
+def _formula(
+    layers: Sequence[Layer], points: Points, grid: Grid, k: Array, t: Array | None
+) -> tuple[Points, Array, Array | None]:
+    """One layer on all pairs at once; of a flat signal also several, of which a later one looks behind the first."""
+    assert grid.flat or len(layers) == 1
 
     def own(image: int) -> Array:
         rows = grid.rows(slice(image, image + 1))
         return k[rows, rows]
 
-    placed = place(layer, points, grid, own)
-    assert isinstance(placed, Placed)  # a BatchNorm is no formula's business here
+    run: list[Placed] = []
+    for layer in layers:
+        placed = place(layer, points, grid, own)
+        assert isinstance(placed, Placed)  # a BatchNorm is no formula's business here
+        run.append(placed)
+        points = placed.points
     everything = slice(0, k.shape[0])
     tile = Tile(k, t, everything, everything)
-    placed.step(tile)
-    tile.fill_diagonal(placed.points.q)
-    return placed.points, tile.k, tile.t
+    for placed in run:
+        placed.step(tile)
+        tile.fill_diagonal(placed.points.q)
+    return points, tile.k, tile.t
 
 
 def _stored(k: Array, t: Array | None, grid: Grid) -> Block:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.network.layers import Conv, Dense, Residual, text
+from firstguess.network.layer import text
 from firstguess.network.network import Network
 from firstguess.network.points import Points, Remark, merged
 from firstguess.theory.carry import carry
@@ -79,9 +79,7 @@ def kernel(
     t = np.zeros_like(gram.empty()) if tangent else None
     points = Points(q, gram.means(), False, d, width)
     done = carry(network.layers, points, gram, t, lambda index, layer: f"layer {index} ({text(layer)})")
-    readings = tuple(
-        KernelLayer(text(s.layer), isinstance(s.layer, (Dense, Conv, Residual)), s.q, s.q_ab) for s in done.summaries
-    )
+    readings = tuple(KernelLayer(text(s.layer), s.layer.weighted, s.q, s.q_ab) for s in done.summaries)
     seconds = time.perf_counter() - started
     return Kernel(done.k, done.t, readings, merged(done.remarks), seconds, sampling_error(done.remarks))
 

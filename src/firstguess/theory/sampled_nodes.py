@@ -24,7 +24,8 @@ from firstguess.base.gaussian import Array
 from firstguess.base.roots import positive, root
 from firstguess.base.self_normalized import self_normalized, through_rays
 from firstguess.network.activations.kernels import rays
-from firstguess.network.image_layers import Grid, positions_after, split
+from firstguess.network.grid import Grid
+from firstguess.network.image_layers import positions_after, split
 from firstguess.network.layers import (
     Activate,
     AvgPool,
@@ -44,8 +45,8 @@ from firstguess.network.node_ops import NODEWISE, Op, Values, operation, twin_ba
 from firstguess.network.points import Points, Remark
 from firstguess.theory.tiles import Summary
 
-# One layer on a whole covariance, by formula: (layer, points, grid, k, t) -> points, k, t
-Formula = Callable[[Layer, Points, Grid, Array, Array | None], tuple[Points, Array, Array | None]]
+# Layers on a whole covariance, by formula: (layers, points, grid, k, t) -> points, k, t
+Formula = Callable[[Sequence[Layer], Points, Grid, Array, Array | None], tuple[Points, Array, Array | None]]
 
 _NODES = 16384  # without twins the error of a covariance would be 1/√_NODES = 0.8 % of the diagonal
 _AT_ONCE = 1024  # pairs of nodes ±u
@@ -216,15 +217,17 @@ class _Path:
     grids: list[Grid] = field(default_factory=list[Grid])
     own: list[Op] = field(default_factory=list[Op])
     twin: list[Op] = field(default_factory=list[Op])
+    # in front of an activation behind which a max-pool of nodes will look: its index, and the state there
+    behind: tuple[int, Points, Array, Array | None] | None = None
 
 
 def _follow(layers: Sequence[Layer], points: Points, grid: Grid, k: Array, t: Array | None, formula: Formula) -> _Path:
     path = _Path(layers, points, k, t)
-    for layer in layers:
+    for index, layer in enumerate(layers):
         before, constant = path.points, None
         if path.k is not None:
             try:
-                constant = _one_layer(path, layer, grid, formula)
+                constant = _one_layer(path, index, grid, formula)
             except NotCovered:
                 if t is not None or isinstance(layer, BatchNorm):  # its errors are about the data: no nodes help
                     raise
@@ -238,16 +241,24 @@ def _follow(layers: Sequence[Layer], points: Points, grid: Grid, k: Array, t: Ar
     return path
 
 
-def _one_layer(path: _Path, layer: Layer, grid: Grid, formula: Formula) -> float | None:
-    """The twins' covariance through one layer; for an activation, what a centred one takes off."""
-    before, k = path.points, path.k
+def _one_layer(path: _Path, index: int, grid: Grid, formula: Formula) -> float | None:
+    """The twins' covariance through one layer; for an activation, what a centred one takes off.
+
+    A max-pool of nodes wants what stood in front of the activation: it goes in one run with it, from a copy of that.
+    """
+    layer, before, k, first = path.layers[index], path.points, path.k, index
     assert k is not None
     if isinstance(layer, BatchNorm):
         size = None if layer.batch is None else layer.batch * grid.places
         path.t, inverse, path.points = centre_over_data(k, path.t, before, size)
         path.twin.append(twin_batches(layer, grid, inverse))
         return None
-    path.points, path.k, path.t = formula(layer, before, grid, k, path.t)
+    points, t = before, path.t
+    if isinstance(layer, MaxPool) and path.behind is not None and before.before is path.behind[1]:
+        first, points, k, t = path.behind
+    elif isinstance(layer, Activate) and grid.flat and any(isinstance(x, MaxPool) for x in path.layers[index + 1 :]):
+        path.behind = index, before, k.copy(), None if t is None else t.copy()
+    path.points, path.k, path.t = formula(path.layers[first : index + 1], points, grid, k, t)
     return centre_of(layer.phi, before) if isinstance(layer, Activate) and layer.phi.centered else 0.0
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from firstguess.base.gaussian import Array
 from firstguess.base.roots import root
-from firstguess.network.image_layers import Grid, positions_after
+from firstguess.network.grid import Grid
+from firstguess.network.image_layers import positions_after
 from firstguess.network.layers import Activate, AvgPool, Layer, MaxPool, Residual, text
 from firstguess.network.layers.residual import unsigned
 from firstguess.network.node_ops import NODEWISE, Values, operation

@@ -18,7 +18,7 @@ from firstguess.base.threads import in_threads, tiles
 from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
 
 if TYPE_CHECKING:
-    from firstguess.network.layers.base import Layer
+    from firstguess.network.layer import Layer
 
 # A tile and the handful of arrays a layer makes of it stay in the cache, and NumPy's overhead a call is small:
 # measured.

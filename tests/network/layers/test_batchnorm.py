@@ -13,7 +13,8 @@ from simulated import FUNCTIONS, agrees, forward
 
 import firstguess as fg
 from firstguess.network.activations.lookup import activation
-from firstguess.network.layers import BatchNorm, parse_layers
+from firstguess.network.grammar import parse_layers
+from firstguess.network.layers import BatchNorm
 from firstguess.network.layers.batchnorm import BatchLaw, Estimator
 from firstguess.network.signal import Gaussian, Signal
 

@@ -54,8 +54,8 @@ class TorchNames(NamedTuple):
     in-place form is meant as well. The module, the functions and the in-place form share their keywords.
     """
 
-    inplace: str = ""  # what an ensemble runs; an overload `.out` writes where it reads. None: the function, in NumPy
-    module: str = ""  # a class of torch.nn; None: one that calls calls[0]
+    inplace: str = ""  # what an ensemble runs; an overload `.out` writes where it reads. "": the function, in NumPy
+    module: str = ""  # a class of torch.nn; "": one that calls calls[0]
     calls: tuple[str, ...] = ()  # functions and methods that are this activation
     arguments: tuple[tuple[str, str], ...] = ()  # torch's keyword -> the activation's parameter, in torch's order
     fixed: tuple[tuple[str, float | str], ...] = ()  # keywords that must have these values to be this activation
@@ -87,9 +87,7 @@ class Activation:
     closed: closed_moments.ClosedForm | None = field(default=None, compare=False, repr=False)
     shifted: closed_moments.ShiftedForm | None = field(default=None, compare=False, repr=False)  # about any mean
     energy: Callable[[float], float] | None = field(default=None, compare=False, repr=False)  # closed E φ'(√q z)²
-    kernel: Map | None = field(
-        default=None, compare=False, repr=False
-    )  # in closed form; of degree 1 it is known anyway
+    kernel: Map | None = field(default=None, compare=False, repr=False)  # closed; of degree 1 it is known anyway
     pieces: Pieces | None = field(default=None, compare=False, repr=False)  # of a piecewise quadratic: its kernel
     torch: TorchNames | None = field(default=None, compare=False, repr=False)  # None: ensembles run it in NumPy
     text_argument: str = field(default="slope", compare=False, repr=False)  # the parameter that x is in name(x)

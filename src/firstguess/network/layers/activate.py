@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.kernels import correlate_rays, correlated_rays, kernel_map, means, rays, shifted
 from firstguess.network.activations.record import Activation
+from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.points import OnCorrelations, Points, Step, Tile
 from firstguess.network.signal import Signal, Unknown
 
@@ -25,15 +26,34 @@ def centre_of(phi: Activation, points: Points) -> float:
     return float(means(phi, np.array([float(points.q.mean()) - level**2]))[0][0])
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Activate:
+class Activate(Layer):
     """φ on every node: theory.md (4). Needs a signal whose law is known."""
 
     kind: ClassVar[str] = "activation"
+    weighted = False
+    mixes = Mix.NOTHING
+    bends = True
     phi: Activation
+    parity: Parity = field(default=Parity.NONE, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parity", Parity.ODD if self.phi.odd else Parity.NONE)
+
+    @property
+    def name(self) -> str:
+        return self.phi.name
+
+    @property
+    def rays(self) -> tuple[float, float] | None:
+        return rays(self.phi)
 
     def text(self) -> str:
         return str(self.phi)
+
+    shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
         return (signal.law or Unknown("a signal of unknown law")).activate(signal, self.phi)

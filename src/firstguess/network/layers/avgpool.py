@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, final
 
-from firstguess.network.layers.base import check_count
+from firstguess.base.checks import check_count
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Layer, Mix, Parity, register
 from firstguess.network.points import Points, Step, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
+@register
+@final
 @dataclass(frozen=True)
-class AvgPool:
+class AvgPool(Layer):
     """The mean of K nodes: what is common to them stays, what differs between them is divided by K (theory.md §2)."""
 
     kind: ClassVar[str] = "avgpool"
+    weighted = False
+    mixes = Mix.POSITIONS
+    parity = Parity.LINEAR
+    bends = False
     size: int = 2
 
     def __post_init__(self) -> None:
@@ -23,6 +31,13 @@ class AvgPool:
 
     def text(self) -> str:
         return f"avgpool({self.size})"
+
+    @property
+    def pools(self) -> int:
+        return self.size
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        return before.pooled("avgpool", self.size)
 
     def moments(self, signal: Signal) -> Signal:
         law = Gaussian() if isinstance(signal.law, Gaussian) else Unknown("an average of nodes that are not Gaussian")

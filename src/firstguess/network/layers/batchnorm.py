@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 import numpy as np
 
 from firstguess.base import gaussian
+from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.self_normalized import effective_directions, self_normalized
-from firstguess.network.layers.base import check_count
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Layer, Mix, Parity, register
 from firstguess.network.points import Points, Remark, Whole
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown, exp
 
@@ -24,8 +26,10 @@ WholeResult = tuple[gaussian.Array, gaussian.Array | None, Points, tuple[str, ..
 _MANY = 2000.0  # directions from which on fluctuations of a node's scale are below 1e-3 of the covariance
 
 
+@register
+@final
 @dataclass(frozen=True)
-class BatchNorm:
+class BatchNorm(Layer):
     """Subtract a node's mean over the data, divide by its standard deviation: (0, 0, 1), whatever came in.
 
     `batch` is the batch size B; None is the whole data set. With `estimator="usual"` the sample is inside its own
@@ -33,6 +37,10 @@ class BatchNorm:
     """
 
     kind: ClassVar[str] = "batchnorm"
+    weighted = False
+    mixes = Mix.POINTS
+    parity = Parity.CENTRES
+    bends = False
     batch: int | None = None
     estimator: Estimator = "usual"
 
@@ -52,6 +60,11 @@ class BatchNorm:
                 where="batchnorm",
                 hint="batchnorm(batch=16, estimator=leave_one_out)",
             )
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        if before.drawn and before.images and self.estimator == "leave_one_out":
+            raise InvalidInput("the usual estimator for a BatchNorm of images", got="leave_one_out", hint="batchnorm")
+        return before
 
     def moments(self, signal: Signal) -> Signal:
         if signal.spread == 0.0:

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
-from firstguess.base.errors import NotCovered
-from firstguess.network.layers.base import check_count, check_number, check_weights
+from firstguess.base.checks import check_count, check_number, check_weights
+from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Layer, Mix, Parity, register
 from firstguess.network.layers.dense import random_sum
 from firstguess.network.points import Points, Step
 from firstguess.network.signal import Signal
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Conv:
+class Conv(Layer):
     """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
 
     `width` is the number of output channels, `kernel`, `stride` and `padding` matter to the readings that see images.
     """
 
     kind: ClassVar[str] = "conv"
+    weighted = True
+    mixes = Mix.POSITIONS
+    parity = Parity.WEIGHTS
+    bends = False
     weight_var: float = 1.0
     bias_var: float = 0.0
     width: int | None = None
@@ -36,6 +44,21 @@ class Conv:
         check_count(self.stride, "stride", "conv")
         check_count(self.padding, "padding", "conv", low=0)
         check_weights(self.weight_var, self.bias_var, "conv")
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        grid = before.grid
+        if grid is not None and not before.images:
+            raise InvalidInput("images before a convolution", got=f"{grid}", hint="convolutions before dense layers")
+        if grid is not None and not grid.fits(self.kernel, padding=self.padding):
+            raise InvalidInput(
+                f"a kernel that fits into {grid} images",
+                got=self.kernel,
+                hint=f"conv(kernel={self.kernel}, padding={self.kernel // 2})",
+            )
+        if grid is None:
+            return Shape(None, None)
+        after = grid.windows(self.kernel, stride=self.stride, padding=self.padding)
+        return Shape(self.width or units, after, before.drawn)
 
     def moments(self, signal: Signal) -> Signal:
         return random_sum(signal, self.weight_var, self.bias_var)

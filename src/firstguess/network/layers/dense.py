@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, final
 
 import numpy as np
 
+from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput
-from firstguess.network.layers.base import check_count, check_number, check_weights
+from firstguess.network.grid import Grid, Shape
+from firstguess.network.layer import Layer, Mix, Parity, register
 from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal
 
@@ -56,8 +58,10 @@ def random_sum_kernel(
     return after, step if bias_var else OnCorrelations(step, unchanged)
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Dense:
+class Dense(Layer):
     """`W x + b` with Var W = weight_var / fan-in and Var b = bias_var (Kaiming for ReLU: weight_var = 2).
 
     Uniform and orthogonal weights have the same moments in the wide limit, so `init` changes nothing here; it does in
@@ -65,6 +69,10 @@ class Dense:
     """
 
     kind: ClassVar[str] = "dense"
+    weighted = True
+    mixes = Mix.NOTHING
+    parity = Parity.WEIGHTS
+    bends = False
     weight_var: float = 1.0
     bias_var: float = 0.0
     width: int | None = None
@@ -79,6 +87,11 @@ class Dense:
                 "init to be normal, uniform or orthogonal", got=self.init, where="dense", hint="dense(init=uniform)"
             )
         check_weights(self.weight_var, self.bias_var, "dense")
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        """Where positions are no tokens, it sees all of them, and none is left."""
+        kept = before.grid is None or before.grid.apart
+        return Shape(self.width or units, before.grid if kept else Grid(), before.drawn)
 
     def moments(self, signal: Signal) -> Signal:
         return random_sum(signal, self.weight_var, self.bias_var)

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
-from firstguess.network.layers.base import check_count
+from firstguess.base.checks import check_count
+from firstguess.base.errors import InvalidInput
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Layer, Mix, Parity, register
 from firstguess.network.layers.layernorm import over_nodes, over_nodes_gradient, over_nodes_kernel
 from firstguess.network.points import Points, Step
 from firstguess.network.signal import Signal
 
 
+@register
+@final
 @dataclass(frozen=True)
-class GroupNorm:
+class GroupNorm(Layer):
     """One mean and one scale per sample and group. Where groups are wide, each is a LayerNorm and so is the whole."""
 
     kind: ClassVar[str] = "groupnorm"
+    weighted = False
+    mixes = Mix.NODES
+    parity = Parity.CENTRES
+    bends = False
     groups: int = 1
 
     def __post_init__(self) -> None:
         check_count(self.groups, "groups", "groupnorm")
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        if before.drawn and before.width is not None and before.width % self.groups:
+            raise InvalidInput(
+                f"groups that divide the {before.width} nodes (channels) before them",
+                got=self.groups,
+                hint=f"groupnorm(groups={math.gcd(before.width, self.groups)})",
+            )
+        return before
 
     def moments(self, signal: Signal) -> Signal:
         return over_nodes(signal, "groupnorm")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
 import numpy as np
 
 from firstguess.base.errors import NotCovered
+from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.points import OnCorrelations, Points, Step, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
 
@@ -66,11 +67,19 @@ def over_nodes_kernel(points: Points, what: str) -> tuple[Points, Step]:
     return after, OnCorrelations(step, lambda c: (c - share) / (1.0 - share))
 
 
+@register
+@final
 @dataclass(frozen=True)
-class LayerNorm:
+class LayerNorm(Layer):
     """Subtract a sample's mean over nodes, divide by its standard deviation over nodes: theory.md §2."""
 
     kind: ClassVar[str] = "layernorm"
+    weighted = False
+    mixes = Mix.NODES
+    parity = Parity.CENTRES
+    bends = False
+
+    shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
         return over_nodes(signal, "layernorm")

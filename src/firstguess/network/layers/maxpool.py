@@ -6,18 +6,20 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.polynomial import chebyshev
 
 from firstguess.base import gaussian
+from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array, Moments
 from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.tables import interpolate
-from firstguess.network.layers.base import check_count
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Layer, Mix, Parity, register
 from firstguess.network.points import Points, Step, Tile
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
 
@@ -26,8 +28,10 @@ _LARGEST = 1_000_000
 _ANGLE_X, _ANGLE_W = np.polynomial.legendre.leggauss(20)
 
 
+@register
+@final
 @dataclass(frozen=True)
-class MaxPool:
+class MaxPool(Layer):
     """The largest of K nodes, each φ of a Gaussian: theory.md (9). Needs a φ that never decreases.
 
     It creates bias (the mean of a maximum is not 0) and amplifies it; γ grows with K. On images a pool is of k×k = K
@@ -35,6 +39,10 @@ class MaxPool:
     """
 
     kind: ClassVar[str] = "maxpool"
+    weighted = False
+    mixes = Mix.POSITIONS
+    parity = Parity.NONE
+    bends = True
     size: int = 2
     stride: int | None = None
     padding: int = 0
@@ -60,10 +68,16 @@ class MaxPool:
         """Whether pools lie side by side, without overlap, gaps or padding."""
         return self.padding == 0 and self.stride in (None, math.isqrt(self.size))
 
-    def windows(self, length: int) -> int:
-        """How many pools fit beside each other on so many positions."""
-        side = math.isqrt(self.size)
-        return (length + 2 * self.padding - side) // (self.stride or side) + 1
+    @property
+    def pools(self) -> int:
+        return self.size
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        if before.drawn and not before.images and not self.apart:
+            raise InvalidInput(
+                "pools of nodes side by side where there are no images", got=self.text(), hint=f"maxpool({self.size})"
+            )
+        return before.pooled("maxpool", self.size, stride=self.stride, padding=self.padding)
 
     def moments(self, signal: Signal) -> Signal:
         if self.size == 1:
@@ -112,7 +126,15 @@ class MaxPool:
         values, slopes, mean, square = max_series(phi, self.size, unit)
 
         def step(tile: Tile) -> None:
-            k, t = (tile.k, tile.t) if points.gaussian or tile.before is None else tile.before
+            k, t = tile.k, tile.t
+            if not points.gaussian:
+                if tile.before is None:  # the output of an activation is not what it was made from
+                    raise NotCovered(
+                        "the covariance in front of the activation, for a max-pool to look behind it",
+                        got=points.what,
+                        hint="the ensemble reading, fg.measure(...), or average-pooling",
+                    )
+                k, t = tile.before
             scale = tile.outer(root)
             at = np.arccos(np.clip(k / (unit * scale), -1.0, 1.0)) * (2.0 / math.pi) - 1.0
             tile.k = chebyshev.chebval(at, values) * scale

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, final
 
 import numpy as np
 
+from firstguess.base.checks import check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
-from firstguess.network.layers.activate import Activate
-from firstguess.network.layers.base import Layer, check_number, steps, text
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Layer, Mix, Parity, register, sequence_text, steps, text
 from firstguess.network.points import OnCorrelations, Points, Step, Tile, Whole
 from firstguess.network.sampled_law import law_of_sum
 from firstguess.network.signal import Signal
+from firstguess.network.walk import shapes
 from firstguess.theory.carry import Carried, carry
 
-_WEIGHTS = ("dense", "conv")
-_CENTRING = ("batchnorm", "layernorm", "groupnorm")  # odd, and they undo a shift in front of them
 
-
+@register
+@final
 @dataclass(frozen=True)
-class Residual:
+class Residual(Layer):
     """s(x) + scale · f(x): what enters, or a shortcut of layers `s`, plus a branch (theory.md §2).
 
     Let one of the two, say f, end in random weights W and then only in odd maps T(−h) = −T(h): norms, scales, average
@@ -35,13 +36,18 @@ class Residual:
     A norm at the head of the branch is "before the branch", one at its end "before the sum", one that follows this
     layer "after the sum".
 
-    >>> from firstguess.network.layers import parse_layers, text
+    >>> from firstguess.network.grammar import parse_layers
     >>> (block,) = parse_layers("residual[conv > batchnorm > relu > conv > batchnorm | conv(kernel=1) > batchnorm]")
-    >>> [text(layer) for layer in block.shortcut]
+    >>> [layer.text() for layer in block.shortcut]
     ['conv(kernel=1)', 'batchnorm']
     """
 
     kind: ClassVar[str] = "residual"
+    brackets = ("branch", "shortcut")
+    weighted = True
+    mixes = Mix.NOTHING
+    parity = Parity.NONE
+    bends = False
     branch: tuple[Layer, ...]
     scale: float = 1.0
     shortcut: tuple[Layer, ...] = ()  # none: the input as it is
@@ -52,8 +58,6 @@ class Residual:
             raise InvalidInput("a branch with at least one layer", got="residual[]", hint="residual[relu > dense]")
 
     def text(self) -> str:
-        from firstguess.network.grammar import sequence_text
-
         head = "residual" + (f"(scale={number(self.scale)})" if self.scale != 1.0 else "")
         paths = [sequence_text(path) for path in (self.branch, self.shortcut) if path]
         return f"{head}[{' | '.join(paths)}]"
@@ -66,6 +70,30 @@ class Residual:
     def with_paths(self, change: Callable[[tuple[Layer, ...]], tuple[Layer, ...]]) -> Residual:
         """The same block with other layers in both paths; `change` is not called for a shortcut without layers."""
         return replace(self, branch=change(self.branch), shortcut=change(self.shortcut) if self.shortcut else ())
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        """What both paths give; weights that name no width make the other path's width."""
+        return self.inside(before, units)[0][-1]
+
+    def inside(self, before: Shape, units: int | None) -> tuple[list[Shape], list[Shape]]:
+        """The shapes in front of every layer of branch and shortcut, and behind the last ones."""
+        free = replace(before, drawn=False)
+        given = shapes(self.branch, free, None, prefix="branch ")[-1].width if self.shortcut else None
+        shortcut = shapes(self.shortcut, before, units, last=given or before.width, prefix="shortcut ")
+        branch = shapes(self.branch, before, units, last=shortcut[-1].width, prefix="branch ")
+        got, wanted = branch[-1], shortcut[-1]
+        if got.grid != wanted.grid or (before.drawn and got.width != wanted.width):
+            full = before.drawn and wanted.width is not None and got.width is not None
+            what, came = (f"{s.sizes}" if full else f"{s.grid}" for s in (wanted, got))
+            raise InvalidInput(
+                f"a branch that gives the same shape as its shortcut, {what}"
+                if self.shortcut
+                else f"a branch that gives back the shape it gets, {what}",
+                got=came,
+                hint="leave the width of its last layer out; for conv(kernel=3) padding=1"
+                + (", and one stride in all" if self.shortcut else ""),
+            )
+        return branch, shortcut
 
     def check(self) -> None:
         """Raise NotCovered unless the two paths are uncorrelated, by the argument above."""
@@ -98,6 +126,7 @@ class Residual:
 
         def both(tile: Tile) -> None:
             branch = Tile(tile.k.copy(), None if tile.t is None else tile.t.copy(), tile.rows, tile.cols)
+            branch.before = tile.before  # a branch may begin with a max-pool
             for step in run:
                 step(branch)
             for step in other:
@@ -179,20 +208,18 @@ class Residual:
 
 def unsigned(path: Sequence[Layer]) -> str:
     """Why a path does not change sign with its last weights (up to a constant), in words; "" if it does."""
-    last = max((i for i, layer in enumerate(path) if layer.kind in _WEIGHTS), default=None)
+    last = max((i for i, layer in enumerate(path) if layer.parity is Parity.WEIGHTS), default=None)
     if last is None:
         return f"one without weights ({text(path[-1])})" if path else "one without layers"
     ends = f"one that ends in {text(path[-1])}"
     shifted = False
     for layer in path[last + 1 :]:
-        if layer.kind == "shift":
+        if layer.parity is Parity.SHIFTS:
             shifted = True
-        elif layer.kind in _CENTRING:
+        elif layer.parity is Parity.CENTRES:
             shifted = False
-        elif layer.kind not in ("scale", "avgpool"):
-            odd = layer.kind == "rmsnorm" or (isinstance(layer, Activate) and layer.phi.odd)
-            if shifted or not odd:
-                return ends
+        elif layer.parity is not Parity.LINEAR and (shifted or layer.parity is not Parity.ODD):
+            return ends
     return ""
 
 

@@ -5,20 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, final
 
 import numpy as np
 
 from firstguess.base.errors import NotCovered
+from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
 
 
+@register
+@final
 @dataclass(frozen=True)
-class RMSNorm:
+class RMSNorm(Layer):
     """Divide a sample by its root mean square over nodes: it does not centre, so after φ it does not cure."""
 
     kind: ClassVar[str] = "rmsnorm"
+    weighted = False
+    mixes = Mix.NODES
+    parity = Parity.ODD
+    bends = False
+
+    shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
         total = signal.total

@@ -5,19 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, final
 
+from firstguess.base.checks import check_number
 from firstguess.base.text import number
-from firstguess.network.layers.base import check_number
+from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Scale:
+class Scale(Layer):
     """α x."""
 
     kind: ClassVar[str] = "scale"
+    weighted = False
+    mixes = Mix.NOTHING
+    parity = Parity.LINEAR
+    bends = False
     factor: float = 1.0
 
     def __post_init__(self) -> None:
@@ -25,6 +32,8 @@ class Scale:
 
     def text(self) -> str:
         return f"scale({number(self.factor)})"
+
+    shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
         why = "a scaled signal that is not Gaussian"

@@ -5,19 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, final
 
+from firstguess.base.checks import check_number
 from firstguess.base.text import number
-from firstguess.network.layers.base import check_number
+from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.points import Points, Step, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Shift:
+class Shift(Layer):
     """x + β on every node: any activation can be given bias, or cured of it, this way (theory.md §4)."""
 
     kind: ClassVar[str] = "shift"
+    weighted = False
+    mixes = Mix.NOTHING
+    parity = Parity.SHIFTS
+    bends = False
     by: float = 0.0
 
     def __post_init__(self) -> None:
@@ -25,6 +32,8 @@ class Shift:
 
     def text(self) -> str:
         return f"shift({number(self.by)})"
+
+    shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
         if self.by == 0.0:
