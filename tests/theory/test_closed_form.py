@@ -19,6 +19,7 @@ from simulated import agrees, forward, moments
 
 import firstguess as fg
 from firstguess.network.grammar import parse_layers
+from firstguess.network.layer import Layer, Mix, Parity, keeps_shape
 from firstguess.network.layers import Dense
 from firstguess.network.network import Network
 from firstguess.network.signal import Signal
@@ -286,19 +287,21 @@ def test_all_zero_outputs_are_a_finding_of_their_own() -> None:
 
 
 @dataclass(frozen=True)
-class Stubborn:
+class Stubborn(Layer):
     """A layer from outside, whose gradient nobody can compute."""
 
     kind: ClassVar[str] = "stubborn"
+    weighted = False
+    mixes = Mix.NOTHING
+    parity = Parity.LINEAR
+    bends = False
+    shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
         return signal
 
     def gradient(self, signal: Signal) -> float | None:
         raise fg.NotConverged("a slope", got="none", hint="nothing")
-
-    def covariance(self, points: object) -> object:  # the kernel reading: not asked for here
-        raise NotImplementedError
 
     def assumptions(self) -> Iterable[str]:
         return ("stubborn",)
