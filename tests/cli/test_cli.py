@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import refused
 
 import firstguess as fg
 
@@ -137,10 +138,12 @@ def test_a_fixed_point_may_be_infinite() -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
-    result = run(*arguments, code=2)
-    assert words in result.stderr
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+    assert words in refused(*arguments)
+
+
+def test_bad_input_as_a_shell_sees_it() -> None:
+    result = run("predict", "dense > reluu > dense", code=2)
+    assert result.stderr == refused("predict", "dense > reluu > dense") + "\n"
     assert result.stdout == ""
 
 
