@@ -1,10 +1,11 @@
-"""The command within this process: bad input ends before anything that takes a process of its own to see."""
+"""The command within this process: the second that a process of its own takes to start is for tests of the start."""
 
 from __future__ import annotations
 
 import io
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from subprocess import CompletedProcess
 from unittest.mock import patch
 
 import pytest
@@ -12,8 +13,8 @@ import pytest
 from firstguess.cli import main
 
 
-def refused(*arguments: str) -> str:
-    """The one line on stderr that bad input ends in, with exit code 2; an exception that is not ours comes through."""
+def run_here(*arguments: str, code: int = 0) -> CompletedProcess[str]:
+    """What the command prints; its exit code has to be `code`. An exception that is not ours comes through."""
     out, err = io.StringIO(), io.StringIO()
     with (
         patch.object(sys, "argv", ["firstguess", *arguments]),
@@ -22,7 +23,13 @@ def refused(*arguments: str) -> str:
         pytest.raises(SystemExit) as ended,
     ):
         main()
-    assert ended.value.code == 2, err.getvalue()
-    assert out.getvalue() == ""
-    (line,) = err.getvalue().splitlines()
+    assert ended.value.code == code, err.getvalue() + out.getvalue()
+    return CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def refused(*arguments: str) -> str:
+    """The one line on stderr that bad input ends in, with exit code 2."""
+    done = run_here(*arguments, code=2)
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
     return line

@@ -1,4 +1,4 @@
-"""The command in a subprocess, as a user has it: output, JSON, figures, errors, exit codes."""
+"""The command, mostly in a subprocess as a user has it: output, JSON, figures, errors, exit codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import refused
+from commands import refused, run_here
 
 import firstguess as fg
 
@@ -88,17 +88,17 @@ def test_activations() -> None:
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".html"])
 def test_figures(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"law{suffix}"
-    result = run("predict", "mlp", "--depth", "3", "--figure", str(path))
+    result = run_here("predict", "mlp", "--depth", "3", "--figure", str(path))
     assert "wrote" in result.stderr
     magic = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF", ".html": b"<!DOCTYPE html>"}[suffix]
     assert magic in path.read_bytes()[:200]
 
 
 def test_the_other_figures(tmp_path: Path) -> None:
-    run("predict", "mlp", "--depth", "3", "--figure", str(tmp_path / "depth.svg"), "--draw", "depth")
+    run_here("predict", "mlp", "--depth", "3", "--figure", str(tmp_path / "depth.svg"), "--draw", "depth")
     assert "<svg" in (tmp_path / "depth.svg").read_text()[:200]
     point = ("--bias-var", "0.05", "--weight-var", "2.5")
-    run("phases", "tanh", *point, "--figure", str(tmp_path / "phases.svg"))
+    run_here("phases", "tanh", *point, "--figure", str(tmp_path / "phases.svg"))
     assert "edge of chaos" in (tmp_path / "phases.svg").read_text()
     assert "Marked: σw² 2.5, σb² 0.05" in (tmp_path / "phases.svg").read_text()
 

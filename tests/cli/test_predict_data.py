@@ -1,9 +1,8 @@
-"""`firstguess predict --data`, `--compare` and `firstguess data` in a subprocess, on the embedded digits."""
+"""`firstguess predict --data`, `--compare` and `firstguess data`, on the embedded digits."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from commands import refused
+from commands import run_here as run
 
 import firstguess as fg
 
@@ -18,14 +18,9 @@ NET = "2 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 SHARED = Path("/work/shared/data")
 
 
-def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "from firstguess.cli import main; main()", *arguments],
-        capture_output=True, text=True, timeout=120, check=False,
-        env={k: v for k, v in os.environ.items() if k != "FIRSTGUESS_DATA"},
-    )  # fmt: skip
-    assert result.returncode == code, result.stderr + result.stdout
-    return result
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FIRSTGUESS_DATA", raising=False)
 
 
 def run_json(*arguments: str) -> dict[str, Any]:
@@ -136,10 +131,7 @@ def test_figures_of_a_kernel_reading(tmp_path: Path) -> None:
         (["data", "digits", "--points", "1"], "at least 2 data points"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(
-    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FIRSTGUESS_DATA", raising=False)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
     assert words in refused(*arguments)
 
 
@@ -169,4 +161,4 @@ def test_the_kernel_reading_loads_neither_torch_nor_altair() -> None:
         "loaded = [m for m in ('torch', 'altair', 'pyarrow', 'pandas', 'sklearn') if m in sys.modules]\n"
         "assert not loaded, loaded"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, timeout=60)
