@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from commands import refused
 from commands import run_here as run
+from data_files import REAL
 
 import firstguess as fg
 
 NET = "2 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
-SHARED = Path("/work/shared/data")
 
 
 @pytest.fixture(autouse=True)
@@ -145,9 +145,9 @@ def test_data_prints_what_it_brings() -> None:
     assert found["recommended"] == expected.recommended == "centre"
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs MNIST")
+@pytest.mark.skipif(not (REAL / "mnist").is_dir(), reason=f"no MNIST in {REAL}")
 def test_mnist_from_its_folder() -> None:
-    folder = ["--data-dir", str(SHARED), "--points", "100"]
+    folder = ["--data-dir", str(REAL), "--points", "100"]
     found = run_json("predict", NET, "--data", "mnist:even-odd", *folder, "--draws", "200")
     assert found["network"]["classes"] == 2
     assert run_json("data", "mnist", *folder)["shape"] == [1, 28, 28]
