@@ -65,7 +65,7 @@ class Signal:
 
     @property
     def gamma(self) -> float:
-        """The drift ratio γ = center/spread; infinite where all data points coincide."""
+        """The drift ratio γ = center/spread; infinite where all data points coincide, NaN where all are 0."""
         if self.spread == 0.0:
             return math.inf if self.center > 0.0 else math.nan
         return self.center / self.spread
