@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum, Flag, auto
-from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol, TypeVar
 
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.text import number
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from firstguess.base.gaussian import Array
     from firstguess.network.grid import Grid
     from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove
-    from firstguess.network.points import Fold, Move, Points, Whole
+    from firstguess.network.points import Done, Move, Points, Whole
     from firstguess.network.signal import Signal
 
 
@@ -49,6 +49,18 @@ _READINGS = (
     ("covariance", "the kernel reading: fg.predict(net, data=x)"),
     ("moments", "the closed form: fg.predict(net)"),
 )
+
+
+class Fold(Protocol):
+    """What the kernel's fold does for a layer that needs more than a pair of points."""
+
+    def within(self, point: int) -> Array:
+        """K[i p, i p'] of one data point in front of the layer."""
+        ...
+
+    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
+        """All pairs through the layers of a path; `k` and `t` may be overwritten."""
+        ...
 
 
 class Layer:

@@ -12,8 +12,8 @@ from numpy.polynomial import chebyshev
 from firstguess.base import gaussian
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Moments
+from firstguess.base.series import interpolate
 from firstguess.network.activations.record import Activation
-from firstguess.network.activations.tables import interpolate
 
 _TINY_ANGLE = 5e-4
 _ANGLE_X, _ANGLE_W = np.polynomial.legendre.leggauss(20)

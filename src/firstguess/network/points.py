@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from firstguess.base.gaussian import Array
-from firstguess.network.grid import Grid, Shape
+from firstguess.network.grid import Grid, Shape, Shaped
 
 if TYPE_CHECKING:
     from firstguess.network.activations.record import Activation
-    from firstguess.network.layer import Layer
 
 _STRIP = 1 << 14  # numbers that an activation maps at once
 
@@ -69,7 +68,7 @@ class Points:
 
     def after(
         self,
-        layer: Layer,
+        layer: Shaped,
         q: Array,
         mean: Array,
         *,
@@ -228,18 +227,6 @@ class Whole:
     """One layer that needs all pairs at once (it may overwrite them); its points are known afterwards."""
 
     run: Callable[[Array, Array | None], Done]
-
-
-class Fold(Protocol):
-    """What the kernel's fold does for a layer that needs more than a pair of points."""
-
-    def within(self, point: int) -> Array:
-        """K[i p, i p'] of one data point in front of the layer."""
-        ...
-
-    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
-        """All pairs through the layers of a path; `k` and `t` may be overwritten."""
-        ...
 
 
 def split(k: Array, grid: Grid) -> Array:

@@ -17,10 +17,10 @@ import numpy as np
 from firstguess.base.gaussian import Array
 from firstguess.base.roots import root
 from firstguess.network.grid import Grid
-from firstguess.network.layer import Layer, text
+from firstguess.network.layer import Fold, Layer, text
 from firstguess.network.layers import Residual
 from firstguess.network.nodes import Values
-from firstguess.network.points import Fold, Points
+from firstguess.network.points import Points
 from firstguess.network.remarks import Remark
 from firstguess.theory.sampled_nodes import Nodewise
 from firstguess.theory.tiles import Summary

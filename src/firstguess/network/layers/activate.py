@@ -9,13 +9,14 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from firstguess.base.arc_cosine import correlate_rays, correlated_rays
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.activations.kernels import correlate_rays, correlated_rays, kernel_map, means, rays, shifted
+from firstguess.network.activations.kernels import kernel_map, means, rays, shifted
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.nodes import NodeMove, Values, alike
-from firstguess.network.points import Fold, Move, Points, Tile, in_strips
+from firstguess.network.points import Move, Points, Tile, in_strips
 from firstguess.network.signal import Signal, Unknown
 
 _TABLE = 15.0  # times as long as a relu where a kernel has no closed form (tanh)

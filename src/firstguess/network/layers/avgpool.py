@@ -12,9 +12,9 @@ import numpy as np
 from firstguess.base.checks import check_count
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.nodes import NodeMove, alike
-from firstguess.network.points import Fold, Move, Points, Tile
+from firstguess.network.points import Move, Points, Tile
 from firstguess.network.pooling import pool_nodes
 from firstguess.network.signal import Gaussian, Signal, Unknown
 

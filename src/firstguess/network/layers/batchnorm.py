@@ -15,9 +15,9 @@ from firstguess.base.gaussian import Array
 from firstguess.base.self_normalized import effective_directions, self_normalized, through_rays
 from firstguess.network.batch_law import BatchLaw, Estimator
 from firstguess.network.grid import Grid, Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.nodes import Joint, Need, NodeMove, Op, TwinMove, Values
-from firstguess.network.points import Done, Fold, Points, Whole, mean_of_pairs
+from firstguess.network.points import Done, Points, Whole, mean_of_pairs
 from firstguess.network.remarks import Remark
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
 

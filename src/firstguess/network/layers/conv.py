@@ -12,8 +12,8 @@ from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Grid, Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
-from firstguess.network.points import Fold, Move, Points, Tile
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.points import Move, Points, Tile
 from firstguess.network.random_sums import random_sum
 from firstguess.network.signal import Signal
 

@@ -11,8 +11,8 @@ import numpy as np
 from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grid import Grid, Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
-from firstguess.network.points import Fold, Move, Points, Tile, split
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.points import Move, Points, Tile, split
 from firstguess.network.random_sums import random_sum, random_sum_move
 from firstguess.network.signal import Signal
 

@@ -10,10 +10,10 @@ from typing import ClassVar, final
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
-from firstguess.network.points import Fold, Move, Points
+from firstguess.network.points import Move, Points
 from firstguess.network.signal import Signal
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
-from firstguess.network.points import Fold, Move, Points
+from firstguess.network.points import Move, Points
 from firstguess.network.signal import Signal
 
 

@@ -16,10 +16,10 @@ from firstguess.base.gaussian import Array
 from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
 from firstguess.network.grid import Grid, Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.max_moments import activation_mean, max_mean_square_slope, max_moments, max_series
 from firstguess.network.nodes import Need, NodeMove, alike
-from firstguess.network.points import Fold, Move, Points, Tile
+from firstguess.network.points import Move, Points, Tile
 from firstguess.network.pooling import pool_nodes, pool_overlapping
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
 

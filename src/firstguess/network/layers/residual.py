@@ -13,8 +13,8 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Mix, Parity, register, sequence_text, steps
-from firstguess.network.points import Done, Fold, Move, Points, Tile, Whole, along
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequence_text, steps
+from firstguess.network.points import Done, Move, Points, Tile, Whole, along
 from firstguess.network.sampled_law import law_of_sum
 from firstguess.network.signal import Signal
 from firstguess.network.walk import shapes, unsigned, wants_all_pairs

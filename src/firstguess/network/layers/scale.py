@@ -11,9 +11,9 @@ import numpy as np
 
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
-from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.nodes import NodeMove, alike
-from firstguess.network.points import Fold, Move, Points, Tile, unchanged
+from firstguess.network.points import Move, Points, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
