@@ -24,6 +24,7 @@ from firstguess.network.layers import (
     Scale,
     Shift,
 )
+from firstguess.network.leave_one_out import variance_of_others
 from firstguess.network.points import Points
 
 Values = NDArray[Any]  # (nodes, points), float32 or float64
@@ -133,10 +134,7 @@ def _reduce(y: Values, axes: tuple[int, ...], largest: bool) -> Values:
 
 
 def _batches(size: int | None, *, leave_one_out: bool) -> Op:
-    """BatchNorm; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5).
-
-    With d = u − mean of all B: u − mean' = d·B/(B−1), sd'² = (Σd² − d²·B/(B−1))/(B−2).
-    """
+    """BatchNorm; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5)."""
 
     def run(y: Values) -> Values:
         y = np.ascontiguousarray(y)
@@ -148,7 +146,7 @@ def _batches(size: int | None, *, leave_one_out: bool) -> Op:
             d = cut - mean
             square = np.einsum("rbp,rbp->rb", d, d)[:, :, None]
             if leave_one_out:
-                variance = np.maximum(square - d * d * (b / (b - 1)), 0.0) / (b - 2)
+                variance = variance_of_others(d, square, b)
                 d *= y.dtype.type(b / (b - 1))
             else:
                 variance = square / b

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
@@ -15,10 +15,14 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.self_normalized import effective_directions, self_normalized
 from firstguess.network.grid import Shape
 from firstguess.network.layer import Layer, Mix, Parity, register
+from firstguess.network.leave_one_out import variance_of_others
 from firstguess.network.points import Points, Remark, Whole
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown, exp
+from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from firstguess.network.activations.record import Activation
 
 Estimator = Literal["usual", "leave_one_out"]
@@ -110,6 +114,100 @@ class BatchNorm(Layer):
             yield "batchnorm: statistics over the whole data set"
         else:
             yield f"batchnorm: batches of {self.batch}, {self.estimator.replace('_', '-')} estimator"
+
+    def tensors(self, place: Place) -> Local | OverData:
+        """Over the whole data set, or over consecutive batches; a last, shorter one is normalized by itself."""
+        from firstguess.network.tensor_ops import standardize
+
+        usual = self.estimator == "usual"
+        size, points = self.batch or place.batch, place.points
+        images = place.before.images
+        if size is None or (usual and points is not None and size >= points):
+            return OverData(_terms_of_channels if images else _terms_of_nodes, _by_terms)
+        self._check_last(size, points, place.where)
+
+        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+            for part in _batches(x, 0, size):
+                standardize(part, (1, 4, 5), scratch)
+            return x
+
+        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+            for part in _batches(x, 2, size):
+                if usual:
+                    standardize(part, (3,), scratch)
+                else:
+                    _leave_one_out(part)
+            return x
+
+        return Local(of_images if images else of_vectors, batch=size)
+
+    def _check_last(self, size: int, points: int | None, where: str) -> None:
+        least = 2 if self.estimator == "usual" else 5
+        rest = (points or 0) % size
+        if points is not None and 0 < rest < least:
+            raise InvalidInput(
+                f"a last batch of at least {least} points",
+                got=f"{points} points in batches of {size}",
+                where=where,
+                hint=f"{points - rest} points, or another batch size",
+            )
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        """It uses the batch that it is given, or consecutive batches where their size is said."""
+        from torch import nn
+
+        from firstguess.network.small_modules import EPS, Batches, LeaveOneOutNorm
+
+        if self.estimator == "leave_one_out":
+            return LeaveOneOutNorm(self.batch or 0)
+        kind = nn.BatchNorm2d if place.before.images else nn.BatchNorm1d
+        norm = kind(place.before.sizes[0], eps=EPS, affine=False, track_running_stats=False)
+        return norm if self.batch is None else Batches(norm, self.batch)
+
+
+def _batches(x: Tensor, dim: int, size: int) -> Iterator[Tensor]:
+    """Views of x in which the points are (batches, points of a batch): all whole batches, then a last shorter one."""
+    whole = x.shape[dim] // size * size
+    if whole:
+        yield x.narrow(dim, 0, whole).unflatten(dim, (-1, size))
+    if whole < x.shape[dim]:
+        yield x.narrow(dim, whole, x.shape[dim] - whole).unsqueeze(dim)
+
+
+def _leave_one_out(part: Tensor) -> None:
+    """(u − mean')/sd' over the other B − 1 points: theory.md (5)."""
+    from firstguess.network.tensor_ops import inverse_sd
+
+    b = part.shape[3]
+    mean = part.sum(3, keepdim=True).div_(b)
+    part.sub_(mean)
+    variance = variance_of_others(part, part.square().sum(3, keepdim=True), b)
+    part.mul_(inverse_sd(variance, mean.expand_as(part))).mul_(b / (b - 1))
+
+
+def _terms_of_nodes(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """What is taken off and multiplied by, from node statistics (inits, nodes)."""
+    return _terms(x, mean.unsqueeze(2), variance.unsqueeze(2))
+
+
+def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Images are normalized by channel, as in every framework: a node's statistics are pooled over positions."""
+    means, variances = (m.view(*x.shape[1:3], -1) for m in (mean, variance))
+    common = means.mean(2)
+    spread = (variances + (means - common.unsqueeze(2)).square()).mean(2)
+    return _terms(x, common[None, :, :, None, None], spread[None, :, :, None, None])
+
+
+def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    from firstguess.network.tensor_ops import RELATIVE_EPS
+
+    scale = (variance + RELATIVE_EPS * mean.square() + float(np.finfo(np.float32).tiny)).rsqrt()
+    return mean.to(x.dtype), scale.to(x.dtype)
+
+
+def _by_terms(x: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
+    shift, scale = terms
+    return x.sub_(shift).mul_(scale)
 
 
 def centre_over_data(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput
@@ -14,6 +14,10 @@ from firstguess.network.layer import Layer, Mix, Parity, register
 from firstguess.network.layers.layernorm import over_nodes, over_nodes_gradient, over_nodes_kernel
 from firstguess.network.points import Points, Step
 from firstguess.network.signal import Signal
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @register
@@ -52,3 +56,15 @@ class GroupNorm(Layer):
 
     def assumptions(self) -> Iterable[str]:
         yield "groupnorm: groups are wide"
+
+    def tensors(self, place: Place) -> Local:
+        from firstguess.network.tensor_ops import over_nodes
+
+        return Local(over_nodes(place.before.images, groups=self.groups))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network.small_modules import EPS
+
+        return nn.GroupNorm(self.groups, place.before.sizes[0], eps=EPS, affine=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from firstguess.base.errors import NotCovered
 from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.points import OnCorrelations, Points, Step, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def over_nodes(signal: Signal, kind: str) -> Signal:
@@ -92,3 +96,15 @@ class LayerNorm(Layer):
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    def tensors(self, place: Place) -> Local:
+        from firstguess.network.tensor_ops import over_nodes
+
+        return Local(over_nodes(place.before.images))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network.small_modules import EPS
+
+        return nn.LayerNorm(list(place.before.sizes), eps=EPS, elementwise_affine=False)

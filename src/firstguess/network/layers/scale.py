@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
 from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @register
@@ -63,3 +67,12 @@ class Scale(Layer):
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    def tensors(self, place: Place) -> Local:
+        factor = self.factor
+        return Local(lambda x, scratch: x.mul_(factor))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network.small_modules import Affine
+
+        return Affine(self.factor, 0.0)

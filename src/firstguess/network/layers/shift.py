@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
 from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.points import Points, Step, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @register
@@ -67,3 +71,12 @@ class Shift(Layer):
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    def tensors(self, place: Place) -> Local:
+        by = self.by
+        return Local(lambda x, scratch: x.add_(by))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network.small_modules import Affine
+
+        return Affine(1.0, self.by)
