@@ -81,8 +81,9 @@ class DescriptionEngine:
         self.network = network
         self.points = len(data)
         self.classes = network.classes
+        asked = [data]
         places = resolve(
-            network, data.shape[1:], width=width, inputs=lambda: moments_of(data), points=self.points, batch=batch
+            network, data.shape[1:], width=width, inputs=lambda: moments_of(asked[0]), points=self.points, batch=batch
         )
         last = len(places) - 1
         chosen = [
@@ -97,6 +98,7 @@ class DescriptionEngine:
         fits = 60.0 * self.points**2 <= memory  # the factorization's float64 copies
         fixed = compile_places(places[:lead], probes[:lead])
         drawn = compile_places(places[lead:], probes[lead:], Reductions(fits, self.points) if reduce else None)
+        asked.clear()  # places live longer than this copy of the data should, and nobody asks any more
         self._fixed: dict[int, NDArray[np.float64]] = {}  # statistics before any weights: the same for every member
         tensor = self._lead(_as_tensor(data).to(dtype), fixed, places[0].before)
         self.notes: tuple[str, ...] = ()

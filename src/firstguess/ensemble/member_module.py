@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess.base.checks import count
+from firstguess.base.errors import FirstguessError
 from firstguess.ensemble.engine import check_data, moments_of
 from firstguess.ensemble.places import resolve
 from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds
@@ -79,5 +80,8 @@ class _Drawn:
         for index, place in enumerate(places):
             if place.layer.draws and place.before.images and not place.after.images:
                 modules[f"flatten{index}"] = nn.Flatten()
-            modules[str(index)] = place.layer.module(place, self)
+            try:
+                modules[str(index)] = place.layer.module(place, self)
+            except FirstguessError as error:
+                raise error.at(place.where) from None
         return nn.Sequential(modules)

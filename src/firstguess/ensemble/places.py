@@ -129,7 +129,10 @@ class _Fold:
 
     def _place(self, index: int, layer: Layer, found: Sequence[Shape], signals: _Signals, where: str) -> Place:
         before, after = found[index : index + 2]
-        inside = layer.inside(before, self.width)
+        try:
+            inside = layer.inside(before, self.width)
+        except FirstguessError as error:
+            raise error.at(where) from None
         paths = tuple(
             self.through(path, sizes, _Signals(path, lambda: signals.before(index)), prefix=f"{where}, {name} ")
             for path, sizes, name in zip(layer.paths, inside, layer.brackets, strict=True)

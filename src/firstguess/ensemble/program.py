@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.ensemble.reductions import conditional_pays
 from firstguess.network.tensors import Local, OverData, Paths, Place, Weights
 
@@ -90,7 +90,11 @@ def compile_places(
 
 
 def _instructions(place: Place, reductions: Reductions, *, first: bool = False) -> list[Instr]:
-    match place.layer.tensors(place):
+    try:
+        found = place.layer.tensors(place)
+    except FirstguessError as error:
+        raise error.at(place.where) from None
+    match found:
         case Weights() as weights:
             return [_weights(place, weights, reductions, first)]
         case Local() as local:

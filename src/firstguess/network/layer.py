@@ -137,10 +137,10 @@ class Layer:
         self._refuse("a torch module")
 
     def _refuse(self, what: str) -> NoReturn:
-        """Raise NotCovered, naming the reading that does cover this layer."""
+        """Raise NotCovered, naming the reading that does cover this layer; a fold adds the place."""
         cls = type(self)
         covered = next((hint for method, hint in _READINGS if has_meaning(cls, method)), "")
-        raise NotCovered(f"{what} of {self.kind}", got="a layer without one", where=self.text(), hint=covered)
+        raise NotCovered(f"{what} of {self.kind}", got="a layer without one", hint=covered)
 
 
 def has_meaning(cls: type[Layer], method: str) -> bool:

@@ -124,7 +124,7 @@ class BatchNorm(Layer):
         images = place.before.images
         if size is None or (usual and points is not None and size >= points):
             return OverData(_terms_of_channels if images else _terms_of_nodes, _by_terms)
-        self._check_last(size, points, place.where)
+        self._check_last(size, points)
 
         def of_images(x: Tensor, scratch: Scratch) -> Tensor:
             for part in _batches(x, 0, size):
@@ -141,14 +141,13 @@ class BatchNorm(Layer):
 
         return Local(of_images if images else of_vectors, batch=size)
 
-    def _check_last(self, size: int, points: int | None, where: str) -> None:
+    def _check_last(self, size: int, points: int | None) -> None:
         least = 2 if self.estimator == "usual" else 5
         rest = (points or 0) % size
         if points is not None and 0 < rest < least:
             raise InvalidInput(
                 f"a last batch of at least {least} points",
                 got=f"{points} points in batches of {size}",
-                where=where,
                 hint=f"{points - rest} points, or another batch size",
             )
 
