@@ -16,11 +16,14 @@ from firstguess.base.text import number
 from firstguess.network.grid import Shape
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from firstguess.base.gaussian import Array
     from firstguess.network.grid import Grid
     from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove
     from firstguess.network.points import Done, Move, Points, Whole
     from firstguess.network.signal import Signal
+    from firstguess.network.tensors import Draw, Place, Tensors
 
 
 class Mix(Flag):
@@ -123,6 +126,12 @@ class Layer:
         """The shape after it, or InvalidInput. `units` is what weights without a width of their own get."""
         self._refuse("a rule for sizes")
 
+    def inside(self, before: Shape, units: int | None) -> tuple[list[Shape], ...]:
+        """For every path the shapes in front of its layers, and behind the last one."""
+        if self.paths:
+            self._refuse("sizes within its paths")
+        return ()
+
     def moments(self, signal: Signal) -> Signal:
         """The closed-form reading: the signal after this layer."""
         self._refuse("a closed form")
@@ -167,11 +176,19 @@ class Layer:
         """What the formulas take for granted here, in words."""
         self._refuse("a list of assumptions")
 
+    def tensors(self, place: Place) -> Tensors:
+        """The ensemble reading: what the engine needs to know to take many initializations through this layer."""
+        self._refuse("a meaning on tensors")
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        """The torch module that this layer is in one member of an ensemble."""
+        self._refuse("a torch module")
+
     def _refuse(self, what: str) -> NoReturn:
-        """Raise NotCovered, naming the reading that does cover this layer."""
+        """Raise NotCovered, naming the reading that does cover this layer; a fold adds the place."""
         cls = type(self)
         covered = next((hint for method, hint in _READINGS if has_meaning(cls, method)), "")
-        raise NotCovered(f"{what} of {self.kind}", got="a layer without one", where=self.text(), hint=covered)
+        raise NotCovered(f"{what} of {self.kind}", got="a layer without one", hint=covered)
 
 
 def has_meaning(cls: type[Layer], method: str) -> bool:
