@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.network.activations import tensors
 from firstguess.network.activations.kernels import correlate_rays, correlated_rays, kernel_map, means, rays, shifted
+from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import Layer, Meaning, Mix, Parity, keeps_shape, register
+from firstguess.network.meaning import Call, Site
 from firstguess.network.points import OnCorrelations, Points, Step, Tile
 from firstguess.network.signal import Signal, Unknown
 
@@ -131,3 +134,29 @@ class Activate(Layer):
     def assumptions(self) -> Iterable[str]:
         if self.phi.centered:
             yield f"{self.phi}: its mean is taken off exactly, at the variance it meets"
+
+    modules = ("PReLU",)
+
+    @classmethod
+    def read_modules(cls) -> tuple[str | type, ...]:
+        return *tensors.module_names(), *cls.modules
+
+    @classmethod
+    def read_calls(cls) -> tuple[str, ...]:
+        return tensors.call_names()
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        """What the records say; the slope of a PReLU is a parameter."""
+        if site.claim == "PReLU":
+            slope = site.constants.get("weight")
+            phi = "its slopes differ" if slope is None else activation("prelu", slope=slope)
+        else:
+            spelling = tensors.by_module()[tensors.resolve(f"torch.nn.{site.claim}")]
+            phi = spelling.meaning(lambda _, key, default: getattr(module, key, default))
+        return Meaning(why=phi) if isinstance(phi, str) else Meaning((cls(phi),))
+
+    @classmethod
+    def from_call(cls, call: Call, site: Site) -> Meaning:
+        phi = tensors.by_call()[call.target].meaning(call.argument)
+        return Meaning(why=phi) if isinstance(phi, str) else Meaning((cls(phi),))

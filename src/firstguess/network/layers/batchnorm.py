@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.self_normalized import effective_directions, self_normalized
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
+from firstguess.network.layer import Layer, Meaning, Mix, Parity, register
+from firstguess.network.meaning import FLAT, IMAGE, Site
 from firstguess.network.points import Points, Remark, Whole
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown, exp
 
@@ -110,6 +111,19 @@ class BatchNorm(Layer):
             yield "batchnorm: statistics over the whole data set"
         else:
             yield f"batchnorm: batches of {self.batch}, {self.estimator.replace('_', '-')} estimator"
+
+    modules = ("BatchNorm1d", "BatchNorm2d")
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        needed = FLAT if site.claim == "BatchNorm1d" else IMAGE
+        if site.axes not in (None, needed):
+            return Meaning(why=f"normalizes over an axis of positions ({site.axes} axes)")
+        note = (
+            "BatchNorm is described with all data as one batch, as in training; the batch size matters (theory.md "
+            "(5)), and in evaluation mode an untrained BatchNorm does nothing"
+        )
+        return Meaning((cls(),), axes=needed, notes=(note,), affine=True)
 
 
 def centre_over_data(

@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grid import Grid, Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
+from firstguess.network.layer import Layer, Meaning, Mix, Parity, register
+from firstguess.network.meaning import FLAT, Site
 from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal
 
 Init = Literal["normal", "uniform", "orthogonal"]
+
+_VECTORS = (
+    "inputs are taken to be vectors: with an example of them, a dense layer that acts on every position alike would be "
+    "noticed"
+)
 
 
 def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
@@ -105,3 +111,22 @@ class Dense(Layer):
     def assumptions(self) -> Iterable[str]:
         if self.init != "normal":
             yield f"{self.init} weights have the moments of Gaussian ones in the wide limit"
+
+    def as_output(self) -> tuple[Dense, int | None]:
+        return replace(self, width=None), self.width
+
+    modules = ("Linear",)
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        positions = (
+            f"acts on the last axis of a batch with {site.axes} axes, with the same weights at every position; a "
+            "description's dense layer is over all nodes of a sample"
+        )
+        weights = site.weights
+        if why := weights.why if site.axes in (None, FLAT) else positions:
+            return Meaning(why=why)
+        init: Init = "orthogonal" if weights.orthogonal else "normal"
+        layer = cls(weights.weight_var, weights.bias_var, weights.units, init)
+        notes = (_VECTORS,) if site.axes is None else ()
+        return Meaning((layer,), axes=FLAT, notes=notes, widths=(module.in_features, weights.units))

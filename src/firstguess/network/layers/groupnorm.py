@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
+from firstguess.network.layer import Layer, Meaning, Mix, Parity, register
 from firstguess.network.layers.layernorm import over_nodes, over_nodes_gradient, over_nodes_kernel
+from firstguess.network.meaning import Site
 from firstguess.network.points import Points, Step
 from firstguess.network.signal import Signal
 
@@ -52,3 +53,9 @@ class GroupNorm(Layer):
 
     def assumptions(self) -> Iterable[str]:
         yield "groupnorm: groups are wide"
+
+    modules = ("GroupNorm",)
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        return Meaning((cls(module.num_groups),), affine=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from firstguess.base.errors import NotCovered
-from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import Layer, Meaning, Mix, Parity, keeps_shape, register
+from firstguess.network.meaning import Site
 from firstguess.network.points import OnCorrelations, Points, Step, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
 
@@ -92,3 +93,11 @@ class LayerNorm(Layer):
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    modules = ("LayerNorm",)
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        axes = len(module.normalized_shape)
+        why = site.whole_sample(axes)
+        return Meaning(why=why) if why else Meaning((cls(),), axes=axes + 1, affine=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -19,8 +19,10 @@ from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.tables import interpolate
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Mix, Parity, register
+from firstguess.network.layer import Layer, Meaning, Mix, Parity, register
+from firstguess.network.meaning import Call, Site
 from firstguess.network.points import Points, Step, Tile
+from firstguess.network.pools import pool_of, pool_to, window_of_call, window_of_module
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
 
 _TINY_ANGLE = 5e-4
@@ -192,6 +194,19 @@ class MaxPool(Layer):
             got=getattr(law, "why", "another signal"),
             hint="the ensemble reading, fg.measure(...), or put the max-pool right after the activation",
         )
+
+    modules = ("MaxPool1d", "MaxPool2d", "AdaptiveMaxPool2d")
+    calls = ("F.max_pool2d",)
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        if site.claim == "AdaptiveMaxPool2d":
+            return pool_to(cls, module.output_size, site)
+        return pool_of(cls, window_of_module(module), site, flat=site.claim == "MaxPool1d", overlaps=True)
+
+    @classmethod
+    def from_call(cls, call: Call, site: Site) -> Meaning:
+        return pool_of(cls, window_of_call(call), site, overlaps=True)
 
 
 def activation_mean(phi: Activation, q: float) -> float:

@@ -63,3 +63,7 @@ class Scale(Layer):
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    @property
+    def multiplier(self) -> float:
+        return self.factor
