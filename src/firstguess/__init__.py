@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
     from firstguess.network.activations.record import Activation
     from firstguess.network.builders import cnn, mlp, residual_mlp
+    from firstguess.network.inputs import Inputs
     from firstguess.network.network import Network
-    from firstguess.network.signal import Inputs
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -40,7 +40,7 @@ _NAMES = {
     "network.activations.record": "Activation",
     "network.builders": "cnn mlp residual_mlp",
     "network.network": "Network",
-    "network.signal": "Inputs",
+    "network.inputs": "Inputs",
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",
     "theory.empirical": "EmpiricalGuesses",

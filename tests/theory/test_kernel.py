@@ -10,9 +10,9 @@ import pytest
 import firstguess as fg
 import firstguess.network.layers
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.network.inputs import Inputs
 from firstguess.network.layers import BatchNorm, Layer, Residual, steps
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs
 from firstguess.theory import kernel as kernel_module
 from firstguess.theory.kernel import kernel
 

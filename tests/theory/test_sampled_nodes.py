@@ -20,15 +20,17 @@ from scipy import stats
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.network.grid import Grid
+from firstguess.network.grid import Shape
 from firstguess.network.layers import Activate, MaxPool
-from firstguess.network.layers.maxpool import max_moments
+from firstguess.network.max_moments import max_moments
 from firstguess.network.network import Network
-from firstguess.network.points import Points, Remark, Tile
-from firstguess.theory.carry import carry
-from firstguess.theory.image_kernel import image_kernel
-from firstguess.theory.kernel import kernel
+from firstguess.network.points import Points, Tile
+from firstguess.network.remarks import Remark
+from firstguess.theory.budget import Budget
+from firstguess.theory.carry import Folding
+from firstguess.theory.kernel import image_kernel, kernel
 from firstguess.theory.sampled_nodes import by_nodes
+from firstguess.theory.tiles import Run, Stored
 
 Z = 5.6
 
@@ -163,15 +165,10 @@ def test_the_stated_error_is_the_spread_over_seeds() -> None:
     x = rng.normal(size=(25, 10))
     layers = Network.parse("batchnorm(batch=5) > tanh > dense").layers[:2]
     k = x @ x.T / 10
-    points = Points(k.diagonal().copy(), np.zeros(25), True, 10, 10)
-
-    def formula(layers: Any, points: Points, _: Grid, k: Any, t: Any) -> Any:
-        done = carry(layers, points, k, t, lambda *_: "", formulas=True)
-        return done.points, done.k, done.t
-
+    points = Points(k.diagonal().copy(), np.zeros(25), True, Shape(10), 10)
     entries, stated = [], []
     for seed in range(40):
-        found = by_nodes(layers, points, Grid(), k.copy(), None, formula, seed=seed, nodes=2048)
+        found = by_nodes(layers, points, k.copy(), None, Budget(25), seed=seed, nodes=2048)
         assert found is not None
         entries.append(found.k.ravel())
         remark = found.remarks[0]
@@ -244,7 +241,9 @@ def test_a_max_pool_that_cannot_look_behind_the_activation_says_so() -> None:
         kernel(Network.parse("dense > relu > residual[maxpool(2) > dense > batchnorm] > dense"), orthogonal(12))
     ones, everything = np.ones(3), slice(0, 3)
     relu = fg.activation("relu")
-    points, _ = Activate(relu).covariance(Points(ones, 0.0 * ones, True, 10, 10))
-    _, step = MaxPool(2).covariance(points)
+    points = Points(ones, 0.0 * ones, True, Shape(10), 10)
+    fold = Folding(Run(Stored(np.eye(3), None, points), points), Budget(3))
+    activated = Activate(relu).covariance(points, fold).after
+    step = MaxPool(2).covariance(activated, fold).step
     with pytest.raises(NotCovered, match="the covariance in front of the activation"):
         step(Tile(np.eye(3), None, everything, everything))

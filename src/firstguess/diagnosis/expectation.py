@@ -9,8 +9,8 @@ from firstguess.base.errors import FirstguessError
 from firstguess.diagnosis.comparison import compare
 from firstguess.diagnosis.result import Expected
 from firstguess.ensemble.measurement import Measurement
+from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs
 from firstguess.network.walk import needs_images
 from firstguess.theory.prediction import Prediction
 

@@ -22,9 +22,9 @@ from firstguess.ensemble.places import Step, has_centered, nodes, resolve
 from firstguess.ensemble.program import Program, Reductions, compile_steps, schedule
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.ensemble.worker import Worker
+from firstguess.network.inputs import Inputs
 from firstguess.network.layers import BatchNorm, Dense
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs
 from firstguess.network.walk import needs_images
 
 _GOOD_STRETCH = 5e10  # operations between two looks at the clock: some tenths of a second

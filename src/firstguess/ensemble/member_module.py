@@ -17,6 +17,7 @@ from firstguess.ensemble.places import Shape, Step, resolve
 from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.tensors import module_of
+from firstguess.network.inputs import Inputs
 from firstguess.network.layers import (
     Activate,
     AvgPool,
@@ -32,7 +33,6 @@ from firstguess.network.layers import (
     Shift,
 )
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs
 
 _EPS = float(torch.finfo(torch.float32).tiny)  # theory's norms have none
 

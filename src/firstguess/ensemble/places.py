@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.network.grid import Grid
 from firstguess.network.grid import Shape as Grown
+from firstguess.network.inputs import Inputs
 from firstguess.network.layers import (
     Activate,
     Conv,
@@ -18,7 +19,7 @@ from firstguess.network.layers import (
     text,
 )
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs, Signal
+from firstguess.network.signal import Signal
 from firstguess.network.walk import every, needs_images, shapes
 
 Shape = tuple[int, ...]  # (nodes,) or (channels, height, width)

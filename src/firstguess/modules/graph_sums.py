@@ -8,7 +8,7 @@ from torch import fx
 
 from firstguess.modules import calls
 from firstguess.modules.graph import Carrier, Trail
-from firstguess.network.layer import Layer, Meaning, Parity, text
+from firstguess.network.layer import Layer, Meaning, text
 from firstguess.network.layers import Residual, Scale
 from firstguess.network.layers.residual import unsigned
 
@@ -90,7 +90,7 @@ def _repeats(trail: Trail, end: fx.Node, weights: fx.Node) -> bool:
             continue
         seen.add(node)
         layers = trail.carriers[node].meaning.layers
-        linear = calls.is_sum(node) or all(_is_affine(layer) for layer in layers)
+        linear = calls.is_sum(node) or all(layer.affine for layer in layers)
         (todo if linear else curved).extend(trail.terms(node))
     return weights in trail.sources(curved)
 
@@ -110,7 +110,3 @@ def _zero(trail: Trail, side: Iterable[fx.Node]) -> str:
 def _work(path: Sequence[Layer]) -> tuple[int, int, int]:
     """Weights, the size of kernels, and layers: a projection is the path with less of them."""
     return sum(layer.draws for layer in path), sum(layer.kernel_side for layer in path), len(path)
-
-
-def _is_affine(layer: Layer) -> bool:
-    return layer.multiplier is not None or layer.parity is Parity.SHIFTS

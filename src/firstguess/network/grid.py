@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from firstguess.base.errors import InvalidInput
 
@@ -110,3 +111,9 @@ class Shape:
 
 
 UNKNOWN = Shape(None, None)  # in front of a description that no data have met yet
+
+
+class Shaped(Protocol):
+    """What has a rule for sizes: a layer."""
+
+    def shape(self, before: Shape, units: int | None) -> Shape: ...

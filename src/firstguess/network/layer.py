@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, Flag, auto
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.text import number
@@ -17,7 +17,10 @@ from firstguess.network.grid import Shape
 from firstguess.network.meaning import Call, Site, Variances
 
 if TYPE_CHECKING:
-    from firstguess.network.points import Points, Step, Whole
+    from firstguess.base.gaussian import Array
+    from firstguess.network.grid import Grid
+    from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove
+    from firstguess.network.points import Done, Move, Points, Whole
     from firstguess.network.signal import Signal
 
 
@@ -47,6 +50,18 @@ _READINGS = (
     ("covariance", "the kernel reading: fg.predict(net, data=x)"),
     ("moments", "the closed form: fg.predict(net)"),
 )
+
+
+class Fold(Protocol):
+    """What the kernel's fold does for a layer that needs more than a pair of points."""
+
+    def within(self, point: int) -> Array:
+        """K[i p, i p'] of one data point in front of the layer."""
+        ...
+
+    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
+        """All pairs through the layers of a path; `k` and `t` may be overwritten."""
+        ...
 
 
 class Layer:
@@ -106,6 +121,11 @@ class Layer:
         """Itself with a unit for every class, and how many it had; None: it is no output layer."""
         return None
 
+    @property
+    def affine(self) -> bool:
+        """Whether it is a·x + b on every node, a and b constants."""
+        return self.mixes is Mix.NOTHING and self.parity in (Parity.LINEAR, Parity.SHIFTS)
+
     def text(self) -> str:
         """Its text, leaving out arguments that have their default value."""
         own_fields = fields(self) if is_dataclass(self) else ()
@@ -131,9 +151,37 @@ class Layer:
         """What the layer multiplies the mean square of gradients by, going back: theory.md (10). None: not known."""
         self._refuse("a gradient in closed form")
 
-    def covariance(self, points: Points) -> tuple[Points, Step | Whole]:
-        """The kernel reading: the points after this layer, and the step that maps the covariance of pairs."""
+    def covariance(self, points: Points, fold: Fold) -> Move | Whole:
+        """The kernel reading on the grid of these points: what is known behind it, and how it maps covariances."""
         self._refuse("a kernel")
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        """Arithmetic on sampled nodes; `known`: formulas have the statistics of `points`, for twins to use."""
+        self._refuse("a meaning on sampled nodes")
+
+    def twins(self, points: Points, k: Array, t: Array | None) -> TwinMove:
+        """For a layer that mixes points: the twins' covariance (in place) and tangent behind it, and their move."""
+        self._refuse("twins of sampled nodes")
+
+    def sampled(self, grid: Grid) -> bool:
+        """Whether sampled nodes may serve it better than a formula, which `need` then tells."""
+        return False
+
+    def need(self, points: Points, k: Array) -> Need:
+        """How far formulas do for it, on these covariances in front of the stretch that it is in."""
+        self._refuse("a word on sampled nodes")
+
+    def exact(self, rest: Sequence[Layer]) -> bool:
+        """Whether its formula is exact with these layers behind it, for Gaussian nodes in front."""
+        return False
+
+    def jointly(self, rest: Sequence[Layer]) -> Joint | None:
+        """An exact formula for it and all those behind it, for Gaussian nodes in front."""
+        return None
+
+    def effort(self) -> float:
+        """What its kernel costs a pair, in units of a relu: for the refusal of what would take too long."""
+        return sum((x.effort() for path in self.paths for x in path), 0.0) if self.paths else 1.0
 
     def assumptions(self) -> Iterable[str]:
         """What the formulas take for granted here, in words."""

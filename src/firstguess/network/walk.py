@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from firstguess.base.errors import FirstguessError
-from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Mix, text
+from firstguess.network.grid import Grid, Shape
+from firstguess.network.layer import Layer, Mix, Parity, text
 
 
 def every(layers: Iterable[Layer]) -> Iterator[Layer]:
@@ -26,6 +26,33 @@ def changed(layers: Iterable[Layer], change: Callable[[Layer], Iterable[Layer]])
 def needs_images(layers: Iterable[Layer]) -> bool:
     """Whether weights act by position (convolutions): then a data point has to be an image."""
     return any(Mix.POSITIONS in layer.mixes and layer.draws for layer in every(layers))
+
+
+def wants_all_pairs(block: Layer, grid: Grid) -> bool:
+    """Whether a layer within mixes data points or, on images, wants the covariances within one (pools)."""
+    images = not grid.flat and not grid.apart
+    return any(
+        Mix.POINTS in layer.mixes or (images and Mix.POSITIONS in layer.mixes and not layer.draws)
+        for path in block.paths
+        for layer in every(path)
+    )
+
+
+def unsigned(path: Sequence[Layer]) -> str:
+    """Why a path does not change sign with its last weights (up to a constant), in words; "" if it does."""
+    last = max((i for i, layer in enumerate(path) if layer.parity is Parity.WEIGHTS), default=None)
+    if last is None:
+        return f"one without weights ({text(path[-1])})" if path else "one without layers"
+    ends = f"one that ends in {text(path[-1])}"
+    shifted = False
+    for layer in path[last + 1 :]:
+        if layer.parity is Parity.SHIFTS:
+            shifted = True
+        elif layer.parity is Parity.CENTRES:
+            shifted = False
+        elif layer.parity is not Parity.LINEAR and (shifted or layer.parity is not Parity.ODD):
+            return ends
+    return ""
 
 
 def last_weights(layers: Sequence[Layer]) -> int:
@@ -57,5 +84,5 @@ def shapes(
                 after = layer.shape(found[-1], last * pools)
             found.append(after)
         except FirstguessError as error:
-            raise error.at(f"{prefix}layer {first + index} ({text(layer)})") from None
+            raise error.within(f"{prefix}layer {first + index} ({text(layer)})") from None
     return found

@@ -7,10 +7,11 @@ import time
 
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer, steps, text
 from firstguess.network.network import Network
 from firstguess.network.sampled_law import SAMPLED, Pairs
-from firstguess.network.signal import Gaussian, Inputs, Signal
+from firstguess.network.signal import Gaussian, Signal
 from firstguess.theory.guesses import Guesses
 from firstguess.theory.prediction import LayerReading, Prediction
 

@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from firstguess.base.checks import check_number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged
 from firstguess.base.gaussian import Array, Function
+from firstguess.base.series import interpolate
 from firstguess.base.text import plain
 from firstguess.network.activations.record import Activation
-from firstguess.network.activations.tables import interpolate
 from firstguess.theory.blocks import Block, as_block
 from firstguess.theory.phases import AT_EDGE, correlation_at, edge_of_chaos, neutrality_line, phase_name, phase_of
 

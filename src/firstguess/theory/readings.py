@@ -12,14 +12,13 @@ import numpy as np
 
 from firstguess._version import __version__
 from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.network.inputs import Inputs
 from firstguess.network.layer import text
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs
 from firstguess.network.walk import needs_images
 from firstguess.theory import closed_form
 from firstguess.theory.drawing import draw_guesses
-from firstguess.theory.image_kernel import image_kernel
-from firstguess.theory.kernel import kernel
+from firstguess.theory.kernel import image_kernel, kernel
 from firstguess.theory.prediction import LayerReading, Prediction
 
 _MOST_POINTS = 5000

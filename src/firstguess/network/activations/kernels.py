@@ -12,13 +12,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.polynomial import chebyshev
 
+from firstguess.base.arc_cosine import correlate_rays
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Feature
+from firstguess.base.series import interpolate
 from firstguess.network.activations.pieces import pieces_kernel, shifted_rays
 from firstguess.network.activations.record import Activation, Map, Pieces
-from firstguess.network.activations.tables import interpolate, table
-
-__all__ = ["Map", "correlate_rays", "correlated_rays", "interpolate", "kernel_map", "means", "rays", "shifted"]
+from firstguess.network.activations.tables import table
 
 _GRID = 0.25  # ends of a table lie on this grid in log q: the layers of a deep network then share a few tables
 _MOST_EXACT = 24  # up to so many distinct sizes their moments are computed one by one
@@ -126,40 +126,6 @@ def rays(phi: Activation) -> tuple[float, float] | None:
         return None
     left, right = (float(phi.rise(np.array([x]))[0]) * x for x in (-1.0, 1.0))
     return left, right
-
-
-def correlate_rays(
-    left: float, right: float, c: Array, slope: bool, spare: tuple[Array, Array, Array] | None = None
-) -> Array | None:
-    """Correlations of u to those of φ(u), in place, for φ = a·x + b·|x| (Cho & Saul, 2009); returns E φ'φ' if asked.
-
-    `spare` are three arrays like c to work in: fresh memory costs as much as the arithmetic. The result is one of them.
-
-    E φφ = √(q_a q_b)·(a²c + b²(2/π)(√(1−c²) + c·arcsin c)), E φ² = q(a² + b²), E φ'φ' = a² + b²(2/π)arcsin c.
-    """
-    a2, b2 = (0.5 * (right + left)) ** 2, (0.5 * (right - left)) ** 2 * 2.0 / math.pi
-    if b2 == 0.0:
-        return np.full_like(c, a2) if slope else None
-    arc, root, other = spare if spare is not None else (np.empty_like(c) for _ in range(3))
-    np.arcsin(c, out=arc)
-    np.subtract(1.0, c, out=root)  # (1−c)(1+c) keeps the digits of 1−c that 1−c² would lose near c = 1
-    np.add(c, 1.0, out=other)
-    root *= other
-    np.sqrt(root, out=root)
-    if slope:
-        np.multiply(arc, b2, out=other)
-        other += a2
-    arc += a2 / b2
-    c *= arc
-    c += root
-    c *= b2 / (a2 + 0.5 * math.pi * b2)
-    return other if slope else None
-
-
-def correlated_rays(left: float, right: float, c: Array) -> Array:
-    """Correlations of u (which are overwritten) to those of φ(u), for φ = a·x + b·|x|."""
-    correlate_rays(left, right, c, slope=False)
-    return c
 
 
 def _piecewise_linear(left: float, right: float) -> Map:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
+import numpy as np
+
 from firstguess.base.checks import check_count
+from firstguess.base.gaussian import Array
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Meaning, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.meaning import FLAT, IMAGE, Call, Site
-from firstguess.network.points import Points, Step, Tile
-from firstguess.network.pools import pool_of, pool_to, window_of_call, window_of_module
+from firstguess.network.nodes import NodeMove, alike
+from firstguess.network.points import Move, Points, Tile
+from firstguess.network.pooling import pool_nodes
+from firstguess.network.read_pools import pool_of, pool_to, window_of_call, window_of_module
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
@@ -45,8 +51,10 @@ class AvgPool(Layer):
         law = Gaussian() if isinstance(signal.law, Gaussian) else Unknown("an average of nodes that are not Gaussian")
         return replace(signal, between=signal.between / self.size, spread=signal.spread / self.size, law=law).rescaled()
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
-        """K ← K/K_pool + (1 − 1/K_pool)·m_a m_b for independent nodes, Θ ← Θ/K_pool."""
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        """K ← K/K_pool + (1 − 1/K_pool)·m_a m_b for independent nodes, Θ ← Θ/K_pool; on images means over windows."""
+        if points.shape.images:
+            return self._over_positions(points, fold)
         share, mean = 1.0 / self.size, points.mean
 
         def step(tile: Tile) -> None:
@@ -55,15 +63,37 @@ class AvgPool(Layer):
             if tile.t is not None:
                 tile.t *= share
 
-        after = Points(
-            share * points.q + (1.0 - share) * mean**2,
-            mean,
-            points.gaussian,
-            max(points.width // self.size, 1),
-            points.width_after,
-            what=f"an average of {points.what}",
-        )
-        return after, step
+        q = share * points.q + (1.0 - share) * mean**2
+        what = f"an average of {points.what}"
+        return Move(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
+
+    def _over_positions(self, points: Points, fold: Fold) -> Move:
+        shape, side = self.shape(points.shape, None), math.isqrt(self.size)
+        assert shape.grid is not None
+        grid, after = points.grid, shape.grid
+        high, wide = (length * side for length in after.sides)  # what is left over at the border is not pooled
+        windows = after.sides[0], side, after.sides[1], side
+
+        def pooled(k: Array) -> Array:
+            a, b = k.shape[0] // grid.places, k.shape[1] // grid.places
+            old = k.reshape(a, *grid.sides, b, *grid.sides)[:, :high, :wide, :, :high, :wide]
+            both = old.reshape(a, *windows, b, *windows)
+            return both.mean(axis=(2, 4, 7, 9)).reshape(a * after.places, b * after.places)
+
+        def step(tile: Tile) -> None:
+            images = grid.points(tile.rows), grid.points(tile.cols)
+            tile.k = pooled(tile.k)
+            tile.t = None if tile.t is None else pooled(tile.t)
+            tile.rows, tile.cols = after.rows(images[0]), after.rows(images[1])
+
+        # The variance of a mean wants the covariances within an image: each image's own tile so far, one at a time.
+        q = np.concatenate([pooled(fold.within(i)).diagonal() for i in range(points.count)])
+        mean = points.mean.reshape(-1, *grid.sides)[:, :high, :wide].reshape(-1, *windows).mean(axis=(2, 4)).ravel()
+        what = f"an average of {points.what}"
+        return Move(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        return alike(pool_nodes(self.size, points.grid, lambda y, axes: y.mean(axis=axes, dtype=y.dtype)))
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0 / self.size  # Σ_k (1/K)²

@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
+import numpy as np
+
 from firstguess.base.checks import check_count, check_number, check_weights
-from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Meaning, Mix, Parity, register
-from firstguess.network.layers.dense import random_sum
+from firstguess.base.errors import InvalidInput
+from firstguess.base.gaussian import Array
+from firstguess.network.grid import Grid, Shape
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.meaning import IMAGE, Site
-from firstguess.network.points import Points, Step
+from firstguess.network.points import Move, Points, Tile
+from firstguess.network.random_sums import random_sum
 from firstguess.network.signal import Signal
 
 
@@ -64,12 +67,57 @@ class Conv(Layer):
     def moments(self, signal: Signal) -> Signal:
         return random_sum(signal, self.weight_var, self.bias_var)
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
-        raise NotCovered(
-            "dense layers in the kernel reading of flat data",
-            got="a convolution",
-            hint="the ensemble reading: fg.measure(...)",
-        )
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        """K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb², zeros as padding: theory.md (11) by position."""
+        shape = self.shape(points.shape, points.default_width)
+        assert shape.grid is not None
+        grid, after = points.grid, shape.grid
+        share, channels = self.weight_var / self.kernel**2, points.width
+
+        def step(tile: Tile) -> None:
+            images = grid.points(tile.rows), grid.points(tile.cols)
+            summed = self._windows(tile.k, grid, after)
+            if tile.t is not None:
+                tile.t = share * self._windows(tile.t, grid, after) + channels * summed + bool(self.bias_var)
+            tile.k = summed * share
+            if self.bias_var:
+                tile.k += self.bias_var
+            tile.rows, tile.cols = after.rows(images[0]), after.rows(images[1])
+
+        q = points.q.reshape(-1, *grid.sides)
+        for axis, size in enumerate(after.sides, start=1):
+            old = np.moveaxis(q, axis, -1)
+            new = np.zeros((*old.shape[:-1], size))
+            for to, come in self._shifts(old.shape[-1], size):
+                new[..., to] += old[..., come]
+            q = np.moveaxis(new, -1, axis)
+        q = share * q.ravel() + self.bias_var
+        return Move(points.after(self, q, np.zeros_like(q), gaussian=True, what="a conv"), step)
+
+    def _shifts(self, before: int, after: int) -> list[tuple[slice, slice]]:
+        """For every place in a window: which outputs see the image there, and where. Outside of it are zeros."""
+        found: list[tuple[slice, slice]] = []
+        for place in range(self.kernel):
+            first = max(0, -((place - self.padding) // self.stride))  # the least h with stride·h + place − padding ≥ 0
+            stop = min(after, (before - 1 - place + self.padding) // self.stride + 1)
+            if stop > first:
+                start = self.stride * first + place - self.padding
+                end = self.stride * (stop - 1) + place - self.padding + 1
+                found.append((slice(first, stop), slice(start, end, self.stride)))
+        return found
+
+    def _windows(self, k: Array, grid: Grid, after: Grid) -> Array:
+        """Σ_δ K[p+δ, p'+δ]: first over the rows of a window, then over its columns."""
+        a, b = k.shape[0] // grid.places, k.shape[1] // grid.places
+        (high, wide), (tall, broad) = grid.sides, after.sides
+        old = k.reshape(a, high, wide, b, high, wide)
+        rows = np.zeros((a, tall, wide, b, tall, wide))
+        for to, come in self._shifts(high, tall):
+            rows[:, to, :, :, to, :] += old[:, come, :, :, come, :]
+        both = np.zeros((a, tall, broad, b, tall, broad))
+        for to, come in self._shifts(wide, broad):
+            both[:, :, to, :, :, to] += rows[:, :, come, :, :, come]
+        return both.reshape(a * after.places, b * after.places)
 
     def gradient(self, signal: Signal) -> float | None:
         return self.weight_var

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, final
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Meaning, Mix, Parity, register
-from firstguess.network.layers.layernorm import over_nodes, over_nodes_gradient, over_nodes_kernel
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.meaning import Site
-from firstguess.network.points import Points, Step
+from firstguess.network.nodes import NodeMove
+from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
+from firstguess.network.points import Move, Points
 from firstguess.network.signal import Signal
 
 
@@ -45,8 +46,11 @@ class GroupNorm(Layer):
     def moments(self, signal: Signal) -> Signal:
         return over_nodes(signal, "groupnorm")
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
-        return over_nodes_kernel(points, "a groupnorm")
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        return over_nodes_move(self, points)
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        return over_nodes_nodes(points, known)
 
     def gradient(self, signal: Signal) -> float | None:
         return over_nodes_gradient(signal)

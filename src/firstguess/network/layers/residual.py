@@ -13,12 +13,11 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Layer, Mix, Parity, register, sequence_text, steps, text
-from firstguess.network.points import OnCorrelations, Points, Step, Tile, Whole
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequence_text, steps
+from firstguess.network.points import Done, Move, Points, Tile, Whole, along
 from firstguess.network.sampled_law import law_of_sum
 from firstguess.network.signal import Signal
-from firstguess.network.walk import shapes
-from firstguess.theory.carry import Carried, carry
+from firstguess.network.walk import shapes, unsigned, wants_all_pairs
 
 
 @register
@@ -116,76 +115,69 @@ class Residual(Layer):
         total = Signal(x.mean + f.mean, x.between + f.between, x.spread + f.spread, scale, law)
         return total.rescaled()
 
-    def covariance(self, points: Points) -> tuple[Points, Step | Whole]:
+    def covariance(self, points: Points, fold: Fold) -> Move | Whole:
         """Both kernels add: K ← K_s + scale²·K_f, and Θ likewise (means, where there are any, multiply)."""
         self.check()
-        branch, shortcut = (_steps(path, points) for path in self.paths)
-        if branch is None or shortcut is None:
-            return points, Whole(lambda k, t: self._whole(points, k, t))
-        (inner, run), (outer, other) = branch, shortcut
+        if wants_all_pairs(self, points.grid):
+            return Whole(lambda k, t: self._whole(points, fold, k, t))
+        branch, shortcut = (_moves(path, points, fold) for path in self.paths)
+        inner, outer = (path[-1].after if path else points for path in (branch, shortcut))
 
         def both(tile: Tile) -> None:
-            branch = Tile(tile.k.copy(), None if tile.t is None else tile.t.copy(), tile.rows, tile.cols)
-            branch.before = tile.before  # a branch may begin with a max-pool
-            for step in run:
-                step(branch)
-            for step in other:
-                step(tile)
-            self.add(tile, branch, outer, inner)
+            other = Tile(tile.k.copy(), None if tile.t is None else tile.t.copy(), tile.rows, tile.cols)
+            other.behind = tile.behind
+            along(branch, other)
+            along(shortcut, tile)
+            self._add(tile, other, outer, inner)
 
-        after = self.sum_of(outer, inner)
-        square = self.scale**2
-        maps = [[s.correlate for s in each if isinstance(s, OnCorrelations)] for each in (run, other)]
-        shares = square * inner.q / after.q
-        plain = not (inner.mean.any() and outer.mean.any())
-        if len(maps[0]) < len(run) or len(maps[1]) < len(other) or not np.ptp(shares) <= 1e-12 or not plain:
-            return after, both
+        after = self._sum(points, outer, inner)
+        looks = any(path[0].looks_behind for path in (branch, shortcut) if path)
+        maps = [[move.correlate for move in path if move.correlate is not None] for path in (branch, shortcut)]
+        shares = self.scale**2 * inner.q / after.q
+        plain = inner.centred or outer.centred
+        if len(maps[0]) < len(branch) or len(maps[1]) < len(shortcut) or not np.ptp(shares) <= 1e-12 or not plain:
+            return Move(after, both, looks_behind=looks)
         share = float(shares[0])
 
         def correlate(c: Array) -> Array:
-            branch = c.copy()
+            other = c.copy()
             for each in maps[0]:
-                branch = each(branch)
+                other = each(other)
             for each in maps[1]:
                 c = each(c)
-            return (1.0 - share) * c + share * branch
+            return (1.0 - share) * c + share * other
 
-        return after, OnCorrelations(both, correlate)
+        return Move(after, both, correlate, looks_behind=looks)
 
-    def add(self, tile: Tile, branch: Tile, outer: Points, inner: Points) -> None:
+    def _add(self, tile: Tile, branch: Tile, outer: Points, inner: Points) -> None:
         """Add the branch's covariances to the shortcut's, in place."""
         square = self.scale**2
         tile.k += square * branch.k
-        if outer.mean.any() and inner.mean.any():
+        if not outer.centred and not inner.centred:
             cross = outer.mean[tile.rows, None] * inner.mean[None, tile.cols]
             cross += inner.mean[tile.rows, None] * outer.mean[None, tile.cols]
             tile.k += self.scale * cross
         if tile.t is not None and branch.t is not None:
             tile.t += square * branch.t
 
-    def sum_of(self, outer: Points, inner: Points) -> Points:
+    def _sum(self, points: Points, outer: Points, inner: Points) -> Points:
         """The points after the sum of shortcut and branch."""
-        return Points(
+        return points.after(
+            self,
             outer.q + self.scale**2 * inner.q + 2.0 * self.scale * outer.mean * inner.mean,
             outer.mean + self.scale * inner.mean,
-            outer.gaussian and inner.gaussian,
-            inner.width,
-            outer.width_after,
+            gaussian=outer.gaussian and inner.gaussian,
             what=f"a residual sum with {outer.what if inner.gaussian else inner.what}",
         )
 
-    def _whole(self, points: Points, k: Array, t: Array | None) -> tuple[Array, Array | None, Points, tuple[str, ...]]:
-        """A path that mixes the points (BatchNorm): the whole matrix goes through both."""
-
-        def through(path: Sequence[Layer], name: str, k: Array, t: Array | None) -> Carried:
-            return carry(path, points, k, t, lambda index, layer: f"{name} layer {index} ({text(layer)})")
-
-        f = through(self.branch, "branch", k.copy(), None if t is None else t.copy())
-        x = through(self.shortcut, "shortcut", k, t) if self.shortcut else Carried(k, t, points, [], [])
-        everything = slice(0, k.shape[0])
+    def _whole(self, points: Points, fold: Fold, k: Array, t: Array | None) -> Done:
+        """A path that mixes points, or wants the covariances within one: all pairs go through both."""
+        f = fold.through(self.branch, points, k.copy(), None if t is None else t.copy(), "branch")
+        x = fold.through(self.shortcut, points, k, t, "shortcut") if self.shortcut else Done(k, t, points)
+        everything = slice(0, x.k.shape[0])
         tile = Tile(x.k, x.t, everything, everything)
-        self.add(tile, Tile(f.k, f.t, everything, everything), x.points, f.points)
-        return tile.k, tile.t, self.sum_of(x.points, f.points), (*f.remarks, *x.remarks)
+        self._add(tile, Tile(f.k, f.t, everything, everything), x.points, f.points)
+        return Done(tile.k, tile.t, self._sum(points, x.points, f.points), (*f.remarks, *x.remarks))
 
     def gradient(self, signal: Signal) -> float | None:
         total = 0.0
@@ -206,35 +198,31 @@ class Residual(Layer):
             yield from layer.assumptions()
 
 
-def unsigned(path: Sequence[Layer]) -> str:
-    """Why a path does not change sign with its last weights (up to a constant), in words; "" if it does."""
-    last = max((i for i, layer in enumerate(path) if layer.parity is Parity.WEIGHTS), default=None)
-    if last is None:
-        return f"one without weights ({text(path[-1])})" if path else "one without layers"
-    ends = f"one that ends in {text(path[-1])}"
-    shifted = False
-    for layer in path[last + 1 :]:
-        if layer.parity is Parity.SHIFTS:
-            shifted = True
-        elif layer.parity is Parity.CENTRES:
-            shifted = False
-        elif layer.parity is not Parity.LINEAR and (shifted or layer.parity is not Parity.ODD):
-            return ends
-    return ""
-
-
 def _through(path: Sequence[Layer], signal: Signal, name: str) -> Signal:
     for _, _, signal in steps(path, signal, prefix=name):  # noqa: B007, B020  # the last one
         pass
     return signal
 
 
-def _steps(path: Sequence[Layer], points: Points) -> tuple[Points, list[Step]] | None:
-    """The steps of a path that acts on pairs of points alone; None if it does not."""
-    run: list[Step] = []
+class _Inside:
+    """The fold for layers within a block: what stands in front of them is not at hand."""
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+
+    def within(self, point: int) -> Array:
+        raise AssertionError("a block with pools takes all pairs at once")
+
+    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
+        return self._fold.through(layers, points, k, t, path)
+
+
+def _moves(path: Sequence[Layer], points: Points, fold: Fold) -> list[Move]:
+    """The moves of a path whose layers act on pairs of points alone."""
+    found: list[Move] = []
     for layer in path:
-        points, step = layer.covariance(points)
-        if isinstance(step, Whole):
-            return None
-        run.append(step)
-    return points, run
+        move = layer.covariance(points, _Inside(fold))
+        assert isinstance(move, Move)
+        found.append(move)
+        points = move.after
+    return found

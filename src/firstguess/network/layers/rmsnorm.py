@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-import numpy as np
-
 from firstguess.base.errors import NotCovered
-from firstguess.network.layer import Layer, Meaning, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.layers.scale import Scale
 from firstguess.network.meaning import Site
-from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
+from firstguess.network.nodes import NodeMove
+from firstguess.network.over_nodes import over_nodes_move, over_nodes_nodes
+from firstguess.network.points import Move, Points
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
 
 
@@ -42,30 +42,11 @@ class RMSNorm(Layer):
         )
         return Signal(signal.mean / math.sqrt(total), signal.between / total, signal.spread / total, law=law)
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
-        """K ← K_ab/√(q_a q_b), Θ likewise: theory.md (11)."""
-        if np.any(points.q <= 0.0):
-            raise NotCovered(
-                "a signal that is not zero on any data point",
-                got="one that is",
-                hint="a bias variance above 0 before this layer",
-            )
-        inverse = 1.0 / np.sqrt(points.q)
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        return over_nodes_move(self, points, centre=False)
 
-        def step(tile: Tile) -> None:
-            tile.scale(inverse)
-            if tile.t is not None:
-                tile.t *= tile.outer(inverse)
-
-        after = replace(
-            points,
-            q=np.ones_like(points.q),
-            mean=points.mean * inverse,
-            before=None,
-            phi=None,
-            what=f"an rmsnorm of {points.what}",
-        )
-        return after, OnCorrelations(step, unchanged)
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        return over_nodes_nodes(points, known, centre=False)
 
     def gradient(self, signal: Signal) -> float | None:
         return exp(-signal.log_q)

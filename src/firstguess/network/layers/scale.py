@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
+import numpy as np
+
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
-from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
-from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
+from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.nodes import NodeMove, alike
+from firstguess.network.points import Move, Points, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
@@ -40,7 +43,7 @@ class Scale(Layer):
         law = signal.law if isinstance(signal.law, Gaussian) else Unknown(why, signal, self.factor < 0.0)
         return replace(signal.times(self.factor), law=law)
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
+    def covariance(self, points: Points, fold: Fold) -> Move:
         factor, square = abs(self.factor), self.factor**2
 
         def step(tile: Tile) -> None:
@@ -56,7 +59,10 @@ class Scale(Layer):
             phi=None,
             what=f"a scaled version of {points.what}",
         )
-        return after, OnCorrelations(step, unchanged)
+        return Move(after, step, unchanged)
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        return alike(lambda y: np.multiply(y, self.factor, out=y))
 
     def gradient(self, signal: Signal) -> float | None:
         return self.factor * self.factor

@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
+import numpy as np
+
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
-from firstguess.network.layer import Layer, Mix, Parity, keeps_shape, register
-from firstguess.network.points import Points, Step, Tile
+from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.nodes import NodeMove, alike
+from firstguess.network.points import Move, Points, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
@@ -46,7 +49,7 @@ class Shift(Layer):
         unit = signal.at_scale(0.0)
         return replace(unit, mean=unit.mean + self.by, law=law)
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
+    def covariance(self, points: Points, fold: Fold) -> Move:
         by, mean = self.by, points.mean
 
         def step(tile: Tile) -> None:
@@ -60,7 +63,10 @@ class Shift(Layer):
             phi=None,
             what=f"a shifted version of {points.what}",
         )
-        return after, step
+        return Move(after, step)
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        return alike(lambda y: np.add(y, self.by, out=y))
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0
