@@ -14,6 +14,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.seeds import fill_weights, member_seeds, tie_stream
 from firstguess.network.builders import mlp
+from firstguess.network.tensors import Weights
 
 
 @cache
@@ -71,7 +72,7 @@ def test_ties_have_a_stream_of_their_own() -> None:
 def test_weights_have_the_variance_asked_for(init: str, shape: tuple[int, int]) -> None:
     """20 000 numbers: 6 standard errors of a variance (kurtosis ≤ 3) are 6·√(2/20 000) = 6 %, false alarm 2e-9."""
     generator = torch.Generator().manual_seed(1)
-    w = fill_weights(torch.empty(shape), generator, init=init, weight_var=2.0, fan_in=shape[1])  # type: ignore[arg-type]
+    w = fill_weights(torch.empty(shape), generator, Weights(shape, shape[1], 2.0, 0.0, init))  # type: ignore[arg-type]
     assert abs(float(w.square().mean()) * shape[1] / 2.0 - 1.0) < 0.06
     assert abs(float(w.mean())) < 6 * math.sqrt(2.0 / shape[1] / w.numel())
     if init == "orthogonal":

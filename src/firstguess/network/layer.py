@@ -17,11 +17,14 @@ from firstguess.network.grid import Shape
 from firstguess.network.meaning import Call, Site, Variances
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from firstguess.base.gaussian import Array
     from firstguess.network.grid import Grid
     from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove
     from firstguess.network.points import Done, Move, Points, Whole
     from firstguess.network.signal import Signal
+    from firstguess.network.tensors import Draw, Place, Tensors
 
 
 class Mix(Flag):
@@ -143,6 +146,12 @@ class Layer:
         """The shape after it, or InvalidInput. `units` is what weights without a width of their own get."""
         self._refuse("a rule for sizes")
 
+    def inside(self, before: Shape, units: int | None) -> tuple[list[Shape], ...]:
+        """For every path the shapes in front of its layers, and behind the last one."""
+        if self.paths:
+            self._refuse("sizes within its paths")
+        return ()
+
     def moments(self, signal: Signal) -> Signal:
         """The closed-form reading: the signal after this layer."""
         self._refuse("a closed form")
@@ -187,6 +196,14 @@ class Layer:
         """What the formulas take for granted here, in words."""
         self._refuse("a list of assumptions")
 
+    def tensors(self, place: Place) -> Tensors:
+        """The ensemble reading: what the engine needs to know to take many initializations through this layer."""
+        self._refuse("a meaning on tensors")
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        """The torch module that this layer is in one member of an ensemble."""
+        self._refuse("a torch module")
+
     @classmethod
     def read_modules(cls) -> tuple[str | type, ...]:
         """What `from_module` reads, where that is not fixed."""
@@ -208,10 +225,10 @@ class Layer:
         return Meaning(why=f"{cls.kind} does not say how it is read from a call")
 
     def _refuse(self, what: str) -> NoReturn:
-        """Raise NotCovered, naming the reading that does cover this layer."""
+        """Raise NotCovered, naming the reading that does cover this layer; a fold adds the place."""
         cls = type(self)
         covered = next((hint for method, hint in _READINGS if has_meaning(cls, method)), "")
-        raise NotCovered(f"{what} of {self.kind}", got="a layer without one", where=self.text(), hint=covered)
+        raise NotCovered(f"{what} of {self.kind}", got="a layer without one", hint=covered)
 
 
 @dataclass(frozen=True)

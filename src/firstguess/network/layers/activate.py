@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
 from firstguess.base.arc_cosine import correlate_rays, correlated_rays
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.activations import tensors
+from firstguess.network.activations import tensors as spelled
 from firstguess.network.activations.kernels import kernel_map, means, rays, shifted
 from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
@@ -21,6 +21,10 @@ from firstguess.network.meaning import Call, Site
 from firstguess.network.nodes import NodeMove, Values, alike
 from firstguess.network.points import Move, Points, Tile, in_strips
 from firstguess.network.signal import Signal, Unknown
+from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 _TABLE = 15.0  # times as long as a relu where a kernel has no closed form (tanh)
 
@@ -180,15 +184,58 @@ class Activate(Layer):
         if self.phi.centered:
             yield f"{self.phi}: its mean is taken off exactly, at the variance it meets"
 
+    def _constant(self, place: Place) -> float | None:
+        """What a centred φ takes off: E φ at the variance that the closed form predicts here (theory.md §4).
+
+        None where it has no answer: then φ's own mean over data and nodes, in each initialization.
+        """
+        if not self.phi.centered:
+            return 0.0
+        signal = place.signal()
+        if signal is None:
+            return None
+        unit = signal.at_scale(0.0)
+        return replace(self.phi, centered=False).moments(unit.between, unit.spread, mean=unit.mean).mean
+
+    def tensors(self, place: Place) -> Local | OverData:
+        from firstguess.network.activations.tensors import elementwise
+
+        constant = self._constant(place)
+        run = elementwise(self.phi, constant or 0.0)
+
+        def apply(x: Tensor, scratch: Scratch) -> Tensor:
+            return run(x)
+
+        if constant is not None:
+            return Local(apply)
+        common = (-1, 1, 1, 1) if place.before.images else (-1, 1, 1)
+        return OverData(
+            lambda x, mean, variance: (mean.mean(1).to(x.dtype).view(common),),
+            lambda x, terms: x.sub_(*terms),
+            first=apply,
+            whole=lambda x: x - x.mean(),
+        )
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network.activations.tensors import module_of
+        from firstguess.network.small_modules import Affine, MeanFree
+
+        module, constant = module_of(self.phi), self._constant(place)
+        if constant is None:
+            return nn.Sequential(module, MeanFree())
+        return module if constant == 0.0 else nn.Sequential(module, Affine(1.0, -constant))
+
     modules = ("PReLU",)
 
     @classmethod
     def read_modules(cls) -> tuple[str | type, ...]:
-        return *tensors.module_names(), *cls.modules
+        return *spelled.module_names(), *cls.modules
 
     @classmethod
     def read_calls(cls) -> tuple[str, ...]:
-        return tensors.call_names()
+        return spelled.call_names()
 
     @classmethod
     def from_module(cls, module: Any, site: Site) -> Meaning:
@@ -197,11 +244,11 @@ class Activate(Layer):
             slope = site.constants.get("weight")
             phi = "its slopes differ" if slope is None else activation("prelu", slope=slope)
         else:
-            spelling = tensors.by_module()[tensors.resolve(f"torch.nn.{site.claim}")]
+            spelling = spelled.by_module()[spelled.resolve(f"torch.nn.{site.claim}")]
             phi = spelling.meaning(lambda _, key, default: getattr(module, key, default))
         return Meaning(why=phi) if isinstance(phi, str) else Meaning((cls(phi),))
 
     @classmethod
     def from_call(cls, call: Call, site: Site) -> Meaning:
-        phi = tensors.by_call()[call.target].meaning(call.argument)
+        phi = spelled.by_call()[call.target].meaning(call.argument)
         return Meaning(why=phi) if isinstance(phi, str) else Meaning((cls(phi),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from firstguess.network.points import Move, Points, Tile
 from firstguess.network.pooling import pool_nodes
 from firstguess.network.read_pools import pool_of, pool_to, window_of_call, window_of_module
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.tensors import Draw, Local, Place, Scratch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 @register
@@ -100,6 +104,27 @@ class AvgPool(Layer):
 
     def assumptions(self) -> Iterable[str]:
         yield f"avgpool: the {self.size} nodes of a pool are independent"
+
+    def tensors(self, place: Place) -> Local:
+        """Over K consecutive nodes; on images over k×k positions, K = k²."""
+        import torch
+        import torch.nn.functional as F
+
+        size, side = self.size, math.isqrt(self.size)
+
+        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+            return F.avg_pool2d(x.flatten(0, 1), side).unflatten(0, x.shape[:2])
+
+        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+            nodes = x.view(x.shape[0], -1, size, x.shape[2])
+            return torch.sum(nodes, 2, out=scratch(nodes[:, :, 0])).div_(size)
+
+        return Local(of_images if place.before.images else of_vectors)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        return nn.AvgPool2d(math.isqrt(self.size)) if place.before.images else nn.AvgPool1d(self.size)
 
     modules = ("AvgPool1d", "AvgPool2d", "AdaptiveAvgPool2d")
     calls = ("F.avg_pool2d", "F.adaptive_avg_pool2d", "torch.mean", "Tensor.mean")

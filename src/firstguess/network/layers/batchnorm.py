@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -16,11 +16,17 @@ from firstguess.base.self_normalized import effective_directions, self_normalize
 from firstguess.network.batch_law import BatchLaw, Estimator
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
+from firstguess.network.leave_one_out import variance_of_others
 from firstguess.network.meaning import FLAT, IMAGE, Site
 from firstguess.network.nodes import Joint, Need, NodeMove, Op, TwinMove, Values
+from firstguess.network.over_data import centre_over_data
 from firstguess.network.points import Done, Points, Whole, mean_of_pairs
 from firstguess.network.remarks import Remark
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
+from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 _EPS = 1e-12  # of the squared mean: what is left of a node that is the same on all points is rounding
 _MANY = 2000.0  # directions from which on fluctuations of a node's scale are below 1e-3 of the covariance
@@ -216,6 +222,54 @@ class BatchNorm(Layer):
         else:
             yield f"batchnorm: batches of {self.batch}, {self.estimator.replace('_', '-')} estimator"
 
+    def tensors(self, place: Place) -> Local | OverData:
+        """Over the whole data set, or over consecutive batches; a last, shorter one is normalized by itself."""
+        from firstguess.network.tensor_ops import standardize
+
+        usual = self.estimator == "usual"
+        size, points = self.batch or place.batch, place.points
+        images = place.before.images
+        if size is None or (usual and points is not None and size >= points):
+            return OverData(_terms_of_channels if images else _terms_of_nodes, _by_terms)
+        self._check_last(size, points)
+
+        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+            for part in _batches(x, 0, size):
+                standardize(part, (1, 4, 5), scratch)
+            return x
+
+        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+            for part in _batches(x, 2, size):
+                if usual:
+                    standardize(part, (3,), scratch)
+                else:
+                    _leave_one_out(part)
+            return x
+
+        return Local(of_images if images else of_vectors, batch=size)
+
+    def _check_last(self, size: int, points: int | None) -> None:
+        least = 2 if self.estimator == "usual" else 5
+        rest = (points or 0) % size
+        if points is not None and 0 < rest < least:
+            raise InvalidInput(
+                f"a last batch of at least {least} points",
+                got=f"{points} points in batches of {size}",
+                hint=f"{points - rest} points, or another batch size",
+            )
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        """It uses the batch that it is given, or consecutive batches where their size is said."""
+        from torch import nn
+
+        from firstguess.network.small_modules import EPS, Batches, LeaveOneOutNorm
+
+        if self.estimator == "leave_one_out":
+            return LeaveOneOutNorm(self.batch or 0)
+        kind = nn.BatchNorm2d if place.before.images else nn.BatchNorm1d
+        norm = kind(place.before.sizes[0], eps=EPS, affine=False, track_running_stats=False)
+        return norm if self.batch is None else Batches(norm, self.batch)
+
     modules = ("BatchNorm1d", "BatchNorm2d")
 
     @classmethod
@@ -230,64 +284,53 @@ class BatchNorm(Layer):
         return Meaning((cls(),), axes=needed, notes=(note,), affine=True)
 
 
-def centre_over_data(k: Array, t: Array | None, q: Array, batch: int | None) -> tuple[Array | None, Array]:
-    """Centre a whole covariance (in place) over batches of consecutive rows, and divide by its mean diagonal there.
-
-    Returns the tangent kernel and the factors. All nodes are divided by one scale, their root mean square.
-    """
-    n = k.shape[0]
-    size = n if batch is None else batch
-    scale = np.empty(n)
-    starts = list(range(0, n, size))
-    for start in starts:
-        rows = slice(start, min(start + size, n))
-        if rows.stop - rows.start < 2:
-            raise NotCovered(
-                "at least 2 points in every batch",
-                got=f"a last batch of {rows.stop - rows.start}",
-                hint="a number of points that the batch size divides",
-            )
-        k[rows] -= k[rows].mean(axis=0)
-    for start in starts:
-        cols = slice(start, min(start + size, n))
-        k[:, cols] -= k[:, cols].mean(axis=1, keepdims=True)
-        trace = float(np.trace(k[cols, cols]))
-        # what centring leaves of identical points is rounding
-        if trace <= 64.0 * float(np.finfo(k.dtype).eps) * float(q[cols].sum()):
-            raise NotCovered(
-                "data points that differ", got="a batch whose points are all alike", hint="drop duplicates"
-            )
-        scale[cols] = math.sqrt(trace / (cols.stop - cols.start))
-    inverse = 1.0 / scale
-    k *= inverse[:, None]
-    k *= inverse[None, :]
-    if t is not None:
-        if batch is not None:
-            raise NotCovered(
-                "BatchNorm over the whole data set for the tangent kernel",
-                got=f"batches of {batch}",
-                hint="batchnorm without batch=",
-            )
-        t = _tangent(k, t, inverse)
-    return t, inverse
+def _batches(x: Tensor, dim: int, size: int) -> Iterator[Tensor]:
+    """Views of x in which the points are (batches, points of a batch): all whole batches, then a last shorter one."""
+    whole = x.shape[dim] // size * size
+    if whole:
+        yield x.narrow(dim, 0, whole).unflatten(dim, (-1, size))
+    if whole < x.shape[dim]:
+        yield x.narrow(dim, whole, x.shape[dim] - whole).unsqueeze(dim)
 
 
-def _tangent(k: Array, t: Array, inverse: Array) -> Array:
-    """E[JΘJᵀ] with J = (H − yyᵀ/n)/σ, y ~ N(0, K) the normalized node: Gaussian fourth moments."""
-    n = k.shape[0]
-    t -= t.mean(axis=0)
-    t -= t.mean(axis=1, keepdims=True)
-    t *= inverse[:, None]
-    t *= inverse[None, :]
-    product = k @ t
-    return t - (product + product.T) / n + (k * np.trace(product) + 2.0 * product @ k) / n**2
+def _leave_one_out(part: Tensor) -> None:
+    """(u − mean')/sd' over the other B − 1 points: theory.md (5)."""
+    from firstguess.network.tensor_ops import inverse_sd
+
+    b = part.shape[3]
+    mean = part.sum(3, keepdim=True).div_(b)
+    part.sub_(mean)
+    variance = variance_of_others(part, part.square().sum(3, keepdim=True), b)
+    part.mul_(inverse_sd(variance, mean.expand_as(part))).mul_(b / (b - 1))
+
+
+def _terms_of_nodes(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """What is taken off and multiplied by, from node statistics (inits, nodes)."""
+    return _terms(x, mean.unsqueeze(2), variance.unsqueeze(2))
+
+
+def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Images are normalized by channel, as in every framework: a node's statistics are pooled over positions."""
+    means, variances = (m.view(*x.shape[1:3], -1) for m in (mean, variance))
+    common = means.mean(2)
+    spread = (variances + (means - common.unsqueeze(2)).square()).mean(2)
+    return _terms(x, common[None, :, :, None, None], spread[None, :, :, None, None])
+
+
+def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    from firstguess.network.tensor_ops import RELATIVE_EPS
+
+    scale = (variance + RELATIVE_EPS * mean.square() + float(np.finfo(np.float32).tiny)).rsqrt()
+    return mean.to(x.dtype), scale.to(x.dtype)
+
+
+def _by_terms(x: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
+    shift, scale = terms
+    return x.sub_(shift).mul_(scale)
 
 
 def _over_batches(size: int | None, *, leave_one_out: bool) -> Op:
-    """BatchNorm of sampled nodes; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5).
-
-    With d = u − mean of all B: u − mean' = d·B/(B−1), sd'² = (Σd² − d²·B/(B−1))/(B−2).
-    """
+    """BatchNorm of sampled nodes; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5)."""
 
     def run(y: Values) -> Values:
         y = np.ascontiguousarray(y)
@@ -299,7 +342,7 @@ def _over_batches(size: int | None, *, leave_one_out: bool) -> Op:
             d = cut - mean
             square = np.einsum("rbp,rbp->rb", d, d)[:, :, None]
             if leave_one_out:
-                variance = np.maximum(square - d * d * (b / (b - 1)), 0.0) / (b - 2)
+                variance = variance_of_others(d, square, b)
                 d *= y.dtype.type(b / (b - 1))
             else:
                 variance = square / b

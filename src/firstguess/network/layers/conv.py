@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from firstguess.network.meaning import IMAGE, Site
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.random_sums import random_sum
 from firstguess.network.signal import Signal
+from firstguess.network.tensors import Draw, Place, Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 @register
@@ -124,6 +128,34 @@ class Conv(Layer):
 
     def assumptions(self) -> Iterable[str]:
         yield "conv: positions of an image are alike (homogeneous inputs), borders are ignored"
+
+    def tensors(self, place: Place) -> Weights:
+        """A grouped convolution; for the data, which all initializations share, one with all their kernels."""
+        import torch.nn.functional as F
+
+        assert place.before.width is not None
+        assert place.after.width is not None
+        shape = (place.after.width, place.before.width, self.kernel, self.kernel)
+        stride, padding = self.stride, self.padding
+
+        def product(x: Tensor, kernels: Tensor, bias: Tensor | None, shared: bool) -> Tensor:
+            every = None if bias is None else bias.flatten()
+            images, groups = (x, 1) if shared else (x.flatten(1, 2), len(kernels))
+            return F.conv2d(images, kernels.flatten(0, 1), every, stride, padding, groups=groups)
+
+        # Room for unfolded images inside the convolution.
+        fan_in = place.before.width * self.kernel**2
+        return Weights(shape, fan_in, self.weight_var, self.bias_var, product=product, room=10.0)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        weights = self.tensors(place)
+        units, channels = weights.shape[:2]
+        kernels = nn.utils.skip_init(
+            nn.Conv2d, channels, units, self.kernel, stride=self.stride, padding=self.padding, bias=self.bias_var > 0.0
+        )
+        return draw.fill(kernels, weights)
 
     @property
     def kernel_side(self) -> int:

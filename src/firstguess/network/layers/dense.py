@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from firstguess.network.meaning import FLAT, Site
 from firstguess.network.points import Move, Points, Tile, split
 from firstguess.network.random_sums import random_sum, random_sum_move
 from firstguess.network.signal import Signal
+from firstguess.network.tensors import Draw, Init, Place, Weights
 
-Init = Literal["normal", "uniform", "orthogonal"]
+if TYPE_CHECKING:
+    from torch import nn
 
 _VECTORS = (
     "inputs are taken to be vectors: with an example of them, a dense layer that acts on every position alike would be "
@@ -90,6 +92,19 @@ class Dense(Layer):
     def assumptions(self) -> Iterable[str]:
         if self.init != "normal":
             yield f"{self.init} weights have the moments of Gaussian ones in the wide limit"
+
+    def tensors(self, place: Place) -> Weights:
+        """Every unit sees all nodes; on images those of all positions."""
+        assert place.after.width is not None
+        fan_in = place.before.nodes
+        return Weights((place.after.width, fan_in), fan_in, self.weight_var, self.bias_var, self.init)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        weights = self.tensors(place)
+        units, inputs = weights.shape
+        return draw.fill(nn.utils.skip_init(nn.Linear, inputs, units, bias=self.bias_var > 0.0), weights)
 
     def as_output(self) -> tuple[Dense, int | None]:
         return replace(self, width=None), self.width

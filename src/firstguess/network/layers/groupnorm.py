@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput
@@ -16,6 +16,10 @@ from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
 from firstguess.network.points import Move, Points
 from firstguess.network.signal import Signal
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @register
@@ -57,6 +61,18 @@ class GroupNorm(Layer):
 
     def assumptions(self) -> Iterable[str]:
         yield "groupnorm: groups are wide"
+
+    def tensors(self, place: Place) -> Local:
+        from firstguess.network.tensor_ops import over_nodes
+
+        return Local(over_nodes(place.before.images, groups=self.groups))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network.small_modules import EPS
+
+        return nn.GroupNorm(self.groups, place.before.sizes[0], eps=EPS, affine=False)
 
     modules = ("GroupNorm",)
 

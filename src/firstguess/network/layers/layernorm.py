@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.meaning import Site
@@ -12,6 +12,10 @@ from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
 from firstguess.network.points import Move, Points
 from firstguess.network.signal import Signal
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @register
@@ -42,6 +46,18 @@ class LayerNorm(Layer):
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    def tensors(self, place: Place) -> Local:
+        from firstguess.network.tensor_ops import over_nodes
+
+        return Local(over_nodes(place.before.images))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network.small_modules import EPS
+
+        return nn.LayerNorm(list(place.before.sizes), eps=EPS, elementwise_affine=False)
 
     modules = ("LayerNorm",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -24,6 +24,10 @@ from firstguess.network.points import Move, Points, Tile
 from firstguess.network.pooling import pool_nodes, pool_overlapping
 from firstguess.network.read_pools import pool_of, pool_to, window_of_call, window_of_module
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
+from firstguess.network.tensors import Draw, Local, Place, Scratch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 _LARGEST = 1_000_000
 
@@ -204,6 +208,29 @@ class MaxPool(Layer):
             got=getattr(law, "why", "another signal"),
             hint="the ensemble reading, fg.measure(...), or put the max-pool right after the activation",
         )
+
+    def tensors(self, place: Place) -> Local:
+        """Over K consecutive nodes; on images over k×k positions, K = k²."""
+        import torch
+        import torch.nn.functional as F
+
+        size, side, stride, padding = self.size, math.isqrt(self.size), self.stride, self.padding
+
+        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+            return F.max_pool2d(x.flatten(0, 1), side, stride, padding).unflatten(0, x.shape[:2])
+
+        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+            nodes = x.view(x.shape[0], -1, size, x.shape[2])
+            return torch.amax(nodes, 2, out=scratch(nodes[:, :, 0]))
+
+        return Local(of_images if place.before.images else of_vectors)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        if place.before.images:
+            return nn.MaxPool2d(math.isqrt(self.size), self.stride, self.padding)
+        return nn.MaxPool1d(self.size)
 
     modules = ("MaxPool1d", "MaxPool2d", "AdaptiveMaxPool2d")
     calls = ("F.max_pool2d",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
@@ -17,7 +17,11 @@ from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequenc
 from firstguess.network.points import Done, Move, Points, Tile, Whole, along
 from firstguess.network.sampled_law import law_of_sum
 from firstguess.network.signal import Signal
+from firstguess.network.tensors import Draw, Paths, Place
 from firstguess.network.walk import shapes, unsigned, wants_all_pairs
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @register
@@ -196,6 +200,16 @@ class Residual(Layer):
     def assumptions(self) -> Iterable[str]:
         for layer in (*self.branch, *self.shortcut):
             yield from layer.assumptions()
+
+    def tensors(self, place: Place) -> Paths:
+        return Paths(self.scale)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network.small_modules import ResidualSum
+
+        branch, shortcut = place.paths
+        drawn = draw.path(branch)  # first, as the engine does
+        return ResidualSum(drawn, self.scale, draw.path(shortcut) if shortcut else None)
 
 
 def _through(path: Sequence[Layer], signal: Signal, name: str) -> Signal:

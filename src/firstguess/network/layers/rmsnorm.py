@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.base.errors import NotCovered
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
@@ -15,6 +15,10 @@ from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import over_nodes_move, over_nodes_nodes
 from firstguess.network.points import Move, Points
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @register
@@ -53,6 +57,18 @@ class RMSNorm(Layer):
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    def tensors(self, place: Place) -> Local:
+        from firstguess.network.tensor_ops import over_nodes
+
+        return Local(over_nodes(place.before.images, center=False))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network.small_modules import EPS
+
+        return nn.RMSNorm(list(place.before.sizes), eps=EPS, elementwise_affine=False)
 
     modules = ("RMSNorm", "*RMSNorm")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, regi
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @register
@@ -69,6 +73,15 @@ class Scale(Layer):
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    def tensors(self, place: Place) -> Local:
+        factor = self.factor
+        return Local(lambda x, scratch: x.mul_(factor))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network.small_modules import Affine
+
+        return Affine(self.factor, 0.0)
 
     @property
     def multiplier(self) -> float:

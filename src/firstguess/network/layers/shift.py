@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, regi
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @register
@@ -73,3 +77,12 @@ class Shift(Layer):
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    def tensors(self, place: Place) -> Local:
+        by = self.by
+        return Local(lambda x, scratch: x.add_(by))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network.small_modules import Affine
+
+        return Affine(1.0, self.by)
