@@ -12,7 +12,8 @@ from firstguess.diagnosis.comparison import compare
 from firstguess.ensemble.gradient_statistics import GradientLayer, Gradients, Growth, Level
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.ensemble.members import Finding
-from firstguess.modules.structure import Part, Structure, Unread, Variances
+from firstguess.modules.structure import Part, Structure, Unread
+from firstguess.network.meaning import Variances
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.guesses import Guesses
 

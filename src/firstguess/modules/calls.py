@@ -4,43 +4,20 @@ from __future__ import annotations
 
 import math
 import operator
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import fx
 
-from firstguess.modules.kinds import (
-    FLAT,
-    IMAGE,
-    Meaning,
-    Place,
-    activate,
-    global_pool,
-    pair,
-    pool,
-)
-from firstguess.network.activations import lookup
-from firstguess.network.activations.tensors import by_call
-from firstguess.network.layers import Scale, Shift
+from firstguess.modules.claims import call_claim
+from firstguess.modules.passive import passive_call
+from firstguess.network.activations.lookup import activation
+from firstguess.network.layer import Meaning
+from firstguess.network.layers import Activate, Scale, Shift
+from firstguess.network.meaning import FLAT, Call, Site
 
-_NOTHING = (torch.clone, torch.detach, operator.pos)
-_DROPOUTS = (
-    F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
-)  # fmt: skip
-_NOTHING_METHODS = (
-    "contiguous",
-    "clone",
-    "detach",
-    "float",
-    "double",
-    "half",
-    "bfloat16",
-    "to",
-    "type",
-    "requires_grad_",
-)
-_SOFTMAX = (F.softmax, F.log_softmax, torch.softmax, torch.log_softmax)
 _SHAPING = (torch.flatten, torch.reshape, torch.squeeze)
 _SHAPING_METHODS = ("flatten", "view", "reshape", "squeeze")
 SUMS = (operator.add, operator.iadd, torch.add)
@@ -77,29 +54,20 @@ def is_difference(node: fx.Node) -> bool:
     return node.target in DIFFERENCES or node.target in ("sub", "sub_")
 
 
-def function(node: fx.Node, place: Place, after: tuple[int, ...] | None) -> Meaning:
+def function(node: fx.Node, site: Site, after: tuple[int, ...] | None) -> Meaning:
     """The meaning of a call with one signal in it; `after` is the shape of its result where an example was run."""
+    call = Call(node.target, node.args, node.kwargs)
+    if (claimed := call_claim(call.target)) is not None:
+        name, kind = claimed
+        return kind.from_call(call, replace(site, claim=name))
+    if (passive := passive_call(call)) is not None:
+        return passive
     target: Any = node.target
     name = function_name(node)
     method = node.op == "call_method"
-    if (spelling := by_call().get(target)) is not None:
-        return activate(spelling.meaning(lambda *place: _argument(node, *place)))
-    if (method and name in _NOTHING_METHODS) or target in _NOTHING:
-        return Meaning()
-    if target in _DROPOUTS:
-        return _dropout(node)
-    if target in _SOFTMAX or (method and name in ("softmax", "log_softmax")):
-        text = "softmax does not change which class is guessed, and is left out at the end"
-        return Meaning(why="a softmax within the network has no closed form here", last=text)
     if target in _SHAPING or (method and name in _SHAPING_METHODS):
-        return _shaping(node, name, place, after)
-    if target is F.adaptive_avg_pool2d:
-        return global_pool(_argument(node, 1, "output_size", None), place)
-    if target in (F.avg_pool2d, F.max_pool2d):
-        return _pool(node, place, largest=target is F.max_pool2d)
-    if target is torch.mean or (method and name == "mean"):
-        return _mean(node, place, after)
-    if (arithmetic := _arithmetic(node, name)) is not None:
+        return _shaping(call, name, site, after)
+    if (arithmetic := _arithmetic(call, name)) is not None:
         return arithmetic
     if target in _ATTENTION or (method and name in ("matmul", "bmm")):
         return Meaning(why="a product of signals, as in attention, has no closed form here")
@@ -125,32 +93,21 @@ def of_several(node: fx.Node) -> str:
     return "several signals go in"
 
 
-def _argument(node: fx.Node, index: int, name: str, default: Any) -> Any:
-    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
-
-
-def _dropout(node: fx.Node) -> Meaning:
-    on = _argument(node, 2, "train" if node.target is torch.dropout else "training", True)
-    if on is False or _argument(node, 1, "p", 0.5) == 0:
-        return Meaning(notes=("dropout is off at initialization, and left out",))
-    return Meaning(why="this dropout is on in evaluation as well; write training=self.training, or nn.Dropout")
-
-
-def _shaping(node: fx.Node, name: str, place: Place, after: tuple[int, ...] | None) -> Meaning:
-    if place.shape is not None and after is not None:
-        same = after[:1] == place.shape[:1] and math.prod(after) == math.prod(place.shape)
-        if same and (len(after) <= FLAT or after == place.shape):
+def _shaping(call: Call, name: str, site: Site, after: tuple[int, ...] | None) -> Meaning:
+    if site.shape is not None and after is not None:
+        same = after[:1] == site.shape[:1] and math.prod(after) == math.prod(site.shape)
+        if same and (len(after) <= FLAT or after == site.shape):
             return Meaning(axes=len(after) if len(after) > FLAT else FLAT)
-        return Meaning(why=f"makes {place.shape[1:]} of a sample into {after[1:]}; a description can flatten only")
-    if name == "flatten" and _argument(node, 1, "start_dim", 0) == 1 and _argument(node, 2, "end_dim", -1) == -1:
+        return Meaning(why=f"makes {site.shape[1:]} of a sample into {after[1:]}; a description can flatten only")
+    if name == "flatten" and call.argument(1, "start_dim", 0) == 1 and call.argument(2, "end_dim", -1) == -1:
         return Meaning(axes=FLAT)
-    sizes = node.args[1:]
+    sizes = call.args[1:]
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
     if name in ("view", "reshape") and len(sizes) == FLAT and -1 in sizes and (sizes[0] == -1 or _is_batch(sizes[0])):
         note = f"{name} to two axes is taken for a flattening: give an example of the inputs to check it"
         return Meaning(axes=FLAT, notes=() if isinstance(sizes[0], fx.Node) else (note,))
-    if name == "squeeze" and place.axes == FLAT:
+    if name == "squeeze" and site.axes == FLAT:
         return Meaning()
     return Meaning(why="what it does depends on the shape: give an example of the inputs")
 
@@ -160,7 +117,7 @@ def _is_batch(size: Any) -> bool:
     if not isinstance(size, fx.Node):
         return False
     if size.target == "size":
-        return _argument(size, 1, "dim", None) == 0
+        return Call("size", size.args, size.kwargs).argument(1, "dim", None) == 0
     if size.target is not operator.getitem or size.args[1] != 0:
         return False
     whole = size.args[0]
@@ -169,41 +126,16 @@ def _is_batch(size: Any) -> bool:
     return whole.args[1:] == (("shape",) if whole.target is getattr else ()) and whole.target in (getattr, "size")
 
 
-def _pool(node: fx.Node, place: Place, *, largest: bool) -> Meaning:
-    plain = ("kernel_size", "stride", "padding")
-    usual = (*plain, "input", "count_include_pad")
-    odd = {key: value for key, value in node.kwargs.items() if key not in usual and value}
-    if odd.get("dilation") in (1, (1, 1), [1, 1]):
-        del odd["dilation"]
-    if odd or len(node.args) > 1 + len(plain):
-        return Meaning(why="a description's pools have no dilation, ceil_mode or divisor_override")
-    kernel = _argument(node, 1, "kernel_size", None)
-    sizes = kernel, _argument(node, 2, "stride", None) or kernel, _argument(node, 3, "padding", 0)
-    if not all(isinstance(n, int) for size in sizes for n in (size if isinstance(size, (tuple, list)) else [size])):
-        return Meaning(why="what it pools depends on the shape")
-    return pool(pair(sizes[0]), pair(sizes[1]), pair(sizes[2]), place, largest=largest)
-
-
-def _mean(node: fx.Node, place: Place, after: tuple[int, ...] | None) -> Meaning:
-    axes = _argument(node, 1, "dim", None)
-    axes = tuple(sorted(a % IMAGE for a in axes)) if isinstance(axes, (tuple, list)) else axes
-    if axes != (2, 3) or (place.axes or IMAGE) != IMAGE:
-        return Meaning(why="an average over other axes than the positions of images")
-    pooled = global_pool(1, place)
-    kept = _argument(node, 2, "keepdim", False)
-    return pooled if pooled.why else Meaning(pooled.layers, axes=IMAGE if kept else FLAT)
-
-
-def _arithmetic(node: fx.Node, name: str) -> Meaning | None:
+def _arithmetic(call: Call, name: str) -> Meaning | None:
     """Scalars times and plus the signal."""
-    target: Any = node.target
+    target: Any = call.target
     if target in (operator.neg, torch.neg) or name == "neg":
         return Meaning((Scale(-1.0),))
-    if (target in (torch.pow, operator.pow) or name == "pow") and _argument(node, 1, "exponent", None) == 2:
-        return activate(lookup.activation("square"))
-    if len(node.args) != 2 or node.kwargs:
+    if (target in (torch.pow, operator.pow) or name == "pow") and call.argument(1, "exponent", None) == 2:
+        return Meaning((Activate(activation("square")),))
+    if len(call.args) != 2 or call.kwargs:
         return None
-    left, right = node.args
+    left, right = call.args
     number = right if isinstance(left, fx.Node) else left
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
         return None

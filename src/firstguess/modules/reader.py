@@ -16,16 +16,16 @@ from firstguess.data import Batch, batches, load
 from firstguess.ensemble.members import ASSUMED, FOLLOWED
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, part, replaced
-from firstguess.modules.graph import Chain, listed, read_chain
+from firstguess.modules.claims import is_whole
+from firstguess.modules.graph_reader import GraphReading, listed, read_graph
 from firstguess.modules.guard import PrivateRandomness
 from firstguess.modules.initializers import Init
-from firstguess.modules.kinds import is_whole
 from firstguess.modules.site import Modules, parameter_names
 from firstguess.modules.sources import Setup, source
 from firstguess.modules.structure import Structure, Unread
 from firstguess.modules.tracing import trace
 from firstguess.modules.variances import TORCH_DEFAULT, draw
-from firstguess.network.layers import BatchNorm, Conv, Dense, GroupNorm, Layer, LayerNorm, Residual, RMSNorm, Shift
+from firstguess.network.layer import Layer, Mix, Parity
 from firstguess.network.network import Network
 from firstguess.theory import closed_form
 
@@ -71,13 +71,13 @@ def read(
     draws = draw(members, names, seed)
     with members.member(int(member_seeds(seed, 0, 1)[0])) as member:
         modules = Modules(member, draws, init)
-        chain, notes = _chain(member, modules, batch)
+        reading, notes = _reading(member, modules, batch)
     for finding in members.findings:
         notes.append(f"{finding.layer}: {finding.message}" if finding.layer else finding.message)
     followed = any(finding.kind in FOLLOWED | ASSUMED for finding in members.findings)
     if isinstance(model, nn.Module) and draws.numbers and not followed:
         notes.append("variances are those of freshly drawn weights: values that are trained or loaded are not read")
-    return _structure(chain, notes, classes)
+    return _structure(reading, notes, classes)
 
 
 def _batch(example: object) -> Batch:
@@ -102,31 +102,31 @@ def _materialise(model: nn.Module, batch: Batch | None) -> Any:
     return Caller()(model, batch, copies=True)
 
 
-def _chain(model: nn.Module, modules: Modules, batch: Batch | None) -> tuple[Chain, list[str]]:
+def _reading(model: nn.Module, modules: Modules, batch: Batch | None) -> tuple[GraphReading, list[str]]:
     inputs = None if batch is None else _like(model, batch.inputs)
     traced = trace(model, inputs)
     if traced.graph is not None:
-        chain = read_chain(traced, modules)
-        notes = chain.notes
+        reading = read_graph(traced, modules)
+        notes = reading.notes
         if traced.problem:
             notes.append(f"the example could not be run, so shapes are not known ({traced.problem})")
         if not traced.opaque:
-            return chain, notes
+            return reading, notes
         inside = tuple(f"{path}." for path in traced.opaque)
         order = [(path, axes) for path, axes in _order(model, batch) if path.startswith(inside)]
         if not order:
-            return chain, notes
+            return reading, notes
         more = listed(model, order, modules)
         where = f"modules inside of {', '.join(traced.opaque)} are listed after the others, in the order of their"
         notes += [f"{where} {'calls' if batch is not None else 'registration'}", *more.notes]
-        return replace(chain, parts=(*chain.parts, *more.parts), unread=(*chain.unread, *more.unread)), notes
-    chain = listed(model, _order(model, batch), modules)
+        return replace(reading, parts=(*reading.parts, *more.parts), unread=(*reading.unread, *more.unread)), notes
+    reading = listed(model, _order(model, batch), modules)
     how = "modules are listed in the order of their calls; how they are connected is not known"
     if batch is None:
         how = "modules are listed in the order of their registration: an example of the inputs would give that of calls"
     opaque = {"": "its forward cannot be traced"} | traced.opaque
     stopped = (Unread(path, type(model.get_submodule(path)).__name__, why) for path, why in opaque.items())
-    return replace(chain, unread=(*stopped, *chain.unread)), [how, *chain.notes]
+    return replace(reading, unread=(*stopped, *reading.unread)), [how, *reading.notes]
 
 
 def _order(model: nn.Module, batch: Batch | None) -> Sequence[tuple[str, int | None]]:
@@ -175,12 +175,12 @@ def _called(model: nn.Module, batch: Batch) -> list[tuple[str, int | None]]:
     return seen
 
 
-def _structure(chain: Chain, notes: list[str], classes: int | None) -> Structure:
+def _structure(reading: GraphReading, notes: list[str], classes: int | None) -> Structure:
     network = fragment = None
-    unread = chain.unread
-    whole = len(chain.runs) == 1 and not unread
+    unread = reading.unread
+    whole = len(reading.runs) == 1 and not unread
     if whole:
-        layers, found = _headed(chain.runs[0], notes)
+        layers, found = _headed(reading.runs[0], notes)
         if found is not None and classes not in (None, found):
             raise InvalidInput(f"{found} classes, the model's outputs", got=classes, where="read(classes)")
         if found is None and classes is None:
@@ -189,13 +189,13 @@ def _structure(chain: Chain, notes: list[str], classes: int | None) -> Structure
         if problem:
             unread = (Unread("", "model", problem),)
     else:
-        for run in sorted(chain.runs, key=len, reverse=True):
-            if any(isinstance(layer, (Dense, Conv, Residual)) for layer in run):
+        for run in sorted(reading.runs, key=len, reverse=True):
+            if any(layer.weighted for layer in run):
                 fragment, _ = _network(run, classes or 2)
                 break
     if network is not None:
-        notes += _remarks(network, [p.variances.rule for p in chain.parts if p.variances is not None])
-    return Structure(network, chain.parts, unread, tuple(dict.fromkeys(notes)), fragment)
+        notes += _remarks(network, [p.variances.rule for p in reading.parts if p.variances is not None])
+    return Structure(network, reading.parts, unread, tuple(dict.fromkeys(notes)), fragment)
 
 
 def _network(layers: tuple[Layer, ...], classes: int) -> tuple[Network | None, str]:
@@ -207,16 +207,17 @@ def _network(layers: tuple[Layer, ...], classes: int) -> tuple[Network | None, s
 
 def _headed(layers: tuple[Layer, ...], notes: list[str]) -> tuple[tuple[Layer, ...], int | None]:
     """The layers with an output layer that has no width of its own, and the number of classes it stands for."""
-    if len(layers) > 1 and isinstance(layers[-1], Shift) and isinstance(layers[-2], Dense):
+    if len(layers) > 1 and layers[-1].parity is Parity.SHIFTS and layers[-2].as_output() is not None:
         notes.append("the output layer's constant bias is the same for all classes, and left out")
         layers = layers[:-1]
-    if not layers or not isinstance(layers[-1], Dense):
+    output = layers[-1].as_output() if layers else None
+    if output is None:
         notes.append("the network does not end in a dense layer: its readings will refuse it")
         return layers, None
-    head = layers[-1]
-    if head.width == 1:
+    head, width = output
+    if width == 1:
         notes.append("one output, whose sign is the guess: described as two classes, which have the same law")
-    return (*layers[:-1], replace(head, width=None)), max(2, head.width or 2)
+    return (*layers[:-1], head), max(2, width or 2)
 
 
 def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
@@ -233,7 +234,8 @@ def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
     if not growth.size or not math.isfinite(growth[-1]):
         yield text
         return
-    plain = not any(isinstance(x, (BatchNorm, LayerNorm, RMSNorm, GroupNorm, Residual)) for x in network.layers)
+    # Growth by the layer is what one weight layer does, where nothing but pools and kernels mixes what is in between.
+    plain = not any(layer.paths or layer.mixes & ~Mix.POSITIONS for layer in network.layers)
     if plain and growth.max() < 1.0:
         yield (
             f"{text}: ordered phase, correlations go to 1, and gradients shrink: their mean square changes by χ̃ ≈ "

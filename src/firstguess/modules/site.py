@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -10,36 +10,20 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from firstguess.modules.claims import claim, refusal
 from firstguess.modules.initializers import Init
-from firstguess.modules.kinds import (
-    FLAT,
-    IMAGE,
-    Meaning,
-    Place,
-    affine,
-    is_rms_norm,
-    known_class,
-    plain_module,
-    refusal,
-    tried_rms_norm,
-)
-from firstguess.modules.structure import Variances
 from firstguess.modules.variances import TORCH_DEFAULT, Draws, Estimate, estimate, favourites, tensor_at
-from firstguess.network.activations import lookup
-from firstguess.network.layers import Activate, BatchNorm, Conv, Dense, Layer, Shift
+from firstguess.network.layer import Layer, Meaning
+from firstguess.network.layers import Scale, Shift
+from firstguess.network.meaning import RandomWeights, Site, Variances
 
 _ZERO = "weights and biases start at zero: its output is the same on all inputs, and guesses are ties"
-
-_VECTORS = (
-    "inputs are taken to be vectors: with an example of them, a dense layer that acts on every position alike would be "
-    "noticed"
-)
 
 
 def parameter_names(model: nn.Module) -> Iterator[str]:
     """Every weight and bias that the reading may want, by its first name."""
     for path, module in model.named_modules():
-        if known_class(module) is not None or is_rms_norm(module):
+        if claim(module) is not None:
             for name in ("weight", "bias"):
                 if isinstance(getattr(module, name, None), torch.Tensor):
                     yield f"{path}.{name}" if path else name
@@ -58,7 +42,8 @@ class Modules:
     def __post_init__(self) -> None:
         for path, module in self.model.named_modules():
             weight, bias = self._name(path, "weight"), self._name(path, "bias")
-            if isinstance(module, (nn.Linear, nn.Conv2d)) and weight in self.draws.numbers:
+            claimed = claim(module)
+            if claimed is not None and _weighted(claimed.kind) and weight in self.draws.numbers:
                 tensor = tensor_at(self.model, weight)
                 if tensor is not None:
                     numbers = self.draws.numbers
@@ -69,47 +54,24 @@ class Modules:
     def _name(path: str, what: str) -> str:
         return f"{path}.{what}" if path else what
 
-    def meaning(self, path: str, place: Place) -> Meaning:
+    def meaning(self, path: str, axes: int | None, shape: tuple[int, ...] | None = None) -> Meaning:
+        """What a module is that gets a batch with so many axes, or (where an example was run) of this shape."""
         module = self.model.get_submodule(path)
-        kind = known_class(module)
+        claimed = claim(module)
         if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):
             return Meaning(why="has forward hooks, which may change what it does")
-        if is_rms_norm(module) and kind is None:
-            return tried_rms_norm(module, place)
-        if kind is None:
+        if claimed is None:
             return Meaning(why=refusal(module))
-        if issubclass(kind, (nn.Linear, nn.Conv2d)):
-            return self._random(path, module, place)
-        if issubclass(kind, nn.PReLU):
-            return self._prelu(path)
-        plain = plain_module(module, kind, place)
-        return plain if plain.why else self._with_parameters(path, module, plain)
+        numbers = {what: self.draws.numbers.get(self._name(path, what)) for what in ("weight", "bias")}
+        constants = {what: found.constant for what, found in numbers.items() if found is not None}
+        site = Site(axes, shape, path, claimed.name, constants=constants)
+        if _weighted(claimed.kind):
+            return self._random(path, module, claimed.meaning, site)
+        found = claimed.meaning(module, site)
+        return _with_constants(found, f"{path} ({type(module).__name__})", site) if found.affine else found
 
-    def _prelu(self, path: str) -> Meaning:
-        numbers = self.draws.numbers.get(self._name(path, "weight"))
-        slope = None if numbers is None else numbers.constant
-        if slope is None:
-            return Meaning(why="its slopes differ")
-        return Meaning((Activate(lookup.activation("prelu", slope=slope)),))
-
-    def _with_parameters(self, path: str, module: nn.Module, plain: Meaning) -> Meaning:
-        values: list[float | None] = []
-        for what in ("weight", "bias"):
-            numbers = self.draws.numbers.get(self._name(path, what))
-            if numbers is not None and numbers.constant is None:
-                return Meaning(why=f"its {what} differs from node to node at initialization")
-            values.append(None if numbers is None else numbers.constant)
-        notes = plain.notes
-        if any(isinstance(layer, BatchNorm) for layer in plain.layers):
-            notes = (
-                *notes,
-                "BatchNorm is described with all data as one batch, as in training; the batch size matters (theory.md "
-                "(5)), and in evaluation mode an untrained BatchNorm does nothing",
-            )
-        more = affine(plain.layers, values[0], values[1], f"{path} ({type(module).__name__})")
-        return replace(plain, layers=more.layers, notes=(*notes, *more.notes))
-
-    def _random(self, path: str, module: nn.Module, place: Place) -> Meaning:
+    def _random(self, path: str, module: nn.Module, say: Callable[[Any, Site], Meaning], site: Site) -> Meaning:
+        """A module whose weights are drawn: their law goes to its kind; biases that are one constant are a shift."""
         found = self.estimates.get(path)
         weight = tensor_at(self.model, self._name(path, "weight"))
         if found is None or weight is None:
@@ -120,16 +82,14 @@ class Modules:
             what = "is called more than once" if shared == path else f"shares its weights with {shared}"
             return Meaning(why=f"{what}; a description has new weights in every layer")
         self.used.update(dict.fromkeys(sources, path))
-        is_conv = isinstance(module, nn.Conv2d)
-        if why := _conv_refusal(module) if is_conv else _dense_refusal(place):
-            return Meaning(why=why)
-        if found.weight.off_centre and found.weight.constant != 0.0:
-            return Meaning(why="its weights have a mean other than 0, which the theory does not cover")
         constant = None if found.bias is None else found.bias.constant
-        if found.bias is not None and constant is None and found.bias.off_centre:
-            return Meaning(why="its biases have a mean other than 0 and differ, which the theory does not cover")
         rule, weight_var = found.choose(self.favourites) if found.weight.constant is None else ("zero", 0.0)
         bias_var = found.bias_var()
+        units, orthogonal = int(weight.shape[0]), found.weight.gain is not None
+        weights = RandomWeights(weight_var, bias_var, units, orthogonal, _odd_law(found, weight_var, bias_var))
+        meaning = say(module, replace(site, weights=weights))
+        if meaning.why:
+            return replace(meaning, zero=meaning.why == _ZERO and not constant)
         if rule == TORCH_DEFAULT and found.bias is not None and bias_var != found.default_bias:
             rule = f"{TORCH_DEFAULT} for weights, not for biases"
         variances = Variances(
@@ -142,26 +102,36 @@ class Modules:
         )
         after: tuple[Layer, ...] = (Shift(constant),) if constant else ()
         notes = (f"{path} starts with biases of {constant:g}",) if constant else ()
-        if weight_var == 0.0 == bias_var:
-            return Meaning(why=_ZERO, variances=variances, zero=not constant)
         if weight_var == 0.0:
             notes = (*notes, f"{path} starts with weights of 0: its output is its bias on all inputs")
-        if not is_conv and place.axes is None:
-            notes = (*notes, _VECTORS)
-        orthogonal = found.weight.gain is not None
-        layer: Layer
-        if is_conv:
-            m = cast(Any, module)
-            padding = m.padding if not isinstance(m.padding, str) else (m.kernel_size[0] // 2,) * 2
-            padding = (0, 0) if m.padding == "valid" else padding
-            layer = Conv(weight_var, bias_var, m.out_channels, m.kernel_size[0], m.stride[0], padding[0])
-            if orthogonal:
-                notes = (*notes, f"{path} is orthogonal: its description has the variance only")
-        else:
-            init = "orthogonal" if orthogonal else "normal"
-            layer = Dense(weight_var, bias_var, int(weight.shape[0]), init)
-        axes = IMAGE if is_conv else FLAT
-        return Meaning((layer, *after), axes=axes, notes=notes, variances=variances)
+        return replace(meaning, layers=(*meaning.layers, *after), notes=(*notes, *meaning.notes), variances=variances)
+
+
+def _weighted(kind: type[Layer] | None) -> bool:
+    return kind is not None and kind.weighted
+
+
+def _odd_law(found: Estimate, weight_var: float, bias_var: float) -> str:
+    """Why weights and biases have a law that a description does not say; "" if it does."""
+    if found.weight.off_centre and found.weight.constant != 0.0:
+        return "its weights have a mean other than 0, which the theory does not cover"
+    if found.bias is not None and found.bias.constant is None and found.bias.off_centre:
+        return "its biases have a mean other than 0 and differ, which the theory does not cover"
+    return _ZERO if weight_var == 0.0 == bias_var else ""
+
+
+def _with_constants(norm: Meaning, what: str, site: Site) -> Meaning:
+    """A norm and its parameters, all equal within each: (1, 0) adds nothing, others a scale and a shift."""
+    odd = next((name for name, value in site.constants.items() if value is None), None)
+    if odd is not None:
+        return Meaning(why=f"its {odd} differs from node to node at initialization")
+    weight, bias = site.constants.get("weight"), site.constants.get("bias")
+    layers, notes = norm.layers, norm.notes
+    if weight not in (None, 1.0):
+        layers, notes = (*layers, Scale(weight)), (*notes, f"{what} starts with weights of {weight:g}, not 1")
+    if bias not in (None, 0.0):
+        layers, notes = (*layers, Shift(bias)), (*notes, f"{what} starts with biases of {bias:g}, not 0")
+    return replace(norm, layers=layers, notes=notes)
 
 
 def _sources(module: nn.Module, weight: torch.Tensor) -> list[int]:
@@ -170,30 +140,3 @@ def _sources(module: nn.Module, weight: torch.Tensor) -> list[int]:
         return [id(module), id(weight)]
     made = cast(nn.Module, cast(Any, module).parametrizations["weight"])
     return [id(module), *(id(p) for name, p in made.named_parameters(recurse=False) if name.startswith("original"))]
-
-
-def _dense_refusal(place: Place) -> str:
-    if place.axes in (None, FLAT):
-        return ""
-    return (
-        f"acts on the last axis of a batch with {place.axes} axes, with the same weights at every position; a "
-        "description's dense layer is over all nodes of a sample"
-    )
-
-
-def _conv_refusal(module: nn.Module) -> str:
-    m = cast(Any, module)
-    if m.groups != 1:
-        return f"groups = {m.groups}: a description's convolution sees all channels"
-    if m.dilation != (1, 1):
-        return f"dilation = {m.dilation[0]}: a description's convolution has none"
-    if m.padding_mode != "zeros":
-        return f"padding_mode = {m.padding_mode}: a description's convolution pads with zeros"
-    (high, wide), stride = m.kernel_size, m.stride
-    if high != wide or stride[0] != stride[1]:
-        return f"a kernel of {high}×{wide} at a stride of {stride[0]}×{stride[1]}: a description's are square"
-    if m.padding == "same":
-        return "" if high % 2 else f"padding to the same size with an even kernel ({high}) is lopsided"
-    if not isinstance(m.padding, str) and m.padding[0] != m.padding[1]:
-        return f"padding of {m.padding[0]}×{m.padding[1]}: a description's is the same on all sides"
-    return ""

@@ -9,31 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from firstguess.base.text import counted, plain
+from firstguess.network.meaning import Variances
 from firstguess.network.network import Network
 
 _COLUMNS = 100  # of a terminal
-
-
-@dataclass(frozen=True)
-class Variances:
-    """σw² and σb² of a layer with random weights, estimated over `draws` initializations.
-
-    `rule` names the initializer that they were recognised as ("measured" if none was): then the description has that
-    rule's exact numbers, else these estimates. `weight_var` and `bias_var` here are always the estimates.
-    """
-
-    weight_var: float
-    weight_se: float
-    bias_var: float
-    bias_se: float
-    rule: str
-    draws: int
-
-    def __str__(self) -> str:
-        text = f"σw² = {self.weight_var:.4g} ± {self.weight_se:.1g}"
-        if self.bias_var > 0.0:
-            text += f", σb² = {self.bias_var:.3g} ± {self.bias_se:.1g}"
-        return f"{text}: {self.rule}"
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ import torch
 from torch import fx, nn
 from torch.fx.proxy import TraceError
 
-from firstguess.modules.kinds import is_whole
+from firstguess.modules.claims import is_whole
 
-MODEL = "model"  # the name of the model inside `Call`
+MODEL = "model"  # the name of the model inside `OneInput`
 _TRIES = 100  # submodules that may stop the tracing before it is given up
 
 
-class Call(nn.Module):
+class OneInput(nn.Module):
     """A model as a function of one thing: a tensor, a tuple of positional or a dict of keyword arguments.
 
     So the graph has one input, and arguments that were not given keep their defaults while it is traced.
@@ -145,13 +145,13 @@ class Traced:
 
 
 def path_of(target: str) -> str:
-    """A module's path in the user's model, from its path below `Call`."""
+    """A module's path in the user's model, from its path below `OneInput`."""
     return "" if target == MODEL else target.removeprefix(f"{MODEL}.")
 
 
 def trace(model: nn.Module, inputs: Any) -> Traced:
     """The graph of `model`. Submodules with control flow stay whole; shapes are known if there are inputs."""
-    call = Call(model, keys_of(model, inputs))
+    call = OneInput(model, keys_of(model, inputs))
     graph, opaque = _graph(call, None)
     if opaque and inputs is not None:  # again, with shapes to decide by
         other, fewer = _graph(call, inputs)
@@ -172,7 +172,7 @@ def trace(model: nn.Module, inputs: Any) -> Traced:
     return Traced(graph, named, shapes.found, problem)
 
 
-def _graph(call: Call, inputs: Any) -> tuple[fx.Graph | None, dict[str, str]]:
+def _graph(call: OneInput, inputs: Any) -> tuple[fx.Graph | None, dict[str, str]]:
     """The graph, and what stopped the tracing by its path and why; with inputs, shapes are known meanwhile."""
     opaque: dict[str, str] = {}
     graph: fx.Graph | None = None

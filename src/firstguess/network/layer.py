@@ -7,13 +7,14 @@ meaning that was forgotten refuses, it never falls through to a neighbour's form
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, Flag, auto
-from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.text import number
 from firstguess.network.grid import Shape
+from firstguess.network.meaning import Call, Site, Variances
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,6 +75,11 @@ class Layer:
 
     kind: ClassVar[str]
     brackets: ClassVar[tuple[str, ...]] = ()  # fields that hold layers, in square brackets in its text
+    # Classes that `from_module` reads: a name in torch.nn, the class itself, or "*Name": any class with a weight whose
+    # name ends so; what it does has to be tried out there.
+    modules: ClassVar[tuple[str | type, ...]] = ()
+    # Functions that `from_call` reads: "torch.…", "F.…" (torch.nn.functional), "operator.…", "Tensor.…" for methods.
+    calls: ClassVar[tuple[str, ...]] = ()
     weighted: bool  # its output is a pre-activation, sums over random weights (a residual block's too)
     mixes: Mix
     parity: Parity
@@ -103,6 +109,20 @@ class Layer:
     def draws(self) -> bool:
         """Whether it has weights of its own."""
         return self.weighted and not self.paths
+
+    @property
+    def kernel_side(self) -> int:
+        """Positions a side that its weights run over; 0: they have nothing to do with positions."""
+        return 0
+
+    @property
+    def multiplier(self) -> float | None:
+        """The number, if multiplying by one is all that it does."""
+        return None
+
+    def as_output(self) -> tuple[Layer, int | None] | None:
+        """Itself with a unit for every class, and how many it had; None: it is no output layer."""
+        return None
 
     @property
     def affine(self) -> bool:
@@ -184,11 +204,46 @@ class Layer:
         """The torch module that this layer is in one member of an ensemble."""
         self._refuse("a torch module")
 
+    @classmethod
+    def read_modules(cls) -> tuple[str | type, ...]:
+        """What `from_module` reads, where that is not fixed."""
+        return cls.modules
+
+    @classmethod
+    def read_calls(cls) -> tuple[str, ...]:
+        """What `from_call` reads, where that is not fixed."""
+        return cls.calls
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        """What a torch module of `modules` is, or why it is nothing that a description can say."""
+        return Meaning(why=f"{cls.kind} does not say how it is read from a module")
+
+    @classmethod
+    def from_call(cls, call: Call, site: Site) -> Meaning:
+        """The same for a call of one of `calls`."""
+        return Meaning(why=f"{cls.kind} does not say how it is read from a call")
+
     def _refuse(self, what: str) -> NoReturn:
         """Raise NotCovered, naming the reading that does cover this layer; a fold adds the place."""
         cls = type(self)
         covered = next((hint for method, hint in _READINGS if has_meaning(cls, method)), "")
         raise NotCovered(f"{what} of {self.kind}", got="a layer without one", hint=covered)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a module or function is in a description; `why` (not empty): it is not, and the reason."""
+
+    layers: tuple[Layer, ...] = ()
+    axes: int | None = None  # of the batch after it; None: as before
+    notes: tuple[str, ...] = ()
+    why: str = ""
+    affine: bool = False  # its weight multiplies and its bias adds afterwards, one number each
+    widths: tuple[int, int] | None = None  # nodes (channels) before and after, where its weights say so
+    variances: Variances | None = None
+    zero: bool = False  # its output is 0 on all inputs at initialization
+    last: str = ""  # what it is at the end of a network, where the guess does not depend on it; else `why` counts
 
 
 def has_meaning(cls: type[Layer], method: str) -> bool:
@@ -218,8 +273,22 @@ def register(cls: Kind) -> Kind:
         raise TypeError(f"{cls.__name__} has to state {', '.join(missing)}: these have no default")
     if cls.kind in KINDS and KINDS[cls.kind] is not cls:
         raise TypeError(f"{cls.__name__}: there is a layer {cls.kind} already")
+    for name in (*cls.modules, *cls.calls):
+        others = (kind for kind in KINDS.values() if kind is not cls and name in (*kind.modules, *kind.calls))
+        if other := next(others, None):
+            raise TypeError(f"{cls.__name__}: {name} is read as {other.kind} already")
     KINDS[cls.kind] = cls
     return cls
+
+
+def by_module() -> dict[str | type, type[Layer]]:
+    """Which kind says what a module of torch is, by what it calls the module's class."""
+    return {name: kind for kind in KINDS.values() for name in kind.read_modules()}
+
+
+def by_call() -> dict[str, type[Layer]]:
+    """Which kind says what a function of torch is."""
+    return {name: kind for kind in KINDS.values() for name in kind.read_calls()}
 
 
 def text(layer: Layer) -> str:

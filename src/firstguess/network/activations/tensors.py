@@ -107,6 +107,23 @@ class Spelling(NamedTuple):
         return refuse.format(**given) or "a description has no such variant"
 
 
+def module_names() -> tuple[str, ...]:
+    """The classes of torch.nn that are activations."""
+    return _names(tuple(lookup.names()))[0]
+
+
+def call_names() -> tuple[str, ...]:
+    """The functions and methods that are."""
+    return _names(tuple(lookup.names()))[1]
+
+
+@lru_cache(maxsize=1)
+def _names(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    known = [one for name in names for one in _read(lookup.activation(name))]
+    modules, calls = (one.module for one in known if one.module), (call for one in known for call in one.calls)
+    return tuple(dict.fromkeys(modules)), tuple(dict.fromkeys(calls))
+
+
 def by_module() -> dict[type[nn.Module], Spelling]:
     """Every class of torch.nn that is an activation, subclasses before what they derive from."""
     return _tables(tuple(lookup.names()))[0]
@@ -127,7 +144,7 @@ def _tables(names: tuple[str, ...]) -> tuple[dict[type[nn.Module], Spelling], di
         for one in _read(lookup.activation(name)):
             if one.module:
                 modules.setdefault(getattr(nn, one.module), []).append((name, one))
-            for key in (key for call in one.calls for key in _targets(call)):
+            for key in (key for call in one.calls for key in targets(call)):
                 calls.setdefault(key, []).append((name, one))
     ordered = sorted(modules, key=lambda kind: -len(kind.mro()))
     return {kind: _spelling(modules[kind]) for kind in ordered}, {key: _spelling(calls[key]) for key in calls}
@@ -138,7 +155,8 @@ def _read(phi: Activation) -> Iterator[TorchNames]:
         yield from (phi.torch, *phi.torch.also)
 
 
-def _targets(call: str) -> tuple[Any, ...]:
+def targets(call: str) -> tuple[Any, ...]:
+    """What a graph has for a function, or for a method and its in-place form, by its name in a record."""
     root, _, name = call.partition(".")
     return (name, f"{name}_") if root == "Tensor" else (resolve(call),)
 

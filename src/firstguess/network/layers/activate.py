@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
 from firstguess.base.arc_cosine import correlate_rays, correlated_rays
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.network.activations import tensors as spelled
 from firstguess.network.activations.kernels import kernel_map, means, rays, shifted
+from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
+from firstguess.network.meaning import Call, Site
 from firstguess.network.nodes import NodeMove, Values, alike
 from firstguess.network.points import Move, Points, Tile, in_strips
 from firstguess.network.signal import Signal, Unknown
@@ -223,3 +226,29 @@ class Activate(Layer):
         if constant is None:
             return nn.Sequential(module, MeanFree())
         return module if constant == 0.0 else nn.Sequential(module, Affine(1.0, -constant))
+
+    modules = ("PReLU",)
+
+    @classmethod
+    def read_modules(cls) -> tuple[str | type, ...]:
+        return *spelled.module_names(), *cls.modules
+
+    @classmethod
+    def read_calls(cls) -> tuple[str, ...]:
+        return spelled.call_names()
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        """What the records say; the slope of a PReLU is a parameter."""
+        if site.claim == "PReLU":
+            slope = site.constants.get("weight")
+            phi = "its slopes differ" if slope is None else activation("prelu", slope=slope)
+        else:
+            spelling = spelled.by_module()[spelled.resolve(f"torch.nn.{site.claim}")]
+            phi = spelling.meaning(lambda _, key, default: getattr(module, key, default))
+        return Meaning(why=phi) if isinstance(phi, str) else Meaning((cls(phi),))
+
+    @classmethod
+    def from_call(cls, call: Call, site: Site) -> Meaning:
+        phi = spelled.by_call()[call.target].meaning(call.argument)
+        return Meaning(why=phi) if isinstance(phi, str) else Meaning((cls(phi),))

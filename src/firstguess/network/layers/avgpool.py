@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
 from firstguess.base.checks import check_count
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
+from firstguess.network.meaning import FLAT, IMAGE, Call, Site
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.pooling import pool_nodes
+from firstguess.network.read_pools import pool_of, pool_to, window_of_call, window_of_module
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place, Scratch
 
@@ -123,3 +125,26 @@ class AvgPool(Layer):
         from torch import nn
 
         return nn.AvgPool2d(math.isqrt(self.size)) if place.before.images else nn.AvgPool1d(self.size)
+
+    modules = ("AvgPool1d", "AvgPool2d", "AdaptiveAvgPool2d")
+    calls = ("F.avg_pool2d", "F.adaptive_avg_pool2d", "torch.mean", "Tensor.mean")
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        if site.claim == "AdaptiveAvgPool2d":
+            return pool_to(cls, module.output_size, site)
+        return pool_of(cls, window_of_module(module), site, flat=site.claim == "AvgPool1d")
+
+    @classmethod
+    def from_call(cls, call: Call, site: Site) -> Meaning:
+        if site.claim == "F.avg_pool2d":
+            return pool_of(cls, window_of_call(call), site)
+        if site.claim == "F.adaptive_avg_pool2d":
+            return pool_to(cls, call.argument(1, "output_size", None), site)
+        axes = call.argument(1, "dim", None)
+        axes = tuple(sorted(a % IMAGE for a in axes)) if isinstance(axes, (tuple, list)) else axes
+        if axes != (2, 3) or (site.axes or IMAGE) != IMAGE:
+            return Meaning(why="an average over other axes than the positions of images")
+        pooled = pool_to(cls, 1, site)
+        kept = call.argument(2, "keepdim", False)
+        return pooled if pooled.why else Meaning(pooled.layers, axes=IMAGE if kept else FLAT)

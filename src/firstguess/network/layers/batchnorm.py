@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from firstguess.base.gaussian import Array
 from firstguess.base.self_normalized import effective_directions, self_normalized, through_rays
 from firstguess.network.batch_law import BatchLaw, Estimator
 from firstguess.network.grid import Grid, Shape
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.leave_one_out import variance_of_others
+from firstguess.network.meaning import FLAT, IMAGE, Site
 from firstguess.network.nodes import Joint, Need, NodeMove, Op, TwinMove, Values
 from firstguess.network.over_data import centre_over_data
 from firstguess.network.points import Done, Points, Whole, mean_of_pairs
@@ -268,6 +269,19 @@ class BatchNorm(Layer):
         kind = nn.BatchNorm2d if place.before.images else nn.BatchNorm1d
         norm = kind(place.before.sizes[0], eps=EPS, affine=False, track_running_stats=False)
         return norm if self.batch is None else Batches(norm, self.batch)
+
+    modules = ("BatchNorm1d", "BatchNorm2d")
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        needed = FLAT if site.claim == "BatchNorm1d" else IMAGE
+        if site.axes not in (None, needed):
+            return Meaning(why=f"normalizes over an axis of positions ({site.axes} axes)")
+        note = (
+            "BatchNorm is described with all data as one batch, as in training; the batch size matters (theory.md "
+            "(5)), and in evaluation mode an untrained BatchNorm does nothing"
+        )
+        return Meaning((cls(),), axes=needed, notes=(note,), affine=True)
 
 
 def _batches(x: Tensor, dim: int, size: int) -> Iterator[Tensor]:

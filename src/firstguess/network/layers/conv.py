@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Grid, Shape
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
+from firstguess.network.meaning import IMAGE, Site
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.random_sums import random_sum
 from firstguess.network.signal import Signal
@@ -155,3 +156,40 @@ class Conv(Layer):
             nn.Conv2d, channels, units, self.kernel, stride=self.stride, padding=self.padding, bias=self.bias_var > 0.0
         )
         return draw.fill(kernels, weights)
+
+    @property
+    def kernel_side(self) -> int:
+        return self.kernel
+
+    modules = ("Conv2d",)
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        weights = site.weights
+        if why := _odd(module) or weights.why:
+            return Meaning(why=why)
+        kernel, padding = module.kernel_size[0], module.padding
+        if isinstance(padding, str):
+            padding = (kernel // 2 if padding == "same" else 0,)
+        layer = cls(weights.weight_var, weights.bias_var, weights.units, kernel, module.stride[0], padding[0])
+        # its text has no room for more than the variance
+        notes = (f"{site.path} is orthogonal: its description has the variance only",) if weights.orthogonal else ()
+        return Meaning((layer,), axes=IMAGE, notes=notes, widths=(module.in_channels, weights.units))
+
+
+def _odd(module: Any) -> str:
+    """Why a convolution is none of a description's, "" if it is one."""
+    if module.groups != 1:
+        return f"groups = {module.groups}: a description's convolution sees all channels"
+    if module.dilation != (1, 1):
+        return f"dilation = {module.dilation[0]}: a description's convolution has none"
+    if module.padding_mode != "zeros":
+        return f"padding_mode = {module.padding_mode}: a description's convolution pads with zeros"
+    (high, wide), stride = module.kernel_size, module.stride
+    if high != wide or stride[0] != stride[1]:
+        return f"a kernel of {high}×{wide} at a stride of {stride[0]}×{stride[1]}: a description's are square"
+    if module.padding == "same":
+        return "" if high % 2 else f"padding to the same size with an even kernel ({high}) is lopsided"
+    if not isinstance(module.padding, str) and module.padding[0] != module.padding[1]:
+        return f"padding of {module.padding[0]}×{module.padding[1]}: a description's is the same on all sides"
+    return ""

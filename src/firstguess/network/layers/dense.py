@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
 from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grid import Grid, Shape
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
+from firstguess.network.meaning import FLAT, Site
 from firstguess.network.points import Move, Points, Tile, split
 from firstguess.network.random_sums import random_sum, random_sum_move
 from firstguess.network.signal import Signal
@@ -19,6 +20,11 @@ from firstguess.network.tensors import Draw, Init, Place, Weights
 
 if TYPE_CHECKING:
     from torch import nn
+
+_VECTORS = (
+    "inputs are taken to be vectors: with an example of them, a dense layer that acts on every position alike would be "
+    "noticed"
+)
 
 
 @register
@@ -99,3 +105,22 @@ class Dense(Layer):
         weights = self.tensors(place)
         units, inputs = weights.shape
         return draw.fill(nn.utils.skip_init(nn.Linear, inputs, units, bias=self.bias_var > 0.0), weights)
+
+    def as_output(self) -> tuple[Dense, int | None]:
+        return replace(self, width=None), self.width
+
+    modules = ("Linear",)
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        positions = (
+            f"acts on the last axis of a batch with {site.axes} axes, with the same weights at every position; a "
+            "description's dense layer is over all nodes of a sample"
+        )
+        weights = site.weights
+        if why := weights.why if site.axes in (None, FLAT) else positions:
+            return Meaning(why=why)
+        init: Init = "orthogonal" if weights.orthogonal else "normal"
+        layer = cls(weights.weight_var, weights.bias_var, weights.units, init)
+        notes = (_VECTORS,) if site.axes is None else ()
+        return Meaning((layer,), axes=FLAT, notes=notes, widths=(module.in_features, weights.units))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grid import Shape
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
+from firstguess.network.meaning import Site
 from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
 from firstguess.network.points import Move, Points
@@ -72,3 +73,9 @@ class GroupNorm(Layer):
         from firstguess.network.small_modules import EPS
 
         return nn.GroupNorm(self.groups, place.before.sizes[0], eps=EPS, affine=False)
+
+    modules = ("GroupNorm",)
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        return Meaning((cls(module.num_groups),), affine=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
+from firstguess.network.meaning import Site
 from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
 from firstguess.network.points import Move, Points
@@ -57,3 +58,11 @@ class LayerNorm(Layer):
         from firstguess.network.small_modules import EPS
 
         return nn.LayerNorm(list(place.before.sizes), eps=EPS, elementwise_affine=False)
+
+    modules = ("LayerNorm",)
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        axes = len(module.normalized_shape)
+        why = site.whole_sample(axes)
+        return Meaning(why=why) if why else Meaning((cls(),), axes=axes + 1, affine=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -16,11 +16,13 @@ from firstguess.base.gaussian import Array
 from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
 from firstguess.network.grid import Grid, Shape
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.max_moments import activation_mean, max_mean_square_slope, max_moments, max_series
+from firstguess.network.meaning import Call, Site
 from firstguess.network.nodes import Need, NodeMove, alike
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.pooling import pool_nodes, pool_overlapping
+from firstguess.network.read_pools import pool_of, pool_to, window_of_call, window_of_module
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
 from firstguess.network.tensors import Draw, Local, Place, Scratch
 
@@ -229,3 +231,16 @@ class MaxPool(Layer):
         if place.before.images:
             return nn.MaxPool2d(math.isqrt(self.size), self.stride, self.padding)
         return nn.MaxPool1d(self.size)
+
+    modules = ("MaxPool1d", "MaxPool2d", "AdaptiveMaxPool2d")
+    calls = ("F.max_pool2d",)
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        if site.claim == "AdaptiveMaxPool2d":
+            return pool_to(cls, module.output_size, site)
+        return pool_of(cls, window_of_module(module), site, flat=site.claim == "MaxPool1d", overlaps=True)
+
+    @classmethod
+    def from_call(cls, call: Call, site: Site) -> Meaning:
+        return pool_of(cls, window_of_call(call), site, overlaps=True)

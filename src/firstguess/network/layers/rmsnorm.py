@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.base.errors import NotCovered
-from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
+from firstguess.network.layers.scale import Scale
+from firstguess.network.meaning import Site
 from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import over_nodes_move, over_nodes_nodes
 from firstguess.network.points import Move, Points
@@ -67,3 +69,37 @@ class RMSNorm(Layer):
         from firstguess.network.small_modules import EPS
 
         return nn.RMSNorm(list(place.before.sizes), eps=EPS, elementwise_affine=False)
+
+    modules = ("RMSNorm", "*RMSNorm")
+
+    @classmethod
+    def from_module(cls, module: Any, site: Site) -> Meaning:
+        if site.claim == "*RMSNorm":
+            return _tried(module, site)
+        axes = len(module.normalized_shape)
+        why = site.whole_sample(axes)
+        return Meaning(why=why) if why else Meaning((cls(),), axes=axes + 1, affine=True)
+
+
+def _tried(module: Any, site: Site) -> Meaning:
+    """A class called …RMSNorm, tried on random vectors: c·x/rms(x) with one c, or not read."""
+    import torch
+
+    weight = module.weight
+    if weight.ndim != 1:
+        return Meaning(why=f"called RMSNorm, with a weight of {weight.ndim} axes")
+    if why := site.whole_sample(weight.ndim):
+        return Meaning(why=why)
+    x = torch.randn(8, weight.numel(), generator=torch.Generator().manual_seed(0)).to(weight)
+    try:
+        with torch.no_grad():
+            ratio = (module(x) / (x / x.square().mean(-1, keepdim=True).sqrt())).double()
+    except Exception as error:  # someone else's forward
+        return Meaning(why=f"called RMSNorm, but fails on vectors: {type(error).__name__}")
+    factor = float(ratio.median())
+    if not math.isfinite(factor) or float((ratio - factor).abs().max()) > 1e-2 * max(abs(factor), 1e-3):
+        return Meaning(why="called RMSNorm, but does not divide by the root mean square")
+    factor = float(f"{factor:.3g}")
+    if factor == 1.0:
+        return Meaning((RMSNorm(),))
+    return Meaning((RMSNorm(), Scale(factor)), notes=(f"the norm starts with weights of {factor:g}, not 1",))

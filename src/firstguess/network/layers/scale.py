@@ -82,3 +82,7 @@ class Scale(Layer):
         from firstguess.network.small_modules import Affine
 
         return Affine(self.factor, 0.0)
+
+    @property
+    def multiplier(self) -> float:
+        return self.factor
