@@ -319,6 +319,7 @@ def test_a_gradient_that_is_not_known_does_not_stop_a_prediction() -> None:
 
 @given(networks(layers(TAME_VAR, SOME)), st.sampled_from([0.0, 1e-12, 0.3, 1e12]), st.sampled_from([1e-12, 1.0, 1e12]))
 @example(Network.parse("scale(0) > dense > shift(1)"), 0.0, 1.0)
+@example(Network.parse("scale(0) > relu > maxpool(2) > shift(1)"), 0.0, 1.0)
 @examples(150)
 def test_random_networks_give_a_number_or_one_of_our_errors(net: Network, mean_square: float, variance: float) -> None:
     whole = Network((Dense(), *net.layers, Dense(1.5)), 2)

@@ -36,6 +36,8 @@ def max_moments(phi: Activation, size: int, between: float, spread: float) -> Mo
     where F₂ − F₁F₁ and F₁(s) − F₂ are themselves integrals of the bivariate density over the correlation (Price).
     """
     q = between + spread
+    if q == 0.0:  # behind scale(0): every node is φ(0)
+        return Moments(phi.offset, 0.0, 0.0)
     root = math.sqrt(q)
     x, w = _nodes(phi, root)
     mass = size * w * _pdf(x) * _cdf(x) ** (size - 1)

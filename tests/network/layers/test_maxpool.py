@@ -240,3 +240,13 @@ def test_what_is_not_covered_says_what_is(name: str) -> None:
 def test_bad_sizes(size: object) -> None:
     with pytest.raises(fg.InvalidInput):
         MaxPool(size)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("phi", "at_zero"), [("relu", 0.0), ("sigmoid", 0.5), ("selu", 0.0), ("softplus", math.log(2.0))]
+)
+def test_nodes_that_are_all_zero(phi: str, at_zero: float) -> None:
+    """The largest of φ(0), …, φ(0) is φ(0), for every input."""
+    p = fg.predict(f"dense > scale(0) > {phi} > maxpool(3) > shift(1) > dense(weight_var=2)")
+    assert p.gamma[-1] == math.inf
+    assert p.q[-1] == pytest.approx(2.0 * (at_zero + 1.0) ** 2, rel=1e-14)
