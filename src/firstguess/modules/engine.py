@@ -23,7 +23,7 @@ from firstguess.modules.initializers import BATCH_NORMS, Init
 from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, classes_of, ending, find_logits
 from firstguess.modules.probe_sums import Recorder
 from firstguess.modules.probes import OUTPUT, Finder, Node, Spec, hooked
-from firstguess.modules.sources import Mode, Setup, source
+from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.stacked import run_stacked
 
 _GROUP = 16  # most members of one vmapped call: more only enlarge what has to stay in cache
@@ -61,7 +61,7 @@ class ModuleEngine:
 
     def __init__(
         self,
-        what: nn.Module | Callable[[], nn.Module],
+        what: nn.Module | Callable[[], nn.Module] | Source,
         batches: Sequence[Batch],
         *,
         seed: int = 0,
@@ -86,11 +86,9 @@ class ModuleEngine:
         self._pick, self._mode, self._memory = logits, mode, memory
         self._batches = list(batches)
         self._call = Caller()
-        first = part(self._batches[0], 0, min(2, self._batches[0].size))
-        place = None if device is None else torch.device(device)
-        setup = Setup(mode, place, dtype, lambda model: self._call(model, first, copies=True))
-        self._source = source(what, init, setup, trained=trained)
-        self._inference = self._source.private is not None  # else what a model caches would be unusable in training
+        self._source = source_of(what, self._batches, init=init, mode=mode, device=device, dtype=dtype, trained=trained)
+        # Else what a model caches would be unusable in training, or for the source's other users.
+        self._inference = self._source.private is not None and self._source is not what
         self._findings: dict[Finding, None] = dict.fromkeys(self._source.findings)
         self.classes = self.points = 0
         self._ending: Ending = ""

@@ -24,7 +24,7 @@ from firstguess.modules.flow_steps import DATA, Plan, discover, step_hooks
 from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick, find_logits
 from firstguess.modules.probes import OUTPUT
-from firstguess.modules.sources import Mode, Setup, source
+from firstguess.modules.sources import Mode, Source, source_of
 
 # A prime, so that no width or number of tokens is mistaken for the number of points.
 _POINTS = (509, 251, 127, 61, 31, 17, 7, 5, 3, 2)
@@ -65,7 +65,7 @@ class Flow:
 
 
 def trace_flow(
-    what: nn.Module | Callable[[], nn.Module],
+    what: nn.Module | Callable[[], nn.Module] | Source,
     batches: Sequence[Batch],
     *,
     inits: int = 20,
@@ -84,8 +84,7 @@ def trace_flow(
     '1'
     """
     call = Caller()
-    two = part(batches[0], 0, min(2, batches[0].size))
-    members = source(what, init, Setup(mode, None, None, lambda model: call(model, two, copies=True)))
+    members = source_of(what, batches, init=init, mode=mode)
     started = time.perf_counter()
     plan: Plan | None = None
     rows: list[dict[str, Array]] = []

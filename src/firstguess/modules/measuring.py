@@ -24,6 +24,7 @@ from firstguess.theory.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
     from firstguess.data import Batch
+    from firstguess.modules.sources import Source
 
 Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every stretch
 
@@ -94,12 +95,14 @@ def measure(
         raise InvalidInput("a time in seconds", got=seconds, where="measure(seconds)", hint="seconds=30")
     if not 0 < checks.number(memory) < math.inf:
         raise InvalidInput("a memory budget in bytes", got=memory, where="measure(memory)", hint="memory=2e9")
+    from firstguess.modules.sources import is_source
+
     options |= {"seed": seed, "memory": int(memory)}
     if isinstance(what, (Network, str)):
         if batch_size is not None:
             options["batch"] = batch_size
         engine, origin = _of_description(what, data, points, classes, {**options, "width": width, "reduce": reduce})
-    elif callable(what):
+    elif callable(what) or is_source(what):
         if width != _WIDTH:
             raise InvalidInput("no width: a module has its own", got=width, where="measure(width)")
         engine, origin = _of_module(what, data, points, batch_size, options)
@@ -267,18 +270,20 @@ def _of_description(
 
 
 def _of_module(
-    what: Callable[..., Any], data: object, points: int | None, batch_size: int | None, options: dict[str, Any]
+    what: Callable[..., Any] | Source, data: object, points: int | None, batch_size: int | None, options: dict[str, Any]
 ) -> tuple[Engine, dict[str, Any]]:
     from firstguess.data import collect, load
     from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.sources import is_source
 
     if isinstance(data, str):
         data = load(data, points=points)
     batches = collect(data, points, batch_size=batch_size)
     engine = _make(ModuleEngine, what, batches, options)
-    name = getattr(what, "__qualname__", type(what).__qualname__)
+    given = what.given if is_source(what) else what
+    name = getattr(given, "__qualname__", type(given).__qualname__)
     origin = {
-        "model": f"{getattr(what, '__module__', type(what).__module__)}.{name}",
+        "model": f"{getattr(given, '__module__', type(given).__module__)}.{name}",
         "data": {"name": getattr(data, "name", type(data).__qualname__), "hash": _hash(batches)},
         "batch_sizes": sorted({batch.size for batch in batches}),
     }
