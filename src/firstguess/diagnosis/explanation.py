@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from firstguess.base import checks
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import plain
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import Members, ProbedLayer
+from firstguess.ensemble.members import FindingKind, Members, ProbedLayer
 from firstguess.modules.measuring import run
 
 if TYPE_CHECKING:
@@ -247,10 +247,14 @@ def explain_guess(
     measurement: Measurement | None = None
     try:
         measurement = run(_Replay(engine, parts), inits=done, seed=seed, provenance=origin)
-    except FirstguessError:
+    except NotFinite:
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
-        notes += [f"{f.message} ({f.layer})" for f in measurement.findings if f.kind in ("other values", "not redrawn")]
+        notes += [
+            f"{f.message} ({f.layer})"
+            for f in measurement.findings
+            if f.kind in (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN)
+        ]
     pairs = _pairs(parts, ())
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and time.perf_counter() + 3 * member < limit:

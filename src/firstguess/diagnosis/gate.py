@@ -13,7 +13,7 @@ from firstguess.data import collect, load
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.result import Cause
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import ASSUMED
+from firstguess.ensemble.members import ASSUMED, FindingKind
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.measuring import measure
 from firstguess.network.network import Network
@@ -91,7 +91,7 @@ def check(
     count = min(_FIRST, most)
     while True:
         m = measure(what, data, inits=count, seed=seed, **options)
-        if any(finding.kind == "interrupted" for finding in m.findings):
+        if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
             raise KeyboardInterrupt  # what `measure` keeps is no answer of a gate
         gamma, low, high = _gamma(m)
         if count >= most or not low <= max_gamma <= high:

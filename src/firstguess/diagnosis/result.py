@@ -219,7 +219,7 @@ class Diagnosis:
                 "case": self.case,
                 "measurement": None if self.measurement is None else self.measurement.to_dict(),
                 "structure": None if self.structure is None else self.structure.to_dict(),
-                "findings": [asdict(finding) for finding in self.findings],
+                "findings": [finding.to_dict() for finding in self.findings],
                 "notes": list(self.notes),
                 "provenance": self.provenance,
                 "seconds": self.seconds,

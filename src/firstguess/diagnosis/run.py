@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from firstguess.base import checks
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import counted
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
@@ -27,7 +27,7 @@ from firstguess.diagnosis.training import trainability_of
 from firstguess.diagnosis.verdict import broken, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.members import Finding
+from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.gradients import measure_gradients
 from firstguess.modules.measuring import measure
@@ -39,7 +39,6 @@ from firstguess.network.network import Network
 
 Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
-_INTERRUPTED = "interrupted"  # as `measure` calls it
 POINTS = 1000
 _STAGES = 5
 _KERNEL_POINTS = 1000
@@ -95,11 +94,7 @@ def diagnose(
     tick(0, _STAGES)
     try:
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
-    except InvalidInput:
-        raise
-    except FirstguessError as error:
-        if "NaN or Inf" not in str(error):
-            raise
+    except NotFinite as error:
         return _broken(subject, error, started)
     notes: list[str] = []
     parts = _Parts(m, tick)
@@ -155,7 +150,7 @@ class _Parts:
 
     def __init__(self, m: Measurement, progress: Progress) -> None:
         self._progress = progress
-        self._said = [finding.message for finding in m.findings if finding.kind == _INTERRUPTED]
+        self._said = [finding.message for finding in m.findings if finding.kind == FindingKind.INTERRUPTED]
         self._interrupted = bool(self._said)
         self._left_out: list[str] = []
 
@@ -184,7 +179,7 @@ class _Parts:
         if not self._left_out:
             return m.findings
         words = "; ".join([*self._said, f"left out: {', '.join(self._left_out)}"])
-        return (*(f for f in m.findings if f.kind != _INTERRUPTED), Finding(_INTERRUPTED, words))
+        return (*(f for f in m.findings if f.kind != FindingKind.INTERRUPTED), Finding(FindingKind.INTERRUPTED, words))
 
 
 def _attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
@@ -197,7 +192,7 @@ def _attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
         return None
 
 
-def _broken(subject: _Subject, error: FirstguessError, started: float) -> Diagnosis:
+def _broken(subject: _Subject, error: NotFinite, started: float) -> Diagnosis:
     place = error.where if isinstance(error.where, str) else ""
     return Diagnosis(
         broken("every initialization gives NaN or Inf", place),
@@ -209,7 +204,7 @@ def _broken(subject: _Subject, error: FirstguessError, started: float) -> Diagno
         subject.name,
         None,
         None,
-        (Finding("nonfinite", str(error), place),),
+        (Finding(FindingKind.NONFINITE, str(error), place),),
         seconds=time.perf_counter() - started,
     )
 

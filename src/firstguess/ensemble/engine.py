@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble import ops
-from firstguess.ensemble.members import Finding, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.moments import NodeMoments, statistics
 from firstguess.ensemble.places import Step, has_centered, nodes, resolve
 from firstguess.ensemble.program import Program, Reductions, compile_steps, schedule
@@ -191,7 +191,7 @@ class DescriptionEngine:
         name, where = (step.name, step.where) if step is not None else ("", "the statistics")
         return (
             Finding(
-                "nonfinite",
+                FindingKind.NONFINITE,
                 f"{len(bad)} of {inits} initializations have NaN or Inf; in member {member} first after {where}",
                 name,
             ),

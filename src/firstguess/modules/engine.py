@@ -15,7 +15,7 @@ from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.members import DEAD, Finding, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import DEAD, Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way
@@ -141,7 +141,7 @@ class ModuleEngine:
             head = max(i for i, (spec, _) in enumerate(found) if spec.weights)
             found = found[: head + 1]
             message = f"the outputs are the {self._ending} of this layer's: γ is that of its own outputs, the logits"
-            self._note("probabilities", message, found[-1][0].name)
+            self._note(FindingKind.PROBABILITIES, message, found[-1][0].name)
         if probe != "all":
             found = [pair for pair in found if pair[1].weights or pair[1].name == OUTPUT]
         if probe == "output":
@@ -150,7 +150,10 @@ class ModuleEngine:
         for sizes in finder.shapes.values():
             self._bytes = max(self._bytes, *(4 * int(np.prod(shape)) // size for size, shape in sizes.items()))
         if self._ragged:
-            self._note("node", "batches have points of different shapes: a node is a channel, and positions are points")
+            self._note(
+                FindingKind.NODE,
+                "batches have points of different shapes: a node is a channel, and positions are points",
+            )
         return tuple(layer for _, layer in found), tuple(spec for spec, _ in found)
 
     def _first_call(self, model: nn.Module, batch: Batch, size: int, finder: Finder) -> tuple[int, ...]:
@@ -197,18 +200,18 @@ class ModuleEngine:
             sizes = sorted({batch.size for batch in self._batches}, reverse=True)
             several = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} (the smallest has {sizes[-1]})"
             message = f"BatchNorm normalizes over each batch of {several} points, as in training"
-            self._note("batchnorm", message, norms[0][0])
+            self._note(FindingKind.BATCHNORM, message, norms[0][0])
             if sizes[-1] < 2:
-                self._note("batch of one", "BatchNorm over one point removes all that it says", norms[0][0])
+                self._note(FindingKind.BATCH_OF_ONE, "BatchNorm over one point removes all that it says", norms[0][0])
         elif norms:
             self._note(
-                "eval batchnorm",
+                FindingKind.EVAL_BATCHNORM,
                 "BatchNorm in eval mode uses the running statistics of a network without data (mean 0, variance 1), so "
                 "it does nothing yet; mode='train' is what the first training step sees",
                 norms[0][0],
             )
 
-    def _note(self, kind: str, message: str, layer: str = "") -> None:
+    def _note(self, kind: FindingKind, message: str, layer: str = "") -> None:
         self._findings[Finding(kind, message, layer)] = None
 
     def _split_large_batches(self) -> None:
@@ -355,19 +358,23 @@ class ModuleEngine:
         head = next((layer.name for layer in reversed(self.layers) if layer.weights), OUTPUT)
         if tally.undefined or record.nonfinite:
             layer = record.nonfinite or OUTPUT
-            yield Finding("nonfinite", "NaN or Inf in some initialization: this layer is the first that has one", layer)
+            yield Finding(
+                FindingKind.NONFINITE, "NaN or Inf in some initialization: this layer is the first that has one", layer
+            )
         elif tally.level:
             message = "all logits are equal on every point: the network guesses nothing; ties are broken at random"
-            yield Finding("zero head", message, head)
+            yield Finding(FindingKind.ZERO_HEAD, message, head)
         elif tally.ties > _TIES * tally.points:
-            yield Finding("ties", "points whose largest logit is shared by classes: broken at random", head)
+            yield Finding(FindingKind.TIES, "points whose largest logit is shared by classes: broken at random", head)
         for layer, dead in zip(self.layers, stats[:, DEAD], strict=True):
             if dead == 1.0 and not (tally.level and layer.name in (head, OUTPUT)):
-                yield Finding("dead", "the same output for all data in some initialization", layer.name)
+                yield Finding(FindingKind.DEAD, "the same output for all data in some initialization", layer.name)
         for name in sorted(record.surprises):
-            yield Finding("control flow", "called, or shaped, in another way in some initialization or batch", name)
+            yield Finding(
+                FindingKind.CONTROL_FLOW, "called, or shaped, in another way in some initialization or batch", name
+            )
         for name in record.missed:
-            yield Finding("control flow", "not called in some initialization", name)
+            yield Finding(FindingKind.CONTROL_FLOW, "not called in some initialization", name)
 
 
 @contextmanager

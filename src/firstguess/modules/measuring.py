@@ -16,9 +16,9 @@ import numpy as np
 
 from firstguess._version import __version__
 from firstguess.base import checks, statistics
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.ensemble.measurement import Measurement, layer_measurements
-from firstguess.ensemble.members import Engine, Finding, Members
+from firstguess.ensemble.members import Engine, Finding, FindingKind, Members
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
 
@@ -159,18 +159,23 @@ def run(
             if reached:
                 break
             if done >= _FEWEST and done < inits and time.perf_counter() > deadline:
-                findings.append(Finding("time is up", f"{done} of {inits} initializations within {seconds:g} s"))
+                findings.append(
+                    Finding(FindingKind.TIME_IS_UP, f"{done} of {inits} initializations within {seconds:g} s")
+                )
                 break
             check = check if done < check else math.ceil(1.1 * done)
         else:
             if precision is not None and (width := _half_width(parts, engine, seed)) > precision:
                 findings.append(
-                    Finding("precision not reached", f"±{width:.2g} after {done} initializations, not ±{precision:g}")
+                    Finding(
+                        FindingKind.PRECISION_NOT_REACHED,
+                        f"±{width:.2g} after {done} initializations, not ±{precision:g}",
+                    )
                 )
     except KeyboardInterrupt:
         if not parts:
             raise
-        findings.append(Finding("interrupted", f"{done} of {inits} initializations were computed"))
+        findings.append(Finding(FindingKind.INTERRUPTED, f"{done} of {inits} initializations were computed"))
     return _measurement(engine, parts, findings, seed, provenance or {}, started)
 
 
@@ -187,16 +192,18 @@ def _measurement(
     fine = np.asarray(np.isfinite(fractions).all(axis=1))
     if not fine.any():
         place = next((f.layer for f in findings if f.layer), "")
-        raise FirstguessError(
+        raise NotFinite(
             "finite logits", got=f"NaN or Inf in all {inits} initializations", where=place, hint="a smaller weight_var"
         )
     if not fine.all():
         lost = inits - int(fine.sum())
-        findings.append(Finding("left out", f"{lost} of {inits} initializations gave NaN or Inf: not in the guesses"))
+        findings.append(
+            Finding(FindingKind.LEFT_OUT, f"{lost} of {inits} initializations gave NaN or Inf: not in the guesses")
+        )
     guesses = EmpiricalGuesses(fractions[fine], engine.points, seed)
-    if ties >= _TIED and not any(f.kind in ("ties", "zero head") for f in findings):
+    if ties >= _TIED and not any(f.kind in (FindingKind.TIES, FindingKind.ZERO_HEAD) for f in findings):
         message = f"in {ties:.1%} of all guesses the largest logit is shared (a zero head?): broken at random"
-        findings.append(Finding("ties", message))
+        findings.append(Finding(FindingKind.TIES, message))
     findings += _preference(guesses)
     return Measurement(
         guesses,
@@ -219,7 +226,7 @@ def _preference(guesses: EmpiricalGuesses) -> list[Finding]:
     first = int(means.argmax())
     return [
         Finding(
-            "classes differ",
+            FindingKind.CLASSES_DIFFER,
             f"class {first} gets {means[first]:.1%} on average over initializations, an even split is "
             f"{1 / guesses.classes:.1%}: the head treats classes differently (a set bias?), which theory does not",
         )

@@ -15,7 +15,7 @@ import torch
 from scipy import special
 from torch import nn
 
-from firstguess.ensemble.members import Finding
+from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.modules.weight_statistics import SHAPED, Numbers, differs, fitting, orthogonal_gains, sampled
 
 ALPHA = 1e-6  # how often a model as its initializers draw it is said to be another, by a test of any of its parameters
@@ -162,7 +162,7 @@ class Own:
 class Step:
     """What is done to one parameter after its initializer has run."""
 
-    kind: str
+    kind: FindingKind
     name: str
     run: Callable[[torch.Tensor], object]
     ratio: float = 1.0
@@ -186,7 +186,7 @@ def _steps(own: Own, law: Law, shared: set[str]) -> Iterator[Step]:
     if differs(own.numbers, law.numbers, ALPHA):
         yield _scaled(own, law, shared, plain=_plain(own))
     rule = f"{int(blank.sum())} zeros among {blank.numel()} entries"
-    yield Step("constants", own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
+    yield Step(FindingKind.CONSTANTS, own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
 
 
 def _plain(own: Own) -> bool:
@@ -197,21 +197,21 @@ def _plain(own: Own) -> bool:
 def _follow(own: Own, law: Law, shared: set[str]) -> Step:
     value = own.value
     if own.constant:
-        return _kept("constants", own)
+        return _kept(FindingKind.CONSTANTS, own)
     if law.fixed or value.ndim < 2 or value.numel() < 2:
-        return _kept("kept values", own)
+        return _kept(FindingKind.KEPT_VALUES, own)
     if own.discrete:
-        return _kept("constants", own)
+        return _kept(FindingKind.CONSTANTS, own)
     wide = value.float() if value.dtype.itemsize < 4 else value
     gains = orthogonal_gains(wide) if _plain(own) and min(value.shape[0], value[0].numel()) > 1 else None
     if gains is not None:
         said = ", ".join(sorted({f"{gain:.4g}" for gain in gains}))
         rule = f"gain {said}" if len(gains) == 1 else f"gain {said} in each of {len(gains)} blocks"
-        return Step("orthogonal", own.name, lambda p: _orthogonal(p, gains), rule=rule, certain=True)
+        return Step(FindingKind.ORTHOGONAL, own.name, lambda p: _orthogonal(p, gains), rule=rule, certain=True)
     return _scaled(own, law, shared, plain=_plain(own))
 
 
-def _kept(kind: str, own: Own) -> Step:
+def _kept(kind: FindingKind, own: Own) -> Step:
     low, high = (float(v) for v in torch.aminmax(own.value))
     rule = f"{low:.4g}" if low == high else ""
     return Step(
@@ -247,7 +247,7 @@ def _scaled(own: Own, law: Law, shared: set[str], *, plain: bool) -> Step:
             # The ends of a uniform law are known to 1/n, its standard deviation to 0.45/√n only.
             size = mine.reach * (1 + 1 / mine.count) / math.sqrt(3)
     certain = bool(rule) and flat and mine.count >= SHAPED  # trained weights do not end where a rule's do
-    kind = "own rule" if certain else "other scale"
+    kind = FindingKind.OWN_RULE if certain else FindingKind.OTHER_SCALE
     if not simple:
         factor = size / before if before > 0 else 0.0
         return Step(kind, own.name, lambda p: p.sub_(start).mul_(factor).add_(centre), ratio, rule, certain)
@@ -261,7 +261,7 @@ def not_followed(steps: list[Step], model: str) -> Finding:
     """One for all parameters that are drawn by their initializers though the model's own values are others."""
     worst = max(steps, key=lambda step: abs(math.log(max(step.ratio, 1e-9))))
     return Finding(
-        "other values",
+        FindingKind.OTHER_VALUES,
         f"the model's own values are not what its initializers give, in {len(steps)} parameters: it was trained, or "
         f"its constructor initializes them in its own way; to compare with that, pass a factory: lambda: {model}(…)",
         worst.name,
@@ -272,13 +272,17 @@ def findings(steps: list[Step], model: str) -> list[Finding]:
     """One for each kind of step, with what to do to be sure."""
     hint = f"pass the class or a factory to run the constructor itself: fg.measure(lambda: {model}(…), data)"
     words = {
-        "constants": "the model has {rules} where its initializer gives other values: kept, as the constructor set it",
-        "kept values": "every initialization has the model's own values, which its initializer cannot give: set by the "
-        "constructor, or trained",
-        "orthogonal": "re-drawn as orthogonal ({rules}), as the model's own values are and its initializer's are not",
-        "own rule": "re-drawn by {rules}, the law that the model's own values have and its initializer has not",
-        "other scale": "re-drawn at the size of the model's own values ({ratio:.3g} times its initializer's{fits}), "
-        "with one size for the whole tensor: its constructor draws in its own way, or it was trained",
+        FindingKind.CONSTANTS: "the model has {rules} where its initializer gives other values: kept, as the "
+        "constructor set it",
+        FindingKind.KEPT_VALUES: "every initialization has the model's own values, which its initializer cannot give: "
+        "set by the constructor, or trained",
+        FindingKind.ORTHOGONAL: "re-drawn as orthogonal ({rules}), as the model's own values are and its initializer's "
+        "are not",
+        FindingKind.OWN_RULE: "re-drawn by {rules}, the law that the model's own values have and its initializer has "
+        "not",
+        FindingKind.OTHER_SCALE: "re-drawn at the size of the model's own values ({ratio:.3g} times its "
+        "initializer's{fits}), with one size for the whole tensor: its constructor draws in its own way, or it was "
+        "trained",
     }
     found: list[Finding] = []
     for kind, text in words.items():

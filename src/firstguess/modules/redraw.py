@@ -23,7 +23,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from firstguess.base.errors import InvalidInput
-from firstguess.ensemble.members import Finding
+from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.modules.guard import PrivateRandomness
 from firstguess.modules.initializers import Init, rule
 from firstguess.modules.own_values import ALPHA, Law, Own, Step, findings, follow, learn, learn_more, not_followed
@@ -137,7 +137,7 @@ class Redraw:
         if lost:
             more = f", here and in {len(lost) - 1} more" if len(lost) > 1 else ""
             yield Finding(
-                "not finite",
+                FindingKind.NOT_FINITE,
                 f"the model's own values are not finite{more}: drawn as its initializers do, whatever the model was",
                 lost[0],
             )
@@ -174,7 +174,7 @@ class Redraw:
             if other is parameter
         ]
         by = f"{call.name or 'the model'} ({type(call.module).__name__})"
-        kind = "tied" if len(places) > 1 else "other initializer"
+        kind = FindingKind.TIED if len(places) > 1 else FindingKind.OTHER_INITIALIZER
         what = f"one parameter is {' and '.join(places)}" if len(places) > 1 else "several initializers draw it"
         return Finding(
             kind,
@@ -206,7 +206,9 @@ class Redraw:
             except Exception as error:  # a model's own initializer: the reading goes on without it, and says so
                 if call.given:
                     raise
-                self.failures.append(Finding("initializer failed", f"{type(error).__name__}: {error}", call.name))
+                self.failures.append(
+                    Finding(FindingKind.INITIALIZER_FAILED, f"{type(error).__name__}: {error}", call.name)
+                )
                 return False
             after.append({name: p.detach().clone() for name, p in _named(self.model, call.module).items()})
         for name, filled in after[0].items():
@@ -221,7 +223,7 @@ class Redraw:
     def _left_findings(self) -> Iterator[Finding]:
         for name in self.left:
             yield Finding(
-                "not redrawn",
+                FindingKind.NOT_REDRAWN,
                 "no initializer draws all of this parameter, so every initialization has the model's own value: give a "
                 "factory (lambda: Model()) or init=function",
                 name,

@@ -12,7 +12,7 @@ from torch import nn
 
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.members import Finding
+from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.modules.calling import Caller, part
 from firstguess.modules.guard import PrivateRandomness, borrowed, is_lazy, private_copy, unwrapped
 from firstguess.modules.initializers import RUNNING_NORMS, Init, rule
@@ -159,12 +159,13 @@ class Factory:
         for path, parameter in one.named_parameters():
             other = others.get(path)
             if other is parameter:
-                yield Finding("not redrawn", "the factory puts the same parameter into every model", path)
+                yield Finding(FindingKind.NOT_REDRAWN, "the factory puts the same parameter into every model", path)
             elif equal and (other is None or other.shape != parameter.shape or not torch.equal(other, parameter)):
                 equal = False
         if equal and others:
             yield Finding(
-                "not redrawn", "the factory builds the same weights at every call: does it set a seed, or load them?"
+                FindingKind.NOT_REDRAWN,
+                "the factory builds the same weights at every call: does it set a seed, or load them?",
             )
 
     @contextmanager

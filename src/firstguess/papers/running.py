@@ -13,6 +13,7 @@ import numpy as np
 
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.ensemble.members import FindingKind
 from firstguess.papers.items import Item
 from firstguess.papers.pieces import Piece, Store, address
 
@@ -122,7 +123,7 @@ class Run:
         import firstguess as fg
 
         m = fg.measure(what, data, seed=seed, progress=lambda done, total: self.progress(shown, done, total), **options)
-        if any(finding.kind == "interrupted" for finding in m.findings):
+        if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
             raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
         return _pack(m)
 
