@@ -21,7 +21,7 @@ from firstguess.modules.measuring import run
 
 if TYPE_CHECKING:
     from firstguess.data import Batch
-    from firstguess.diagnosis.guess_causes import Cause
+    from firstguess.diagnosis.guess_causes import GuessCause
     from firstguess.modules.engine import ModuleEngine
 
 Progress: TypeAlias = Callable[[int, int], object]
@@ -46,7 +46,7 @@ class Explanation:
     points: int
     surprise: float
     interval: tuple[float, float]
-    causes: tuple[Cause, ...]
+    causes: tuple[GuessCause, ...]
     measurement: Measurement | None  # None: no initialization gave finite logits
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -86,7 +86,7 @@ class Explanation:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
         """The inverse of `to_dict`."""
-        from firstguess.diagnosis.guess_causes import Cause
+        from firstguess.diagnosis.guess_causes import GuessCause
 
         low, high = data["interval"]
         return cls(
@@ -94,7 +94,7 @@ class Explanation:
             data["points"],
             float(data["surprise"]),
             (float(low), float(high)),
-            tuple(Cause(**cause) for cause in data["causes"]),
+            tuple(GuessCause(**cause) for cause in data["causes"]),
             None if data["measurement"] is None else Measurement.from_dict(data["measurement"]),
             tuple(data["notes"]),
             data["seconds"],
@@ -187,7 +187,7 @@ def explain_guess(
     from torch import nn
 
     from firstguess.data import collect, load
-    from firstguess.diagnosis.guess_causes import GAMMA, Case, causes, is_notable
+    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, is_notable
     from firstguess.modules.engine import ModuleEngine
     from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
 
@@ -259,14 +259,14 @@ def explain_guess(
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and time.perf_counter() + 3 * member < limit:
         pairs = _paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
-    case = Case(now, measurement, norms, trained, bias, shifted, *pairs)
-    p, low, high = case.p
+    seen = Observed(now, measurement, norms, trained, bias, shifted, *pairs)
+    p, low, high = seen.p
     return Explanation(
         tuple(float(x) for x in now.fractions),
         now.points,
         p,
         (low, high),
-        causes(case),
+        causes(seen),
         measurement,
         tuple(notes),
         time.perf_counter() - started,

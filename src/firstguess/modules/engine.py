@@ -31,11 +31,11 @@ _TIES = 1e-3  # share of tied points from which they are a finding: below it is 
 
 
 class ModuleEngine:
-    """Runs initializations of a model, a class or a factory on batches of data (`Engine` of raw.py).
+    """Runs initializations of a model, a class or a factory on batches of data (`Engine` of members.py).
 
     Args:
         what: An instance is re-drawn through its own initializers (or `init`) on a private copy, and as its own values
-            are where these initializers cannot have given them (follow.py); a class or a function without arguments
+            are where these initializers cannot have given them (own_values.py); a class or a function without arguments
             is called once per initialization.
         batches: From `firstguess.data.collect`.
         seed: Member i depends on (seed, i) only.

@@ -35,7 +35,7 @@ CENTER, SPREAD, MEAN = range(3)
 
 
 @dataclass(frozen=True)
-class Step:
+class FlowStep:
     """One step: c before and after it, what it adds, with the standard error over initializations.
 
     `name` is a module's path (path#2 for its second call), or for plain code the module that the code feeds;
@@ -58,7 +58,7 @@ class Flow:
     """All steps of a model in the order of their calls, averaged over initializations."""
 
     data: float  # c of the inputs themselves
-    steps: tuple[Step, ...]
+    steps: tuple[FlowStep, ...]
     inits: int
     points: int
     only_to: dict[str, str] = field(default_factory=dict)  # module -> the one module that gets its output, unchanged
@@ -174,7 +174,7 @@ def _flow(plan: Plan, rows: Sequence[dict[str, Array]], points: int) -> Flow:
     return Flow(float(curves[DATA][0]), tuple(steps), len(rows), points, only)
 
 
-def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]) -> Iterator[Step]:
+def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]) -> Iterator[FlowStep]:
     for name in names:
         sources = _measured_sources(plan, name, curves)
         after = curves[name]
@@ -187,7 +187,7 @@ def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: di
         spread = left_out - left_out.mean()
         error = math.sqrt((count - 1) / count * float(np.square(spread).sum())) if count > 1 else math.nan
         mean = float(np.nanmean(table[name][:, MEAN]))
-        yield Step(name, plan.kinds[name], sources, float(before[0]), float(after[0]), float(added[0]), error, mean)
+        yield FlowStep(name, plan.kinds[name], sources, float(before[0]), float(after[0]), float(added[0]), error, mean)
 
 
 def _measured_sources(plan: Plan, name: str, curves: dict[str, Array]) -> tuple[str, ...]:

@@ -159,7 +159,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Step:
+class Adjustment:
     """What is done to one parameter after its initializer has run."""
 
     kind: FindingKind
@@ -170,15 +170,15 @@ class Step:
     certain: bool = False  # training would not give such values
 
 
-def follow(strange: list[tuple[Own, Law]]) -> list[Step]:
+def follow(strange: list[tuple[Own, Law]]) -> list[Adjustment]:
     """What makes draws of each law draws as the model's own, for values that are not of this law."""
     fits = [own.rules for own, _ in strange if own.rules]
     names = [{name for name, _ in rules} for rules in fits]
     shared = set.intersection(*names) if names else set[str]()  # one constructor mostly uses one rule
-    return [step for own, law in strange for step in _steps(own, law, shared)]
+    return [one for own, law in strange for one in _adjustments(own, law, shared)]
 
 
-def _steps(own: Own, law: Law, shared: set[str]) -> Iterator[Step]:
+def _adjustments(own: Own, law: Law, shared: set[str]) -> Iterator[Adjustment]:
     blank = own.blank
     if blank is None or law.fixed or own.value.ndim < 2 or own.discrete:
         yield _follow(own, law, shared)
@@ -186,7 +186,7 @@ def _steps(own: Own, law: Law, shared: set[str]) -> Iterator[Step]:
     if differs(own.numbers, law.numbers, ALPHA):
         yield _scaled(own, law, shared, plain=_plain(own))
     rule = f"{int(blank.sum())} zeros among {blank.numel()} entries"
-    yield Step(FindingKind.CONSTANTS, own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
+    yield Adjustment(FindingKind.CONSTANTS, own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
 
 
 def _plain(own: Own) -> bool:
@@ -194,7 +194,7 @@ def _plain(own: Own) -> bool:
     return ".parametrizations." not in own.name and not own.name.endswith("_g")
 
 
-def _follow(own: Own, law: Law, shared: set[str]) -> Step:
+def _follow(own: Own, law: Law, shared: set[str]) -> Adjustment:
     value = own.value
     if own.constant:
         return _kept(FindingKind.CONSTANTS, own)
@@ -207,14 +207,14 @@ def _follow(own: Own, law: Law, shared: set[str]) -> Step:
     if gains is not None:
         said = ", ".join(sorted({f"{gain:.4g}" for gain in gains}))
         rule = f"gain {said}" if len(gains) == 1 else f"gain {said} in each of {len(gains)} blocks"
-        return Step(FindingKind.ORTHOGONAL, own.name, lambda p: _orthogonal(p, gains), rule=rule, certain=True)
+        return Adjustment(FindingKind.ORTHOGONAL, own.name, lambda p: _orthogonal(p, gains), rule=rule, certain=True)
     return _scaled(own, law, shared, plain=_plain(own))
 
 
-def _kept(kind: FindingKind, own: Own) -> Step:
+def _kept(kind: FindingKind, own: Own) -> Adjustment:
     low, high = (float(v) for v in torch.aminmax(own.value))
     rule = f"{low:.4g}" if low == high else ""
-    return Step(
+    return Adjustment(
         kind, own.name, lambda p: p.copy_(own.value), rule=rule, certain=low == high == 0 and own.value.ndim < 2
     )
 
@@ -227,7 +227,7 @@ def _orthogonal(parameter: torch.Tensor, gains: list[float]) -> None:
         parameter.copy_(wide)
 
 
-def _scaled(own: Own, law: Law, shared: set[str], *, plain: bool) -> Step:
+def _scaled(own: Own, law: Law, shared: set[str], *, plain: bool) -> Adjustment:
     """A draw with the size that the model's values have, or that of the one rule that they fit; uniform or normal as
     they are, if its own law is one of the two."""
     mine, others = own.numbers, law.numbers
@@ -250,26 +250,26 @@ def _scaled(own: Own, law: Law, shared: set[str], *, plain: bool) -> Step:
     kind = FindingKind.OWN_RULE if certain else FindingKind.OTHER_SCALE
     if not simple:
         factor = size / before if before > 0 else 0.0
-        return Step(kind, own.name, lambda p: p.sub_(start).mul_(factor).add_(centre), ratio, rule, certain)
+        return Adjustment(kind, own.name, lambda p: p.sub_(start).mul_(factor).add_(centre), ratio, rule, certain)
     if flat:
         end = math.sqrt(3) * size
-        return Step(kind, own.name, lambda p: p.uniform_(-end, end), ratio, rule, certain)
-    return Step(kind, own.name, lambda p: p.normal_(centre, size), ratio, rule, certain)
+        return Adjustment(kind, own.name, lambda p: p.uniform_(-end, end), ratio, rule, certain)
+    return Adjustment(kind, own.name, lambda p: p.normal_(centre, size), ratio, rule, certain)
 
 
-def not_followed(steps: list[Step], model: str) -> Finding:
+def not_followed(adjustments: list[Adjustment], model: str) -> Finding:
     """One for all parameters that are drawn by their initializers though the model's own values are others."""
-    worst = max(steps, key=lambda step: abs(math.log(max(step.ratio, 1e-9))))
+    worst = max(adjustments, key=lambda one: abs(math.log(max(one.ratio, 1e-9))))
     return Finding(
         FindingKind.OTHER_VALUES,
-        f"the model's own values are not what its initializers give, in {len(steps)} parameters: it was trained, or "
-        f"its constructor initializes them in its own way; to compare with that, pass a factory: lambda: {model}(…)",
+        f"the model's own values are not what its initializers give, in {len(adjustments)} parameters: it was trained, "
+        f"or its constructor initializes them in its own way; to compare with that, pass a factory: lambda: {model}(…)",
         worst.name,
     )
 
 
-def findings(steps: list[Step], model: str) -> list[Finding]:
-    """One for each kind of step, with what to do to be sure."""
+def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
+    """One for each kind of adjustment, with what to do to be sure."""
     hint = f"pass the class or a factory to run the constructor itself: fg.measure(lambda: {model}(…), data)"
     words = {
         FindingKind.CONSTANTS: "the model has {rules} where its initializer gives other values: kept, as the "
@@ -286,11 +286,11 @@ def findings(steps: list[Step], model: str) -> list[Finding]:
     }
     found: list[Finding] = []
     for kind, text in words.items():
-        mine = [step for step in steps if step.kind == kind]
+        mine = [one for one in adjustments if one.kind == kind]
         if not mine:
             continue
-        worst = max(mine, key=lambda step: abs(math.log(max(step.ratio, 1e-9))))
-        rules = sorted({step.rule for step in mine if step.rule}) or ["few different values"]
+        worst = max(mine, key=lambda one: abs(math.log(max(one.ratio, 1e-9))))
+        rules = sorted({one.rule for one in mine if one.rule}) or ["few different values"]
         said = ", ".join(rules[:3]) + (", …" if len(rules) > 3 else "")
         fits = f", which fits {worst.rule}" if worst.rule else ""
         message = text.format(rules=said, ratio=worst.ratio, fits=fits)
