@@ -20,9 +20,16 @@ from firstguess.ensemble.members import FindingKind, Members, ProbedLayer
 from firstguess.modules.measuring import run
 
 if TYPE_CHECKING:
+    import torch
+
     from firstguess.data import Batch
     from firstguess.diagnosis.guess_causes import GuessCause
+    from firstguess.modules.choice import Strategy
     from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.initializers import Init
+    from firstguess.modules.outputs import Pick
+    from firstguess.modules.probes import Node
+    from firstguess.modules.sources import Mode
 
 Progress: TypeAlias = Callable[[int, int], object]
 
@@ -146,6 +153,7 @@ class Explanation:
         return f"<table>{''.join(cells)}</table>"
 
 
+@checks.known_options
 def explain_guess(
     model: object,
     data: object,
@@ -155,7 +163,14 @@ def explain_guess(
     points: int = 1000,
     seconds: float = 30.0,
     progress: Progress | None = None,
-    **options: Any,
+    init: Init = None,
+    logits: Pick = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    memory: float | None = None,
+    strategy: Strategy | None = None,
 ) -> Explanation:
     """Explain the guesses of a model as it is now: expected from its architecture, brought by the data, or a fault.
 
@@ -180,8 +195,9 @@ def explain_guess(
         seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
             case.
         progress: Called with (initializations done, initializations in all).
-        options: Of the ensemble, as for `fg.measure` of a module: init, logits, mode, node, device, dtype, memory. By
-            default BatchNorm's mode is "eval" if the model's are in eval mode and have seen no data, else "train".
+        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, node, device, dtype, memory, strategy.
+        mode: What BatchNorm does in the ensemble: by default "eval" if the model's are in eval mode and have seen no
+            data, else "train".
     """
     import torch
     from torch import nn
@@ -200,16 +216,14 @@ def explain_guess(
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
     if not 0 < checks.number(seconds) < math.inf:
         raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
-    _known(options)
     batches = collect(load(data) if isinstance(data, str) else data, points)
     notes: list[str] = []
     trained, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
         norms = fresh_norms(mine)  # before any forward: a BatchNorm in train mode counts its batches
-        pick = options.get("logits")
         total = sum(batch.size for batch in batches)
         passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
-        a_point = _time_a_point(mine, batches, pick, seed, enough=0.8 * seconds / passes)
+        a_point = _time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
         room = int(0.8 * seconds / (a_point * passes))
         if room < total:
             fewest = min(_FEWEST, max(_FEWEST // 4, int(0.8 * seconds / (a_point * 10))))
@@ -217,16 +231,16 @@ def explain_guess(
             used = sum(batch.size for batch in batches)
             if used < total:
                 notes.append(f"{used} of the {total} points, to stay within {seconds:g} seconds")
-        now = look(mine, batches, pick=pick, seed=seed)
+        now = look(mine, batches, pick=logits, seed=seed)
         notable = is_notable(now.fractions, now.points - now.lost)
         if norms and notable:
             with training_norms(mine):
-                trained = look(mine, batches, pick=pick, seed=seed)
+                trained = look(mine, batches, pick=logits, seed=seed)
         flat = centred(batches) if notable else None
         if flat is not None:
             bias = _data_bias(batches)
             if bias is not None and bias.gamma >= GAMMA:
-                shifted = look(mine, flat, pick=pick, seed=seed)
+                shifted = look(mine, flat, pick=logits, seed=seed)
         if any(m.training and m.p > 0 for m in mine.modules() if isinstance(m, nn.Dropout)):
             notes.append(
                 "dropout is on, as in training: the fractions are those of one draw; initializations have none"
@@ -234,9 +248,18 @@ def explain_guess(
     if now.probabilities:
         notes.append(f"outputs are probabilities ({now.probabilities}): torch's cross-entropies expect logits")
         if len(now.fractions) == 2 and now.probabilities == "sigmoid":
-            options["logits"] = _threshold(pick)
-    options.setdefault("mode", "eval" if norms else "train")
-    options.setdefault("trained", True)  # its weights are looked into: what is wrong with them must not be expected
+            logits = _threshold(logits)
+    options = checks.given(
+        init=init,
+        logits=logits,
+        mode=mode or ("eval" if norms else "train"),
+        node=node,
+        device=device,
+        dtype=dtype,
+        memory=memory,
+        strategy=strategy,
+    )
+    options["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
     engine = ModuleEngine(model, batches, seed=seed, **options)
     parts = _drawn(engine, 0, inits, deadline, progress, least=_LEAST)
@@ -271,13 +294,6 @@ def explain_guess(
         tuple(notes),
         time.perf_counter() - started,
     )
-
-
-def _known(options: dict[str, Any]) -> None:
-    names = ("init", "logits", "mode", "node", "device", "dtype", "memory", "strategy")
-    for name in options:
-        if name not in names:
-            raise InvalidInput(f"an option of explain_guess: {', '.join(names)}", got=f"{name}=", where="explain_guess")
 
 
 def _time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, enough: float) -> float:

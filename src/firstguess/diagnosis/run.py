@@ -27,12 +27,16 @@ from firstguess.diagnosis.training import trainability_of
 from firstguess.diagnosis.verdict import broken, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.members import Finding, FindingKind
+from firstguess.ensemble.members import Finding, FindingKind, Probe
+from firstguess.modules.choice import Strategy
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.gradients import measure_gradients
+from firstguess.modules.initializers import Init
 from firstguess.modules.measuring import measure
+from firstguess.modules.outputs import Pick
+from firstguess.modules.probes import Node
 from firstguess.modules.reader import read
-from firstguess.modules.sources import Source, source_of
+from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.structure import Structure
 from firstguess.network.layers import Activate, AvgPool, Conv, Dense, MaxPool, Scale
 from firstguess.network.network import Network
@@ -47,6 +51,7 @@ _KERNEL_POINTS = 1000
 _MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.07, 0.05, 0.1, 0.25
 
 
+@checks.known_options
 @torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
 def diagnose(
     what: object,
@@ -61,7 +66,19 @@ def diagnose(
     batch_size: int | None = None,
     advice: bool = True,
     progress: Progress | None = None,
-    **options: Any,
+    precision: float | None = None,
+    reduce: bool = True,
+    memory: float = 2e9,
+    probe: Probe = "all",
+    dtype: torch.dtype | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
+    trained: bool = False,
+    threads: int | None = None,
 ) -> Diagnosis:
     """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
 
@@ -83,12 +100,25 @@ def diagnose(
         batch_size: Of the batches that a model gets; BatchNorm depends on it.
         advice: Try remedies.
         progress: Called with (stages done, stages).
-        options: Of `fg.measure` for this kind of network: init, logits, mode, …
+        precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, mode, node,
+            device, strategy and trained, a model no threads.
     """
     started = time.perf_counter()
     if not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=60")
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
+    options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
+        precision=precision,
+        dtype=dtype,
+        init=init,
+        logits=logits,
+        mode=mode,
+        node=node,
+        device=device,
+        strategy=strategy,
+        trained=trained or None,
+        threads=threads,
+    )
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
     tick(0, _STAGES)
@@ -121,7 +151,7 @@ def diagnose(
     verdict = verdict_of(m)
     tried = Advised()
     if advice:
-        case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, options.get("logits"))
+        case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits)
         trial = Trial(case, expected.prediction, subject.convert, subject.variant, _ADVICE * seconds, seed)
         tried = parts.do("remedies", lambda: advise(trial)) or tried
         if tried.interrupted:

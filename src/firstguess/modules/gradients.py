@@ -42,6 +42,7 @@ _WIDTH = 1000
 _LEAST = 3  # layers of a slope that may do without the first
 
 
+@checks.known_options
 @torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
 def measure_gradients(
     what: object,

@@ -18,13 +18,19 @@ from firstguess._version import __version__
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.ensemble.measurement import Measurement, layer_measurements
-from firstguess.ensemble.members import Engine, Finding, FindingKind, Members
+from firstguess.ensemble.members import Engine, Finding, FindingKind, Members, Probe
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
+    import torch
+
     from firstguess.data import Batch
-    from firstguess.modules.sources import Source
+    from firstguess.modules.choice import Strategy
+    from firstguess.modules.initializers import Init
+    from firstguess.modules.outputs import Pick
+    from firstguess.modules.probes import Node
+    from firstguess.modules.sources import Mode, Source
 
 Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every stretch
 
@@ -35,6 +41,7 @@ _FEWEST = 4  # initializations before a time limit may stop: fewer have no error
 _TIED = 0.01  # share of tied guesses that is worth a finding; float32 logits alone tie in fewer than 1 of 10 000
 
 
+@checks.known_options
 def measure(
     what: object,
     data: object,
@@ -50,7 +57,16 @@ def measure(
     points: int | None = None,
     batch_size: int | None = None,
     seconds: float | None = None,
-    **options: Any,
+    probe: Probe = "all",
+    dtype: torch.dtype | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
+    trained: bool = False,
+    threads: int | None = None,
 ) -> Measurement:
     """Draw many initializations, run the data through them, and measure guesses and γ by layer, with error bars.
 
@@ -80,8 +96,21 @@ def measure(
             of BatchNorms that name none (default: all points are one batch).
         seconds: Draw no further initializations once this much time has passed (at least 4 are drawn); a finding says
             how many there are. The number of members then depends on the machine; each of them does not.
-        options: Of the engine: for modules init, logits, mode, node, device, dtype, strategy; for descriptions
-            threads, probe, dtype. An unknown one is refused with the list.
+        probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
+        dtype: To compute in: by default a module's own, of a description float32.
+        init: Modules only: "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform", "orthogonal", a pair
+            (weight_var, bias_var), or a function that is applied to every submodule.
+        logits: Modules only: which part of the output they are: a key or attribute, an index, or a function.
+        mode: Modules only: what BatchNorm does: "train" (the default) normalizes by the batch, "eval" by running
+            statistics. Dropout is off.
+        node: Modules only: "position" (the default): a node is a channel at a position; "channel": positions are data
+            points.
+        device: Modules only: where to compute.
+        strategy: Modules only: "loop" runs one member at a time, "vmap" several at once; by default whichever the first
+            members show to be faster.
+        trained: Modules only: an instance's values may not be those of its constructor, and are followed only where
+            training would not give them.
+        threads: Descriptions only: by default one a core.
     """
     started = time.perf_counter()
     most = _inits(inits, precision)
@@ -97,7 +126,17 @@ def measure(
         raise InvalidInput("a memory budget in bytes", got=memory, where="measure(memory)", hint="memory=2e9")
     from firstguess.modules.sources import is_source
 
-    options |= {"seed": seed, "memory": int(memory)}
+    options = {"seed": seed, "memory": int(memory), "probe": probe} | checks.given(
+        dtype=dtype,
+        init=init,
+        logits=logits,
+        mode=mode,
+        node=node,
+        device=device,
+        strategy=strategy,
+        trained=trained or None,
+        threads=threads,
+    )
     if isinstance(what, (Network, str)):
         if batch_size is not None:
             options["batch"] = batch_size
@@ -305,7 +344,7 @@ def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Eng
     }
     for name in options:
         if name not in known:
-            ours = ("seed", "memory", "width", "reduce")
+            ours = ("seed", "memory", "width", "reduce", "batch", "group", "chunk")
             allowed = ", ".join(f"{key}=" for key in known if key not in ours)
             raise InvalidInput(f"an option of measure for this kind of network: {allowed}", got=f"{name}=")
     return cast(Engine, kind(what, data, **options))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from firstguess._version import __version__
+from firstguess.base.checks import known_options
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.network.layers import Conv, Dense, Residual, text
 from firstguess.network.network import Network
@@ -24,6 +25,7 @@ from firstguess.theory.prediction import LayerReading, Prediction
 _MOST_POINTS = 5000
 
 
+@known_options
 def predict(
     network: Network | str,
     *,
