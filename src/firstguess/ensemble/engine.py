@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections.abc import Generator, Iterator
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput
+from firstguess.base.threads import cores
 from firstguess.ensemble import ops
 from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.moments import NodeMoments, statistics
@@ -74,7 +74,7 @@ class DescriptionEngine:
             raise InvalidInput("a positive memory budget in bytes", got=memory, where="measure", hint="memory=2e9")
         self.seed = check_seed(seed, "measure")
         width = count(width, 1, "width", "measure", "width=1000")
-        cores = count(_cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
+        workers = count(cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
         self._batch = None if batch is None else count(batch, 2, "batch", "measure", "batch=128")
         data = check_data(x)
         self.network = network
@@ -120,7 +120,7 @@ class DescriptionEngine:
             points=self.points,
             multiple=self._multiple(steps),
             memory=memory,
-            threads=cores,
+            threads=workers,
             itemsize=tensor.element_size(),
             group=group,
             chunk=chunk,
@@ -300,10 +300,6 @@ def _factor(data: torch.Tensor) -> torch.Tensor:
         rows = data[:, first : first + 2 * points].T.double()
         upper = torch.linalg.qr(torch.cat([upper, rows]), mode="r").R
     return upper.T.to(data.dtype).contiguous()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _every(steps: tuple[Step, ...]) -> Iterator[Step]:

@@ -22,6 +22,7 @@ from firstguess.theory.image_kernel import has_convolutions, image_kernel
 from firstguess.theory.kernel import kernel
 from firstguess.theory.prediction import LayerReading, Prediction
 
+_TIED = 0.01  # share of tied guesses that is worth a remark; float32 logits alone tie in fewer than 1 of 10 000
 _MOST_POINTS = 5000
 
 
@@ -86,6 +87,8 @@ def predict(
     drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress)
     if drawn.jitter > 0.0:
         remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
+    if drawn.ties >= _TIED:
+        remarks.append(f"in {drawn.ties:.1%} of all guesses the largest logit is shared: broken at random")
     if precision == "float32":
         remarks.append(
             "float32: covariances are good to about 1e-6 of their diagonal (3e-5 for deep smooth activations); a "
