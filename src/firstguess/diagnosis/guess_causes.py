@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import special
 
-from firstguess.base.statistics import FloatArray
+from firstguess.base.statistics import FloatArray, proportion
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.snapshot import Snapshot
 from firstguess.theory.databias import DataBias
@@ -108,9 +108,7 @@ def surprise(largest: float, measurement: Measurement | None) -> tuple[float, fl
         return (math.nan, math.nan, math.nan)
     tops = measurement.guesses.fractions.max(axis=1)
     hits, inits = int((tops >= largest - 1e-12).sum()), len(tops)
-    low = 0.0 if hits == 0 else float(special.betaincinv(hits, inits - hits + 1, 0.025))
-    high = 1.0 if hits == inits else float(special.betaincinv(hits + 1, inits - hits, 0.975))
-    return (hits / inits, low, high)
+    return (hits / inits, *proportion(hits, inits, method="exact"))
 
 
 def causes(seen: Observed) -> tuple[GuessCause, ...]:
