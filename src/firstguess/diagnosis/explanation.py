@@ -8,15 +8,16 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import plain
+from firstguess.diagnosis.timed_ensemble import Progress, Replay, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import FindingKind, Members, ProbedLayer
+from firstguess.ensemble.members import FindingKind
 from firstguess.modules.measuring import run
 
 if TYPE_CHECKING:
@@ -25,18 +26,14 @@ if TYPE_CHECKING:
     from firstguess.data import Batch
     from firstguess.diagnosis.guess_causes import GuessCause
     from firstguess.modules.choice import Strategy
-    from firstguess.modules.engine import ModuleEngine
     from firstguess.modules.initializers import Init
     from firstguess.modules.outputs import Pick
     from firstguess.modules.probes import Node
     from firstguess.modules.sources import Mode
 
-Progress: TypeAlias = Callable[[int, int], object]
-
 _COLUMNS = 100  # of a terminal
 _FEWEST = 64  # points that the budget does not go below
 _LEAST = 3  # initializations that are run whatever the budget
-_PAIRS = 200  # initializations at most that are run on centred data too, while it is not clear whether that helps
 _SHARE = 0.7  # of the budget that the main ensemble may use
 
 
@@ -223,7 +220,7 @@ def explain_guess(
         norms = fresh_norms(mine)  # before any forward: a BatchNorm in train mode counts its batches
         total = sum(batch.size for batch in batches)
         passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
-        a_point = _time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
+        a_point = time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
         room = int(0.8 * seconds / (a_point * passes))
         if room < total:
             fewest = min(_FEWEST, max(_FEWEST // 4, int(0.8 * seconds / (a_point * 10))))
@@ -262,14 +259,14 @@ def explain_guess(
     options["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
     engine = ModuleEngine(model, batches, seed=seed, **options)
-    parts = _drawn(engine, 0, inits, deadline, progress, least=_LEAST)
+    parts = drawn(engine, 0, inits, deadline, progress, least=_LEAST)
     done = sum(part.inits for part in parts)
     if done < inits:
         notes.append(f"{done} of {inits} initializations, to stay within {seconds:g} seconds")
     origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}"}
     measurement: Measurement | None = None
     try:
-        measurement = run(_Replay(engine, parts), inits=done, seed=seed, provenance=origin)
+        measurement = run(Replay(engine, parts), inits=done, seed=seed, provenance=origin)
     except NotFinite:
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
@@ -278,10 +275,10 @@ def explain_guess(
             for f in measurement.findings
             if f.kind in (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN)
         ]
-    pairs = _pairs(parts, ())
+    pairs = excesses(parts, ())
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and time.perf_counter() + 3 * member < limit:
-        pairs = _paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
+        pairs = paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
     seen = Observed(now, measurement, norms, trained, bias, shifted, *pairs)
     p, low, high = seen.p
     return Explanation(
@@ -294,30 +291,6 @@ def explain_guess(
         tuple(notes),
         time.perf_counter() - started,
     )
-
-
-def _time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, enough: float) -> float:
-    """Seconds of a forward, with its probes, for one point of as many as take `enough` seconds, or of all.
-
-    A call has costs of its own, which a few points must not be charged with: points are doubled until they count.
-    """
-    from firstguess.modules.calling import first_forward
-    from firstguess.modules.snapshot import fewer, look
-
-    total, count = sum(batch.size for batch in batches), 16
-    while True:
-        few = fewer(batches, count)
-        size, taken = sum(batch.size for batch in few), math.inf
-        for _ in range(2):  # the first call of a model is slower
-            began = time.perf_counter()
-            with first_forward():
-                look(model, few, pick=pick, seed=seed)
-            taken = time.perf_counter() - began
-            if taken > min(0.5, enough):
-                break
-        if taken >= enough or size >= total:
-            return taken / size
-        count *= 2
 
 
 def _data_bias(batches: Sequence[Batch]) -> Any:
@@ -337,69 +310,3 @@ def _threshold(pick: Any) -> Callable[[Any], Any]:
     from firstguess.modules.outputs import find_logits
 
     return lambda output: find_logits(output, pick) - 0.5
-
-
-def _drawn(
-    engine: ModuleEngine, start: int, stop: int, deadline: float, progress: Progress | None = None, *, least: int
-) -> list[Members]:
-    """Members until there are enough or the time is over."""
-    parts: list[Members] = []
-    done, step, slow = start, 1, 0.0
-    while done < stop and (done - start < least or time.perf_counter() + slow < deadline):
-        began = time.perf_counter()
-        parts.append(engine.run(done, done + step))
-        done += step
-        slow = (time.perf_counter() - began) / step
-        left = max(0.0, deadline - time.perf_counter())
-        # At most a quarter of what is left at once: the first members of a new way of running can be slow.
-        step = max(1, min(engine.stretch, stop - done, int(left / 4 / max(slow, 1e-6))))
-        if progress is not None:
-            progress(done, stop)
-    return parts
-
-
-def _paired(engine: ModuleEngine, parts: Sequence[Members], centred: ModuleEngine, deadline: float) -> tuple[Any, Any]:
-    """Excess of the same members on data and on centred data; of more members while these leave it open."""
-    from firstguess.diagnosis.guess_causes import is_clear
-
-    raw, done = list(parts), sum(part.inits for part in parts)
-    cured = _drawn(centred, 0, done, deadline, least=2)
-    while True:
-        before, after = _pairs(raw, cured)
-        both = sum(part.inits for part in cured) == done < _PAIRS and len(after) > 1
-        if not both or is_clear(before, after) or time.perf_counter() > deadline:
-            return before, after
-        raw += _drawn(engine, done, min(2 * done, _PAIRS), deadline, least=1)
-        until = sum(part.inits for part in raw)
-        cured += _drawn(centred, done, until, deadline, least=1)
-        done = until
-
-
-def _pairs(parts: Sequence[Members], others: Sequence[Members]) -> tuple[Any, Any]:
-    """The excess of the same members on data and on centred data, without those that are not finite."""
-    from firstguess.diagnosis.guess_causes import excess
-
-    raw = excess(np.concatenate([part.fractions for part in parts]))
-    if not others:
-        return raw, np.empty(0)
-    cured = excess(np.concatenate([part.fractions for part in others]))
-    fine = np.isfinite(raw[: len(cured)]) & np.isfinite(cured)
-    return raw[: len(cured)][fine], cured[fine]
-
-
-class _Replay:
-    """An engine that hands out what was computed: so that a budget in seconds can decide how much that is."""
-
-    def __init__(self, engine: ModuleEngine, parts: Sequence[Members]) -> None:
-        self.layers: tuple[ProbedLayer, ...] = engine.layers
-        self.classes, self.points, self.notes = engine.classes, engine.points, engine.notes
-        self._parts = list(parts)
-
-    @property
-    def stretch(self) -> int:
-        return self._parts[0].inits
-
-    def run(self, start: int, stop: int) -> Members:
-        part = self._parts.pop(0)
-        assert (part.start, part.start + part.inits) == (start, stop)
-        return part

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.ensemble.members import FindingKind
-from firstguess.papers.items import Item
 from firstguess.papers.pieces import Piece, Store, address
 
 if TYPE_CHECKING:
@@ -33,6 +32,18 @@ def silent(what: str, done: int, total: int) -> None:
     """No progress is shown."""
 
 
+class Subject(Protocol):
+    """What a run has to know of the item that it is for."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+    def settings(self, quick: bool) -> str: ...
+
+
 @dataclass
 class Run:
     """One item at work.
@@ -47,7 +58,7 @@ class Run:
     A piece should take at most half a minute: Ctrl-C loses only the one under way.
     """
 
-    item: Item
+    item: Subject
     quick: bool
     store: Store
     data_dir: str | Path | None = None
