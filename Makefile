@@ -30,10 +30,10 @@ types: $(STAMP)
 	$(BIN)/basedpyright
 
 unit: $(STAMP) browser
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --durations=25
 
-test-all: lint types browser  ## The same with the slow scientific checks
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'slow or not slow'
+test-all: lint types browser  ## The same with the slow scientific checks, and new examples for each property
+	HYPOTHESIS_PROFILE=random OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --durations=25 -m 'slow or not slow'
 
 # Never fails: without a browser its tests are skipped (in CI as root with apt they fail, and say why).
 CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable

@@ -26,8 +26,9 @@ import torch
 from torch import nn
 
 from firstguess.ensemble.engine import DescriptionEngine
+from firstguess.network.builders import mlp
 from firstguess.network.layers import BatchNorm, Dense, LayerNorm
-from firstguess.network.network import Network, mlp
+from firstguess.network.network import Network
 
 SETTINGS: dict[str, tuple[str | None, str]] = {
     "none": (None, "before"),

@@ -18,13 +18,13 @@ import numpy as np
 from scipy.integrate import dblquad
 
 import firstguess as fg
-from firstguess.network.activations import record as activations
+from firstguess.network.activations import record
 from firstguess.theory import blocks
 
 
 def clear() -> None:
     """Forget cached integrals: a warm library, but no remembered answers."""
-    for cached in (activations._moments, activations._shifted_moments, blocks._after, blocks._slope):  # pyright: ignore
+    for cached in (record._moments, record._shifted_moments, blocks._after, blocks._slope):  # pyright: ignore
         cached.cache_clear()
 
 

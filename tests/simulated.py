@@ -1,14 +1,14 @@
 """The same networks in plain NumPy, written from their definitions and sharing no code with firstguess.
 
-`forward` runs one random network over a batch; `state` draws nodes from the infinite-width state itself. Results are
-compared by `agrees`: 5.5 standard errors over at least 200 independent replicates, two-sided false alarm below 2e-7
-(Student's t) for each number compared.
+`forward` runs one random network over a batch, `member` one whose weights are given, on images too; `state` draws nodes
+from the infinite-width state itself. Random results are compared by `agrees`: 5.5 standard errors over at least 200
+independent replicates, two-sided false alarm below 2e-7 (Student's t) for each number compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,18 +54,61 @@ def _apply(layer: Layer, x: Array, rng: np.random.Generator, width: int) -> Arra
     if kind in ("dense", "conv"):
         weights = rng.normal(0.0, math.sqrt(layer.weight_var / x.shape[1]), (x.shape[1], width))
         return x @ weights + rng.normal(0.0, math.sqrt(layer.bias_var), width)
+    if kind == "residual":
+        branch = forward(layer.branch, x, rng, x.shape[1])
+        return forward(layer.shortcut, x, rng, x.shape[1]) + layer.scale * branch
+    return _without_weights(layer, x)
+
+
+def member(layers: Sequence[Layer], x: Array, weights: Iterator[tuple[Array, Array]]) -> Array:
+    """One network on (points, nodes) or (points, channels, height, width).
+
+    `weights` are those of dense layers and convolutions with their biases, a residual block's branch before its
+    shortcut: (units, inputs) or (units, channels, kernel, kernel), and (units,).
+    """
+    for layer in layers:
+        if layer.kind == "dense":
+            matrix, bias = next(weights)
+            x = x.reshape(len(x), -1) @ matrix.T + bias
+        elif layer.kind == "conv":
+            kernel, bias = next(weights)
+            windows = _windows(x, layer.kernel, layer.stride, layer.padding, 0.0)
+            x = np.einsum("nchwij,ucij->nuhw", windows, kernel) + bias[:, None, None]
+        elif layer.kind == "residual":
+            branch = member(layer.branch, x, weights)
+            x = member(layer.shortcut, x, weights) + layer.scale * branch
+        else:
+            x = _without_weights(layer, x)
+    return x
+
+
+def _windows(x: Array, side: int, stride: int, padding: int, outside: float) -> Array:
+    border = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    x = np.pad(x, border, constant_values=outside)
+    return np.lib.stride_tricks.sliding_window_view(x, (side, side), (2, 3))[:, :, ::stride, ::stride]
+
+
+def _without_weights(layer: Layer, x: Array) -> Array:
+    kind = layer.kind
+    nodes = tuple(range(1, x.ndim))
     if kind == "activation":
-        return FUNCTIONS[layer.phi.name](x)
+        value = FUNCTIONS[layer.phi.name](x)
+        return value - value.mean() if layer.phi.centered else value
     if kind == "batchnorm":
-        return (x - x.mean(0)) / x.std(0)
+        size = layer.batch or len(x)
+        one = _left_out if layer.estimator == "leave_one_out" else _normed
+        return np.concatenate([one(x[i : i + size], (0, *nodes[1:])) for i in range(0, len(x), size)])
     if kind == "layernorm":
-        return (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
+        return _normed(x, nodes)
     if kind == "groupnorm":
-        groups = x.reshape(x.shape[0], layer.groups, -1)
-        normed = (groups - groups.mean(2, keepdims=True)) / groups.std(2, keepdims=True)
-        return normed.reshape(x.shape)
+        return _normed(x.reshape(x.shape[0], layer.groups, -1), (2,)).reshape(x.shape)
     if kind == "rmsnorm":
-        return x / np.sqrt(np.mean(x * x, axis=1, keepdims=True))
+        return x / np.sqrt(np.mean(x * x, axis=nodes, keepdims=True))
+    if kind in ("maxpool", "avgpool") and x.ndim == 4:
+        side = math.isqrt(layer.size)
+        if kind == "avgpool":
+            return _windows(x, side, side, 0, 0.0).mean((4, 5))
+        return _windows(x, side, layer.stride or side, layer.padding, -np.inf).max((4, 5))
     if kind in ("maxpool", "avgpool"):
         pools = x[:, : x.shape[1] // layer.size * layer.size].reshape(x.shape[0], -1, layer.size)
         return pools.max(2) if kind == "maxpool" else pools.mean(2)
@@ -73,10 +116,18 @@ def _apply(layer: Layer, x: Array, rng: np.random.Generator, width: int) -> Arra
         return layer.factor * x
     if kind == "shift":
         return x + layer.by
-    if kind == "residual":
-        branch = forward(layer.branch, x, rng, x.shape[1])
-        return forward(layer.shortcut, x, rng, x.shape[1]) + layer.scale * branch
     raise AssertionError(kind)
+
+
+def _normed(x: Array, axes: tuple[int, ...]) -> Array:
+    return (x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True)
+
+
+def _left_out(x: Array, axes: tuple[int, ...]) -> Array:
+    """Every point by the statistics of the others, one point after another; nodes without positions."""
+    assert axes == (0,)
+    others = [np.delete(x, i, axis=0) for i in range(len(x))]
+    return np.array([(x[i] - rest.mean(0)) / rest.std(0, ddof=1) for i, rest in enumerate(others)])
 
 
 def moments(x: Array) -> tuple[float, float, float]:

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from firstguess.modules.measuring import measure
     from firstguess.modules.reader import read
     from firstguess.modules.structure import Structure
-    from firstguess.network.activations.record import Activation, activation, causes_bias, centered, register_activation
-    from firstguess.network.network import Network, cnn, mlp, residual_mlp
-    from firstguess.network.signal import Inputs
+    from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
+    from firstguess.network.activations.record import Activation
+    from firstguess.network.builders import cnn, mlp, residual_mlp
+    from firstguess.network.inputs import Inputs
+    from firstguess.network.network import Network
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -34,9 +36,11 @@ if TYPE_CHECKING:
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
     "base.errors": "FirstguessError InvalidInput NotConverged NotCovered NotFinite ParseError",
-    "network.activations.record": "Activation activation causes_bias centered register_activation",
-    "network.network": "Network cnn mlp residual_mlp",
-    "network.signal": "Inputs",
+    "network.activations.lookup": "activation causes_bias centered register_activation",
+    "network.activations.record": "Activation",
+    "network.builders": "cnn mlp residual_mlp",
+    "network.network": "Network",
+    "network.inputs": "Inputs",
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",
     "theory.empirical": "EmpiricalGuesses",

@@ -25,6 +25,7 @@ CHAINED = [
     "5 x [dense > relu > layernorm] > dense",
     "4 x [dense(weight_var=2) > relu > rmsnorm > scale(0.5)] > dense",
     "dense > 6 x [residual [dense(weight_var=2) > relu > dense]] > dense > relu",
+    "dense > 3 x [residual(scale=-0.4) [relu > dense(weight_var=2) | dense(weight_var=3)]] > dense > relu",
     "dense > relu > dense > relu > dense > tanh > dense > relu > dense > relu > dense",
 ]
 PLAIN = [
@@ -94,6 +95,23 @@ def test_chained_and_layer_by_layer(text: str, built: list[Chain | None], monkey
         assert (a.layer, a.weights, a.q) == (b.layer, b.weights, b.q)
         assert a.q_ab == pytest.approx(b.q_ab, rel=1e-11, abs=1e-12 * b.q)
     assert np.array_equal(together.covariance, together.covariance.T)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_branch_counts_with_the_square_of_its_scale(
+    together: bool, built: list[Chain | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On paper: q and the covariance of two points grow by scale² times those of relu, at weight variance 2."""
+    if not together:
+        monkeypatch.setattr(kernel_runs, "chain", lambda *_: None)
+    cosines = np.linspace(-0.9, 0.9, 7)
+    x = np.stack([np.append(1.0, cosines), np.append(0.0, np.sqrt(1.0 - cosines**2))], axis=1)
+    found = kernel(Network.parse("dense > 5 x [residual(scale=0.3) [relu > dense(weight_var=2)]] > dense"), x)
+    assert any(built) == together
+    c = cosines
+    for _ in range(5):
+        c = (c + 0.09 * relu(c)) / 1.09
+    assert found.covariance[0] == pytest.approx(0.5 * 1.09**5 * np.append(1.0, c), rel=1e-12)
 
 
 @pytest.mark.parametrize("text", PLAIN)

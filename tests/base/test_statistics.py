@@ -9,8 +9,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from scipy import special
 
 from firstguess.base import statistics
@@ -28,12 +29,18 @@ def two_classes(gamma: float, shape: tuple[int, ...], rng: np.random.Generator) 
     return special.ndtr(math.sqrt(gamma) * rng.standard_normal(shape))
 
 
-def share_covered(draw, truth: float, repetitions: int) -> float:
-    hits = 0
+def shares_missed(draw, truth: float, repetitions: int) -> tuple[float, float]:
+    """How often the truth is below the interval, and how often above."""
+    below, above = 0, 0
     for seed in range(repetitions // COLUMNS):
         found = draw(seed)
-        hits += int(((found.low <= truth) & (truth <= found.high)).sum())
-    return hits / repetitions
+        below += int((truth < found.low).sum())
+        above += int((truth > found.high).sum())
+    return below / repetitions, above / repetitions
+
+
+def share_covered(draw, truth: float, repetitions: int) -> float:
+    return 1 - sum(shares_missed(draw, truth, repetitions))
 
 
 # --- coverage ---------------------------------------------------------------------------------------------------
@@ -74,7 +81,22 @@ def test_interval_of_gamma_covers():
         spread = rng.chisquare(40, (200, COLUMNS)) / 40
         return statistics.ratios(np.square(means).mean(axis=2), spread, seed=seed)
 
-    assert 0.93 <= share_covered(draw, 2.787, REPETITIONS) <= 0.97
+    below, above = shares_missed(draw, 2.787, REPETITIONS)
+    assert 0.93 <= 1 - below - above <= 0.97
+    # 2.4 and 2.5 % with 20 000 others, known here to 0.19 % each; not turned around the ends miss 0.8 and 5.0 %.
+    assert 0.014 <= min(below, above) <= max(below, above) <= 0.035
+
+
+def test_interval_of_std_misses_as_often_on_either_side():
+    """60 normal numbers: s is skewed to the right, and so is its interval.
+
+    2.6 and 2.9 % with 10 000 others, known here to 0.19 % each; not turned around the ends miss 0.3 and 7.5 %.
+    """
+    rng = np.random.default_rng(20261115)
+    missed = shares_missed(
+        lambda seed: statistics.deviations(rng.standard_normal((60, COLUMNS)), seed=seed), 1.0, REPETITIONS
+    )
+    assert 0.015 <= min(missed) <= max(missed) <= 0.04
 
 
 def test_interval_of_many_classes_covers():
@@ -139,7 +161,7 @@ def test_gram_route_is_the_same():
 
 
 @given(st.integers(2, 40), st.floats(1e-140, 1e140), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_ratio_does_not_depend_on_the_scale(inits, scale, seed):
     x, y = np.random.default_rng(seed).chisquare(3, (2, inits, 1))
     plain, scaled = statistics.ratios(x, y), statistics.ratios(scale * x, scale * y)
@@ -231,7 +253,7 @@ def test_empirical_law_agrees_with_the_law_it_is_drawn_from():
 
 
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(2, 5), st.integers(1, 50))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_histogram_cdf_and_quantile_fit_together(points, inits, classes, bins):
     fractions = np.random.default_rng(points).multinomial(points, np.full(classes, 1 / classes), size=inits) / points
     seen = EmpiricalGuesses(fractions, points)

@@ -14,6 +14,8 @@ import signal
 import torch
 from torch import nn
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a background job starts ignores Ctrl-C
+
 def biased():
     return nn.Sequential(nn.Linear(20, 60), nn.Sigmoid(), nn.Linear(60, 2))
 

@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import pytest
 from data_files import ANIMALS, numbers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Data
@@ -60,7 +61,7 @@ def test_inputs_do_not_cancel_far_from_zero() -> None:
     assert far.inputs().variance == 0.25
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 40), st.integers(0, 1000))
 def test_subsets_are_nested_and_by_seed(n: int, seed: int) -> None:
     data = Data(np.arange(40.0)[:, None], np.arange(40))
@@ -130,7 +131,7 @@ def test_classes() -> None:
     assert unnamed.select([1, -1]).y.tolist() == [1, 0, 0]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.permutations(range(6)), st.integers(1, 6))
 def test_select_keeps_points_with_their_class(order: list[int], k: int) -> None:
     y = np.random.default_rng(0).integers(0, 6, 60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -102,9 +103,14 @@ def test_labels_that_are_texts_name_their_classes(tmp_path: Path) -> None:
 
 
 def test_a_blob_that_does_not_fit_is_refused_before_it_is_made() -> None:
-    for make in (blob, two_blobs):
-        with pytest.raises(InvalidInput, match=r"fit in memory .* points of 5000 numbers.*Try: n="):
-            make(10**9, 5000)
+    tracemalloc.start()
+    try:
+        for make in (blob, two_blobs):
+            with pytest.raises(InvalidInput, match=r"fit in memory .* points of 5000 numbers.*Try: n="):
+                make(10**9, 5000)
+        assert tracemalloc.get_traced_memory()[1] < 1e6  # bytes at the peak; NumPy's arrays count
+    finally:
+        tracemalloc.stop()
 
 
 # --- load ---------------------------------------------------------------------------------------------------------

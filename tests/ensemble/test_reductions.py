@@ -14,11 +14,12 @@ import pytest
 import torch
 from scipy import stats as scipy_stats
 
-from firstguess.ensemble import ops
 from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.members import BETWEEN, MEAN, SPREAD
-from firstguess.ensemble.program import conditional_pays
-from firstguess.network.network import Network, mlp
+from firstguess.ensemble.reductions import conditional, conditional_pays, factor
+from firstguess.network.builders import mlp
+from firstguess.network.network import Network
+from firstguess.network.tensors import Weights
 
 INITS = 800
 
@@ -89,11 +90,11 @@ def test_both_at_once() -> None:
 def test_the_joint_law_of_two_points() -> None:
     """E u_a u_b over units of a conditional draw is the Gram matrix itself: 6 standard errors, 2e-9 each."""
     x = torch.from_numpy(points(12, 50)).T.unsqueeze(0).contiguous()
-    layer = Network.parse("dense(weight_var=1.7, bias_var=0.4)").layers[0]
     units = 200_000
+    weights = Weights((units, 50), 50, weight_var=1.7, bias_var=0.4)
     normals = torch.randn(1, units, 12, generator=torch.Generator().manual_seed(0))
     wanted = (1.7 * x[0].double().T @ x[0].double() / 50 + 0.4).numpy()
-    u = ops.conditional(x.clone(), normals, layer, torch.empty(1, units, 12))[0].double().numpy()  # type: ignore[arg-type]
+    u = conditional(x.clone(), normals, weights, torch.empty(1, units, 12))[0].double().numpy()
     error = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / units)
     assert np.all(np.abs(u.T @ u / units - wanted) < 6 * error)
 
@@ -115,10 +116,10 @@ def test_points_that_coincide_stay_together() -> None:
     """A singular Gram matrix: jitter of 1e-15 keeps equal points equal to float32 noise."""
     x = np.repeat(points(6, 40), 2, axis=0)
     gram = x.astype(np.float64) @ x.T
-    lower = ops.factor(torch.from_numpy(gram))
+    lower = factor(torch.from_numpy(gram))
     np.testing.assert_allclose((lower @ lower.T).numpy(), gram, rtol=1e-6, atol=1e-6 * gram.max())
     assert np.abs((lower[0::2] - lower[1::2]).numpy()).max() < 1e-5 * np.sqrt(gram.max())
-    zero = ops.factor(torch.zeros(3, 3, dtype=torch.float64))
+    zero = factor(torch.zeros(3, 3, dtype=torch.float64))
     assert float(zero.abs().max()) == 0.0
     members = DescriptionEngine(mlp(3), x, width=100).run(0, 50)
     pairs = members.fractions * 6

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.seeds import fill_weights, member_seeds, tie_stream
-from firstguess.network.network import mlp
+from firstguess.network.builders import mlp
+from firstguess.network.tensors import Weights
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**64 + 5])
+@cache
+def a_million(seed: int) -> NDArray[np.uint32]:
+    return member_seeds(seed, 0, 1_000_000)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 + 5])
 def test_a_million_members_have_a_million_seeds(seed: int) -> None:
-    seeds = member_seeds(seed, 0, 1_000_000)
+    seeds = a_million(seed)
     assert seeds.dtype == np.uint32
     assert len(np.unique(seeds)) == 1_000_000
 
@@ -34,7 +42,7 @@ def test_a_member_depends_on_its_number_only() -> None:
 @pytest.mark.parametrize(("a", "b"), [(0, 1), (1, 2), (0, 2**32), (5, 5 + 2**64)])
 def test_seeds_are_unrelated(a: int, b: int) -> None:
     """Bits of two seeds' values differ half the time: 32·10⁶ bits, 6 standard errors, false alarm 2e-9."""
-    first, second = member_seeds(a, 0, 1_000_000), member_seeds(b, 0, 1_000_000)
+    first, second = a_million(a), a_million(b)
     share = np.unpackbits((first ^ second).view(np.uint8)).mean()
     assert abs(share - 0.5) < 6 * 0.5 / math.sqrt(32e6)
     # 10⁶ values of each among 2³²: 10¹²/2³² = 233 in common by chance, 6 standard deviations
@@ -43,9 +51,9 @@ def test_seeds_are_unrelated(a: int, b: int) -> None:
 
 
 def test_neighbours_are_unrelated() -> None:
-    seeds = member_seeds(0, 0, 1_000_001)
+    seeds = a_million(0)
     share = np.unpackbits((seeds[1:] ^ seeds[:-1]).view(np.uint8)).mean()
-    assert abs(share - 0.5) < 6 * 0.5 / math.sqrt(32e6)
+    assert abs(share - 0.5) < 6 * 0.5 / math.sqrt(32 * 999_999)
 
 
 @pytest.mark.parametrize("bad", [-1, 1.5, "a", True, None])
@@ -64,7 +72,7 @@ def test_ties_have_a_stream_of_their_own() -> None:
 def test_weights_have_the_variance_asked_for(init: str, shape: tuple[int, int]) -> None:
     """20 000 numbers: 6 standard errors of a variance (kurtosis ≤ 3) are 6·√(2/20 000) = 6 %, false alarm 2e-9."""
     generator = torch.Generator().manual_seed(1)
-    w = fill_weights(torch.empty(shape), generator, init=init, weight_var=2.0, fan_in=shape[1])  # type: ignore[arg-type]
+    w = fill_weights(torch.empty(shape), generator, Weights(shape, shape[1], 2.0, 0.0, init))  # type: ignore[arg-type]
     assert abs(float(w.square().mean()) * shape[1] / 2.0 - 1.0) < 0.06
     assert abs(float(w.mean())) < 6 * math.sqrt(2.0 / shape[1] / w.numel())
     if init == "orthogonal":

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from random_networks import networks
 
 import firstguess as fg
-from firstguess.network.layers import parse_layers
+from firstguess.network.grammar import parse_layers
 from firstguess.network.network import Network
 
 WORDS = [
@@ -37,7 +38,7 @@ def test_any_text(source: str) -> None:
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=25).map("".join))
-@settings(max_examples=300)
+@examples(300)
 def test_any_words(source: str) -> None:
     only_ours(source)
 

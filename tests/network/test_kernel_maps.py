@@ -18,7 +18,7 @@ from scipy import integrate, special
 import firstguess as fg
 from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.network.activations.kernels import kernel_map, means
-from firstguess.network.activations.record import activation
+from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.tables import table
 
 Function = Callable[[np.ndarray], np.ndarray]

@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from properties import examples
 from random_networks import networks
 
 import firstguess as fg
@@ -23,7 +24,7 @@ def test_text_reads_back(net: Network) -> None:
 
 
 @given(networks())
-@settings(max_examples=50)
+@examples(50)
 def test_plain_data_reads_back(net: Network) -> None:
     assert Network.from_dict(json.loads(json.dumps(net.to_dict(), allow_nan=False))) == net
 
@@ -34,7 +35,7 @@ def test_equal_text_is_equal_network(a: Network, b: Network) -> None:
 
 
 @given(networks())
-@settings(max_examples=50)
+@examples(50)
 def test_edits_leave_the_rest_alone(net: Network) -> None:
     """Taking a kind out twice is taking it out once; what is left is in the old order."""
     stem = Network((Dense(), *net.layers, Dense()), net.classes)

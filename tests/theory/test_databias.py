@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from data_files import REAL
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
-
-SHARED = Path("/work/shared/data")
 
 
 def test_numbers_by_hand() -> None:
@@ -97,9 +95,9 @@ def test_five_thousand_images_are_fast() -> None:
     assert bias.gamma < 0.001
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="needs MNIST")
+@pytest.mark.skipif(not (REAL / "mnist").is_dir(), reason=f"no MNIST in {REAL}")
 def test_mnist_brings_bias_that_standardizing_leaves() -> None:
-    bias = fg.data_bias(fg.data.load("mnist", data_dir=SHARED, standardize="none", points=6000))
+    bias = fg.data_bias(fg.data.load("mnist", data_dir=REAL, standardize="none", points=6000))
     assert bias.gamma == pytest.approx(0.66, abs=0.03)
     assert bias.after["global"] == pytest.approx(0.41, abs=0.03)
     assert bias.recommended == "centre"

@@ -54,6 +54,14 @@ def test_agreement() -> None:
     assert abs(agreement[30] - 0.5) <= 5.5 * 0.5 / math.sqrt(4000)
 
 
+@pytest.mark.parametrize("draws", [1, 3, 700])
+def test_agreement_is_the_largest_fraction(draws: int) -> None:
+    """Two ways to count the guesses for each draw's favourite: over draws for every point, and over points."""
+    drawn = draw_guesses(equicorrelated(37, 0.9), 3, draws=draws)
+    assert drawn.agreement.mean() == pytest.approx(drawn.fractions.max(axis=1).mean(), rel=1e-12)
+    assert drawn.agreement * draws == pytest.approx(np.round(drawn.agreement * draws), abs=1e-9)
+
+
 @pytest.mark.parametrize("classes", [2, 7])
 def test_draws_depend_on_seed_and_number_only(classes: int) -> None:
     k = equicorrelated(37, 0.3)

@@ -14,8 +14,9 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from properties import examples
 from races import agree, phi, race
 from scipy import integrate, special
 
@@ -194,7 +195,8 @@ def test_extremes_have_no_nan(classes, gamma, points):
 
 
 @given(GAMMAS, st.sampled_from([None, 1, 4, 300]), st.lists(st.floats(0, 1), min_size=2, max_size=8))
-@settings(max_examples=60, deadline=None)
+@example(16.0, None, [0.0, 0.953125])  # a quantile of 1 − 1e-11
+@examples(60)
 def test_two_class_properties(gamma, points, levels):
     law = Guesses(gamma, points=points)
     g = np.sort(levels)
@@ -206,7 +208,9 @@ def test_two_class_properties(gamma, points, levels):
     assert (law.quantile(cdf[clear]) <= g[clear] + 1e-9).all()  # the smallest fraction with that cdf
     back = law.quantile(g)
     kept = (back > 1e-300) if points is None else slice(None)  # smaller fractions than float64 has become 0
-    assert (law.cdf(back) >= g - 1e-9)[kept].all()
+    # near 1 fractions are 1e-16 apart and the law is steep: two of them up is as near as rounding comes
+    up = np.nextafter(np.nextafter(back, 2.0), 2.0)
+    assert (law.cdf(up) >= g - 1e-9)[kept].all()
     assert 0 <= law.var() <= 0.25 + 1e-12
     assert 0.5 <= law.expected_max() + 1e-12 <= 1 + 2e-12
     above = law.prob_max_above(g)
@@ -217,7 +221,7 @@ def test_two_class_properties(gamma, points, levels):
 
 
 @given(st.floats(-9, 1).map(lambda e: 10.0**e), st.sampled_from([2, 3]))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_density_integrates_to_the_cdf(gamma, classes):
     law = Guesses(gamma, classes)
     nodes, weights = np.polynomial.legendre.leggauss(12)

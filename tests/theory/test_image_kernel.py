@@ -14,8 +14,7 @@ import pytest
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.theory.image_kernel import image_kernel
-from firstguess.theory.kernel import kernel
+from firstguess.theory.kernel import image_kernel, kernel
 
 Z = 5.6
 
@@ -166,7 +165,7 @@ def test_tiles_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None
     x = images(9, 1, 5, 5)
     text = "conv(padding=1) > relu > avgpool(4) > batchnorm > conv(padding=1) > gelu > dense"
     whole = run(text, x, tangent=True)
-    monkeypatch.setattr("firstguess.theory.image_kernel._TILE", 50)
+    monkeypatch.setattr("firstguess.theory.budget._TILE", 50)
     told: list[tuple[int, int]] = []
     tiled = run(text, x, tangent=True, progress=lambda done, total: told.append((done, total)))
     np.testing.assert_allclose(tiled.covariance, whole.covariance, rtol=1e-10)
@@ -290,7 +289,7 @@ def test_errors_say_what_would_fit() -> None:
         run("conv > relu > avgpool(2) > dense", x)
     with pytest.raises(InvalidInput, match="convolutions before dense"):
         run("conv > relu > dense > relu > conv > dense", x)
-    with pytest.raises(InvalidInput, match="gives back images of 6×6"):
+    with pytest.raises(InvalidInput, match="gives back the shape it gets, 6×6"):
         run("residual[conv] > relu > dense", x)
     with pytest.raises(NotCovered, match="add '> dense'"):
         run("conv > relu > conv", x)

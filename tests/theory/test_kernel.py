@@ -10,9 +10,9 @@ import pytest
 import firstguess as fg
 import firstguess.network.layers
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.network.inputs import Inputs
 from firstguess.network.layers import BatchNorm, Layer, Residual, steps
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs
 from firstguess.theory import kernel as kernel_module
 from firstguess.theory.kernel import kernel
 
@@ -43,6 +43,8 @@ LAYERS = [
     "dense > residual(scale=2)[relu > dense > shift(0.4) | relu > layernorm > shift(0.2) > scale(-1)] > dense",
     "dense > 4 x [residual[relu > dense > groupnorm(2) | scale(0.5)]] > relu > dense",
     "dense > residual[dense > relu | dense > rmsnorm] > dense",
+    "dense > relu > residual[maxpool(2) > dense] > dense",
+    "dense > relu > residual[dense > avgpool(2) | maxpool(2)] > dense",
     "dense > relu > avgpool(3) > dense > tanh > avgpool(2) > dense",
     "dense(weight_var=2) > relu > maxpool(3) > dense > maxpool(2) > dense",
     "dense > layernorm > tanh > maxpool(4) > dense",

@@ -13,10 +13,9 @@ import pytest
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.network.layers import parse_layers
+from firstguess.network.grammar import parse_layers
 from firstguess.network.network import Network
-from firstguess.theory.image_kernel import image_kernel
-from firstguess.theory.kernel import kernel
+from firstguess.theory.kernel import image_kernel, kernel
 from firstguess.theory.sampled_sums import sums_ahead
 
 Z = 5.6

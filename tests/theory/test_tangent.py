@@ -43,16 +43,19 @@ def _activate(name: str, x: torch.Tensor) -> torch.Tensor:
     return getattr(torch.nn.functional, name)(x) if name != "tanh" else torch.tanh(x)
 
 
-def _forward(layers: tuple, x: torch.Tensor, parameters: list[torch.Tensor], draw: torch.Generator) -> torch.Tensor:
-    """One random network; every dense layer has N units, and one output is read off at the end."""
-    for layer in layers:
+def _forward(
+    layers: tuple, x: torch.Tensor, parameters: list[torch.Tensor], draw: torch.Generator, last: int = N
+) -> torch.Tensor:
+    """One random network; every dense layer has N units, the last one `last`."""
+    for index, layer in enumerate(layers):
         kind = layer.kind
         if kind == "dense":
-            w = torch.randn(x.shape[1], N, generator=draw, dtype=x.dtype) * math.sqrt(layer.weight_var / x.shape[1])
+            units = last if index == len(layers) - 1 else N
+            w = torch.randn(x.shape[1], units, generator=draw, dtype=x.dtype) * math.sqrt(layer.weight_var / x.shape[1])
             parameters.append(w.requires_grad_())
             x = x @ w
             if layer.bias_var > 0.0:
-                b = torch.randn(N, generator=draw, dtype=x.dtype) * math.sqrt(layer.bias_var)
+                b = torch.randn(units, generator=draw, dtype=x.dtype) * math.sqrt(layer.bias_var)
                 parameters.append(b.requires_grad_())
                 x = x + b
         elif kind == "activation":
@@ -88,7 +91,7 @@ def empirical(net: Network, x: np.ndarray, inits: int) -> np.ndarray:
     draw = torch.Generator().manual_seed(int(np.random.default_rng(20261115).integers(2**31)))
     for _ in range(inits):
         parameters: list[torch.Tensor] = []
-        f = _forward(net.layers, data, parameters, draw)[:, 0]
+        f = _forward(net.layers, data, parameters, draw, last=1)[:, 0]
         rows = []
         for a in range(len(x)):
             gradients = torch.autograd.grad(f[a], parameters, retain_graph=True)

@@ -7,12 +7,14 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Any, ParamSpec, SupportsFloat, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.text import number as text_number
 
 FloatArray = npt.NDArray[np.float64]
 Numbers = Sequence[float] | npt.NDArray[Any]
@@ -88,3 +90,31 @@ def unit(value: float | Numbers, expected: str, where: str, hint: str) -> FloatA
 def like(value: float | Numbers, out: npt.NDArray[Any]) -> Any:
     """`out` as a float if `value` was a single number."""
     return out if np.ndim(value) else float(out)
+
+
+def check_number(value: float, name: str, kind: str, *, low: float = 0.0, strict: bool = False, hint: str = "") -> None:
+    """Raise InvalidInput unless an argument of a layer is a finite number ≥ low (> low if strict)."""
+    ok = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not ok or value < low or (strict and value == low):
+        relation = "above" if strict else "of at least"
+        bound = "" if low == -math.inf else f" {relation} {text_number(float(low))}"
+        raise InvalidInput(f"a finite {name}{bound}", got=value, where=kind, hint=hint or f"{kind}({name}=1)")
+
+
+def check_weights(weight_var: float, bias_var: float, kind: str) -> None:
+    """Raise InvalidInput where weights and biases are all zero: nothing would be left of the data."""
+    if weight_var == 0.0 == bias_var:
+        raise InvalidInput(
+            "weights or biases that are not all zero",
+            got="weight_var 0 and bias_var 0",
+            where=kind,
+            hint=f"{kind}(weight_var=2)",
+        )
+
+
+def check_count(value: int | None, name: str, kind: str, *, low: int = 1) -> None:
+    """Raise InvalidInput unless an argument of a layer is None or a whole number ≥ low."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
+        raise InvalidInput(f"a whole {name} of at least {low}", got=value, where=kind, hint=f"{kind}({name}={low})")

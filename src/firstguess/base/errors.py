@@ -32,6 +32,11 @@ class FirstguessError(Exception):
         """The same error with its place named; an inner place is kept."""
         return type(self)(self.expected, got=self.got, where=self.where or where, hint=self.hint)
 
+    def within(self, where: str) -> FirstguessError:
+        """The same error in a part of a larger place, which is named first."""
+        place = f"{where}, {self.where}" if self.where else where
+        return type(self)(self.expected, got=self.got, where=place, hint=self.hint)
+
 
 class InvalidInput(FirstguessError, ValueError):
     """An argument that cannot mean anything: negative variance, unknown name, depth 0, NaN."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from firstguess.base.arc_cosine import correlate_rays
 from firstguess.base.gaussian import Array
 from firstguess.base.threads import in_threads, tiles
-from firstguess.network.activations.kernels import correlate_rays
 
 _ALL = 300  # up to so many points every direction is taken apart
 _LEADING = 96  # beyond, so many; the rest stand for as many equal ones as give the same trace and trace of squares

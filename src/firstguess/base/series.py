@@ -14,14 +14,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.polynomial import chebyshev
+from scipy.fft import dct
 
 from firstguess.base.gaussian import Array
-from firstguess.network.activations.tables import interpolate
 
 Correlate = Callable[[Array], Array]
 
 _MOST_TERMS = 256
 _BLOCK = 16384  # entries that pass through all of the work at a time: what it needs then stays in the cache
+
+
+def interpolate(values: Array) -> Array:
+    """Chebyshev coefficients along the first axis of values at chebpts1."""
+    coefficients = np.asarray(dct(values[::-1], axis=0)) / values.shape[0]  # SciPy's nodes go down
+    coefficients[0] *= 0.5
+    return coefficients
 
 
 class Chain:

@@ -27,8 +27,8 @@ def activations(
     signal's size, σw² = q/E φ². An activation causes bias iff its mean on centred inputs is not zero.
     """
     import firstguess as fg
-    from firstguess.network.activations.record import names
-    from firstguess.network.layers.base import check_number
+    from firstguess.base.checks import check_number
+    from firstguess.network.activations.lookup import names
 
     check_number(q, "q", "activations", strict=True, hint="--q 1")
     rows: list[dict[str, Any]] = []

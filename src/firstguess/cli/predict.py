@@ -222,7 +222,8 @@ def _chart(prediction: Prediction, references: list[Prediction], draw: Drawing) 
 
 def _activation(text: str) -> Activation:
     """`leaky_relu(0.2)` and `centered(relu)` as well as a plain name."""
-    from firstguess.network.layers import Activate, parse_layers
+    from firstguess.network.grammar import parse_layers
+    from firstguess.network.layers import Activate
 
     layers = parse_layers(text)
     if len(layers) != 1 or not isinstance(layers[0], Activate):

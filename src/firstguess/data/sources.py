@@ -54,8 +54,8 @@ def two_blobs(n_per_class: int, d: int, *, seed: int = 0) -> Data:
     ([0, 1, 0, 1], ('minus', 'plus'))
     """
     n, d = _positive(n_per_class, "n_per_class"), _positive(d, "d")
+    x = _normal(2 * n, d, seed)  # first: it refuses what does not fit, and a billion labels are gigabytes too
     y = np.tile(np.array([0, 1], dtype=np.int64), n)
-    x = _normal(2 * n, d, seed)
     x += ((2 * y[:, None] - 1) / np.sqrt(d)).astype(np.float32)
     x.flags.writeable = False
     return Data(x, y, name=f"two_blobs(n={n}, d={d}{_seed_text(seed)})", class_names=("minus", "plus"))

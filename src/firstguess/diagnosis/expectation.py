@@ -9,9 +9,9 @@ from firstguess.base.errors import FirstguessError
 from firstguess.diagnosis.comparison import compare
 from firstguess.diagnosis.result import Expected
 from firstguess.ensemble.measurement import Measurement
+from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs
-from firstguess.theory.image_kernel import has_convolutions
+from firstguess.network.walk import needs_images
 from firstguess.theory.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def expectation(
         return Expected(None, None, str(error))
     if math.isnan(float(prediction.gamma[-1])):
         return Expected(prediction, None, remark)
-    if remark and has_convolutions(network.layers) and any("of a pool" in said for said in prediction.assumptions):
+    if remark and needs_images(network.layers) and any("of a pool" in said for said in prediction.assumptions):
         rough = "a rough number: it takes the positions of a pool for independent, which in images they are not"
         return Expected(prediction, None, f"{rough}; {remark}")
     return Expected(prediction, compare(prediction, m), remark)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,16 +16,16 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput
 from firstguess.base.threads import cores
-from firstguess.ensemble import ops
 from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.moments import NodeMoments, statistics
-from firstguess.ensemble.places import Step, has_centered, nodes, resolve
-from firstguess.ensemble.program import Program, Reductions, compile_steps, schedule
+from firstguess.ensemble.places import resolve
+from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule
+from firstguess.ensemble.reductions import triangular
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.ensemble.worker import Worker
-from firstguess.network.layers import BatchNorm, Dense
+from firstguess.network.grid import Shape
+from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs
 
 _GOOD_STRETCH = 5e10  # operations between two looks at the clock: some tenths of a second
 _threads_lock = threading.RLock()
@@ -43,7 +44,7 @@ class DescriptionEngine:
     engine allocates, in bytes; the data, if already float32 and contiguous, are not copied. `group` and `chunk` (inits
     and points carried together) are chosen for speed; results do not depend on them beyond rounding.
 
-    >>> from firstguess.network.network import mlp
+    >>> from firstguess.network.builders import mlp
     >>> x = np.random.default_rng(0).standard_normal((200, 20), dtype=np.float32)
     >>> members = DescriptionEngine(mlp(depth=2), x, width=64).run(0, 8)
     >>> members.fractions.shape, members.stats.shape
@@ -75,60 +76,55 @@ class DescriptionEngine:
         self.seed = check_seed(seed, "measure")
         width = count(width, 1, "width", "measure", "width=1000")
         workers = count(cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
-        self._batch = None if batch is None else count(batch, 2, "batch", "measure", "batch=128")
+        batch = None if batch is None else count(batch, 2, "batch", "measure", "batch=128")
         data = check_data(x)
         self.network = network
         self.points = len(data)
         self.classes = network.classes
-        inputs = moments_of(data) if has_centered(network.layers) else None
-        steps = resolve(network, data.shape[1:], width=width, inputs=inputs)
-        self._check_batches(steps)
-        lead = next(i for i, step in enumerate(steps) if step.weights)
-        last = len(steps) - 1
-        chosen = [i for i, s in enumerate(steps) if probe == "all" or (s.weights if probe == "weights" else i == last)]
-        self.layers = tuple(
-            ProbedLayer(steps[i].name, steps[i].layer.kind, nodes(steps[i].after), steps[i].weights) for i in chosen
+        asked = [data]
+        places = resolve(
+            network, data.shape[1:], width=width, inputs=lambda: moments_of(asked[0]), points=self.points, batch=batch
         )
-        place = {step: k for k, step in enumerate(chosen)}
-        tensor = _as_tensor(data).to(dtype)
+        last = len(places) - 1
+        chosen = [
+            i for i, p in enumerate(places) if probe == "all" or (p.layer.weighted if probe == "weights" else i == last)
+        ]
+        self.layers = tuple(
+            ProbedLayer(p.name, p.layer.kind, p.after.nodes, p.layer.weighted) for p in (places[i] for i in chosen)
+        )
+        numbers = {i: k for k, i in enumerate(chosen)}
+        probes = [numbers.get(i, -1) for i in range(len(places))]
+        lead = next(i for i, place in enumerate(places) if place.layer.weighted)
+        fits = 60.0 * self.points**2 <= memory  # the factorization's float64 copies
+        fixed = compile_places(places[:lead], probes[:lead])
+        drawn = compile_places(places[lead:], probes[lead:], Reductions(fits, self.points) if reduce else None)
+        asked.clear()  # places live longer than this copy of the data should, and nobody asks any more
         self._fixed: dict[int, NDArray[np.float64]] = {}  # statistics before any weights: the same for every member
-        tensor = self._lead(tensor, steps[:lead], place)
+        tensor = self._lead(_as_tensor(data).to(dtype), fixed, places[0].before)
         self.notes: tuple[str, ...] = ()
-        reductions = Reductions()
-        first = steps[lead].layer
-        if reduce:
-            gaussian = isinstance(first, Dense) and first.init == "normal"
-            fits = 60.0 * self.points**2 <= memory  # the factorization's float64 copies
-            small = gaussian and nodes(steps[lead].before) > self.points and fits
-            reductions = Reductions(small, self.points)
-            if small:
-                tensor = _factor(tensor)
-                memory -= tensor.nbytes
-                self.notes += (
-                    f"exact reduction: {steps[lead].fan_in} input dimensions replaced by the triangular factor of "
-                    f"the {self.points} points (Gaussian weights see the data through their overlaps only)",
-                )
-        self._steps = steps[lead:]
+        if drawn[0].way == "factor":
+            tensor = triangular(tensor)
+            memory -= tensor.nbytes
+            self.notes += (
+                f"exact reduction: {places[lead].before.nodes} input dimensions replaced by the triangular factor of "
+                f"the {self.points} points (Gaussian weights see the data through their overlaps only)",
+            )
         self._data = tensor
+        together = [instr.local.batch for instr in (*fixed, *drawn) if instr.local is not None]
         self._program = schedule(
-            compile_steps(
-                self._steps,
-                [place.get(i, -1) for i in range(lead, len(steps))],
-                batch=self._batch_of,
-                reductions=reductions,
-            ),
+            drawn,
             points=self.points,
-            multiple=self._multiple(steps),
+            multiple=min(math.lcm(*together), self.points),
             memory=memory,
             threads=workers,
             itemsize=tensor.element_size(),
             group=group,
             chunk=chunk,
         )
-        drawn = [i.step.name for i in self._program.instructions if i.draw == "conditional"]
-        if drawn:
+        whole = [i for i in self._program.instructions if i.way == "conditional"]
+        if whole:
             self.notes += (
-                f"exact reduction: {len(drawn)} dense layer{'s' if len(drawn) > 1 else ''} drawn whole, given the Gram "
+                f"exact reduction: {len(whole)} dense layer{'s' if len(whole) > 1 else ''} drawn whole, given the Gram "
                 f"matrix of the {self.points} points before it, instead of weight by weight",
             )
         self._workers: list[Worker] = []
@@ -140,8 +136,8 @@ class DescriptionEngine:
         program = self._program
         work = 0.0
         for instr in program.instructions:
-            places = nodes(instr.step.after) // instr.step.after[0]
-            work += instr.drawn * (2.0 * self.points * places + 400.0)  # a normal costs some 400 operations
+            positions = instr.place.after.nodes // instr.place.after.sizes[0]
+            work += instr.drawn * (2.0 * self.points * positions + 400.0)  # a normal costs some 400 operations
         round_ = program.group * program.threads
         return round_ * max(1, min(round(_GOOD_STRETCH / (work * round_)), 1000))
 
@@ -187,8 +183,8 @@ class DescriptionEngine:
         """Run the first bad member once more, looking at every layer."""
         member = start + int(bad[0])
         with one_torch_thread():
-            step = self._worker(self._program).first_nonfinite(member, member_seeds(self.seed, member, member + 1))
-        name, where = (step.name, step.where) if step is not None else ("", "the statistics")
+            place = self._worker(self._program).first_nonfinite(member, member_seeds(self.seed, member, member + 1))
+        name, where = (place.name, place.where) if place is not None else ("", "the statistics")
         return (
             Finding(
                 FindingKind.NONFINITE,
@@ -197,47 +193,21 @@ class DescriptionEngine:
             ),
         )
 
-    def _batch_of(self, layer: BatchNorm) -> int | None:
-        size = layer.batch or self._batch
-        return None if size is None or (size >= self.points and layer.estimator == "usual") else size
-
-    def _check_batches(self, steps: tuple[Step, ...]) -> None:
-        for step in _every(steps):
-            if isinstance(step.layer, BatchNorm) and (size := self._batch_of(step.layer)) is not None:
-                least = 5 if step.layer.estimator == "leave_one_out" else 2
-                rest = self.points % size
-                if 0 < rest < least:
-                    raise InvalidInput(
-                        f"a last batch of at least {least} points",
-                        got=f"{self.points} points in batches of {size}",
-                        where=step.where,
-                        hint=f"{self.points - rest} points, or another batch size",
-                    )
-
-    def _multiple(self, steps: tuple[Step, ...]) -> int:
-        sizes = [self._batch_of(s.layer) or 1 for s in _every(steps) if isinstance(s.layer, BatchNorm)]
-        return min(int(np.lcm.reduce(sizes)) if sizes else 1, self.points)
-
-    def _lead(self, data: torch.Tensor, lead: tuple[Step, ...], place: dict[int, int]) -> torch.Tensor:
+    def _lead(self, data: torch.Tensor, lead: Sequence[Instr], shape: Shape) -> torch.Tensor:
         """Apply the layers before any weights once, to the data."""
-        shape = lead[0].before if lead else None
-        if shape is None:
-            return data if data.dim() == 4 and self._images() else data.flatten(1)
-        x = data.unsqueeze(1).clone() if len(shape) == 3 else data.flatten(1).T.contiguous().unsqueeze(0)
-        for index, step in enumerate(lead):
-            batch = self._batch_of(step.layer) if isinstance(step.layer, BatchNorm) else None
-            apply = ops.local(step, batch=batch)
-            x = ops.batchnorm(x, *_moments(x)) if apply is None else apply(x, torch.empty_like)
-            if step.constant is None:
-                x = x - x.mean()
-            if index in place:
-                self._fixed[place[index]] = statistics(*_moments(x), self.points)[0].numpy()
-        return x.squeeze(1) if len(shape) == 3 else x[0].T.contiguous()
-
-    def _images(self) -> bool:
-        from firstguess.network.grammar import kinds_of
-
-        return "conv" in kinds_of(self.network.layers)
+        if not lead:
+            return data if shape.images else data.flatten(1)
+        x = data.unsqueeze(1).clone() if shape.images else data.flatten(1).T.contiguous().unsqueeze(0)
+        for instr in lead:
+            if instr.local is not None:
+                x = instr.local.apply(x, torch.empty_like)
+            else:
+                assert instr.over_data is not None
+                over = instr.over_data
+                x = over.whole(x) if over.whole is not None else over.apply(x, over.terms(x, *_moments(x)))
+            if instr.probe >= 0:
+                self._fixed[instr.probe] = statistics(*_moments(x), self.points)[0].numpy()
+        return x.squeeze(1) if shape.images else x[0].T.contiguous()
 
 
 def _moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -287,25 +257,6 @@ def moments_of(data: NDArray[np.float32]) -> Inputs | None:
     if variance == 0.0:
         return None
     return Inputs(float(np.mean(mean**2)), variance, float(mean.mean()))
-
-
-def _factor(data: torch.Tensor) -> torch.Tensor:
-    """Points by points: with Xᵀ = QR the rows of Rᵀ have the overlaps of the data, so W x and W' r are equal in law.
-
-    In float64, some dimensions at a time: R of (R so far, next rows) is R of all of them, and needs little memory.
-    """
-    points, dims = data.shape
-    upper = torch.empty(0, points, dtype=torch.float64)
-    for first in range(0, dims, 2 * points):
-        rows = data[:, first : first + 2 * points].T.double()
-        upper = torch.linalg.qr(torch.cat([upper, rows]), mode="r").R
-    return upper.T.to(data.dtype).contiguous()
-
-
-def _every(steps: tuple[Step, ...]) -> Iterator[Step]:
-    for step in steps:
-        yield step
-        yield from _every((*step.branch, *step.shortcut))
 
 
 def _next(items: Iterator[int], lock: threading.Lock) -> int | None:

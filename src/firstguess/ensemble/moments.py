@@ -8,10 +8,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firstguess.base.ties import settle
-from firstguess.ensemble.ops import Scratch, is_image
+from firstguess.network.tensors import Scratch
 
 # A node whose standard deviation is below this share of its mean is constant to float32.
 _CONSTANT = 4.0 * 2.0**-23
+
+
+def is_image(x: Tensor) -> bool:
+    """Which of the two layouts a tensor has."""
+    return x.dim() == 5
 
 
 class NodeMoments:
@@ -26,7 +31,7 @@ class NodeMoments:
         self.dim = 2
         self.pivot: Tensor | None = None
         self.sums: list[tuple[Tensor, Tensor]] = []
-        self.terms: tuple[Tensor, Tensor] | None = None  # what a BatchNorm makes of them
+        self.terms: tuple[Tensor, ...] | None = None  # what the layer behind makes of them
         self._done: tuple[Tensor, Tensor] | None = None
 
     def add(self, x: Tensor, scratch: Scratch) -> None:

@@ -7,23 +7,17 @@ A segment runs chunk by chunk with the data hot in cache; it ends where the next
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import torch
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.ensemble.reductions import conditional_pays
+from firstguess.network.tensors import Local, OverData, Paths, Place, Weights
 
-from firstguess.base.errors import InvalidInput
-from firstguess.ensemble import ops
-from firstguess.ensemble.places import Step, nodes
-from firstguess.network.layers import Activate, BatchNorm, Conv, Dense, Residual
+Kind = Literal["weights", "local", "over data", "save", "swap", "add"]
+Way = Literal["direct", "factor", "conditional"]
 
-Kind = Literal["dense", "conv", "local", "batchnorm", "center", "save", "swap", "add"]
-Draw = Literal["direct", "factor", "conditional"]
-_NEEDS_ALL_POINTS = ("batchnorm", "center")
-
-# Nanoseconds on the machine of performance.md; only their ratios matter, and only for which exact way is shorter.
-_NORMAL, _FLOP32, _FLOP64 = 4.0, 1 / 90, 1 / 41
 # Elements of one activation buffer that stay in a core's cache, and points of a chunk (performance.md).
 _CACHE = 400_000
 _CHUNK = 1000
@@ -35,10 +29,13 @@ class Instr:
     """One instruction; `observe`: node moments are taken of its result, `probe`: the probed layer that it ends."""
 
     kind: Kind
-    step: Step
-    apply: Callable[[torch.Tensor, ops.Scratch], torch.Tensor] | None = None
-    draw: Draw = "direct"
-    shape: tuple[int, ...] = ()  # of one member's weights
+    place: Place
+    weights: Weights | None = None
+    local: Local | None = None
+    over_data: OverData | None = None
+    scale: float = 1.0  # of the first path, where two are added
+    way: Way = "direct"  # in which weights are drawn
+    shape: tuple[int, ...] = ()  # of what one member draws for them
     bias: bool = False
     observe: bool = False
     probe: int = -1
@@ -74,61 +71,54 @@ class Program:
         return [range(a, b) for a, b in zip(self.cuts, ends, strict=True)]
 
 
-def conditional_pays(points: int, fan_in: int, units: int) -> bool:
-    """Whether drawing a whole layer given its Gram matrix is less work than drawing its weights: performance.md (2)."""
-    if points >= min(fan_in, units):
-        return False
-    direct = _NORMAL * fan_in * units + 2 * _FLOP32 * points * fan_in * units
-    gram = 2 * _FLOP64 * points**2 * fan_in + 2 * _FLOP64 * points**3 / 3
-    return gram + _NORMAL * points * units + 2 * _FLOP32 * points**2 * units < direct
-
-
-def compile_steps(
-    steps: Sequence[Step], probes: Sequence[int], *, batch: Callable[[BatchNorm], int | None], reductions: Reductions
+def compile_places(
+    places: Sequence[Place], probes: Sequence[int], reductions: Reductions | None = None
 ) -> tuple[Instr, ...]:
-    """The instructions of these steps; `probes[i]` numbers the probed layer of step i (−1: not probed)."""
+    """The instructions of these layers; `probes[i]` numbers the probed layer at place i (−1: not probed).
+
+    A layer without a meaning on tensors is refused here, in front of any long work.
+    """
     out: list[Instr] = []
-    for index, (step, probe) in enumerate(zip(steps, probes, strict=True)):
-        out += _instructions(step, batch, reductions, first=index == 0)
+    for index, (place, probe) in enumerate(zip(places, probes, strict=True)):
+        out += _instructions(place, reductions or Reductions(), first=index == 0)
         if probe >= 0:
             out[-1] = replace(out[-1], observe=True, probe=probe)
-    for i, instr in enumerate(out):
-        if instr.kind in _NEEDS_ALL_POINTS:
-            out[i - 1] = replace(out[i - 1], observe=True)
+    for i, instr in enumerate(out[1:]):
+        if instr.kind == "over data":
+            out[i] = replace(out[i], observe=True)
     return tuple(out)
 
 
-def _instructions(
-    step: Step, batch: Callable[[BatchNorm], int | None], reductions: Reductions, *, first: bool = False
-) -> list[Instr]:
-    layer = step.layer
-    if isinstance(layer, Residual):
-        branch, other = (
-            [instr for s in path for instr in _instructions(s, batch, reductions)]
-            for path in (step.branch, step.shortcut)
-        )
-        between = [Instr("swap", step)] if other else []
-        return [Instr("save", step), *branch, *between, *other, Instr("add", step)]
-    if isinstance(layer, Dense):
-        units = step.after[0]
-        direct = Instr("dense", step, shape=(units, step.fan_in), bias=layer.bias_var > 0.0)
-        if layer.init != "normal" or reductions.points is None:
-            return [direct]
-        if first:  # its input is the data: the factor draws points × units numbers as well
-            return [replace(direct, draw="factor", shape=(units, reductions.points))] if reductions.factor else [direct]
-        if conditional_pays(reductions.points, step.fan_in, units):
-            return [replace(direct, draw="conditional", shape=(units, reductions.points), bias=False)]
-        return [direct]
-    if isinstance(layer, Conv):
-        shape = (step.after[0], step.before[0], layer.kernel, layer.kernel)
-        return [Instr("conv", step, shape=shape, bias=layer.bias_var > 0.0)]
-    if isinstance(layer, BatchNorm):
-        size = batch(layer)
-        return [Instr("batchnorm", step) if size is None else Instr("local", step, ops.local(step, batch=size))]
-    apply = Instr("local", step, ops.local(step))
-    if isinstance(layer, Activate) and step.constant is None:
-        return [apply, Instr("center", step)]
-    return [apply]
+def _instructions(place: Place, reductions: Reductions, *, first: bool = False) -> list[Instr]:
+    try:
+        found = place.layer.tensors(place)
+    except FirstguessError as error:
+        raise error.at(place.where) from None
+    match found:
+        case Weights() as weights:
+            return [_weights(place, weights, reductions, first)]
+        case Local() as local:
+            return [Instr("local", place, local=local)]
+        case OverData() as over_data:
+            whole = Instr("over data", place, over_data=over_data)
+            return [Instr("local", place, local=Local(over_data.first)), whole] if over_data.first else [whole]
+        case Paths(scale):
+            one, other = ([instr for p in path for instr in _instructions(p, reductions)] for path in place.paths)
+            between = [Instr("swap", place)] if other else []
+            return [Instr("save", place), *one, *between, *other, Instr("add", place, scale=scale)]
+
+
+def _weights(place: Place, weights: Weights, reductions: Reductions, first: bool) -> Instr:
+    direct = Instr("weights", place, weights, shape=weights.shape, bias=weights.bias_var > 0.0)
+    points, units = reductions.points, weights.shape[0]
+    if points is None or not weights.gaussian_rows:
+        return direct
+    if first:  # its input is the data: the factor draws points × units numbers as well
+        small = reductions.factor and weights.fan_in > points
+        return replace(direct, way="factor", shape=(units, points)) if small else direct
+    if conditional_pays(points, weights.fan_in, units):
+        return replace(direct, way="conditional", shape=(units, points), bias=False)
+    return direct
 
 
 def schedule(
@@ -147,17 +137,17 @@ def schedule(
     `multiple`: chunks hold whole batches of so many points. Nothing here changes a member's numbers.
     """
     # The data are shared, not held by inits; but a residual block in front keeps a copy for each.
-    widest = max(nodes(i.step.before if i.kind == "save" else i.step.after) for i in instructions)
-    all_points = any(i.draw == "conditional" for i in instructions)
+    widest = max((i.place.before if i.kind == "save" else i.place.after).nodes for i in instructions)
+    all_points = any(i.way == "conditional" for i in instructions)
     size = points if all_points else min(points, chunk or _CHUNK)
-    if instructions[0].draw == "factor" and not all_points and chunk is None:
+    if instructions[0].way == "factor" and not all_points and chunk is None:
         # Zeros of the triangular factor are skipped chunk by chunk; small chunks cost the layers after it.
         mostly = 2 * instructions[0].drawn > sum(i.drawn for i in instructions)
         size = min(points, max(200, min(_CHUNK, points // (4 if mostly else 2))))
     if not all_points and size < points and chunk is None:
         size = math.ceil(points / math.ceil(points / size))  # chunks of one size
     size = min(points, math.ceil(size / multiple) * multiple)
-    natural = [i for i, instr in enumerate(instructions) if instr.kind in _NEEDS_ALL_POINTS]
+    natural = [i for i, instr in enumerate(instructions) if instr.kind == "over data"]
     inits = group or max(1, min(64, _CACHE // (widest * size)))
     if natural and group is None:
         inits = max(1, min(inits, _SLOTS // (widest * points)))
@@ -202,9 +192,8 @@ def _bytes(
         nested = max(nested, depth)
     held = points if len(cuts) > 1 else chunk
     buffers = float(held * (1 + nested) + 3 * chunk) * widest * itemsize
-    if any(i.kind == "conv" for i in instructions):
-        buffers += 10.0 * chunk * widest * itemsize  # unfolded images inside the convolution
+    buffers += max((i.weights.room for i in instructions if i.weights), default=0.0) * chunk * widest * itemsize
     chunks = math.ceil(points / chunk)
-    moments = sum(nodes(i.step.after) for i in instructions if i.observe) * itemsize * (2.0 * chunks + 1)
-    gram = 8.0 * points * 5 * points if any(i.draw == "conditional" for i in instructions) else 0.0
+    moments = sum(i.place.after.nodes for i in instructions if i.observe) * itemsize * (2.0 * chunks + 1)
+    gram = 8.0 * points * 5 * points if any(i.way == "conditional" for i in instructions) else 0.0
     return weights + buffers + moments + gram

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
-from firstguess.network.layers.dense import Init
+from firstguess.network.tensors import Weights
 
 MOST_MEMBERS = 2**32
 _ROUNDS = 6
@@ -76,19 +76,17 @@ def tie_stream(seed: int, member: int) -> np.random.Generator:
     return np.random.default_rng((check_seed(seed), member, 0x7135))
 
 
-def fill_weights(
-    out: torch.Tensor, generator: torch.Generator, *, init: Init, weight_var: float, fan_in: int
-) -> torch.Tensor:
+def fill_weights(out: torch.Tensor, generator: torch.Generator, law: Weights) -> torch.Tensor:
     """Fill one member's weights (units, inputs…), contiguous float32, with Var W = weight_var / fan_in.
 
     Always one flat draw in float32: a generator's stream depends on length, contiguity and type. Orthogonal weights are
     the Q of a Gaussian matrix, scaled to the same variance of an entry (so not to unit gain where units ≠ inputs).
     """
-    std = math.sqrt(weight_var / fan_in)
-    if init == "uniform":
+    std = math.sqrt(law.weight_var / law.fan_in)
+    if law.init == "uniform":
         reach = math.sqrt(3.0) * std
         return out.uniform_(-reach, reach, generator=generator) if reach > 0.0 else out.zero_()
-    if init == "normal":
+    if law.init == "normal":
         return out.normal_(0.0, std, generator=generator)
     out.normal_(0.0, 1.0, generator=generator)
     units, inputs = out.shape
@@ -98,6 +96,6 @@ def fill_weights(
     return out.copy_((q if units >= inputs else q.T) * (std * math.sqrt(max(units, inputs))))
 
 
-def fill_biases(out: torch.Tensor, generator: torch.Generator, *, bias_var: float) -> torch.Tensor:
+def fill_biases(out: torch.Tensor, generator: torch.Generator, law: Weights) -> torch.Tensor:
     """Fill one member's biases, N(0, bias_var); drawn after the layer's weights, and only if bias_var > 0."""
-    return out.normal_(0.0, math.sqrt(bias_var), generator=generator)
+    return out.normal_(0.0, math.sqrt(law.bias_var), generator=generator)

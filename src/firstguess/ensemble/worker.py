@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firstguess.ensemble import ops
-from firstguess.ensemble.moments import GuessCounts, NodeMoments, statistics
-from firstguess.ensemble.places import Step
+from firstguess.ensemble.moments import GuessCounts, NodeMoments, is_image, statistics
 from firstguess.ensemble.program import Instr, Program
+from firstguess.ensemble.reductions import conditional
 from firstguess.ensemble.seeds import fill_biases, fill_weights, tie_stream
-from firstguess.network.layers import Conv, Dense, Residual
+from firstguess.network.tensors import Place
 
 
 @dataclass
@@ -30,7 +28,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class _Weights:
+class _Drawn:
     matrix: Tensor  # (inits, units, inputs…)
     bias: Tensor | None = None  # (inits, units)
 
@@ -69,14 +67,14 @@ class Worker:
             if instr.probe >= 0:
                 stats[:, instr.probe] = statistics(*moments[index].result(), self.points).numpy()
 
-    def first_nonfinite(self, member: int, seeds: NDArray[np.uint32]) -> Step | None:
+    def first_nonfinite(self, member: int, seeds: NDArray[np.uint32]) -> Place | None:
         """The first layer after which a member has NaN or Inf."""
         _, _, found = self._through(seeds, watch=True)
         return found
 
     def _through(
         self, seeds: NDArray[np.uint32], *, watch: bool = False
-    ) -> tuple[dict[int, NodeMoments], GuessCounts, Step | None]:
+    ) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None]:
         instructions = self.program.instructions
         inits = len(seeds)
         for generator, value in zip(self._generators, seeds.tolist(), strict=False):
@@ -86,11 +84,11 @@ class Worker:
         slots = [_State(a, self.data[a : a + self.program.chunk]) for a in range(0, self.points, self.program.chunk)]
         segments = self.program.segments
         for segment in segments:
-            weights = {i: self._draw(i, instructions[i], inits) for i in segment if instructions[i].shape}
+            drawn = {i: self._draw(i, instructions[i], inits) for i in segment if instructions[i].shape}
             found: list[int] = []
             for state in slots:
                 for i in segment:
-                    self._apply(instructions[i], weights.get(i), state, inits, moments.get(i - 1))
+                    self._apply(instructions[i], drawn.get(i), state, inits, moments.get(i - 1))
                     if i in moments:
                         self._observe(moments[i], state)
                     if watch and not bool(torch.isfinite(state.x).all()):
@@ -101,21 +99,23 @@ class Worker:
                     self._release(state)
             slots.reverse()  # the chunks that are still in cache come first
             if found:
-                return moments, guesses, instructions[min(found)].step
+                return moments, guesses, instructions[min(found)].place
         return moments, guesses, None
 
-    def _apply(
-        self, instr: Instr, weights: _Weights | None, state: _State, inits: int, before: NodeMoments | None
-    ) -> None:
-        if instr.kind == "dense":
-            assert weights is not None
-            self._dense(instr, weights, state, inits)
-        elif instr.kind == "conv":
-            assert weights is not None
-            self._conv(instr, weights, state, inits)
-        elif instr.kind == "local":
-            assert instr.apply is not None
-            self._replace(state, instr.apply(state.x, self._scratch))
+    def _apply(self, instr: Instr, drawn: _Drawn | None, state: _State, inits: int, before: NodeMoments | None) -> None:
+        if instr.weights is not None:
+            assert drawn is not None
+            if instr.weights.product is None:
+                self._rows(instr, drawn, state, inits)
+            else:
+                self._product(instr, drawn, state, inits)
+        elif instr.local is not None:
+            self._replace(state, instr.local.apply(state.x, self._scratch))
+        elif instr.over_data is not None:
+            assert before is not None
+            if before.terms is None:
+                before.terms = instr.over_data.terms(state.x, *before.result())
+            self._replace(state, instr.over_data.apply(state.x, before.terms))
         elif instr.kind == "save":
             self._save(state, inits)
         elif instr.kind == "swap":
@@ -123,63 +123,54 @@ class Worker:
             x, flat = state.saved.pop()
             state.saved.append((state.x, state.flat))
             state.x, state.flat = x, flat
-        elif instr.kind == "add":
-            layer = instr.step.layer
-            assert isinstance(layer, Residual)
+        else:
+            assert instr.kind == "add"
             x, flat = state.saved.pop()
-            if instr.step.shortcut:  # which is what comes last; the branch was put aside
-                state.x.add_(x, alpha=layer.scale)
+            if instr.place.paths[1]:  # which is what comes last; the first one was put aside
+                state.x.add_(x, alpha=instr.scale)
                 self._give(flat)
             else:
-                x.add_(state.x, alpha=layer.scale)
+                x.add_(state.x, alpha=instr.scale)
                 self._give(state.flat)
                 state.x, state.flat = x, flat
-        else:
-            assert before is not None
-            if instr.kind == "batchnorm":
-                if before.terms is None:
-                    before.terms = ops.batchnorm_terms(state.x, *before.result())
-                state.x.sub_(before.terms[0]).mul_(before.terms[1])
-            else:
-                common = before.result()[0].mean(1).to(state.x.dtype)
-                state.x.sub_(common.view(-1, 1, 1, 1) if ops.is_image(state.x) else common.view(-1, 1, 1))
 
-    def _dense(self, instr: Instr, weights: _Weights, state: _State, inits: int) -> None:
-        layer = instr.step.layer
-        assert isinstance(layer, Dense)
-        if state.flat is not None and ops.is_image(state.x):
+    def _rows(self, instr: Instr, drawn: _Drawn, state: _State, inits: int) -> None:
+        """Rows of weights times all nodes of a point."""
+        assert instr.weights is not None
+        if state.flat is not None and is_image(state.x):
             turned = state.x.flatten(2).permute(1, 2, 0)
             self._move(state, turned.shape).copy_(turned)
         points = state.x.shape[0] if state.flat is None else state.x.shape[2]
         flat = self._take()
-        out = flat[: inits * instr.step.after[0] * points].view(inits, -1, points)
+        out = flat[: inits * instr.place.after.nodes * points].view(inits, -1, points)
         if state.flat is None:  # the data, common to all inits: their weights side by side
-            x, matrix = state.x, weights.matrix.flatten(0, 1)
-            if instr.draw == "factor":  # triangular: point a has a + 1 coordinates
+            x, matrix = state.x, drawn.matrix.flatten(0, 1)
+            if instr.way == "factor":  # triangular: point a has a + 1 coordinates
                 known = state.first + points
                 x, matrix = x[:, :known], matrix[:, :known]
             torch.mm(matrix, x.T, out=out.view(-1, points))
-        elif instr.draw == "conditional":
-            ops.conditional(state.x, weights.matrix, layer, out)
+        elif instr.way == "conditional":
+            conditional(state.x, drawn.matrix, instr.weights, out)
         else:
-            torch.bmm(weights.matrix, state.x, out=out)
-        if weights.bias is not None:
-            out.add_(weights.bias.unsqueeze(2))
+            torch.bmm(drawn.matrix, state.x, out=out)
+        if drawn.bias is not None:
+            out.add_(drawn.bias.unsqueeze(2))
         self._give(state.flat)
         state.x, state.flat = out, flat
 
-    def _conv(self, instr: Instr, weights: _Weights, state: _State, inits: int) -> None:
-        layer = instr.step.layer
-        assert isinstance(layer, Conv)
-        kernels = weights.matrix.flatten(0, 1)
-        bias = weights.bias.flatten() if weights.bias is not None else None
+    def _product(self, instr: Instr, drawn: _Drawn, state: _State, inits: int) -> None:
+        """A product of the layer's own; its result goes into the state's buffer."""
+        assert instr.weights is not None
+        assert instr.weights.product is not None
         shared = state.flat is None
-        images = state.x if shared else state.x.flatten(1, 2)
-        out = F.conv2d(images, kernels, bias, layer.stride, layer.padding, groups=1 if shared else inits)
+        out = instr.weights.product(state.x, drawn.matrix, drawn.bias, shared)
         flat = self._take() if shared else state.flat
         assert flat is not None
         state.flat = flat
-        state.x = flat[: out.numel()].view(len(out), inits, *instr.step.after)
+        after = instr.place.after
+        points = out.numel() // (inits * after.nodes)
+        shape = (points, inits, *after.sizes) if after.images else (inits, after.nodes, points)
+        state.x = flat[: out.numel()].view(shape)
         state.x.copy_(out.view_as(state.x))
 
     def _save(self, state: _State, inits: int) -> None:
@@ -195,24 +186,21 @@ class Worker:
     def _observe(self, moments: NodeMoments, state: _State) -> None:
         moments.add(state.x, self._scratch)
 
-    def _draw(self, index: int, instr: Instr, inits: int) -> _Weights:
+    def _draw(self, index: int, instr: Instr, inits: int) -> _Drawn:
         """Weights of one layer for every init of the group, each from its own generator."""
-        layer = instr.step.layer
-        assert isinstance(layer, (Dense, Conv))
+        weights = instr.weights
+        assert weights is not None
         raw = self._kept(index, inits * math.prod(instr.shape)).view(inits, *instr.shape)
         bias = torch.empty(inits, instr.shape[0]) if instr.bias else None
-        init = layer.init if isinstance(layer, Dense) else "normal"
         for i in range(inits):
-            if instr.draw == "conditional":
+            if instr.way == "conditional":
                 raw[i].normal_(generator=self._generators[i])
             else:
-                fill_weights(
-                    raw[i], self._generators[i], init=init, weight_var=layer.weight_var, fan_in=instr.step.fan_in
-                )
+                fill_weights(raw[i], self._generators[i], weights)
             if bias is not None:
-                fill_biases(bias[i], self._generators[i], bias_var=layer.bias_var)
+                fill_biases(bias[i], self._generators[i], weights)
         dtype = self.data.dtype
-        return _Weights(raw.to(dtype), None if bias is None else bias.to(dtype))
+        return _Drawn(raw.to(dtype), None if bias is None else bias.to(dtype))
 
     def _kept(self, index: int, size: int) -> Tensor:
         """A float32 buffer for the weights of an instruction; segments after another share."""

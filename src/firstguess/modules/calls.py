@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,24 +16,14 @@ from firstguess.modules.kinds import (
     Meaning,
     Place,
     activate,
-    gelu,
     global_pool,
-    hardtanh,
     pair,
     pool,
-    softplus,
 )
-from firstguess.network.activations import record as activations
+from firstguess.network.activations import lookup
+from firstguess.network.activations.tensors import by_call
 from firstguess.network.layers import Scale, Shift
 
-_NAMES: dict[Any, str] = {
-    torch.relu: "relu", torch.relu_: "relu", F.relu: "relu", F.relu_: "relu", F.relu6: "relu6",
-    torch.tanh: "tanh", F.tanh: "tanh", torch.sigmoid: "sigmoid", F.sigmoid: "sigmoid", torch.special.expit: "sigmoid",
-    F.silu: "silu", F.mish: "mish", F.selu: "selu", torch.selu: "selu", F.hardswish: "hardswish", torch.abs: "abs",
-    operator.abs: "abs", torch.erf: "erf", torch.special.erf: "erf", torch.sin: "sin", torch.square: "square",
-    torch.sign: "sign",
-}  # fmt: skip
-_METHODS = ("relu", "tanh", "sigmoid", "abs", "erf", "sin", "square", "sign")
 _NOTHING = (torch.clone, torch.detach, operator.pos)
 _DROPOUTS = (
     F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
@@ -93,10 +82,8 @@ def function(node: fx.Node, place: Place, after: tuple[int, ...] | None) -> Mean
     target: Any = node.target
     name = function_name(node)
     method = node.op == "call_method"
-    if (method and name.rstrip("_") in _METHODS) or target in _NAMES:
-        return activate(activations.activation(name.rstrip("_") if method else _NAMES[target]))
-    if (parametric := _parametric(target)) is not None:
-        return activate(parametric(node))
+    if (spelling := by_call().get(target)) is not None:
+        return activate(spelling.meaning(lambda *place: _argument(node, *place)))
     if (method and name in _NOTHING_METHODS) or target in _NOTHING:
         return Meaning()
     if target in _DROPOUTS:
@@ -140,16 +127,6 @@ def of_several(node: fx.Node) -> str:
 
 def _argument(node: fx.Node, index: int, name: str, default: Any) -> Any:
     return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
-
-
-def _parametric(target: Any) -> Callable[[fx.Node], activations.Activation | str] | None:
-    return {
-        F.gelu: lambda n: gelu(_argument(n, 1, "approximate", "none")),
-        F.leaky_relu: lambda n: activations.activation("leaky_relu", slope=_argument(n, 1, "negative_slope", 0.01)),
-        F.elu: lambda n: activations.activation("elu", alpha=_argument(n, 1, "alpha", 1.0)),
-        F.softplus: lambda n: softplus(_argument(n, 1, "beta", 1.0)),
-        F.hardtanh: lambda n: hardtanh(_argument(n, 1, "min_val", -1.0), _argument(n, 2, "max_val", 1.0)),
-    }.get(target)
 
 
 def _dropout(node: fx.Node) -> Meaning:
@@ -223,7 +200,7 @@ def _arithmetic(node: fx.Node, name: str) -> Meaning | None:
     if target in (operator.neg, torch.neg) or name == "neg":
         return Meaning((Scale(-1.0),))
     if (target in (torch.pow, operator.pow) or name == "pow") and _argument(node, 1, "exponent", None) == 2:
-        return activate(activations.activation("square"))
+        return activate(lookup.activation("square"))
     if len(node.args) != 2 or node.kwargs:
         return None
     left, right = node.args

@@ -15,12 +15,12 @@ from torch import nn
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch
 from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGHT
-from firstguess.ensemble.member_module import LeaveOneOutNorm, MeanFree
 from firstguess.ensemble.members import Finding, FindingKind, ProbedLayer
 from firstguess.modules.calling import Caller, first_forward, mask_of, part
 from firstguess.modules.initializers import BATCH_NORMS, is_weighted
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, find_logits
 from firstguess.modules.probes import Finder, Spec, hooked
+from firstguess.network.small_modules import LeaveOneOutNorm, MeanFree
 
 Member: TypeAlias = "Callable[[int], AbstractContextManager[nn.Module]]"
 

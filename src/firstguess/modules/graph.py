@@ -15,7 +15,7 @@ from firstguess.modules.site import Modules
 from firstguess.modules.structure import Part, Unread
 from firstguess.modules.tracing import Traced, path_of, trace
 from firstguess.modules.variances import Draws
-from firstguess.network.activations.record import activation
+from firstguess.network.activations.lookup import activation
 from firstguess.network.layers import Activate, AvgPool, Conv, Dense, Layer, MaxPool, Residual, Scale, Shift, text
 from firstguess.network.layers.residual import unsigned
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,7 +11,8 @@ from torch import nn
 
 from firstguess.modules.initializers import BATCH_NORMS, CONVOLUTIONS, is_lookup
 from firstguess.modules.structure import Variances
-from firstguess.network.activations import record as activations
+from firstguess.network.activations.record import Activation
+from firstguess.network.activations.tensors import by_module
 from firstguess.network.layers import (
     Activate,
     AvgPool,
@@ -38,30 +38,13 @@ _NOTHING = (
     nn.AlphaDropout,
     nn.FeatureAlphaDropout,
 )
-_ACTIVATIONS: dict[type[nn.Module], Callable[[Any], activations.Activation | str]] = {
-    nn.ReLU: lambda m: activations.activation("relu"),
-    nn.ReLU6: lambda m: activations.activation("relu6"),
-    nn.Tanh: lambda m: activations.activation("tanh"),
-    nn.Sigmoid: lambda m: activations.activation("sigmoid"),
-    nn.SiLU: lambda m: activations.activation("silu"),
-    nn.Mish: lambda m: activations.activation("mish"),
-    nn.SELU: lambda m: activations.activation("selu"),
-    nn.Hardswish: lambda m: activations.activation("hardswish"),
-    nn.GELU: lambda m: gelu(m.approximate),
-    nn.LeakyReLU: lambda m: activations.activation("leaky_relu", slope=m.negative_slope),
-    nn.ELU: lambda m: activations.activation("elu", alpha=m.alpha),
-    nn.Softplus: lambda m: softplus(m.beta),
-    nn.Hardtanh: lambda m: hardtanh(m.min_val, m.max_val),
-}
 _ENDS = (nn.Softmax, nn.LogSoftmax, nn.Softmax2d)
 _POOLS = (nn.MaxPool2d, nn.AvgPool2d, nn.MaxPool1d, nn.AvgPool1d)
 _GLOBAL_POOLS = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
 _SHAPES = (nn.Flatten,)
 _WEIGHTED = (nn.Linear, nn.Conv2d)
 _NORMS = (*BATCH_NORMS[:2], nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
-KNOWN = (
-    *_NOTHING, *_ACTIVATIONS, nn.PReLU, *_ENDS, *_POOLS, *_GLOBAL_POOLS, *_SHAPES, *_WEIGHTED, *_NORMS,
-)  # fmt: skip
+_OTHERS = (nn.PReLU, *_ENDS, *_POOLS, *_GLOBAL_POOLS, *_SHAPES, *_WEIGHTED, *_NORMS)
 
 
 @dataclass(frozen=True)
@@ -85,23 +68,12 @@ class Place:
     shape: tuple[int, ...] | None = None
 
 
-def gelu(approximate: str) -> activations.Activation:
-    return activations.activation("gelu" if approximate == "none" else "gelu_tanh")
-
-
-def softplus(beta: float) -> activations.Activation | str:
-    return activations.activation("softplus") if beta == 1 else f"beta = {beta:g}; the description's softplus has 1"
-
-
-def hardtanh(low: float, high: float) -> activations.Activation | str:
-    if (low, high) == (0.0, 6.0):
-        return activations.activation("relu6")
-    bounds = f"clips to [{low:g}, {high:g}]; the description's hardtanh to [-1, 1]"
-    return activations.activation("hardtanh") if (low, high) == (-1.0, 1.0) else bounds
-
-
-def activate(phi: activations.Activation | str) -> Meaning:
+def activate(phi: Activation | str) -> Meaning:
     return Meaning(why=phi) if isinstance(phi, str) else Meaning((Activate(phi),))
+
+
+def _known() -> tuple[type[nn.Module], ...]:
+    return *_NOTHING, *by_module(), *_OTHERS
 
 
 def known_class(module: nn.Module) -> type[nn.Module] | None:
@@ -109,7 +81,7 @@ def known_class(module: nn.Module) -> type[nn.Module] | None:
     forward = type(module).forward
     if "forward" in vars(module):
         return None
-    return next((kind for kind in KNOWN if isinstance(module, kind) and forward is kind.forward), None)
+    return next((kind for kind in _known() if isinstance(module, kind) and forward is kind.forward), None)
 
 
 def is_rms_norm(module: nn.Module) -> bool:
@@ -141,7 +113,7 @@ def refusal(module: nn.Module) -> str:
         return "a description has two-dimensional convolutions only, and no transposed ones"
     if isinstance(module, (*BATCH_NORMS, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)):
         return "a description has BatchNorm (1d, 2d), LayerNorm, RMSNorm and GroupNorm only"
-    base = next((kind.__name__ for kind in KNOWN if isinstance(module, kind)), None)
+    base = next((kind.__name__ for kind in _known() if isinstance(module, kind)), None)
     if base is not None:
         return f"a {base} with a forward of its own"
     return "a description has no such layer"
@@ -152,8 +124,8 @@ def plain_module(module: nn.Module, kind: type[nn.Module], place: Place) -> Mean
     m = cast(Any, module)
     if issubclass(kind, _NOTHING):
         return Meaning(notes=() if kind is nn.Identity else ("dropout is off at initialization, and left out",))
-    if kind in _ACTIVATIONS:
-        return activate(_ACTIVATIONS[kind](m))
+    if (spelling := by_module().get(kind)) is not None:
+        return activate(spelling.meaning(lambda _, key, default: getattr(m, key, default)))
     if issubclass(kind, _ENDS):
         text = "softmax does not change which class is guessed, and is left out at the end"
         return Meaning(why="a softmax within the network has no closed form here", last=text)

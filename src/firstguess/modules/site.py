@@ -25,7 +25,7 @@ from firstguess.modules.kinds import (
 )
 from firstguess.modules.structure import Variances
 from firstguess.modules.variances import TORCH_DEFAULT, Draws, Estimate, estimate, favourites, tensor_at
-from firstguess.network.activations import record as activations
+from firstguess.network.activations import lookup
 from firstguess.network.layers import Activate, BatchNorm, Conv, Dense, Layer, Shift
 
 _ZERO = "weights and biases start at zero: its output is the same on all inputs, and guesses are ties"
@@ -90,7 +90,7 @@ class Modules:
         slope = None if numbers is None else numbers.constant
         if slope is None:
             return Meaning(why="its slopes differ")
-        return Meaning((Activate(activations.activation("prelu", slope=slope)),))
+        return Meaning((Activate(lookup.activation("prelu", slope=slope)),))
 
     def _with_parameters(self, path: str, module: nn.Module, plain: Meaning) -> Meaning:
         values: list[float | None] = []

@@ -11,71 +11,30 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
+from typing import Any
 
 from firstguess.base.errors import InvalidInput, ParseError
-from firstguess.network.activations import record as activations
-from firstguess.network.layers.activate import Activate
-from firstguess.network.layers.avgpool import AvgPool
-from firstguess.network.layers.base import Layer, text
-from firstguess.network.layers.batchnorm import BatchNorm
-from firstguess.network.layers.conv import Conv
-from firstguess.network.layers.dense import Dense
-from firstguess.network.layers.groupnorm import GroupNorm
-from firstguess.network.layers.layernorm import LayerNorm
-from firstguess.network.layers.maxpool import MaxPool
-from firstguess.network.layers.residual import Residual
-from firstguess.network.layers.rmsnorm import RMSNorm
-from firstguess.network.layers.scale import Scale
-from firstguess.network.layers.shift import Shift
+from firstguess.network.activations import lookup
+from firstguess.network.activations.record import Activation
+from firstguess.network.layer import Layer
+from firstguess.network.layers import KINDS
 
-KINDS: dict[str, type] = {
-    cls.kind: cls for cls in (Dense, Conv, BatchNorm, LayerNorm, RMSNorm, GroupNorm, MaxPool, AvgPool, Scale, Shift)
-}
 _EXAMPLE = "20 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)"
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<mark>[\[\]()>,=/×|]))"
 )
 _MOST_LAYERS = 1_000_000
-_LONGEST_PERIOD = 64
+_ACTIVATION = "activation"  # the kind whose text is the name of a function
 _DEEPEST = 50  # brackets within brackets
 
-Argument = float | str | activations.Activation
-
-
-def sequence_text(layers: Sequence[Layer]) -> str:
-    """The canonical text of a sequence: repeated stretches are written once, with their count."""
-    words = [text(layer) for layer in layers]
-    parts: list[str] = []
-    i = 0
-    while i < len(words):
-        period, count = _repeat_at(words, i)
-        if count > 1:
-            inner = " > ".join(words[i : i + period])
-            parts.append(f"{count} x [{inner}]")
-            i += period * count
-        else:
-            parts.append(words[i])
-            i += 1
-    return " > ".join(parts)
-
-
-def _repeat_at(words: list[str], i: int) -> tuple[int, int]:
-    """The shortest period that repeats at i, and how often."""
-    for period in range(1, min(_LONGEST_PERIOD, (len(words) - i) // 2) + 1):
-        count = 1
-        while words[i : i + period] == words[i + count * period : i + (count + 1) * period]:
-            count += 1
-        if count > 1:
-            return period, count
-    return 1, 1
+Argument = float | str | Activation
 
 
 def parse_layers(source: str) -> tuple[Layer, ...]:
     """Read a sequence of layers from text, or raise a ParseError that points at the place.
 
-    >>> [text(layer) for layer in parse_layers("2 x [dense(weight_var=2) > relu] > dense")]
+    >>> [layer.text() for layer in parse_layers("2 x [dense(weight_var=2) > relu] > dense")]
     ['dense(weight_var=2)', 'relu', 'dense(weight_var=2)', 'relu', 'dense']
     """
     return _Parser(source).whole()
@@ -176,20 +135,21 @@ class _Parser:
     def _build(
         self, name: str, positional: list[Argument], named: dict[str, Argument], paths: list[tuple[Layer, ...]]
     ) -> Layer:
-        if name == "residual":
+        cls: Any = KINDS.get(name)  # whose arguments are its fields
+        if cls is not None and cls.brackets:
             if not paths:
-                self._fail("a branch in brackets after residual", "residual[relu > dense]")
-            block = Residual(paths[0], **_as_fields(Residual, positional, named))  # type: ignore[arg-type]
-            return replace(block, shortcut=paths[1]) if len(paths) > 1 else block
+                self._fail(f"a branch in brackets after {name}", f"{name}[relu > dense]")
+            return cls(**dict(zip(cls.brackets, paths, strict=False)), **_as_fields(cls, positional, named))
         if paths:
             raise InvalidInput(
                 "brackets after a repetition or residual only",
                 got=f"{name}[…]",
                 hint="2 x [dense > relu] or residual[relu > dense]",
             )
-        if name in KINDS:
-            return KINDS[name](**_as_fields(KINDS[name], positional, named))
-        return Activate(_activation(name, positional, named))
+        if cls is not None and name != _ACTIVATION:
+            return cls(**_as_fields(cls, positional, named))
+        activate: Any = KINDS[_ACTIVATION]
+        return activate(_activation(name, positional, named))
 
     def _arguments(self) -> tuple[list[Argument], dict[str, Argument]]:
         self._enter()
@@ -254,13 +214,13 @@ class _Parser:
         return f"character {position + 1} of {self.source!r}" if len(self.source) <= 80 else f"character {position + 1}"
 
 
-def _activation(name: str, positional: list[Argument], named: dict[str, Argument]) -> activations.Activation:
+def _activation(name: str, positional: list[Argument], named: dict[str, Argument]) -> Activation:
     if name == "centered":
         if len(positional) != 1 or named or isinstance(positional[0], (int, float)):
             raise InvalidInput("one activation inside centered(…)", got="something else", hint="centered(relu)")
-        return activations.centered(positional[0])
-    known = [*KINDS, "residual", "centered", *activations.names()]
-    if name.lower() not in activations.names() and name.lower() not in activations.ALIASES:
+        return lookup.centered(positional[0])
+    known = [*(kind for kind in KINDS if kind != _ACTIVATION), "centered", *lookup.names()]
+    if name.lower() not in lookup.names() and name.lower() not in lookup.ALIASES:
         close = difflib.get_close_matches(name.lower(), known, n=1)
         raise InvalidInput(
             "the name of a layer or an activation",
@@ -270,18 +230,18 @@ def _activation(name: str, positional: list[Argument], named: dict[str, Argument
     if len(positional) > 1:
         raise InvalidInput("at most one argument without a name", got=len(positional), where=name, hint=f"{name}(0.1)")
     if positional:
-        key = {"elu": "alpha"}.get(name.lower(), "slope")
+        key = lookup.activation(name).text_argument
         if key in named:
             raise InvalidInput("each argument once", got=f"{key} twice", where=name, hint=f"{name}({key}=0.1)")
         named = {key: positional[0], **named}
     if own := {"name", "kinks", "derivative"} & set(named):  # these describe a function, not a name
         raise InvalidInput(f"parameters that {name} has", got=", ".join(own), where=name, hint=name)
-    return activations.activation(name, **named)  # type: ignore[arg-type]  # values are checked there
+    return lookup.activation(name, **named)  # type: ignore[arg-type]  # values are checked there
 
 
-def _as_fields(cls: type, positional: list[Argument], named: dict[str, Argument]) -> dict[str, object]:
+def _as_fields(cls: Any, positional: list[Argument], named: dict[str, Argument]) -> dict[str, Any]:
     """Arguments under their field names, whole numbers as int where the field wants one."""
-    known = {f.name: f for f in fields(cls) if f.name not in ("branch", "shortcut")}
+    known = {f.name: f for f in fields(cls) if f.init and f.name not in cls.brackets}
     if len(positional) > len(known):
         raise InvalidInput(f"at most {len(known)} arguments", got=len(positional), where=cls.kind, hint=cls.kind)
     given: dict[str, Argument] = dict(zip(known, positional, strict=False))
@@ -297,7 +257,7 @@ def _as_fields(cls: type, positional: list[Argument], named: dict[str, Argument]
         if key in given:
             raise InvalidInput("each argument once", got=f"{key} twice", where=cls.kind, hint=f"{cls.kind}({key}=2)")
         given[key] = value
-    result: dict[str, object] = {}
+    result: dict[str, Any] = {}
     for key, value in given.items():
         wants = str(known[key].type)
         if value == "None" and "None" in wants:
@@ -310,13 +270,3 @@ def _as_fields(cls: type, positional: list[Argument], named: dict[str, Argument]
             raise InvalidInput(f"a number for {key}", got=str(value), where=cls.kind, hint=f"{cls.kind}({key}=2)")
         result[key] = value
     return result
-
-
-def kinds_of(layers: Iterable[Layer]) -> set[str]:
-    """Names that occur in a sequence, branches included."""
-    found: set[str] = set()
-    for layer in layers:
-        found.add(str(layer.phi) if isinstance(layer, Activate) else layer.kind)
-        if isinstance(layer, Residual):
-            found |= kinds_of(layer.branch) | kinds_of(layer.shortcut)
-    return found

@@ -1,47 +1,91 @@
-"""The state of the kernel reading: what is known of every data point, and the covariance of every pair.
+"""The state of the kernel reading: what is known of every data point at every position, and of every pair.
 
 Dense layers, activations and norms over nodes act on a pair (a, b) alone, given what is known of a and of b. So a layer
-first maps the *points* (their mean square and mean over nodes, vectors of n), and returns a *step* that maps any tile
-of the n×n covariance in place (`kernel_runs` passes tiles through them). BatchNorm mixes all points: its step wants the
-whole matrix.
+first maps the *points* (their mean square and mean over nodes, vectors of n·positions), and returns a *move* whose step
+maps any tile of the covariance in place (`theory.tiles` passes tiles through them). BatchNorm mixes all points: it
+wants the whole matrix. Flat data are a grid of one position, images one of H×W, sequences one of T.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from firstguess.base.gaussian import Array
+from firstguess.network.grid import Grid, Shape, Shaped
 
 if TYPE_CHECKING:
     from firstguess.network.activations.record import Activation
 
+_STRIP = 1 << 14  # numbers that an activation maps at once
+
 
 @dataclass(frozen=True)
 class Points:
-    """Every data point in the wide limit: `q` = E x² and `mean` = E x over nodes; whether nodes are Gaussian.
+    """Every data point at every position in the wide limit: `q` = E x² and `mean` = E x over nodes; their law.
 
-    `width` is the number of nodes (the tangent kernel wants it). `before` and `phi` say what a signal
-    was made of, for a max-pool to see through.
+    `before` and `phi` say what a signal was made of, for a max-pool to see through.
     """
 
-    q: Array  # (n,)
-    mean: Array  # (n,)
+    q: Array  # (n·positions,), point by point
+    mean: Array
     gaussian: bool
-    width: int
-    width_after: int  # what a layer without a width of its own gets
+    shape: Shape
+    default_width: int  # what weights without a width of their own make
     before: Points | None = None
     phi: Activation | None = None
     what: str = "the inputs"  # in words, for refusals
-    watched: list[bool] = field(default_factory=list[bool])  # not empty: a max-pool will look behind the activation
+
+    @property
+    def grid(self) -> Grid:
+        """The positions."""
+        assert self.shape.grid is not None
+        return self.shape.grid
+
+    @property
+    def width(self) -> int:
+        """Nodes (channels) at a position: the tangent kernel wants their number."""
+        assert self.shape.width is not None
+        return self.shape.width
+
+    @property
+    def count(self) -> int:
+        """How many data points there are."""
+        return self.q.size // self.grid.places
 
     @property
     def common(self) -> bool:
-        """Whether all points have the same mean square, to rounding."""
+        """Whether all have the same mean square, to rounding."""
         return bool(np.ptp(self.q) <= 1e-12 * self.q.max())
+
+    @property
+    def centred(self) -> bool:
+        """Whether all means are 0: exactly, since that decides whether nodes may be sampled."""
+        return not self.mean.any()
+
+    def after(
+        self,
+        layer: Shaped,
+        q: Array,
+        mean: Array,
+        *,
+        gaussian: bool,
+        what: str,
+        before: Points | None = None,
+        phi: Activation | None = None,
+    ) -> Points:
+        """What is known behind a layer, whose own rule gives the shape there."""
+        shape = layer.shape(self.shape, self.default_width)
+        return Points(q, mean, gaussian, shape, self.default_width, before, phi, what)
+
+    def forgetting(self, why: str) -> Points:
+        """The same where the covariance in front of the last activation is not at hand any more."""
+        if self.before is None:
+            return self
+        return replace(self, before=None, phi=None, what=f"{self.what} {why}")
 
 
 class Tile:
@@ -65,9 +109,7 @@ class Tile:
         self.t = t
         self.rows = rows
         self.cols = cols
-        self.before: tuple[Array, Array | None] | None = (
-            None  # k and t in front of an activation: a max-pool wants them
-        )
+        self.behind: tuple[Array, Array | None] | None = None  # k and t in front of the move before, if one will look
 
     @property
     def on_diagonal(self) -> bool:
@@ -136,20 +178,7 @@ class Tile:
 
 
 Step = Callable[[Tile], None]
-
-
-@dataclass(frozen=True)
-class OnCorrelations:
-    """A step after which the correlation of two points depends on that before it alone, by one map for all pairs.
-
-    A run of such steps is taken in one go (`kernel_chains`). `correlate` may overwrite what it is given.
-    """
-
-    run: Step
-    correlate: Callable[[Array], Array]
-
-    def __call__(self, tile: Tile) -> None:
-        self.run(tile)
+Correlate = Callable[[Array], Array]
 
 
 def unchanged(c: Array) -> Array:
@@ -158,34 +187,77 @@ def unchanged(c: Array) -> Array:
 
 
 @dataclass(frozen=True)
+class Move:
+    """One layer on any tile, and what is known behind it.
+
+    `correlate` is given where the correlation of two points behind it depends on that in front alone, by one map for
+    all pairs: a run of such layers is taken in one go (`base.series`). It may overwrite what it is given.
+    """
+
+    after: Points
+    step: Step
+    correlate: Correlate | None = None
+    looks_behind: bool = False  # wants the tile in front of the move before it
+
+
+def make(move: Move, tile: Tile, *, watched: bool) -> None:
+    """One move of a tile; if the next one will look behind it, what stood in front is kept for that."""
+    behind = (tile.k.copy(), tile.t) if watched else None
+    move.step(tile)
+    tile.behind = behind
+
+
+def along(moves: Sequence[Move], tile: Tile) -> None:
+    """A tile through moves, one after the other."""
+    for index, move in enumerate(moves):
+        make(move, tile, watched=any(following.looks_behind for following in moves[index + 1 : index + 2]))
+
+
+class Done(NamedTuple):
+    """All pairs behind some layers."""
+
+    k: Array
+    t: Array | None
+    points: Points
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Whole:
-    """A step that needs all pairs at once: (covariance, tangent or None) -> the same, plus remarks for the result."""
+    """One layer that needs all pairs at once (it may overwrite them); its points are known afterwards."""
 
-    run: Callable[[Array, Array | None], tuple[Array, Array | None, Points, tuple[str, ...]]]
-
-
-class Remark(str):
-    """Something the result has to say; of several of one kind the largest speaks for all (`merged`)."""
-
-    kind: str
-    size: float
-
-    def __new__(cls, said: str, kind: str, size: float) -> Remark:
-        made = super().__new__(cls, said)
-        made.kind, made.size = kind, size
-        return made
+    run: Callable[[Array, Array | None], Done]
 
 
-def merged(remarks: Iterable[str]) -> tuple[str, ...]:
-    """Every remark once, and of each kind of `Remark` only the largest, with the number of layers it stands for."""
-    plain: dict[str, None] = {}
-    kinds: dict[str, list[Remark]] = {}
-    for remark in remarks:
-        if isinstance(remark, Remark):
-            kinds.setdefault(remark.kind, []).append(remark)
-        else:
-            plain[remark] = None
-    for group in kinds.values():
-        worst = max(group, key=lambda r: r.size)
-        plain[worst if len(group) == 1 else f"{worst} (the worst of {len(group)} layers)"] = None
-    return tuple(str(said) for said in plain)
+def split(k: Array, grid: Grid) -> Array:
+    """(points, positions, points, positions) of a tile."""
+    return k.reshape(-1, grid.places, k.shape[1] // grid.places, grid.places)
+
+
+def in_strips(step: Step) -> Step:
+    """The same, a few rows at a time: a tile of large images is larger than the cache, which costs a factor of five."""
+
+    def strips(tile: Tile) -> None:
+        rows, cols = tile.k.shape
+        few = max(1, _STRIP // cols)
+        for start in range(0, rows, few):
+            stop = min(start + few, rows)
+            at = slice(tile.rows.start + start, tile.rows.start + stop)
+            part = Tile(tile.k[start:stop], None if tile.t is None else tile.t[start:stop], at, tile.cols)
+            step(part)
+            tile.k[start:stop] = part.k
+            if tile.t is not None and part.t is not None:
+                tile.t[start:stop] = part.t
+
+    return strips
+
+
+def mean_of_pairs(k: Array, q: Array, grid: Grid) -> float:
+    """The mean covariance of two data points; of their positions, only equal ones count."""
+    n = k.shape[0] // grid.places
+    if grid.places == 1:
+        total = float(k.sum(dtype=np.float64) - q.sum())
+    else:
+        pairs = split(k, grid).diagonal(axis1=1, axis2=3).sum(axis=2)
+        total = float(pairs.sum() - np.trace(pairs))
+    return total / (max(n * (n - 1), 1) * grid.places)

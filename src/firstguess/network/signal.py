@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Protocol
 
 from firstguess.base.errors import InvalidInput, NotCovered
 
 if TYPE_CHECKING:
-    from firstguess.data import Data
     from firstguess.network.activations.record import Activation
 
 # Values are kept between these; what lies beyond goes into `log_scale`.
@@ -65,7 +63,7 @@ class Signal:
 
     @property
     def gamma(self) -> float:
-        """The drift ratio γ = center/spread; infinite where all data points coincide."""
+        """The drift ratio γ = center/spread; infinite where all data points coincide, NaN where all are 0."""
         if self.spread == 0.0:
             return math.inf if self.center > 0.0 else math.nan
         return self.center / self.spread
@@ -221,72 +219,3 @@ class Unknown:
 
     def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
         return None
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What the closed form needs to know about i.i.d. inputs: theory.md (2), first row.
-
-    `mean_square` is m0 = ‖E x‖²/d, `variance` is v0 = tr Cov(x)/d, `mean` the average over all components (it matters
-    only where a norm over nodes meets the input before any dense layer). The default is the blob of the papers.
-
-    >>> Inputs(mean_square=0.3).signal().gamma
-    0.3
-    """
-
-    mean_square: float = 0.0
-    variance: float = 1.0
-    mean: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("mean_square", "variance", "mean"):
-            value = getattr(self, name)
-            finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-            if not finite or (name != "mean" and value < 0.0):
-                raise InvalidInput(
-                    f"a finite {name}" + (" of at least 0" if name != "mean" else ""),
-                    got=value,
-                    where="Inputs",
-                    hint="Inputs(mean_square=0.3, variance=1.0)",
-                )
-        if self.variance == 0.0:
-            raise InvalidInput(
-                "inputs that differ from each other", got="variance 0", where="Inputs", hint="Inputs(variance=1.0)"
-            )
-        if self.mean * self.mean > self.mean_square * (1 + 1e-9):
-            raise InvalidInput(
-                "mean² ≤ mean_square (Jensen)",
-                got=f"mean {self.mean}, mean_square {self.mean_square}",
-                where="Inputs",
-                hint=f"mean_square={self.mean * self.mean}",
-            )
-
-    @classmethod
-    def of_sample(cls, mean_square: float, variance: float, mean: float, *, points: int) -> Inputs:
-        """Inputs whose sample of `points` has these moments (1/n statistics, as `Data.inputs()` gives them).
-
-        The squared mean of a sample is too large by variance/(n−1), which is taken off: kernel and measurement do too.
-
-        >>> Inputs.of_sample(0.01, 0.99, 0.0, points=100).mean_square
-        0.0
-        """
-        excess = variance / (points - 1) if points > 1 else 0.0
-        corrected = max(mean_square - excess, 0.0)
-        return cls(corrected, variance + excess, math.copysign(min(abs(mean), math.sqrt(corrected)), mean))
-
-    @classmethod
-    def of_data(cls, data: Data) -> Inputs:
-        """Inputs with the mean and variance of these data, for `fg.predict(net, inputs=…)`.
-
-        >>> from firstguess.data import blob
-        >>> print(f"{Inputs.of_data(blob(500, 100)).variance:.1f}")
-        1.0
-        """
-        moments = data.inputs()
-        return cls.of_sample(moments.mean_square, moments.variance, moments.mean, points=data.n)
-
-    def signal(self) -> Signal:
-        """The state that enters the first layer."""
-        between = max(self.mean_square - self.mean * self.mean, 0.0)
-        law = Gaussian() if self.mean_square == 0.0 else Unknown("inputs with centers of their own")
-        return Signal(self.mean, between, self.variance, law=law).rescaled()

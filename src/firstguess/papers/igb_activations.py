@@ -28,7 +28,7 @@ from firstguess.papers.tables import columns, gamma, largest, row, std
 def criterion(run: Run) -> Outcome:
     """I5: γ of the output is 0 (within 0.02) iff E φ = 0, and equals theory."""
     import firstguess as fg
-    from firstguess.network.activations.record import names
+    from firstguess.network.activations.lookup import names
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 

@@ -17,8 +17,10 @@ from functools import lru_cache
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Function
-from firstguess.network.activations.record import Activation, activation
-from firstguess.network.layers import Activate, Layer, parse_layers, sequence_text, steps
+from firstguess.network.activations.lookup import activation
+from firstguess.network.activations.record import Activation
+from firstguess.network.grammar import parse_layers
+from firstguess.network.layers import Activate, Layer, sequence_text, steps
 from firstguess.network.signal import Gaussian, Signal
 
 _WITHOUT_CORRELATION = ("dense", "conv", "residual", "batchnorm")
@@ -95,7 +97,7 @@ def as_block(what: str | Activation | Function | Block) -> Block:
             raise
     else:
         layers = (Activate(activation(what)),)
-    if not any(isinstance(layer, Activate) for layer in layers):
+    if not any(layer.kind == "activation" for layer in layers):
         raise InvalidInput(
             "an activation, with pools or norms if you like", got=repr(str(what)), hint="'tanh' or 'relu > maxpool(2)'"
         )

@@ -1,118 +1,82 @@
-"""The covariance of a data set through a sequence of layers: runs of tiles, whole-matrix steps, sampled nodes."""
+"""The one fold of the kernel reading: flat data, images and sequences differ in their grid, not in this."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from firstguess.base.errors import FirstguessError
 from firstguess.base.gaussian import Array
-from firstguess.network.points import Points, Whole
-from firstguess.theory.tiles import Gram, Mapped, Summary, through
-
-if TYPE_CHECKING:
-    from firstguess.network.layers.base import Layer
-    from firstguess.theory.sampled_nodes import Nodewise
-
-
-@dataclass
-class Carried:
-    """What comes out of a sequence of layers."""
-
-    k: Array
-    t: Array | None
-    points: Points
-    summaries: list[Summary]
-    remarks: list[str]
+from firstguess.network.layer import Layer, text
+from firstguess.network.points import Done, Points, Whole, mean_of_pairs
+from firstguess.theory.budget import Budget
+from firstguess.theory.sampled_nodes import Nodewise, by_nodes
+from firstguess.theory.sampled_sums import by_sums
+from firstguess.theory.stretches import stretch, sums_ahead
+from firstguess.theory.tiles import Mapped, Run, Summary, whole
 
 
-def carry(
-    layers: Sequence[Layer],
-    points: Points,
-    k: Array | Gram,
-    t: Array | None,
-    name: Callable[[int, Layer], str],
-    *,
-    formulas: bool = False,
-) -> Carried:
-    """Carry a covariance (overwritten, or made from data) through layers; `name` says where an error came from.
+def carry(layers: Sequence[Layer], run: Run, budget: Budget, *, prefix: str = "") -> Run:
+    """Covariances through layers; the last of them may still wait in the run that comes back.
 
-    Stretches with a BatchNorm go by sampled nodes where that is more accurate (`kernel_nodes`), unless `formulas`.
+    Layers that act on pairs of points are collected, and tiles go through them together (`tiles.whole`) when one comes
+    that wants all pairs. Stretches without weights go by sampled nodes where that is more accurate (`sampled_nodes`,
+    `sampled_sums`). An error names the layer that it came from.
     """
-    source = k if isinstance(k, Gram) else None
-    done = Carried(k.empty() if isinstance(k, Gram) else k, t, points, [], [])
-    run: list[Mapped] = []
-
-    def catch_up() -> None:
-        """The layers that were only collected so far."""
-        nonlocal source
-        done.summaries += through(done.k, done.t, run, source)
-        run.clear()
-        source = None
-
-    formulas_until = len(layers) if formulas else 0
-    skip = 0
+    skip = formulas_until = 0
     for index, layer in enumerate(layers, start=1):
         if index <= skip:
             continue
+        points = run.last
         try:
-            if index > formulas_until and points.gaussian and not points.mean.any():
-                length, by_nodes = _sums(layers[index - 1 :]) if t is None else (0, None)
-                if not length or by_nodes is None:
-                    length, by_nodes = _stretch(layers[index - 1 :])
+            if index > formulas_until and points.gaussian and points.centred:
+                length = 0 if budget.tangent else sums_ahead(layers[index - 1 :])
+                sums = length > 0
+                length = length or stretch(layers[index - 1 :], points.grid)
                 if length:
-                    catch_up()
-                    found = by_nodes(points, done.k, done.t, index)
+                    ahead = layers[index - 1 : index - 1 + length]
+                    k, t = whole(run, budget)
+                    if sums:
+                        found = by_sums(ahead, points, k, Folding(run, budget), seed=index)
+                    else:
+                        found = by_nodes(ahead, points, k, t, budget, seed=index)
                     if found is not None:
-                        done.k, done.t, points = found.k, found.t, found.points
-                        done.summaries += found.summaries
-                        done.remarks += found.remarks
+                        run = _sampled(run, found)
                         skip = index + length - 1
                         continue
+                    run = run.stored(k, t, points)
                     formulas_until = index + length - 1
-            before = points
-            points, step = layer.covariance(before)
-            if isinstance(step, Whole):
-                catch_up()
-                done.k, done.t, points, said = step.run(done.k, done.t)
-                done.remarks += said
-                diagonal = points.q
-                pairs = max(diagonal.size * (diagonal.size - 1), 1)
-                off = float(done.k.sum(dtype=np.float64) - diagonal.sum()) / pairs
-                done.summaries.append(Summary(layer, float(diagonal.mean()), off))
+                    points = run.last
+            move = layer.covariance(points, Folding(run, budget))
+            if isinstance(move, Whole):
+                done = move.run(*whole(run, budget))
+                run = run.stored(*done[:3], said=done.remarks)
+                off = mean_of_pairs(done.k, done.points.q, done.points.grid)
+                run.summaries.append(Summary(layer, float(done.points.q.mean()), off))
             else:
-                run.append(Mapped(layer, before, points, step))
+                run.moves.append(Mapped(layer, points, move))
         except FirstguessError as error:
-            raise error.at(name(index, layer)) from None
-    catch_up()
-    done.points = points
-    return done
+            raise error.at(f"{prefix}layer {index} ({text(layer)})") from None
+    return run
 
 
-def _sums(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:
-    from firstguess.network.image_layers import Grid
-    from firstguess.theory.sampled_sums import by_sums, sums_ahead
-
-    def through(branch: Sequence[Layer], points: Points, _: Grid, k: Array) -> tuple[Points, Array, Sequence[str]]:
-        done = carry(branch, points, k, None, lambda index, layer: f"branch layer {index} ({layer.kind})")
-        return done.points, done.k, done.remarks
-
-    length = sums_ahead(layers)
-    return length, lambda points, k, _, seed: by_sums(layers[:length], points, Grid(flat=True), k, through, seed=seed)
+def _sampled(run: Run, found: Nodewise) -> Run:
+    after = run.stored(found.k, found.t, found.points, said=found.remarks)
+    after.summaries += found.summaries
+    return after
 
 
-def _stretch(layers: Sequence[Layer]) -> tuple[int, Callable[[Points, Array, Array | None, int], Nodewise | None]]:
-    from firstguess.network.image_layers import Grid  # these know all layers, and layers know this module
-    from firstguess.theory.sampled_nodes import by_nodes, stretch
+@dataclass(frozen=True)
+class Folding:
+    """What this fold does for a layer, or for sampled nodes, in the middle of it."""
 
-    flat = Grid(flat=True)
-    length = stretch(layers, flat)
+    run: Run
+    budget: Budget
 
-    def formula(layer: Layer, points: Points, _: Grid, k: Array, t: Array | None) -> tuple[Points, Array, Array | None]:
-        done = carry([layer], points, k, t, lambda _, layer: "", formulas=True)
-        return done.points, done.k, done.t
+    def within(self, point: int) -> Array:
+        return self.run.within(point)
 
-    return length, lambda points, k, t, seed: by_nodes(layers[:length], points, flat, k, t, formula, seed=seed)
+    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
+        start = Run(self.run.source, points).stored(k, t, points)
+        run = carry(layers, start, self.budget, prefix=f"{path} ")
+        return Done(*whole(run, self.budget), run.last, tuple(run.remarks))

@@ -7,10 +7,11 @@ import time
 
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
-from firstguess.network.layers import Conv, Dense, Layer, Residual, steps, text
+from firstguess.network.inputs import Inputs
+from firstguess.network.layer import Layer, steps, text
 from firstguess.network.network import Network
 from firstguess.network.sampled_law import SAMPLED, Pairs
-from firstguess.network.signal import Gaussian, Inputs, Signal
+from firstguess.network.signal import Gaussian, Signal
 from firstguess.theory.guesses import Guesses
 from firstguess.theory.prediction import LayerReading, Prediction
 
@@ -26,7 +27,7 @@ def _sampled(layer: Layer, before: Signal, after: Signal) -> bool:
     """Whether nodes of a sum were sampled, here or in a block within a block."""
     if isinstance(after.law, Pairs):
         return True
-    if not isinstance(layer, Residual) or not any(isinstance(x, Residual) for path in layer.paths for x in path):
+    if not any(x.paths for path in layer.paths for x in path):
         return False
     return any(_sampled(*step) for path in layer.paths for step in steps(path, before))
 
@@ -71,7 +72,7 @@ def predict(
         readings.append(
             LayerReading(
                 text(layer),
-                isinstance(layer, (Dense, Conv, Residual)),
+                layer.weighted,
                 after.gamma,
                 after.correlation,
                 after.one_minus_c,
@@ -83,7 +84,7 @@ def predict(
         if _sampled(layer, before, after):
             assumptions[SAMPLED] = None
         signal = after
-    if not (isinstance(network.layers[-1], (Dense, Conv, Residual)) and isinstance(signal.law, Gaussian)):
+    if not (network.layers[-1].weighted and isinstance(signal.law, Gaussian)):
         raise NotCovered(
             "a network that ends in its output layer (random weights)",
             got=f"one that ends in {text(network.layers[-1])}",

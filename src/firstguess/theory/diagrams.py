@@ -15,12 +15,12 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
 
+from firstguess.base.checks import check_number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged
 from firstguess.base.gaussian import Array, Function
+from firstguess.base.series import interpolate
 from firstguess.base.text import plain
 from firstguess.network.activations.record import Activation
-from firstguess.network.activations.tables import interpolate
-from firstguess.network.layers.base import check_number
 from firstguess.theory.blocks import Block, as_block
 from firstguess.theory.phases import AT_EDGE, correlation_at, edge_of_chaos, neutrality_line, phase_name, phase_of
 
@@ -284,7 +284,8 @@ def _kept(block: Block, w: Array, b: Array) -> tuple[Array, Array]:
         [fixed_point(block, weight_var=float(x), bias_var=float(y)).gamma for x, y in zip(w, b, strict=True)]
     )
     one_minus_c = 1.0 / (1.0 + gammas)
-    return np.where(np.isinf(gammas), 1.0, gammas * np.where(np.isinf(gammas), 0.0, one_minus_c)), one_minus_c
+    # where γ is infinite, γ(1 − c) would be ∞·0
+    return np.multiply(gammas, one_minus_c, out=np.ones_like(gammas), where=np.isfinite(gammas)), one_minus_c
 
 
 def _correlation(block: Block, log_q: Array, w: Array, tolerance: float) -> tuple[Array, Array, float]:

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.layers import Conv, Dense, Residual, text
+from firstguess.network.grid import Grid, Shape
+from firstguess.network.layer import text
 from firstguess.network.network import Network
-from firstguess.network.points import Points, Remark, merged
+from firstguess.network.points import Points
+from firstguess.network.remarks import Remark, merged
+from firstguess.theory.budget import Budget
 from firstguess.theory.carry import carry
-from firstguess.theory.tiles import Gram
+from firstguess.theory.tiles import Gram, Pixels, Run, whole
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,57 @@ def kernel(
     q = gram.squares()
     if not np.isfinite(q).all():  # a point that is not finite has no finite size
         raise InvalidInput("finite data", got="NaN or Inf", where="kernel", hint="check how the data were loaded")
-    t = np.zeros_like(gram.empty()) if tangent else None
-    points = Points(q, gram.means(), False, d, width)
-    done = carry(network.layers, points, gram, t, lambda index, layer: f"layer {index} ({text(layer)})")
-    readings = tuple(
-        KernelLayer(text(s.layer), isinstance(s.layer, (Dense, Conv, Residual)), s.q, s.q_ab) for s in done.summaries
-    )
+    run = Run(gram, Points(q, gram.means(), False, Shape(d), width))
+    return _read(network, run, Budget(n, tangent), started)
+
+
+def image_kernel(
+    network: Network,
+    x: Array,
+    *,
+    tangent: bool = False,
+    width: int = 1000,
+    memory: float = 2e9,
+    seconds: float = 600.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Kernel:
+    """Carry the covariance of images (n, channels, height, width) through a network with convolutions.
+
+    A channel over an image is Gaussian over initializations with K[a p, b p'] for images a, b and positions p, p'. A
+    pair of images never meets another pair, except in a BatchNorm; and a max-pool over positions has no formula. So
+    tiles of a few images go through all layers up to the next of these, and only the n×n covariance of the outputs is
+    kept. What would take more than `memory` bytes or, roughly, more than `seconds` is refused, with the number of
+    images that would fit. `width` is the number of channels of layers that name none; only the tangent kernel sees it.
+    """
+    started = time.perf_counter()
+    if x.ndim != 4:
+        raise InvalidInput(
+            "images (n, channels, height, width) for a network with convolutions",
+            got=f"points of shape {x.shape[1:]}",
+            where="data",
+            hint="x.reshape(n, 1, 28, 28)",
+        )
+    n, channels, *sides = x.shape
+    pixels = Pixels(x, tangent)
+    shape = Shape(channels, Grid(tuple(sides)))
+    budget = Budget(n, tangent, memory, seconds, progress)
+    budget.plan(network.layers, shape)
+    return _read(network, Run(pixels, Points(pixels.squares(), pixels.means(), False, shape, width)), budget, started)
+
+
+def _read(network: Network, run: Run, budget: Budget, started: float) -> Kernel:
+    run = carry(network.layers, run, budget)
+    if not run.last.grid.flat:
+        raise NotCovered(
+            "a network that ends in a dense layer: its units are the classes",
+            got=f"one that ends in {text(network.layers[-1])}",
+            where=f"layer {len(network.layers)}",
+            hint="add '> dense'",
+        )
+    k, t = whole(run, budget)
+    readings = tuple(KernelLayer(text(s.layer), s.layer.weighted, s.q, s.q_ab) for s in run.summaries)
     seconds = time.perf_counter() - started
-    return Kernel(done.k, done.t, readings, merged(done.remarks), seconds, sampling_error(done.remarks))
+    return Kernel(k, t, readings, merged(run.remarks), seconds, sampling_error(run.remarks))
 
 
 def sampling_error(remarks: Iterable[str]) -> float:

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Function
 from firstguess.base.text import plain
 from firstguess.network.activations.record import Activation
+from firstguess.network.inputs import Inputs
 from firstguess.network.layers import Dense, steps
-from firstguess.network.layers.base import check_number
-from firstguess.network.signal import Inputs
 from firstguess.theory.blocks import Block, as_block
 from firstguess.theory.prediction import Regime
 

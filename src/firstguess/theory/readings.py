@@ -13,13 +13,13 @@ import numpy as np
 from firstguess._version import __version__
 from firstguess.base.checks import known_options
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.network.layers import Conv, Dense, Residual, text
+from firstguess.network.inputs import Inputs
+from firstguess.network.layer import text
 from firstguess.network.network import Network
-from firstguess.network.signal import Inputs
+from firstguess.network.walk import needs_images
 from firstguess.theory import closed_form
 from firstguess.theory.drawing import draw_guesses
-from firstguess.theory.image_kernel import has_convolutions, image_kernel
-from firstguess.theory.kernel import kernel
+from firstguess.theory.kernel import image_kernel, kernel
 from firstguess.theory.prediction import LayerReading, Prediction
 
 _TIED = 0.01  # share of tied guesses that is worth a remark; float32 logits alone tie in fewer than 1 of 10 000
@@ -71,14 +71,14 @@ def predict(
     network = closed_form.as_network(network, classes)
     x, name, digest, remarks = _prepare(data, points, seed)
     last = network.layers[-1]
-    if not isinstance(last, (Dense, Conv, Residual)):
+    if not last.weighted:
         raise NotCovered(
             "a network that ends in its output layer (random weights)",
             got=f"one that ends in {text(last)}",
             where=f"layer {len(network.layers)}",
             hint="add '> dense'",
         )
-    if has_convolutions(network.layers):
+    if needs_images(network.layers):
         result = image_kernel(network, x, tangent=tangent, width=width, seconds=seconds, progress=progress)
         precision = "float64"
     else:

@@ -12,9 +12,9 @@ sample makes of it tells part of the sampling error (a control variate):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,30 +22,14 @@ import numpy as np
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.roots import positive, root
-from firstguess.base.self_normalized import self_normalized, through_rays
-from firstguess.network.activations.kernels import rays
-from firstguess.network.image_layers import Grid, positions_after, split
-from firstguess.network.layers import (
-    Activate,
-    AvgPool,
-    BatchNorm,
-    GroupNorm,
-    Layer,
-    LayerNorm,
-    MaxPool,
-    RMSNorm,
-    Scale,
-    Shift,
-    text,
-)
-from firstguess.network.layers.activate import centre_of
-from firstguess.network.layers.batchnorm import centre_over_data
-from firstguess.network.node_ops import NODEWISE, Op, Values, operation, twin_batches, twin_over_nodes
-from firstguess.network.points import Points, Remark
-from firstguess.theory.tiles import Summary
-
-# One layer on a whole covariance, by formula: (layer, points, grid, k, t) -> points, k, t
-Formula = Callable[[Layer, Points, Grid, Array, Array | None], tuple[Points, Array, Array | None]]
+from firstguess.network.grid import Grid, Shape
+from firstguess.network.layer import Layer, Mix, text
+from firstguess.network.nodes import Joint, NodeMove, Op, Values
+from firstguess.network.points import Done, Move, Points, mean_of_pairs
+from firstguess.network.remarks import Remark
+from firstguess.network.walk import shapes
+from firstguess.theory.budget import Budget
+from firstguess.theory.tiles import Mapped, Run, Stored, Summary, whole
 
 _NODES = 16384  # without twins the error of a covariance would be 1/√_NODES = 0.8 % of the diagonal
 _AT_ONCE = 1024  # pairs of nodes ±u
@@ -61,26 +45,16 @@ class Nodewise(NamedTuple):
     k: Array
     t: Array | None
     points: Points
-    grid: Grid
     summaries: list[Summary]
     remarks: tuple[str, ...]
-
-
-def stretch(layers: Sequence[Layer], grid: Grid) -> int:
-    """How many layers in front have no weights, if sampled nodes serve one of them better than a formula; else 0."""
-    length = next((i for i, layer in enumerate(layers) if not isinstance(layer, NODEWISE)), len(layers))
-    if length and layers[0] == BatchNorm() and all(isinstance(x, (Scale, Shift)) for x in layers[1:length]):
-        return 0  # one BatchNorm of Gaussian nodes over all data: `node_scale` is exact
-    return length if any(isinstance(x, BatchNorm) or _window(x, grid) for x in layers[:length]) else 0
 
 
 def by_nodes(
     layers: Sequence[Layer],
     points: Points,
-    grid: Grid,
     k: Array,
     t: Array | None,
-    formula: Formula,
+    budget: Budget,
     *,
     seed: int = 0,
     nodes: int = _NODES,
@@ -88,25 +62,25 @@ def by_nodes(
     """Carry a covariance of Gaussian nodes through layers without weights; `k` and `t` are overwritten.
 
     None, with nothing touched, where formulas are good enough: every batch has many directions. The same network and
-    data always draw the same nodes. Piecewise linear activations behind a BatchNorm need none (`node_scale`).
+    data always draw the same nodes. Piecewise linear activations behind a BatchNorm need none (`Layer.jointly`).
     """
-    rows = k.shape[0]
-    looks = [_look(k, layer, grid) for layer in layers if isinstance(layer, BatchNorm)]
-    directions, share = (min(values) for values in zip(*looks, strict=True)) if looks else (math.inf, 1.0)
-    if directions >= _ENOUGH and not any(_window(x, grid) or _leave_one_out(x) for x in layers):
+    rows, grid = k.shape[0], points.grid
+    needs = [layer.need(points, k) for layer in layers if layer.sampled(grid)]
+    directions, share = min(need.directions for need in needs), min(need.share for need in needs)
+    if directions >= _ENOUGH and not any(need.always for need in needs):
         return None
-    if (slopes := _rays_behind_batchnorm(layers)) is not None:
-        return _exactly(layers, points, grid, k, t, formula, slopes, directions)
+    if (joint := layers[0].jointly(layers[1:])) is not None:
+        return _exactly(layers, points, k, t, budget, joint, directions)
     exact = share < 1e-4 or not 1e-12 < float(points.q.mean()) < 1e12  # float32 would lose what is left of a node
     dtype = np.float64 if exact else np.float32
     upper = np.ascontiguousarray(root(k, share).T, dtype=dtype)
-    path = _follow(layers, points, grid, k, t, formula)
-    pools = math.prod(x.size for x in layers if isinstance(x, (AvgPool, MaxPool))) if grid.flat else 1
+    path = _follow(layers, points, k, t, budget)
+    pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
     fitting = min(_AT_ONCE, max(128, _BYTES_AT_ONCE // (2 * rows * np.dtype(dtype).itemsize)))
     at_once = max(1, fitting // pools) * pools
     wanted = max(nodes * min(1.0, 2000.0 / rows), 2.0 * rows) * pools
     chunks = max(1, math.ceil(wanted / (2 * at_once)))
-    tally = _Tally(path, rows // grid.places)
+    tally = _Tally(path, points.count)
     # blocks of a ResNet may have the same place in their branch: what arrives there tells them apart
     mark = round(1e4 * float(points.q.mean())) % 2**32
 
@@ -122,9 +96,8 @@ def by_nodes(
             tally.add(np.concatenate([u, -u]))  # pairs ±u: the odd and the even part of φ do not mix
     found, entry, mean = tally.covariance()
     q = found.diagonal().astype(np.float64)
-    after = Points(
-        q, tally.mean, False, path.points.width, points.width_after, what=f"{text(layers[-1])} of sampled nodes"
-    )
+    what = f"{text(layers[-1])} of sampled nodes"
+    after = Points(q, tally.mean, False, path.shapes[-1], points.default_width, what=what)
     said = (
         f"{' > '.join(text(x) for x in layers)}: by {tally.nodes} sampled nodes, a covariance to ±{entry:.2%} and "
         f"their mean to ±{mean:.2%} of the diagonal (one standard error)"
@@ -134,72 +107,36 @@ def by_nodes(
     remarks: tuple[str, ...] = (Remark(said, "nodes", entry),)
     if t is not None:
         remarks += (_NO_TANGENT,)
-    summaries = [*tally.summaries(), summary(layers[-1], found, q, path.grids[-1])]
-    return Nodewise(found.astype(k.dtype, copy=False), path.t, after, path.grids[-1], summaries, remarks)
+    off = mean_of_pairs(found, q, after.grid)
+    summaries = [*tally.summaries(), Summary(layers[-1], float(q.mean()), off)]
+    return Nodewise(found.astype(k.dtype, copy=False), path.t, after, summaries, remarks)
 
 
 def _exactly(
     layers: Sequence[Layer],
     points: Points,
-    grid: Grid,
     k: Array,
     t: Array | None,
-    formula: Formula,
-    slopes: tuple[float, float],
+    budget: Budget,
+    joint: Joint,
     directions: float,
 ) -> Nodewise:
     """A BatchNorm over all data and a piecewise linear activation, without sampling."""
     remarks: tuple[str, ...] = (Remark(f"{_fluctuation(directions)}: allowed for", "scales", 1.0 / directions),)
     if t is not None:
-        t = _follow(layers, points, grid, k.copy(), t, formula).t
+        t = _follow(layers, points, k.copy(), t, budget).t
         remarks += (_NO_TANGENT,)
-    centre_over_data(k, None, points, None)
-    if grid.flat:  # a node's values have mean square 1 and sum to 0
-        first = Summary(layers[0], 1.0, -1.0 / (len(k) - 1))
-    else:
-        first = summary(layers[0], self_normalized(k.copy()), np.ones(len(k)), grid)
-    found, mean = through_rays(k, *slopes)
+    first, found, mean = joint.run(points, k)
     q = found.diagonal().astype(np.float64)
-    after = Points(q, mean, False, points.width, points.width_after, what=f"the output of {text(layers[1])}")
-    return Nodewise(found, t, after, grid, [first, summary(layers[1], found, q, grid)], remarks)
-
-
-def _rays_behind_batchnorm(layers: Sequence[Layer]) -> tuple[float, float] | None:
-    """The slopes of a piecewise linear activation behind a BatchNorm over all data, if these are all the layers."""
-    if len(layers) != 2 or layers[0] != BatchNorm() or not isinstance(layers[1], Activate) or layers[1].phi.centered:
-        return None
-    return rays(layers[1].phi)
+    shape = shapes(layers, points.shape, points.default_width)[-1]
+    after = Points(q, mean, False, shape, points.default_width, what=f"the output of {text(layers[1])}")
+    behind = Summary(layers[1], float(q.mean()), mean_of_pairs(found, q, after.grid))
+    return Nodewise(found, t, after, [Summary(layers[0], 1.0, first), behind], remarks)
 
 
 def _fluctuation(directions: float) -> str:
     count = "1 effective direction" if directions < 1.5 else f"{directions:.0f} effective directions"
     return f"batchnorm has {count}, a node's variance over the data fluctuates by ±{math.sqrt(2.0 / directions):.0%}"
-
-
-def _window(layer: Layer, grid: Grid) -> bool:
-    """A max-pool over positions: no formula."""
-    return isinstance(layer, MaxPool) and layer.size > 1 and not grid.flat
-
-
-def _leave_one_out(layer: Layer) -> bool:
-    return isinstance(layer, BatchNorm) and layer.estimator == "leave_one_out"
-
-
-def _look(k: Array, layer: BatchNorm, grid: Grid) -> tuple[float, float]:
-    """Of the batches: the least number of effective directions, and the least share of the variance that is left."""
-    rows = k.shape[0]
-    size = rows if layer.batch is None else min(layer.batch * grid.places, rows)
-    directions, share = math.inf, 1.0
-    for start in range(0, rows, size):
-        block = k[start : start + size, start : start + size].astype(np.float64)
-        full = float(np.trace(block))
-        block -= block.mean(axis=0)
-        block -= block.mean(axis=1, keepdims=True)
-        trace = float(np.trace(block))
-        if trace > 0.0:
-            directions = min(directions, trace**2 / float(np.vdot(block, block)))
-        share = min(share, trace / full if full > 0.0 else 0.0)
-    return directions, share
 
 
 # --- two paths --------------------------------------------------------------------------------------------------------
@@ -210,45 +147,55 @@ class _Path:
     """The layers as arithmetic on nodes and on their twins, and the twins' covariance by formula (None: no twins)."""
 
     layers: Sequence[Layer]
-    points: Points
-    k: Array | None
-    t: Array | None
-    grids: list[Grid] = field(default_factory=list[Grid])
-    own: list[Op] = field(default_factory=list[Op])
-    twin: list[Op] = field(default_factory=list[Op])
+    shapes: list[Shape]  # behind every layer
+    moves: list[NodeMove] = field(default_factory=list[NodeMove])
+    k: Array | None = None
+    t: Array | None = None
+
+    @property
+    def grids(self) -> list[Grid]:
+        """The positions behind every layer."""
+        return [shape.grid for shape in self.shapes if shape.grid is not None]
 
 
-def _follow(layers: Sequence[Layer], points: Points, grid: Grid, k: Array, t: Array | None, formula: Formula) -> _Path:
-    path = _Path(layers, points, k, t)
-    for layer in layers:
-        before, constant = path.points, None
-        if path.k is not None:
+class _Twins:
+    """The fold in a stretch of layers without weights."""
+
+    def __init__(self, run: Run) -> None:
+        self.within = run.within
+
+    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
+        raise AssertionError("a layer without weights has no paths")
+
+
+def _follow(layers: Sequence[Layer], points: Points, k: Array, t: Array | None, budget: Budget) -> _Path:
+    """What twins do goes by formula, in runs from one layer that mixes points to the next.
+
+    Where a formula refuses there are no twins, and layers use the statistics of the nodes drawn.
+    """
+    path = _Path(layers, shapes(layers, points.shape, points.default_width)[1:])
+    run: Run | None = Run(Stored(k, t, points), points)
+    for layer, shape in zip(layers, [points.shape, *path.shapes[:-1]], strict=True):
+        points = run.last if run is not None else replace(points, shape=shape)
+        twin: Op | None = None
+        if run is not None and Mix.POINTS in layer.mixes:  # its errors are about the data: no nodes help
+            k, t = whole(run, budget)
+            made = layer.twins(points, k, t)
+            twin, run = made.twin, Run(Stored(k, made.t, made.points), made.points)
+        elif run is not None:
             try:
-                constant = _one_layer(path, layer, grid, formula)
+                move = layer.covariance(points, _Twins(run))
+                assert isinstance(move, Move)
+                run.moves.append(Mapped(layer, points, move))
             except NotCovered:
-                if t is not None or isinstance(layer, BatchNorm):  # its errors are about the data: no nodes help
+                if budget.tangent:
                     raise
-                path.k, path.twin = None, []
-        path.own.append(operation(layer, grid, constant))
-        if path.k is not None and len(path.twin) < len(path.own):
-            over = isinstance(layer, (LayerNorm, GroupNorm, RMSNorm))
-            path.twin.append(twin_over_nodes(layer, before, grid) if over else path.own[-1])
-        grid = positions_after(layer, grid)
-        path.grids.append(grid)
+                run = None
+        found = layer.nodes(points, run is not None)
+        path.moves.append(found if twin is None else found._replace(twin=twin))
+    if run is not None:
+        path.k, path.t = whole(run, budget)
     return path
-
-
-def _one_layer(path: _Path, layer: Layer, grid: Grid, formula: Formula) -> float | None:
-    """The twins' covariance through one layer; for an activation, what a centred one takes off."""
-    before, k = path.points, path.k
-    assert k is not None
-    if isinstance(layer, BatchNorm):
-        size = None if layer.batch is None else layer.batch * grid.places
-        path.t, inverse, path.points = centre_over_data(k, path.t, before, size)
-        path.twin.append(twin_batches(layer, grid, inverse))
-        return None
-    path.points, path.k, path.t = formula(layer, before, grid, k, path.t)
-    return centre_of(layer.phi, before) if isinstance(layer, Activate) and layer.phi.centered else 0.0
 
 
 class _Tally:
@@ -270,9 +217,9 @@ class _Tally:
 
     def add(self, u: Values) -> None:
         y = u.copy()
-        for index, (one, grid) in enumerate(zip(self.path.own, self.path.grids, strict=True)):
-            y = one(y)
-            if index + 1 < len(self.path.own):
+        for index, (move, grid) in enumerate(zip(self.path.moves, self.path.grids, strict=True)):
+            y = move.own(y)
+            if index + 1 < len(self.path.moves):
                 at = y.reshape(-1, self.images, grid.places)
                 square, total = float(np.vdot(y, y)), at.sum(axis=1)
                 self._by_layer[index] += np.array([square, float(np.vdot(total, total)) - square]) / y.shape[0]
@@ -281,8 +228,8 @@ class _Tally:
         self.nodes += y.shape[0]
         seen = [self._probe(y)]
         if self._twins is not None:
-            for one in self.path.twin:
-                u = one(u)
+            for move in self.path.moves:
+                u = move.twin(u)
             self._twins += self._product(u)
             seen.append(self._probe(u))
         a, b = seen[0], seen[-1]
@@ -319,23 +266,11 @@ class _Tally:
             beta = next((x for x in (beta, 0.5 * beta) if positive(found + x * control)), 0.0)
             control *= beta
             found += control
-            if isinstance(self.path.layers[-1], BatchNorm):
-                self._keep_scale(found, known)
+            if (settle := self.path.moves[-1].settle) is not None:
+                settle(found, known)
         error = np.sqrt(np.maximum(spread - 2.0 * beta * joint + beta**2 * other, 0.0) / self._count)
         q = float(found.diagonal().mean())
         return found, math.sqrt(float(np.mean(error[:-1] ** 2))) / q, float(error[-1]) / q
-
-    def _keep_scale(self, found: Array, known: Array) -> None:
-        """After a BatchNorm a node's mean square over a batch is 1 (0 where it is dead): nothing to estimate."""
-        last = self.path.layers[-1]
-        size = len(known)
-        if isinstance(last, BatchNorm) and last.batch is not None:
-            size = min(size, last.batch * self.path.grids[-1].places)
-        for start in range(0, len(known), size):
-            rows = slice(start, start + size)
-            scale = math.sqrt(float(known[rows].mean() / found.diagonal()[rows].mean()))
-            found[rows] *= scale
-            found[:, rows] *= scale
 
     @property
     def mean(self) -> Array:
@@ -349,10 +284,3 @@ class _Tally:
             Summary(layer, float(square) / (chunks * self.images * g.places), float(off) / (chunks * pairs * g.places))
             for layer, g, (square, off) in zip(self.path.layers[:-1], self.path.grids, self._by_layer, strict=False)
         ]
-
-
-def summary(layer: Layer, k: Array, q: Array, grid: Grid) -> Summary:
-    """Diagonal and off-diagonal means; of two images, only equal positions count."""
-    pairs = split(k, grid).diagonal(axis1=1, axis2=3).sum(axis=2)
-    n = pairs.shape[0]
-    return Summary(layer, float(q.mean()), float(pairs.sum() - np.trace(pairs)) / (max(n * (n - 1), 1) * grid.places))

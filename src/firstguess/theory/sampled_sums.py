@@ -9,54 +9,33 @@ covariance is estimated from all nodes, and its standard error is part of the re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from firstguess.base.gaussian import Array
 from firstguess.base.roots import root
-from firstguess.network.image_layers import Grid, positions_after
-from firstguess.network.layers import Activate, AvgPool, Layer, MaxPool, Residual, text
-from firstguess.network.layers.residual import unsigned
-from firstguess.network.node_ops import NODEWISE, Values, operation
-from firstguess.network.points import Points, Remark
+from firstguess.network.grid import Grid
+from firstguess.network.layer import Fold, Layer, text
+from firstguess.network.layers import Residual
+from firstguess.network.nodes import Values
+from firstguess.network.points import Points
+from firstguess.network.remarks import Remark
 from firstguess.theory.sampled_nodes import Nodewise
 from firstguess.theory.tiles import Summary
-
-# A branch on a whole covariance: (layers, points, grid, k) -> points, k, remarks
-Through = Callable[[Sequence[Layer], Points, Grid, Array], tuple[Points, Array, Sequence[str]]]
 
 _NODES = 16384  # an error of a covariance of 1/√_NODES = 0.8 % of the diagonal
 _PROBES = 256  # entries of the covariance whose error is followed
 
 
-def sums_ahead(layers: Sequence[Layer]) -> int:
-    """How many layers in front, up to the next weights, have a sum of activated nodes under an activation; else 0."""
-    if not layers or isinstance(layers[0], Residual):
-        return 0
-    length, bent, summed, needed = 0, False, False, False
-    for layer in layers:
-        if isinstance(layer, Residual):
-            if unsigned(layer.branch) or not all(isinstance(x, NODEWISE) for x in layer.shortcut):
-                break
-            summed = summed or bent
-        elif not isinstance(layer, NODEWISE):
-            break
-        bends = isinstance(layer, (Activate, MaxPool))
-        bent, needed = bent or bends, needed or (bends and summed)
-        length += 1
-    return length if needed else 0
-
-
-def by_sums(
-    layers: Sequence[Layer], points: Points, grid: Grid, k: Array, through: Through, *, seed: int = 0
-) -> Nodewise | None:
+def by_sums(layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, seed: int = 0) -> Nodewise | None:
     """Carry a covariance of Gaussian nodes through layers without weights and residual blocks.
 
     None where a branch does not give Gaussian nodes. The same network and data always draw the same nodes.
     """
-    images = k.shape[0] // grid.places
-    pools = math.prod(x.size for x in layers if isinstance(x, (AvgPool, MaxPool))) if grid.flat else 1
+    images = points.count
+    pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
     wanted = max(_NODES * min(1.0, 2000.0 / k.shape[0]), 2.0 * k.shape[0]) * pools
     half = math.ceil(wanted / (2 * pools)) * pools
     rng = np.random.default_rng((seed, round(1e4 * float(points.q.mean())) % 2**32))
@@ -69,32 +48,34 @@ def by_sums(
     y = draw(k, half)
     summaries: list[Summary] = []
     remarks: list[str] = []
+    now = points
     for layer in layers:
         if isinstance(layer, Residual):
-            now = Points(*_moments(y), False, points.width, points.width_after, what="sampled nodes")
-            inner, f, said = through(layer.branch, now, grid, _covariance(y))
-            if not inner.gaussian or inner.mean.any():
+            now = Points(*_moments(y), False, now.shape, points.default_width, what="sampled nodes")
+            f = fold.through(layer.branch, now, _covariance(y), None, "branch")
+            if not f.points.gaussian or not f.points.centred:
                 return None
-            remarks += said
+            remarks += f.remarks
             for one in layer.shortcut:
-                y, grid = _apply(one, y, grid)
-            y += np.float32(layer.scale) * draw(f, y.shape[0] // 2)
+                y, now = _apply(one, y, now)
+            y += np.float32(layer.scale) * draw(f.k, y.shape[0] // 2)
         else:
-            y, grid = _apply(layer, y, grid)
-        summaries.append(_summary(layer, y, images, grid))
+            y, now = _apply(layer, y, now)
+        summaries.append(_summary(layer, y, images, now.grid))
     found = _covariance(y)
     q, mean = _moments(y)
     error = _error(y) / float(q.mean())
     what = " > ".join(text(x) if not isinstance(x, Residual) else "residual[…]" for x in layers)
     remarks.append(Remark(f"{what}: by {len(y)} sampled nodes, a covariance to ±{error:.2%} of the diagonal (one "
                           "standard error)", "nodes", error))  # fmt: skip
-    after = Points(q, mean, False, points.width, points.width_after, what=f"{text(layers[-1])} of sampled nodes")
-    return Nodewise(found.astype(k.dtype, copy=False), None, after, grid, summaries, tuple(remarks))
+    after = Points(q, mean, False, now.shape, points.default_width, what=f"{text(layers[-1])} of sampled nodes")
+    return Nodewise(found.astype(k.dtype, copy=False), None, after, summaries, tuple(remarks))
 
 
-def _apply(layer: Layer, y: Values, grid: Grid) -> tuple[Values, Grid]:
-    constant = None if isinstance(layer, Activate) and layer.phi.centered else 0.0
-    return operation(layer, grid, constant)(y), positions_after(layer, grid)
+def _apply(layer: Layer, y: Values, points: Points) -> tuple[Values, Points]:
+    """A layer by the statistics of the nodes drawn: of the points only their shape is known."""
+    shape = layer.shape(points.shape, points.default_width)
+    return layer.nodes(points, known=False).own(y), replace(points, shape=shape)
 
 
 def _covariance(y: Values) -> Array:

@@ -1,6 +1,7 @@
-"""Tiles of the covariance through runs of layers, on all cores.
+"""Tiles of the covariance through runs of layers.
 
-A tile passes through all layers of a run while it is in the cache. Only the upper triangle is worked on.
+A tile passes through all layers of a run while it is in the cache. Only the upper triangle is worked on. Tiles of flat
+data share the cores; those of images hold all positions of a few images on each side.
 """
 
 from __future__ import annotations
@@ -8,17 +9,17 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from firstguess.base.gaussian import Array
-from firstguess.base.series import Chain, Correlate, chain
+from firstguess.base.series import Chain, chain
 from firstguess.base.threads import in_threads, tiles
-from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
-
-if TYPE_CHECKING:
-    from firstguess.network.layers.base import Layer
+from firstguess.network.layer import Layer
+from firstguess.network.points import Correlate, Move, Points, Tile, make, split, unchanged
+from firstguess.theory.budget import Budget
 
 # A tile and the handful of arrays a layer makes of it stay in the cache, and NumPy's overhead a call is small:
 # measured.
@@ -35,12 +36,24 @@ class Summary(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """A layer with the points in front of it and behind it, and its step."""
+    """A layer with the points in front of it, and its move."""
 
     layer: Layer
     before: Points
-    after: Points
-    step: Step
+    move: Move
+
+    @property
+    def after(self) -> Points:
+        """The points behind it."""
+        return self.move.after
+
+
+class Source(Protocol):
+    """Covariances in front of a run, by blocks of data points."""
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        """Those of points a × b and their tangents, to be overwritten."""
+        ...
 
 
 class Gram:
@@ -64,23 +77,107 @@ class Gram:
         """The mean of every data point over its components."""
         return self.x.mean(axis=1, dtype=np.float64)
 
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        return self.x[a] @ self.x[b].T / self.x.shape[1], None
+
     def fill(self, k: Array, rows: slice, cols: slice) -> None:
+        """The same, written into its place of the whole covariance."""
         np.multiply(self.x[rows] @ self.x[cols].T, 1.0 / self.x.shape[1], out=k[rows, cols])
 
 
-def through(k: Array, t: Array | None, run: Sequence[Mapped], source: Gram | None = None) -> list[Summary]:
-    """All tiles of the upper triangle through a run of layers, on all cores; the lower one becomes its mirror image.
+class Pixels:
+    """The same of images (n, channels, height, width), at all pairs of positions."""
 
-    With a source, `k` is filled from it first.
-    """
-    if not run and source is None:
-        return []
+    def __init__(self, x: Array, tangent: bool) -> None:
+        n, channels = x.shape[:2]
+        # (n, positions, channels)
+        self.pixels = np.ascontiguousarray(x.reshape(n, channels, -1).transpose(0, 2, 1), dtype=np.float64)
+        self.channels, self.tangent = channels, tangent
+
+    def squares(self) -> Array:
+        return np.einsum("apc,apc->ap", self.pixels, self.pixels).ravel() / self.channels
+
+    def means(self) -> Array:
+        return self.pixels.mean(axis=2).ravel()
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        left, right = self.pixels[a].reshape(-1, self.channels), self.pixels[b].reshape(-1, self.channels)
+        k = left @ right.T / self.channels
+        return k, np.zeros_like(k) if self.tangent else None
+
+
+class Stored:
+    """Covariances that are at hand."""
+
+    def __init__(self, k: Array, t: Array | None, points: Points) -> None:
+        self.k, self.t, self._grid = k, t, points.grid
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        part = self._grid.rows(a), self._grid.rows(b)
+        return self.k[part].copy(), None if self.t is None else self.t[part].copy()
+
+
+@dataclass
+class Run:
+    """Covariances in front of some layers, these layers, and what was found on the way to them."""
+
+    source: Source
+    points: Points
+    moves: list[Mapped] = field(default_factory=list[Mapped])
+    summaries: list[Summary] = field(default_factory=list[Summary])
+    remarks: list[str] = field(default_factory=list[str])
+
+    @property
+    def last(self) -> Points:
+        """The points behind all layers."""
+        return self.moves[-1].after if self.moves else self.points
+
+    def within(self, point: int) -> Array:
+        """K[i p, i p'] of one data point behind all layers."""
+        at = slice(point, point + 1)
+        k, t = self.source.block(at, at)
+        rows = self.points.grid.rows(at)
+        tile = Tile(k, t, rows, rows)
+        for stage in [_plain(mapped, watched) for mapped, watched in _watched(self.moves)]:
+            stage(tile)
+        return tile.k
+
+    def stored(self, k: Array, t: Array | None, points: Points, *, said: Iterable[str] = ()) -> Run:
+        """A run that begins with covariances at hand, and knows what this one found."""
+        kept = points.forgetting("in front of a block that mixes points")
+        return Run(Stored(k, t, kept), kept, [], self.summaries, [*self.remarks, *said])
+
+
+def whole(run: Run, budget: Budget) -> tuple[Array, Array | None]:
+    """All pairs through a run, whose summaries grow by those of its layers; a stored covariance is overwritten."""
+    if isinstance(run.source, Stored) and not run.moves:
+        return run.source.k, run.source.t
+    if run.points.grid.flat:
+        k, t, sums = _flat(run, budget)
+    else:
+        k, t, sums = _by_images(run, budget)
+    n = run.points.count
+    for mapped, total in zip(run.moves, sums, strict=True):
+        pairs = max(n * (n - 1), 1) * mapped.after.grid.places
+        run.summaries.append(Summary(mapped.layer, float(mapped.after.q.mean()), float(total / pairs)))
+    return k, t
+
+
+def _flat(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
+    """In place and on all cores, products of data in larger tiles than layers; the lower triangle is a mirror image."""
+    if isinstance(run.source, Gram):
+        source = run.source
+        k = source.empty()
+        t = np.zeros_like(k) if budget.tangent else None
+    else:
+        assert isinstance(run.source, Stored)
+        source, k, t = None, run.source.k, run.source.t
     n = k.shape[0]
     small = math.isqrt(_TILE_BYTES // k.itemsize)
     large = small if source is None else 2 * small  # products want larger tiles
     corners = tiles(slice(0, n), slice(0, n), large)
-    sums = np.zeros((len(corners), len(run)))
-    stages = _stages(run, k.dtype) if t is None else [_plain(mapped) for mapped in run]
+    sums = np.zeros((len(corners), len(run.moves)))
+    stages = _stages(run.moves, k.dtype, series=t is None)
     mine = threading.local()  # every thread works in memory of its own, which it keeps: fresh memory is slow
 
     def room(rows: slice, cols: slice) -> list[Array]:
@@ -101,9 +198,7 @@ def through(k: Array, t: Array | None, run: Sequence[Mapped], source: Gram | Non
                 matrix[rows, cols] = 0.5 * (block + block.T) if tile.on_diagonal else block
                 if not tile.on_diagonal:
                     matrix[cols, rows] = block.T
-        if tile.on_diagonal:
-            return totals - [mapped.after.q[rows].sum() for mapped in run]
-        return 2.0 * totals
+        return _off_diagonal(totals, run.moves, rows if tile.on_diagonal else None)
 
     def job(index: int) -> None:
         rows, cols = corners[index]
@@ -113,43 +208,85 @@ def through(k: Array, t: Array | None, run: Sequence[Mapped], source: Gram | Non
             sums[index] += one(*tile)
 
     in_threads(job, len(corners))
-    pairs = max(n * (n - 1), 1)
-    return [
-        Summary(mapped.layer, float(mapped.after.q.mean()), float(total / pairs))
-        for mapped, total in zip(run, sums.sum(axis=0), strict=True)
-    ]
+    return k, t, sums.sum(axis=0)
 
+
+def _by_images(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
+    """Tiles of a few images; only what is behind all layers is kept: memory for one tile, not for all positions."""
+    n, before, after = run.points.count, run.points.grid, run.last.grid
+    k = np.empty((n * after.places,) * 2)
+    t = np.empty_like(k) if budget.tangent else None
+    sums = np.zeros(len(run.moves))
+    stages = _stages(run.moves, k.dtype, series=False)
+    cuts = [slice(i, min(i + budget.images, n)) for i in range(0, n, budget.images)]
+    for index, a in enumerate(cuts):
+        for b in cuts[index:]:
+            tile = Tile(*run.source.block(a, b), before.rows(a), before.rows(b))
+            totals = np.array([total for stage in stages for total in stage(tile)])
+            for matrix, block in ((k, tile.k), (t, tile.t)):
+                if matrix is not None and block is not None:
+                    matrix[tile.rows, tile.cols] = block
+                    if a != b:
+                        matrix[tile.cols, tile.rows] = block.T
+            sums += _off_diagonal(totals, run.moves, a if a == b else None)
+            budget.tick()
+    return k, t, sums
+
+
+def _off_diagonal(totals: Array, moves: Sequence[Mapped], on_diagonal: slice | None) -> Array:
+    """From sums over a tile to sums over pairs of different points, mirror images included."""
+    if on_diagonal is None:
+        return 2.0 * totals
+    return totals - [mapped.after.q[mapped.after.grid.rows(on_diagonal)].sum() for mapped in moves]
+
+
+# --- stages -----------------------------------------------------------------------------------------------------------
 
 Stage = Callable[[Tile], Iterable[float]]  # maps a tile through some layers; the sum of the covariances after each
 
 
-def _plain(mapped: Mapped) -> Stage:
+def _watched(moves: Sequence[Mapped]) -> list[tuple[Mapped, bool]]:
+    """Each with whether the next one looks behind it."""
+    return [
+        (mapped, any(following.move.looks_behind for following in moves[index + 1 : index + 2]))
+        for index, mapped in enumerate(moves)
+    ]
+
+
+def _plain(mapped: Mapped, watched: bool) -> Stage:
+    after = mapped.after
+
     def stage(tile: Tile) -> list[float]:
-        mapped.step(tile)
-        if tile.on_diagonal:
-            tile.fill_diagonal(mapped.after.q[tile.rows])
-        return [tile.total()]
+        make(mapped.move, tile, watched=watched)
+        if tile.on_diagonal:  # the diagonal is known better than arccos near c = 1 can give it
+            tile.fill_diagonal(after.q[tile.rows])
+        if after.grid.places == 1:
+            return [tile.total()]
+        return [float(split(tile.k, after.grid).diagonal(axis1=1, axis2=3).sum())]
 
     return stage
 
 
-def _stages(run: Sequence[Mapped], dtype: np.dtype[Any]) -> list[Stage]:
+def _stages(moves: Sequence[Mapped], dtype: np.dtype[Any], *, series: bool) -> list[Stage]:
     """The steps of a run, where several that act on correlations alone are one."""
+    run = _watched(moves)
+    if not series:
+        return [_plain(*one) for one in run]
     stages: list[Stage] = []
     while run:
         maps: list[Correlate] = []
-        for mapped in run:
-            if not (isinstance(mapped.step, OnCorrelations) and _same_shape(mapped) and not mapped.after.watched):
+        for mapped, watched in run:
+            if mapped.move.correlate is None or watched or not _same_shape(mapped):
                 break
-            maps.append(mapped.step.correlate)
+            maps.append(mapped.move.correlate)
         worth_it = (
             sum(correlate is not unchanged for correlate in maps) > 1
         )  # a series costs as much as two activations
-        series = chain(maps, max(_NOISE, 0.5 * float(np.finfo(dtype).eps))) if worth_it else None
-        if series is None:
-            stages += [_plain(mapped) for mapped in run[: max(len(maps), 1)]]
+        found = chain(maps, max(_NOISE, 0.5 * float(np.finfo(dtype).eps))) if worth_it else None
+        if found is None:
+            stages += [_plain(*one) for one in run[: max(len(maps), 1)]]
         else:
-            stages.append(_chained(run[: len(maps)], series))
+            stages.append(_chained([mapped for mapped, _ in run[: len(maps)]], found))
         run = run[max(len(maps), 1) :]
     return stages
 

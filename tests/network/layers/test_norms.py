@@ -7,7 +7,7 @@ import pytest
 from simulated import agrees, forward, moments
 
 import firstguess as fg
-from firstguess.network.layers import parse_layers
+from firstguess.network.grammar import parse_layers
 
 NETWORKS = [
     "3 x [dense(weight_var=2, bias_var=0.1) > {norm} > {phi}] > dense(weight_var=2, bias_var=0.1)",

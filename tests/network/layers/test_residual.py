@@ -10,7 +10,8 @@ from scipy import integrate, special
 from simulated import agrees, forward, moments
 
 import firstguess as fg
-from firstguess.network.layers import Dense, Residual, parse_layers
+from firstguess.network.grammar import parse_layers
+from firstguess.network.layers import Dense, Residual
 
 
 @pytest.mark.parametrize(

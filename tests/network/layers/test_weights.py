@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 import firstguess as fg
 from firstguess.network.layers import AvgPool, Conv, Dense, Scale, Shift
@@ -17,7 +18,7 @@ VAR = st.floats(1e-300, 1e300)
 
 
 @given(VAR, st.just(0.0) | VAR, st.floats(-900.0, 900.0), st.floats(1e-30, 1.0))
-@settings(max_examples=200)
+@examples(200)
 def test_moments_in_logarithms(weight_var: float, bias_var: float, log_q: float, gap: float) -> None:
     """log q' = log(σw²q + σb²) and log spread' = log(σw²·spread) wherever float64 can say so."""
     before = Signal(0.0, 1.0 - gap, gap, log_q, Gaussian())

@@ -15,6 +15,7 @@ from firstguess.modules.flow import Flow
 from firstguess.modules.guard import private_copy
 from firstguess.modules.outputs import Pick
 from firstguess.modules.sources import Source, source_of
+from firstguess.network.activations.tensors import by_module
 from firstguess.network.layers import Layer, Residual
 from firstguess.network.network import Network
 
@@ -115,34 +116,15 @@ def replace_module(model: nn.Module, path: str, new: nn.Module) -> None:
         setattr(owner, name, new)
 
 
+_NOT_DESCRIBED = (
+    nn.CELU, nn.Hardsigmoid, nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.Softshrink, nn.Hardshrink,
+)  # fmt: skip
+
+
 def is_activation(module: nn.Module) -> bool:
-    """An elementwise activation function without weights."""
+    """An elementwise activation function without weights, also one that a description does not have."""
     name = type(module).__name__.lower()
-    known = isinstance(
-        module,
-        (
-            nn.ReLU,
-            nn.ReLU6,
-            nn.LeakyReLU,
-            nn.ELU,
-            nn.SELU,
-            nn.CELU,
-            nn.GELU,
-            nn.SiLU,
-            nn.Mish,
-            nn.Softplus,
-            nn.Sigmoid,
-            nn.Tanh,
-            nn.Hardtanh,
-            nn.Hardswish,
-            nn.Hardsigmoid,
-            nn.Softsign,
-            nn.LogSigmoid,
-            nn.Tanhshrink,
-            nn.Softshrink,
-            nn.Hardshrink,
-        ),
-    )
+    known = isinstance(module, (*by_module(), *_NOT_DESCRIBED))
     named = name.endswith("activation") or name.startswith(("gelu", "newgelu", "fastgelu", "quickgelu", "silu"))
     return (known or named) and not any(True for _ in module.parameters())
 

@@ -12,7 +12,7 @@ from torch import nn
 from firstguess.base.errors import FirstguessError
 from firstguess.diagnosis.remedies.base import Case, Variant, described, edited, is_activation, replace_module
 from firstguess.modules.flow import trace_flow
-from firstguess.network.activations.record import causes_bias, centered
+from firstguess.network.activations.lookup import causes_bias, centered
 from firstguess.network.layers import Activate, Layer
 
 TITLE = "centre the activation"

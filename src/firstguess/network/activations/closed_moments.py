@@ -43,12 +43,6 @@ def piecewise_linear(left: float, right: float, between: float, spread: float) -
     )
 
 
-def piecewise_linear_slope_kernel(left: float, right: float, between: float, spread: float) -> float:
-    """E φ'φ' = a² + b²·(2/π) arcsin c, with a and b as in `piecewise_linear`."""
-    a, b = 0.5 * (right + left), 0.5 * (right - left)
-    return a * a + b * b * sign(between, spread).between
-
-
 def _sin_minus_theta_cos(theta: float) -> float:
     """sin θ − θ cos θ = θ³/3 − θ⁵/30 + …, by its series where the difference would cancel."""
     if theta > 0.3:
@@ -65,12 +59,6 @@ def sign(between: float, spread: float) -> Moments:
     theta = angle(between, spread)
     arcsin = math.atan2(between, math.sqrt(spread * (2.0 * between + spread)))  # π/2 − θ, also where θ is π/2
     return Moments(0.0, 2.0 / math.pi * arcsin, 2.0 / math.pi * theta)
-
-
-def sign_slope_kernel(between: float, spread: float) -> float:
-    """φ' = 2δ, so E φ'φ' is four times the density of (u, v) at the origin; infinite for u = v."""
-    root = math.sqrt(spread * (2.0 * between + spread))
-    return 2.0 / math.pi / root if root else math.inf
 
 
 def square(between: float, spread: float, mean: float = 0.0) -> Moments:
@@ -93,9 +81,9 @@ def sine(between: float, spread: float, mean: float = 0.0) -> Moments:
     )
 
 
-def sine_slope_kernel(between: float, spread: float) -> float:
-    """E cos u cos v = e^{−q} cosh r."""
-    return 0.5 * math.exp(-spread) * (1.0 + math.exp(-2.0 * between))
+def sine_energy(q: float) -> float:
+    """E cos² u = e^{−q} cosh q."""
+    return 0.5 * (1.0 + math.exp(-2.0 * q))
 
 
 def erf(between: float, spread: float) -> Moments:
@@ -111,9 +99,9 @@ def erf(between: float, spread: float) -> Moments:
     return Moments(0.0, 2.0 / math.pi * math.atan2(y, cos_y), 2.0 / math.pi * arc_gap)
 
 
-def erf_slope_kernel(between: float, spread: float) -> float:
-    """E erf'(u) erf'(v) = (4/π)/√((1+2q)² − 4r²), the derivative of `erf` by r."""
-    return 4.0 / math.pi / math.sqrt((1.0 + 2.0 * spread) * (1.0 + 2.0 * spread + 4.0 * between))
+def erf_energy(q: float) -> float:
+    """E erf'(u)² = (4/π)/√(1+4q)."""
+    return 4.0 / math.pi / math.sqrt(1.0 + 4.0 * q)
 
 
 def gelu(between: float, spread: float) -> Moments:
@@ -145,14 +133,13 @@ def _gelu_integral(outer: float, root_high: float, root_low: float, rise: float,
     return (rise * (outer / root_high / root_low + 2.0) + outer * smooth) / (2.0 * math.pi)
 
 
-def gelu_slope_kernel(between: float, spread: float) -> float:
-    """E φ'(u)φ'(v) for GELU: ½ − s/2π + cot s (cot² s + 3 + 2q)/2π(1+q)², with s as in `gelu`."""
-    outer = 1.0 + between + spread
-    root = math.sqrt((1.0 + spread) * (outer + between))
-    cot = between / root
-    return 0.5 + (cot * (cot / outer * cot + 2.0 + 1.0 / outer) / outer - math.atan2(root, between)) / (2.0 * math.pi)
+def gelu_energy(q: float) -> float:
+    """E φ'(u)² for GELU: ½ − s/2π + cot s (cot² s + 3 + 2q)/2π(1+q)², with s as in `gelu` at r = q."""
+    outer = 1.0 + q
+    root = math.sqrt(outer + q)
+    cot = q / root
+    return 0.5 + (cot * (cot / outer * cot + 2.0 + 1.0 / outer) / outer - math.atan2(root, q)) / (2.0 * math.pi)
 
 
 ClosedForm = Callable[[float, float], Moments]
 ShiftedForm = Callable[[float, float, float], Moments]
-SlopeKernel = Callable[[float, float], float]

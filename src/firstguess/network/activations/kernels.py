@@ -1,28 +1,24 @@
 """Kernels of activations: E φ(u_a)φ(u_b) and E φ'(u_a)φ'(u_b) for pairs with any covariance and any two variances.
 
-Closed forms where there are some (here; piecewise quadratics in kernel_pieces.py), otherwise series (kernel_tables.py).
+Closed forms where a record has one (closed_kernels.py; piecewise quadratics: pieces.py), otherwise series (tables.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import chebyshev
 
+from firstguess.base.arc_cosine import correlate_rays
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Feature
-from firstguess.network.activations.pieces import SHIFTED_RAYS, Pieces, pieces_kernel, pieces_of
-from firstguess.network.activations.record import Activation
-from firstguess.network.activations.tables import interpolate, table
-
-# (k, q_a, q_b, want_slope) -> (E φφ, E φ'φ' or None); k is (rows, cols), q_a (rows, 1), q_b (1, cols)
-Map = Callable[[Array, Array, Array, bool], tuple[Array, Array | None]]
-
-__all__ = ["Map", "correlate_rays", "correlated_rays", "interpolate", "kernel_map", "means", "rays", "shifted"]
+from firstguess.base.series import interpolate
+from firstguess.network.activations.pieces import pieces_kernel, shifted_rays
+from firstguess.network.activations.record import Activation, Map, Pieces
+from firstguess.network.activations.tables import table
 
 _GRID = 0.25  # ends of a table lie on this grid in log q: the layers of a deep network then share a few tables
 _MOST_EXACT = 24  # up to so many distinct sizes their moments are computed one by one
@@ -38,12 +34,11 @@ def kernel_map(phi: Activation, q: Array) -> Map:
     0.304499 0.333333
     """
     plain = replace(phi, centered=False)
-    if plain.source is None:
-        if plain.name in _CLOSED:
-            return _CLOSED[plain.name]
-        slopes = rays(plain)
-        if slopes is not None:
-            return _piecewise_linear(*slopes)
+    if plain.kernel is not None:
+        return plain.kernel
+    slopes = rays(plain)
+    if slopes is not None:
+        return _piecewise_linear(*slopes)
     if plain.jumps:
         raise NotCovered(
             "an activation without jumps, or sign", got=str(phi), hint="the ensemble reading: fg.measure(...)"
@@ -51,8 +46,8 @@ def kernel_map(phi: Activation, q: Array) -> Map:
     low, high = math.log(float(q.min())), math.log(float(q.max()))
     if high - low < 1e-11:
         low = high = 0.5 * (low + high)
-    elif (pieces := pieces_of(plain)) is not None:
-        return _pieces(pieces)
+    elif plain.pieces is not None:
+        return _pieces(plain.pieces)
     else:
         low, high = _GRID * math.floor(low / _GRID), _GRID * math.ceil(high / _GRID)
     table(plain, low, high)  # an activation it does not suit is refused before any long work
@@ -69,13 +64,14 @@ def shifted(phi: Activation, by: float) -> Activation:
     at = float(rise(np.array([by]))[0])
     slopes = rays(phi)
     return Activation(
-        f"shifted {phi.name}" if slopes is None else SHIFTED_RAYS,
+        f"shifted {phi.name}" if slopes is None else "shifted piecewise linear",
         (*(phi.params if slopes is None else (("left", slopes[0]), ("right", slopes[1]))), ("by", by)),
         rise=lambda x: rise(x + by) - at,
         derivative=None if slope is None else lambda x: slope(x + by),
         offset=phi.offset + at,
         features=tuple(Feature(f.at - by, f.width) for f in phi.features),
         nondecreasing=phi.nondecreasing,
+        pieces=None if slopes is None else shifted_rays(*slopes, by),
         jumps=phi.jumps,
         source=phi.source,
         centered=phi.centered,
@@ -121,7 +117,7 @@ def _interpolated(phi: Activation, log_q: Array) -> tuple[Array, Array] | None:
     return None
 
 
-# --- closed forms -----------------------------------------------------------------------------------------------------
+# --- piecewise linear -------------------------------------------------------------------------------------------------
 
 
 def rays(phi: Activation) -> tuple[float, float] | None:
@@ -130,40 +126,6 @@ def rays(phi: Activation) -> tuple[float, float] | None:
         return None
     left, right = (float(phi.rise(np.array([x]))[0]) * x for x in (-1.0, 1.0))
     return left, right
-
-
-def correlate_rays(
-    left: float, right: float, c: Array, slope: bool, spare: tuple[Array, Array, Array] | None = None
-) -> Array | None:
-    """Correlations of u to those of φ(u), in place, for φ = a·x + b·|x| (Cho & Saul, 2009); returns E φ'φ' if asked.
-
-    `spare` are three arrays like c to work in: fresh memory costs as much as the arithmetic. The result is one of them.
-
-    E φφ = √(q_a q_b)·(a²c + b²(2/π)(√(1−c²) + c·arcsin c)), E φ² = q(a² + b²), E φ'φ' = a² + b²(2/π)arcsin c.
-    """
-    a2, b2 = (0.5 * (right + left)) ** 2, (0.5 * (right - left)) ** 2 * 2.0 / math.pi
-    if b2 == 0.0:
-        return np.full_like(c, a2) if slope else None
-    arc, root, other = spare if spare is not None else (np.empty_like(c) for _ in range(3))
-    np.arcsin(c, out=arc)
-    np.subtract(1.0, c, out=root)  # (1−c)(1+c) keeps the digits of 1−c that 1−c² would lose near c = 1
-    np.add(c, 1.0, out=other)
-    root *= other
-    np.sqrt(root, out=root)
-    if slope:
-        np.multiply(arc, b2, out=other)
-        other += a2
-    arc += a2 / b2
-    c *= arc
-    c += root
-    c *= b2 / (a2 + 0.5 * math.pi * b2)
-    return other if slope else None
-
-
-def correlated_rays(left: float, right: float, c: Array) -> Array:
-    """Correlations of u (which are overwritten) to those of φ(u), for φ = a·x + b·|x|."""
-    correlate_rays(left, right, c, slope=False)
-    return c
 
 
 def _piecewise_linear(left: float, right: float) -> Map:
@@ -177,44 +139,6 @@ def _piecewise_linear(left: float, right: float) -> Map:
     return run
 
 
-def _erf(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    product = (1.0 + 2.0 * qa) * (1.0 + 2.0 * qb)
-    out = 2.0 / math.pi * np.arcsin(2.0 * k / np.sqrt(product))
-    return out, (4.0 / math.pi / np.sqrt(product - 4.0 * k * k) if slope else None)
-
-
-def _gelu(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    """By Stein's lemma twice: P(q_a q_b − r² + r²s) + r(¼ + arcsin(r/√(·))/2π), P = 1/(2π√D), s = Σ 1/(1+q)."""
-    product = (1.0 + qa) * (1.0 + qb)
-    d = product - k * k
-    p = 1.0 / (2.0 * math.pi * np.sqrt(d))
-    s = 1.0 / (1.0 + qa) + 1.0 / (1.0 + qb)
-    arc = 0.25 + np.arcsin(k / np.sqrt(product)) / (2.0 * math.pi)
-    bracket = qa * qb + k * k * (s - 1.0)
-    out = p * bracket + k * arc
-    return out, (p * k * (bracket / d + 2.0 * s - 1.0) + arc if slope else None)
-
-
-def _sin(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    middle = 0.5 * (qa + qb)
-    plus, minus = np.exp(k - middle), np.exp(-k - middle)
-    return 0.5 * (plus - minus), (0.5 * (plus + minus) if slope else None)
-
-
-def _square(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    return qa * qb + 2.0 * k * k, (4.0 * k if slope else None)
-
-
-def _sign(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
-    if slope:
-        raise NotCovered(
-            "an activation with a derivative, for the tangent kernel",
-            got="sign, through which no gradient flows",
-            hint="hardtanh or tanh",
-        )
-    return 2.0 / math.pi * np.arcsin(np.clip(k / np.sqrt(qa * qb), -1.0, 1.0)), None
-
-
 @lru_cache(maxsize=8)
 def _pieces(f: Pieces) -> Map:
     derivative = f.slope()
@@ -222,6 +146,3 @@ def _pieces(f: Pieces) -> Map:
         pieces_kernel(f, k, qa, qb),
         pieces_kernel(derivative, k, qa, qb) if slope else None,
     )
-
-
-_CLOSED: dict[str, Map] = {"erf": _erf, "gelu": _gelu, "sin": _sin, "square": _square, "sign": _sign}

@@ -1,4 +1,4 @@
-"""Kernels of piecewise quadratic activations (hardtanh, relu6, hardswish) in closed form, for any two variances.
+"""Kernels of piecewise quadratic activations in closed form, for any two variances.
 
 Such a function is a quadratic around 0 plus bends (s·x − k)₊^p outwards, s = ±1 the side, k ≥ 0. All expectations
 follow from moments of a bivariate normal above two thresholds, E (X−h)₊^m (Y−g)₊^n, which Stein's lemma reduces to the
@@ -8,57 +8,12 @@ probability of an orthant (Rosenbaum, 1961; Owen's T). Nothing cancels at small 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, owens_t
 
 from firstguess.base.gaussian import Array
-from firstguess.network.activations.record import Activation
-
-
-class Bend(NamedTuple):
-    """Σ_p powers[p]·(side·x − at)₊^p, the power 0 being the step from 0 to 1."""
-
-    side: float
-    at: float
-    powers: tuple[float, float, float]
-
-
-class Pieces(NamedTuple):
-    """poly[0] + poly[1]·x + poly[2]·x² plus bends."""
-
-    poly: tuple[float, float, float]
-    bends: tuple[Bend, ...]
-
-    def slope(self) -> Pieces:
-        """The derivative, of the same form."""
-        poly = (self.poly[1], 2.0 * self.poly[2], 0.0)
-        return Pieces(
-            poly, tuple(Bend(b.side, b.at, (b.side * b.powers[1], b.side * 2.0 * b.powers[2], 0.0)) for b in self.bends)
-        )
-
-
-PIECES: dict[str, Pieces] = {
-    "hardtanh": Pieces((0.0, 1.0, 0.0), (Bend(1.0, 1.0, (0.0, -1.0, 0.0)), Bend(-1.0, 1.0, (0.0, 1.0, 0.0)))),
-    "relu6": Pieces((0.0, 0.0, 0.0), (Bend(1.0, 0.0, (0.0, 1.0, 0.0)), Bend(1.0, 6.0, (0.0, -1.0, 0.0)))),
-    "hardswish": Pieces(
-        (0.0, 0.5, 1.0 / 6.0),
-        (Bend(1.0, 3.0, (0.0, -0.5, -1.0 / 6.0)), Bend(-1.0, 3.0, (0.0, -0.5, -1.0 / 6.0))),
-    ),
-}
-
-
-SHIFTED_RAYS = "shifted piecewise linear"
-
-
-def pieces_of(phi: Activation) -> Pieces | None:
-    """The pieces of an activation, if it is piecewise quadratic with bends away from 0."""
-    if phi.source is not None:
-        return None
-    if phi.name == SHIFTED_RAYS:
-        return shifted_rays(**dict(phi.params))
-    return PIECES.get(phi.name)
+from firstguess.network.activations.record import Bend, Pieces
 
 
 def shifted_rays(left: float, right: float, by: float) -> Pieces:

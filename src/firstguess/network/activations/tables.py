@@ -16,25 +16,18 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from scipy.fft import dct
 
 from firstguess.base import gaussian
 from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Feature
-from firstguess.network.activations.pieces import pieces_kernel, pieces_of
+from firstguess.base.series import interpolate
+from firstguess.network.activations.pieces import pieces_kernel
 from firstguess.network.activations.record import Activation
 
 TOLERANCE = 1e-9  # of √(E φ_a² E φ_b²)
 _TAIL = 0.1 * TOLERANCE
 _MOST_ANGLES, _MOST_SIZES = 800, 100
 _STRIP = 2.2  # kernels are analytic in log q for |Im log q| < about π; a little less, to be right the first time
-
-
-def interpolate(values: Array) -> Array:
-    """Chebyshev coefficients along the first axis of values at chebpts1."""
-    coefficients = np.asarray(dct(values[::-1], axis=0)) / values.shape[0]  # SciPy's nodes go down
-    coefficients[0] *= 0.5
-    return coefficients
 
 
 @dataclass(frozen=True)
@@ -187,7 +180,7 @@ def _series(part: _Part, low: float, high: float, n_q: int, n_t: int, refine: fl
     roots = np.sqrt(q)
     angles = (chebyshev.chebpts1(n_t) + 1.0) * 0.5 * math.pi
     values = np.empty((n_t, n_q, n_q))
-    pieces = pieces_of(part.phi)
+    pieces = part.phi.pieces
     if pieces is not None:
         f = pieces.slope() if part.slope else pieces
         outer = np.sqrt(q[:, None] * q)

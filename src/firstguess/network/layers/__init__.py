@@ -1,9 +1,8 @@
-"""The layers of a description: one file a kind, each with its closed-form meaning."""
+"""The layers of a description: one file a kind, each with all its meanings."""
 
-from firstguess.network.grammar import KINDS, parse_layers, sequence_text
+from firstguess.network.layer import KINDS, Layer, sequence_text, steps, text
 from firstguess.network.layers.activate import Activate
 from firstguess.network.layers.avgpool import AvgPool
-from firstguess.network.layers.base import Layer, steps, text
 from firstguess.network.layers.batchnorm import BatchNorm
 from firstguess.network.layers.conv import Conv
 from firstguess.network.layers.dense import Dense
@@ -30,7 +29,6 @@ __all__ = [
     "Residual",
     "Scale",
     "Shift",
-    "parse_layers",
     "sequence_text",
     "steps",
     "text",

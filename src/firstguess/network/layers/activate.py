@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
+from firstguess.base.arc_cosine import correlate_rays, correlated_rays
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.activations.kernels import correlate_rays, correlated_rays, kernel_map, means, rays, shifted
+from firstguess.network.activations.kernels import kernel_map, means, rays, shifted
 from firstguess.network.activations.record import Activation
-from firstguess.network.points import OnCorrelations, Points, Step, Tile
+from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.nodes import NodeMove, Values, alike
+from firstguess.network.points import Move, Points, Tile, in_strips
 from firstguess.network.signal import Signal, Unknown
+from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_TABLE = 15.0  # times as long as a relu where a kernel has no closed form (tanh)
 
 
 def centre_of(phi: Activation, points: Points) -> float:
@@ -25,21 +34,68 @@ def centre_of(phi: Activation, points: Points) -> float:
     return float(means(phi, np.array([float(points.q.mean()) - level**2]))[0][0])
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Activate:
+class Activate(Layer):
     """φ on every node: theory.md (4). Needs a signal whose law is known."""
 
     kind: ClassVar[str] = "activation"
+    weighted = False
+    mixes = Mix.NOTHING
+    bends = True
     phi: Activation
+    parity: Parity = field(default=Parity.NONE, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parity", Parity.ODD if self.phi.odd else Parity.NONE)
+
+    @property
+    def name(self) -> str:
+        return self.phi.name
+
+    @property
+    def rays(self) -> tuple[float, float] | None:
+        return None if self.phi.centered else rays(self.phi)
 
     def text(self) -> str:
         return str(self.phi)
 
+    shape = keeps_shape
+
     def moments(self, signal: Signal) -> Signal:
         return (signal.law or Unknown("a signal of unknown law")).activate(signal, self.phi)
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
-        """K'_ab = E φ(u_a)φ(u_b), Θ ← Θ ∘ E φ'φ': theory.md (11), (12)."""
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        """K'_ab = E φ(u_a)φ(u_b), Θ ← Θ ∘ E φ'φ': theory.md (11), (12).
+
+        A position that is 0 in all channels of an image (a black border) stays at φ(0), without a correlation.
+        """
+        if points.grid.flat:
+            return self._by_pair(points)
+        dead = points.q <= 0.0
+        if not dead.any() or dead.all():
+            move = self._by_pair(points)
+            return Move(move.after, in_strips(move.step))
+        if self.phi.centered:
+            raise NotCovered(
+                "images without positions that are 0 in front of a centred activation",
+                got=f"{int(dead.sum())} of them",
+                hint="a bias variance above 0, or standardized images",
+            )
+        move = self._by_pair(replace(points, q=np.where(dead, np.median(points.q[~dead]), points.q)))
+        run = in_strips(move.step)
+        zero = float((self.phi.offset + self.phi.rise(np.zeros(1)))[0])
+        mean, q = np.where(dead, zero, move.after.mean), np.where(dead, zero**2, move.after.q)
+
+        def step(tile: Tile) -> None:
+            run(tile)
+            tile.k[dead[tile.rows]] = zero * mean[None, tile.cols]
+            tile.k[:, dead[tile.cols]] = zero * mean[tile.rows, None]
+
+        return Move(replace(move.after, mean=mean, q=q), step)
+
+    def _by_pair(self, points: Points) -> Move:
         if not points.gaussian:
             raise NotCovered(
                 "a Gaussian signal in front of an activation",
@@ -62,15 +118,14 @@ class Activate:
             )
         mean, square = means(phi, q)
         constant = centre_of(self.phi, points) if phi.centered else 0.0
-        after = Points(
+        after = points.after(
+            self,
             square - 2.0 * constant * mean + constant**2,
             mean - constant,
-            False,
-            points.width,
-            points.width_after,
-            points if level == 0.0 else None,
-            phi,
-            f"the output of {self.phi}",
+            gaussian=False,
+            what=f"the output of {self.phi}",
+            before=points if level == 0.0 else None,
+            phi=phi,
         )
         slopes = rays(phi)
         if slopes is not None:
@@ -78,8 +133,6 @@ class Activate:
             growth = math.sqrt(0.5 * (left * left + right * right))
 
             def apply(tile: Tile) -> Array | None:
-                if after.watched:
-                    tile.before = tile.k.copy(), tile.t
                 slope = correlate_rays(left, right, tile.correlations(q), tile.t is not None, tile.spare)
                 tile.scale(growth)
                 return slope
@@ -88,7 +141,6 @@ class Activate:
             run = kernel_map(phi, q)
 
             def apply(tile: Tile) -> Array | None:
-                tile.before = tile.k, tile.t
                 tile.k, slope = run(tile.k, q[tile.rows, None], q[None, tile.cols], tile.t is not None)
                 return slope
 
@@ -102,8 +154,25 @@ class Activate:
                 tile.t = tile.t * slope
 
         if slopes is None or level or constant:
-            return after, step
-        return after, OnCorrelations(step, lambda c: correlated_rays(*slopes, c))
+            return Move(after, step)
+        return Move(after, step, lambda c: correlated_rays(*slopes, c))
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        phi = self.phi
+        constant = centre_of(phi, points) if known and phi.centered else None
+
+        def run(y: Values) -> Values:
+            out = phi.rise(y).astype(y.dtype, copy=False)
+            if phi.centered:
+                out -= out.mean() if constant is None else y.dtype.type(constant - phi.offset)
+            elif phi.offset:
+                out += y.dtype.type(phi.offset)
+            return out
+
+        return alike(run)
+
+    def effort(self) -> float:
+        return _TABLE if self.phi.degree is None and self.phi.kernel is None else 1.0
 
     def gradient(self, signal: Signal) -> float | None:
         return signal.law.mean_square_slope(signal, self.phi) if signal.law is not None else None
@@ -111,3 +180,46 @@ class Activate:
     def assumptions(self) -> Iterable[str]:
         if self.phi.centered:
             yield f"{self.phi}: its mean is taken off exactly, at the variance it meets"
+
+    def _constant(self, place: Place) -> float | None:
+        """What a centred φ takes off: E φ at the variance that the closed form predicts here (theory.md §4).
+
+        None where it has no answer: then φ's own mean over data and nodes, in each initialization.
+        """
+        if not self.phi.centered:
+            return 0.0
+        signal = place.signal()
+        if signal is None:
+            return None
+        unit = signal.at_scale(0.0)
+        return replace(self.phi, centered=False).moments(unit.between, unit.spread, mean=unit.mean).mean
+
+    def tensors(self, place: Place) -> Local | OverData:
+        from firstguess.network.activations.tensors import elementwise
+
+        constant = self._constant(place)
+        run = elementwise(self.phi, constant or 0.0)
+
+        def apply(x: Tensor, scratch: Scratch) -> Tensor:
+            return run(x)
+
+        if constant is not None:
+            return Local(apply)
+        common = (-1, 1, 1, 1) if place.before.images else (-1, 1, 1)
+        return OverData(
+            lambda x, mean, variance: (mean.mean(1).to(x.dtype).view(common),),
+            lambda x, terms: x.sub_(*terms),
+            first=apply,
+            whole=lambda x: x - x.mean(),
+        )
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network.activations.tensors import module_of
+        from firstguess.network.small_modules import Affine, MeanFree
+
+        module, constant = module_of(self.phi), self._constant(place)
+        if constant is None:
+            return nn.Sequential(module, MeanFree())
+        return module if constant == 0.0 else nn.Sequential(module, Affine(1.0, -constant))

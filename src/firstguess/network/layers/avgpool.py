@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
-from firstguess.network.layers.base import check_count
-from firstguess.network.points import Points, Step, Tile
+import numpy as np
+
+from firstguess.base.checks import check_count
+from firstguess.base.gaussian import Array
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.nodes import NodeMove, alike
+from firstguess.network.points import Move, Points, Tile
+from firstguess.network.pooling import pool_nodes
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.tensors import Draw, Local, Place, Scratch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
+@register
+@final
 @dataclass(frozen=True)
-class AvgPool:
+class AvgPool(Layer):
     """The mean of K nodes: what is common to them stays, what differs between them is divided by K (theory.md §2)."""
 
     kind: ClassVar[str] = "avgpool"
+    weighted = False
+    mixes = Mix.POSITIONS
+    parity = Parity.LINEAR
+    bends = False
     size: int = 2
 
     def __post_init__(self) -> None:
@@ -24,12 +42,21 @@ class AvgPool:
     def text(self) -> str:
         return f"avgpool({self.size})"
 
+    @property
+    def pools(self) -> int:
+        return self.size
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        return before.pooled("avgpool", self.size)
+
     def moments(self, signal: Signal) -> Signal:
         law = Gaussian() if isinstance(signal.law, Gaussian) else Unknown("an average of nodes that are not Gaussian")
         return replace(signal, between=signal.between / self.size, spread=signal.spread / self.size, law=law).rescaled()
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
-        """K ← K/K_pool + (1 − 1/K_pool)·m_a m_b for independent nodes, Θ ← Θ/K_pool."""
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        """K ← K/K_pool + (1 − 1/K_pool)·m_a m_b for independent nodes, Θ ← Θ/K_pool; on images means over windows."""
+        if points.shape.images:
+            return self._over_positions(points, fold)
         share, mean = 1.0 / self.size, points.mean
 
         def step(tile: Tile) -> None:
@@ -38,18 +65,61 @@ class AvgPool:
             if tile.t is not None:
                 tile.t *= share
 
-        after = Points(
-            share * points.q + (1.0 - share) * mean**2,
-            mean,
-            points.gaussian,
-            max(points.width // self.size, 1),
-            points.width_after,
-            what=f"an average of {points.what}",
-        )
-        return after, step
+        q = share * points.q + (1.0 - share) * mean**2
+        what = f"an average of {points.what}"
+        return Move(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
+
+    def _over_positions(self, points: Points, fold: Fold) -> Move:
+        shape, side = self.shape(points.shape, None), math.isqrt(self.size)
+        assert shape.grid is not None
+        grid, after = points.grid, shape.grid
+        high, wide = (length * side for length in after.sides)  # what is left over at the border is not pooled
+        windows = after.sides[0], side, after.sides[1], side
+
+        def pooled(k: Array) -> Array:
+            a, b = k.shape[0] // grid.places, k.shape[1] // grid.places
+            old = k.reshape(a, *grid.sides, b, *grid.sides)[:, :high, :wide, :, :high, :wide]
+            both = old.reshape(a, *windows, b, *windows)
+            return both.mean(axis=(2, 4, 7, 9)).reshape(a * after.places, b * after.places)
+
+        def step(tile: Tile) -> None:
+            images = grid.points(tile.rows), grid.points(tile.cols)
+            tile.k = pooled(tile.k)
+            tile.t = None if tile.t is None else pooled(tile.t)
+            tile.rows, tile.cols = after.rows(images[0]), after.rows(images[1])
+
+        # The variance of a mean wants the covariances within an image: each image's own tile so far, one at a time.
+        q = np.concatenate([pooled(fold.within(i)).diagonal() for i in range(points.count)])
+        mean = points.mean.reshape(-1, *grid.sides)[:, :high, :wide].reshape(-1, *windows).mean(axis=(2, 4)).ravel()
+        what = f"an average of {points.what}"
+        return Move(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        return alike(pool_nodes(self.size, points.grid, lambda y, axes: y.mean(axis=axes, dtype=y.dtype)))
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0 / self.size  # Σ_k (1/K)²
 
     def assumptions(self) -> Iterable[str]:
         yield f"avgpool: the {self.size} nodes of a pool are independent"
+
+    def tensors(self, place: Place) -> Local:
+        """Over K consecutive nodes; on images over k×k positions, K = k²."""
+        import torch
+        import torch.nn.functional as F
+
+        size, side = self.size, math.isqrt(self.size)
+
+        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+            return F.avg_pool2d(x.flatten(0, 1), side).unflatten(0, x.shape[:2])
+
+        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+            nodes = x.view(x.shape[0], -1, size, x.shape[2])
+            return torch.sum(nodes, 2, out=scratch(nodes[:, :, 0])).div_(size)
+
+        return Local(of_images if place.before.images else of_vectors)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        return nn.AvgPool2d(math.isqrt(self.size)) if place.before.images else nn.AvgPool1d(self.size)

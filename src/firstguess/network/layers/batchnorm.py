@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
-from firstguess.base import gaussian
+from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.base.self_normalized import effective_directions, self_normalized
-from firstguess.network.layers.base import check_count
-from firstguess.network.points import Points, Remark, Whole
-from firstguess.network.signal import Activated, Gaussian, Signal, Unknown, exp
+from firstguess.base.gaussian import Array
+from firstguess.base.self_normalized import effective_directions, self_normalized, through_rays
+from firstguess.network.batch_law import BatchLaw, Estimator
+from firstguess.network.grid import Grid, Shape
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.leave_one_out import variance_of_others
+from firstguess.network.nodes import Joint, Need, NodeMove, Op, TwinMove, Values
+from firstguess.network.over_data import centre_over_data
+from firstguess.network.points import Done, Points, Whole, mean_of_pairs
+from firstguess.network.remarks import Remark
+from firstguess.network.signal import Gaussian, Signal, Unknown, exp
+from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 
 if TYPE_CHECKING:
-    from firstguess.network.activations.record import Activation
+    from torch import Tensor, nn
 
-Estimator = Literal["usual", "leave_one_out"]
-WholeResult = tuple[gaussian.Array, gaussian.Array | None, Points, tuple[str, ...]]
+_EPS = 1e-12  # of the squared mean: what is left of a node that is the same on all points is rounding
 _MANY = 2000.0  # directions from which on fluctuations of a node's scale are below 1e-3 of the covariance
 
 
+@register
+@final
 @dataclass(frozen=True)
-class BatchNorm:
+class BatchNorm(Layer):
     """Subtract a node's mean over the data, divide by its standard deviation: (0, 0, 1), whatever came in.
 
     `batch` is the batch size B; None is the whole data set. With `estimator="usual"` the sample is inside its own
@@ -33,6 +42,10 @@ class BatchNorm:
     """
 
     kind: ClassVar[str] = "batchnorm"
+    weighted = False
+    mixes = Mix.POINTS
+    parity = Parity.CENTRES
+    bends = False
     batch: int | None = None
     estimator: Estimator = "usual"
 
@@ -53,6 +66,11 @@ class BatchNorm:
                 hint="batchnorm(batch=16, estimator=leave_one_out)",
             )
 
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        if before.drawn and before.images and self.estimator == "leave_one_out":
+            raise InvalidInput("the usual estimator for a BatchNorm of images", got="leave_one_out", hint="batchnorm")
+        return before
+
     def moments(self, signal: Signal) -> Signal:
         if signal.spread == 0.0:
             raise NotCovered(
@@ -71,22 +89,127 @@ class BatchNorm:
         law = Gaussian() if self.batch is None else BatchLaw(self.batch, self.estimator)
         return Signal(0.0, 0.0, spread, law=law)
 
-    def covariance(self, points: Points) -> tuple[Points, Whole]:
+    def covariance(self, points: Points, fold: Fold) -> Whole:
         """K ← HKH divided by its mean diagonal, H the centring over the data or over each batch: theory.md (11).
 
-        That is for many directions; `carry` has sampled nodes where a node's own scale matters (`kernel_nodes`).
+        That is for many directions; where a node's own scale matters, nodes are sampled (`need`).
         """
 
-        def run(k: gaussian.Array, t: gaussian.Array | None) -> WholeResult:
+        def run(k: Array, t: Array | None) -> Done:
             if self.estimator != "usual":
                 raise NotCovered(
                     "Gaussian nodes (random weights in front) for the leave-one-out estimator",
                     got=points.what,
                     hint="a dense layer before it, or estimator=usual",
                 )
-            return normalize_over_data(k, t, points, self.batch)
+            return self._by_formula(points, k, t)
 
-        return points, Whole(run)
+        return Whole(run)
+
+    def _rows(self, points: Points) -> int | None:
+        """Rows of a batch: a channel's statistics are over positions too. None: all."""
+        return None if self.batch is None else self.batch * points.grid.places
+
+    def _by_formula(self, points: Points, k: Array, t: Array | None) -> Done:
+        """BatchNorm of a whole covariance: where batches have many directions, or nodes are not Gaussian.
+
+        A node's variance over the data fluctuates from node to node by √(2/directions), directions being (tr C)²/tr C²
+        of the centred covariance C. Over the whole data set the covariance takes that into account (exactly for
+        Gaussian nodes); the next activation and the tangent kernel, and batches altogether, do not. The result says
+        how large it is. Sampled nodes have no such error.
+        """
+        batch = self._rows(points)
+        t, _, after = self._centred(points, k, t)
+        n = k.shape[0]
+        size = n if batch is None else batch
+        directions = min(effective_directions(k[i : i + size, i : i + size]) for i in range(0, n, size))
+        if batch is None and directions < _MANY:
+            k = self_normalized(k)
+            after = replace(after, q=k.diagonal().astype(np.float64))
+        handled = (
+            "the covariance allows for it, the next activation does not" if batch is None else "the kernel ignores it"
+        )
+        fluctuation = math.sqrt(2.0 / directions)
+        remark = Remark(
+            f"batchnorm: a node's variance over the data fluctuates by ±{fluctuation:.0%} "
+            f"({directions:.0f} effective directions): {handled}",
+            "batchnorm",
+            fluctuation,
+        )
+        return Done(k, t, after, (remark,))
+
+    def _centred(self, points: Points, k: Array, t: Array | None) -> tuple[Array | None, Array, Points]:
+        """The tangent kernel, factors and points of a covariance that is centred (in place) over batches."""
+        t, inverse = centre_over_data(k, t, points.q, self._rows(points))
+        what, n = f"a batchnorm of {points.what}", k.shape[0]
+        q = k.diagonal().astype(np.float64)
+        return t, inverse, points.after(self, q, np.zeros(n), gaussian=points.gaussian, what=what)
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        own = _over_batches(self._rows(points), leave_one_out=self.estimator == "leave_one_out")
+
+        def settle(found: Array, known: Array) -> None:
+            """A node's mean square over a batch is 1 (0 where it is dead): nothing to estimate."""
+            size = min(self._rows(points) or len(known), len(known))
+            for start in range(0, len(known), size):
+                rows = slice(start, start + size)
+                scale = math.sqrt(float(known[rows].mean() / found.diagonal()[rows].mean()))
+                found[rows] *= scale
+                found[:, rows] *= scale
+
+        return NodeMove(own, own, settle)
+
+    def twins(self, points: Points, k: Array, t: Array | None) -> TwinMove:
+        """One scale for all nodes, the root mean square one of every point's batch."""
+        t, inverse, after = self._centred(points, k, t)
+        size = self._rows(points)
+
+        def twin(y: Values) -> Values:
+            for part in _columns(y, size):
+                cut = part.reshape(y.shape[0], -1, _length(part, size))
+                part -= np.repeat(cut.mean(axis=2), cut.shape[2], axis=1)
+            y *= inverse.astype(y.dtype)
+            return y
+
+        return TwinMove(twin, t, after)
+
+    def sampled(self, grid: Grid) -> bool:
+        return True
+
+    def need(self, points: Points, k: Array) -> Need:
+        """Of the batches: the least number of effective directions, and the least share of the variance left."""
+        rows = k.shape[0]
+        size = min(self._rows(points) or rows, rows)
+        directions, share = math.inf, 1.0
+        for start in range(0, rows, size):
+            block = k[start : start + size, start : start + size].astype(np.float64)
+            full = float(np.trace(block))
+            block -= block.mean(axis=0)
+            block -= block.mean(axis=1, keepdims=True)
+            trace = float(np.trace(block))
+            if trace > 0.0:
+                directions = min(directions, trace**2 / float(np.vdot(block, block)))
+            share = min(share, trace / full if full > 0.0 else 0.0)
+        return Need(directions, share, always=self.estimator == "leave_one_out")
+
+    def exact(self, rest: Sequence[Layer]) -> bool:
+        """Over all data, with nothing bent behind it: `base.self_normalized`."""
+        return self == BatchNorm() and all(x.affine for x in rest)
+
+    def jointly(self, rest: Sequence[Layer]) -> Joint | None:
+        """Over all data, and a piecewise linear activation: without sampling (`base.self_normalized`)."""
+        if self != BatchNorm() or len(rest) != 1 or (slopes := rest[0].rays) is None:
+            return None
+
+        def run(points: Points, k: Array) -> tuple[float, Array, Array]:
+            centre_over_data(k, None, points.q, None)
+            if points.grid.flat:  # a node's values have mean square 1 and sum to 0
+                off = -1.0 / (len(k) - 1)
+            else:
+                off = mean_of_pairs(self_normalized(k.copy()), np.ones(len(k)), points.grid)
+            return off, *through_rays(k, *slopes)
+
+        return Joint(run)
 
     def gradient(self, signal: Signal) -> float | None:
         # The statistics' own gradients vanish as 1/B; for finite B the exact factor is not known in closed form.
@@ -98,134 +221,131 @@ class BatchNorm:
         else:
             yield f"batchnorm: batches of {self.batch}, {self.estimator.replace('_', '-')} estimator"
 
+    def tensors(self, place: Place) -> Local | OverData:
+        """Over the whole data set, or over consecutive batches; a last, shorter one is normalized by itself."""
+        from firstguess.network.tensor_ops import standardize
 
-def centre_over_data(
-    k: gaussian.Array, t: gaussian.Array | None, points: Points, batch: int | None
-) -> tuple[gaussian.Array | None, gaussian.Array, Points]:
-    """Centre a whole covariance (in place) over batches of consecutive points, and divide by its mean diagonal there.
-
-    Returns the tangent kernel, the factors, and the points. All nodes are divided by one scale, their root mean square.
-    """
-    n = k.shape[0]
-    size = n if batch is None else batch
-    scale = np.empty(n)
-    starts = list(range(0, n, size))
-    for start in starts:
-        rows = slice(start, min(start + size, n))
-        if rows.stop - rows.start < 2:
-            raise NotCovered(
-                "at least 2 points in every batch",
-                got=f"a last batch of {rows.stop - rows.start}",
-                hint="a number of points that the batch size divides",
-            )
-        k[rows] -= k[rows].mean(axis=0)
-    for start in starts:
-        cols = slice(start, min(start + size, n))
-        k[:, cols] -= k[:, cols].mean(axis=1, keepdims=True)
-        trace = float(np.trace(k[cols, cols]))
-        # what centring leaves of identical points is rounding
-        if trace <= 64.0 * float(np.finfo(k.dtype).eps) * float(points.q[cols].sum()):
-            raise NotCovered(
-                "data points that differ", got="a batch whose points are all alike", hint="drop duplicates"
-            )
-        scale[cols] = math.sqrt(trace / (cols.stop - cols.start))
-    inverse = 1.0 / scale
-    k *= inverse[:, None]
-    k *= inverse[None, :]
-    if t is not None:
-        if batch is not None:
-            raise NotCovered(
-                "BatchNorm over the whole data set for the tangent kernel",
-                got=f"batches of {batch}",
-                hint="batchnorm without batch=",
-            )
-        t = _tangent(k, t, inverse)
-    what = f"a batchnorm of {points.what}"
-    q = k.diagonal().astype(np.float64)
-    return t, inverse, Points(q, np.zeros(n), points.gaussian, points.width, points.width_after, what=what)
-
-
-def normalize_over_data(k: gaussian.Array, t: gaussian.Array | None, points: Points, batch: int | None) -> WholeResult:
-    """BatchNorm of a whole covariance by formula: where batches have many directions, or nodes are not Gaussian.
-
-    A node's variance over the data fluctuates from node to node by √(2/directions), directions being (tr C)²/tr C² of
-    the centred covariance C. Over the whole data set the covariance takes that into account (exactly for Gaussian
-    nodes); the next activation and the tangent kernel, and batches altogether, do not. The result says how large it is.
-    `kernel_nodes.by_nodes` has no such error.
-    """
-    t, _, after = centre_over_data(k, t, points, batch)
-    n = k.shape[0]
-    size = n if batch is None else batch
-    directions = min(effective_directions(k[i : i + size, i : i + size]) for i in range(0, n, size))
-    if batch is None and directions < _MANY:
-        k = self_normalized(k)
-        after = replace(after, q=k.diagonal().astype(np.float64))
-    handled = "the covariance allows for it, the next activation does not" if batch is None else "the kernel ignores it"
-    fluctuation = math.sqrt(2.0 / directions)
-    remark = Remark(
-        f"batchnorm: a node's variance over the data fluctuates by ±{fluctuation:.0%} "
-        f"({directions:.0f} effective directions): {handled}",
-        "batchnorm",
-        fluctuation,
-    )
-    return k, t, after, (remark,)
-
-
-def _tangent(k: gaussian.Array, t: gaussian.Array, inverse: gaussian.Array) -> gaussian.Array:
-    """E[JΘJᵀ] with J = (H − yyᵀ/n)/σ, y ~ N(0, K) the normalized node: Gaussian fourth moments."""
-    n = k.shape[0]
-    t -= t.mean(axis=0)
-    t -= t.mean(axis=1, keepdims=True)
-    t *= inverse[:, None]
-    t *= inverse[None, :]
-    product = k @ t
-    return t - (product + product.T) / n + (k * np.trace(product) + 2.0 * product @ k) / n**2
-
-
-@dataclass(frozen=True)
-class BatchLaw:
-    """A Gaussian node normalized over a batch of B: û²/(B−1) ~ Beta(½, (B−2)/2); leave-one-out: Student's t."""
-
-    batch: int
-    estimator: Estimator
-
-    def activate(self, signal: Signal, phi: Activation) -> Signal:
-        if self.estimator == "leave_one_out":
-            far, near = (float(np.max(np.abs(gaussian.evaluate(phi.rise, np.array([-x, x]))))) for x in (1e6, 1e3))
-            if near > 0.0 and 2.0 * math.log(max(far, near) / near) / math.log(1e3) > self.batch - 2.5:
-                raise NotCovered(
-                    "an activation whose mean square exists: Student's t with B − 2 degrees has heavy tails",
-                    got=f"{phi} after a leave-one-out batchnorm of {self.batch}",
-                    hint="a larger batch, or estimator=usual",
-                )
-        u, w = self.rule(phi.features)
-        f = gaussian.evaluate(phi.rise, u)
-        mean = float(np.sum(w * f))
-        spread = float(np.sum(w * (f - mean) ** 2))
-        # At fixed weights no node has a center of its own: all batches are alike.
-        return Signal(0.0 if phi.centered else phi.offset + mean, 0.0, spread, law=Activated(signal, phi))
-
-    def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
-        return None
-
-    def rule(self, features: Iterable[gaussian.Feature]) -> tuple[gaussian.Array, gaussian.Array]:
-        """Quadrature nodes and weights of the normalized value."""
-        b = self.batch
-        if b == 2:
-            return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
         usual = self.estimator == "usual"
-        # û = √(B−1) sin α with density ∝ cos^{B−3} α; Student: û' = √(B/(B−1)) √(B−2) tan α, density ∝ cos^{B−3} α
-        stretch = math.sqrt(b - 1) if usual else math.sqrt(b / (b - 1) * (b - 2))
-        limit = min(math.pi / 2, 2.0 * gaussian.REACH / math.sqrt(b))
-        edges = [np.linspace(-limit, limit, 17)]
-        if not usual:  # heavy tails: a wave such as sin is followed to where the mass beyond is 1e-10
-            reach = min(stretch * 10.0 ** (10.0 / (b - 2)), 5000.0)
-            edges.append(np.arctan(np.arange(-reach, reach, 4.0) / stretch))
-        for feature in features:
-            points = (feature.at + gaussian.graded(feature.width, 60.0 + abs(feature.at))) / stretch
-            edges.append(np.arcsin(np.clip(points, -1.0, 1.0)) if usual else np.arctan(points))
-        alpha, half = gaussian.panels(np.sort(np.clip(np.concatenate(edges), -limit, limit)))
-        log_density = (b - 3) * np.log(np.maximum(np.cos(alpha), 1e-300))
-        w = half * np.exp(log_density)
-        u = stretch * (np.sin(alpha) if usual else np.tan(alpha))
-        return u, w / w.sum()
+        size, points = self.batch or place.batch, place.points
+        images = place.before.images
+        if size is None or (usual and points is not None and size >= points):
+            return OverData(_terms_of_channels if images else _terms_of_nodes, _by_terms)
+        self._check_last(size, points)
+
+        def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+            for part in _batches(x, 0, size):
+                standardize(part, (1, 4, 5), scratch)
+            return x
+
+        def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+            for part in _batches(x, 2, size):
+                if usual:
+                    standardize(part, (3,), scratch)
+                else:
+                    _leave_one_out(part)
+            return x
+
+        return Local(of_images if images else of_vectors, batch=size)
+
+    def _check_last(self, size: int, points: int | None) -> None:
+        least = 2 if self.estimator == "usual" else 5
+        rest = (points or 0) % size
+        if points is not None and 0 < rest < least:
+            raise InvalidInput(
+                f"a last batch of at least {least} points",
+                got=f"{points} points in batches of {size}",
+                hint=f"{points - rest} points, or another batch size",
+            )
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        """It uses the batch that it is given, or consecutive batches where their size is said."""
+        from torch import nn
+
+        from firstguess.network.small_modules import EPS, Batches, LeaveOneOutNorm
+
+        if self.estimator == "leave_one_out":
+            return LeaveOneOutNorm(self.batch or 0)
+        kind = nn.BatchNorm2d if place.before.images else nn.BatchNorm1d
+        norm = kind(place.before.sizes[0], eps=EPS, affine=False, track_running_stats=False)
+        return norm if self.batch is None else Batches(norm, self.batch)
+
+
+def _batches(x: Tensor, dim: int, size: int) -> Iterator[Tensor]:
+    """Views of x in which the points are (batches, points of a batch): all whole batches, then a last shorter one."""
+    whole = x.shape[dim] // size * size
+    if whole:
+        yield x.narrow(dim, 0, whole).unflatten(dim, (-1, size))
+    if whole < x.shape[dim]:
+        yield x.narrow(dim, whole, x.shape[dim] - whole).unsqueeze(dim)
+
+
+def _leave_one_out(part: Tensor) -> None:
+    """(u − mean')/sd' over the other B − 1 points: theory.md (5)."""
+    from firstguess.network.tensor_ops import inverse_sd
+
+    b = part.shape[3]
+    mean = part.sum(3, keepdim=True).div_(b)
+    part.sub_(mean)
+    variance = variance_of_others(part, part.square().sum(3, keepdim=True), b)
+    part.mul_(inverse_sd(variance, mean.expand_as(part))).mul_(b / (b - 1))
+
+
+def _terms_of_nodes(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """What is taken off and multiplied by, from node statistics (inits, nodes)."""
+    return _terms(x, mean.unsqueeze(2), variance.unsqueeze(2))
+
+
+def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Images are normalized by channel, as in every framework: a node's statistics are pooled over positions."""
+    means, variances = (m.view(*x.shape[1:3], -1) for m in (mean, variance))
+    common = means.mean(2)
+    spread = (variances + (means - common.unsqueeze(2)).square()).mean(2)
+    return _terms(x, common[None, :, :, None, None], spread[None, :, :, None, None])
+
+
+def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    from firstguess.network.tensor_ops import RELATIVE_EPS
+
+    scale = (variance + RELATIVE_EPS * mean.square() + float(np.finfo(np.float32).tiny)).rsqrt()
+    return mean.to(x.dtype), scale.to(x.dtype)
+
+
+def _by_terms(x: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
+    shift, scale = terms
+    return x.sub_(shift).mul_(scale)
+
+
+def _over_batches(size: int | None, *, leave_one_out: bool) -> Op:
+    """BatchNorm of sampled nodes; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5)."""
+
+    def run(y: Values) -> Values:
+        y = np.ascontiguousarray(y)
+        out = np.empty_like(y)
+        for part, to in zip(_columns(y, size), _columns(out, size), strict=True):
+            b = _length(part, size)
+            cut = part.reshape(y.shape[0], -1, b)
+            mean = cut.mean(axis=2, keepdims=True)
+            d = cut - mean
+            square = np.einsum("rbp,rbp->rb", d, d)[:, :, None]
+            if leave_one_out:
+                variance = variance_of_others(d, square, b)
+                d *= y.dtype.type(b / (b - 1))
+            else:
+                variance = square / b
+            variance += _EPS * mean * mean + np.finfo(y.dtype).tiny
+            d /= np.sqrt(variance)
+            to[:] = d.reshape(part.shape)
+        return out
+
+    return run
+
+
+def _columns(y: Values, size: int | None) -> list[Values]:
+    """All whole batches, and a last shorter one."""
+    points = y.shape[1]
+    whole = points if size is None or size >= points else points // size * size
+    return [y[:, :whole], y[:, whole:]] if whole < points else [y]
+
+
+def _length(part: Values, size: int | None) -> int:
+    return part.shape[1] if size is None else min(size, part.shape[1])

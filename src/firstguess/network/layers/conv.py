@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
-from firstguess.base.errors import NotCovered
-from firstguess.network.layers.base import check_count, check_number, check_weights
-from firstguess.network.layers.dense import random_sum
-from firstguess.network.points import Points, Step
+import numpy as np
+
+from firstguess.base.checks import check_count, check_number, check_weights
+from firstguess.base.errors import InvalidInput
+from firstguess.base.gaussian import Array
+from firstguess.network.grid import Grid, Shape
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.points import Move, Points, Tile
+from firstguess.network.random_sums import random_sum
 from firstguess.network.signal import Signal
+from firstguess.network.tensors import Draw, Place, Weights
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Conv:
+class Conv(Layer):
     """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
 
     `width` is the number of output channels, `kernel`, `stride` and `padding` matter to the readings that see images.
     """
 
     kind: ClassVar[str] = "conv"
+    weighted = True
+    mixes = Mix.POSITIONS
+    parity = Parity.WEIGHTS
+    bends = False
     weight_var: float = 1.0
     bias_var: float = 0.0
     width: int | None = None
@@ -37,18 +52,106 @@ class Conv:
         check_count(self.padding, "padding", "conv", low=0)
         check_weights(self.weight_var, self.bias_var, "conv")
 
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        grid = before.grid
+        if grid is not None and not before.images:
+            raise InvalidInput("images before a convolution", got=f"{grid}", hint="convolutions before dense layers")
+        if grid is not None and not grid.fits(self.kernel, padding=self.padding):
+            raise InvalidInput(
+                f"a kernel that fits into {grid} images",
+                got=self.kernel,
+                hint=f"conv(kernel={self.kernel}, padding={self.kernel // 2})",
+            )
+        if grid is None:
+            return Shape(None, None)
+        after = grid.windows(self.kernel, stride=self.stride, padding=self.padding)
+        return Shape(self.width or units, after, before.drawn)
+
     def moments(self, signal: Signal) -> Signal:
         return random_sum(signal, self.weight_var, self.bias_var)
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
-        raise NotCovered(
-            "dense layers in the kernel reading of flat data",
-            got="a convolution",
-            hint="the ensemble reading: fg.measure(...)",
-        )
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        """K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb², zeros as padding: theory.md (11) by position."""
+        shape = self.shape(points.shape, points.default_width)
+        assert shape.grid is not None
+        grid, after = points.grid, shape.grid
+        share, channels = self.weight_var / self.kernel**2, points.width
+
+        def step(tile: Tile) -> None:
+            images = grid.points(tile.rows), grid.points(tile.cols)
+            summed = self._windows(tile.k, grid, after)
+            if tile.t is not None:
+                tile.t = share * self._windows(tile.t, grid, after) + channels * summed + bool(self.bias_var)
+            tile.k = summed * share
+            if self.bias_var:
+                tile.k += self.bias_var
+            tile.rows, tile.cols = after.rows(images[0]), after.rows(images[1])
+
+        q = points.q.reshape(-1, *grid.sides)
+        for axis, size in enumerate(after.sides, start=1):
+            old = np.moveaxis(q, axis, -1)
+            new = np.zeros((*old.shape[:-1], size))
+            for to, come in self._shifts(old.shape[-1], size):
+                new[..., to] += old[..., come]
+            q = np.moveaxis(new, -1, axis)
+        q = share * q.ravel() + self.bias_var
+        return Move(points.after(self, q, np.zeros_like(q), gaussian=True, what="a conv"), step)
+
+    def _shifts(self, before: int, after: int) -> list[tuple[slice, slice]]:
+        """For every place in a window: which outputs see the image there, and where. Outside of it are zeros."""
+        found: list[tuple[slice, slice]] = []
+        for place in range(self.kernel):
+            first = max(0, -((place - self.padding) // self.stride))  # the least h with stride·h + place − padding ≥ 0
+            stop = min(after, (before - 1 - place + self.padding) // self.stride + 1)
+            if stop > first:
+                start = self.stride * first + place - self.padding
+                end = self.stride * (stop - 1) + place - self.padding + 1
+                found.append((slice(first, stop), slice(start, end, self.stride)))
+        return found
+
+    def _windows(self, k: Array, grid: Grid, after: Grid) -> Array:
+        """Σ_δ K[p+δ, p'+δ]: first over the rows of a window, then over its columns."""
+        a, b = k.shape[0] // grid.places, k.shape[1] // grid.places
+        (high, wide), (tall, broad) = grid.sides, after.sides
+        old = k.reshape(a, high, wide, b, high, wide)
+        rows = np.zeros((a, tall, wide, b, tall, wide))
+        for to, come in self._shifts(high, tall):
+            rows[:, to, :, :, to, :] += old[:, come, :, :, come, :]
+        both = np.zeros((a, tall, broad, b, tall, broad))
+        for to, come in self._shifts(wide, broad):
+            both[:, :, to, :, :, to] += rows[:, :, come, :, :, come]
+        return both.reshape(a * after.places, b * after.places)
 
     def gradient(self, signal: Signal) -> float | None:
         return self.weight_var
 
     def assumptions(self) -> Iterable[str]:
         yield "conv: positions of an image are alike (homogeneous inputs), borders are ignored"
+
+    def tensors(self, place: Place) -> Weights:
+        """A grouped convolution; for the data, which all initializations share, one with all their kernels."""
+        import torch.nn.functional as F
+
+        assert place.before.width is not None
+        assert place.after.width is not None
+        shape = (place.after.width, place.before.width, self.kernel, self.kernel)
+        stride, padding = self.stride, self.padding
+
+        def product(x: Tensor, kernels: Tensor, bias: Tensor | None, shared: bool) -> Tensor:
+            every = None if bias is None else bias.flatten()
+            images, groups = (x, 1) if shared else (x.flatten(1, 2), len(kernels))
+            return F.conv2d(images, kernels.flatten(0, 1), every, stride, padding, groups=groups)
+
+        # Room for unfolded images inside the convolution.
+        fan_in = place.before.width * self.kernel**2
+        return Weights(shape, fan_in, self.weight_var, self.bias_var, product=product, room=10.0)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        weights = self.tensors(place)
+        units, channels = weights.shape[:2]
+        kernels = nn.utils.skip_init(
+            nn.Conv2d, channels, units, self.kernel, stride=self.stride, padding=self.padding, bias=self.bias_var > 0.0
+        )
+        return draw.fill(kernels, weights)

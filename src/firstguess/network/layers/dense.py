@@ -2,62 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
+from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput
-from firstguess.network.layers.base import check_count, check_number, check_weights
-from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
-from firstguess.network.signal import Gaussian, Signal
+from firstguess.network.grid import Grid, Shape
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.points import Move, Points, Tile, split
+from firstguess.network.random_sums import random_sum, random_sum_move
+from firstguess.network.signal import Signal
+from firstguess.network.tensors import Draw, Init, Place, Weights
 
-Init = Literal["normal", "uniform", "orthogonal"]
-
-
-def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
-    """Weights of variance σw²/fan-in and biases of variance σb²: theory.md (3). Gaussian in the wide limit."""
-    # The bias is written in the units of the larger of the two, so that neither under- nor overflows.
-    if weight_var == 0.0:
-        return Signal(0.0, bias_var, 0.0, law=Gaussian()).rescaled()
-    if not 1e-100 < weight_var < 1e100:
-        signal, weight_var = replace(signal, log_scale=signal.log_scale + math.log(weight_var)), 1.0
-    scale = signal.log_scale
-    if bias_var > 0.0 and signal.log_q + math.log(weight_var) < math.log(bias_var) - 100.0:
-        scale = 0.0 if 1e-10 < bias_var < 1e10 else math.log(bias_var)
-        signal, weight_var = replace(signal, log_scale=signal.log_scale + math.log(weight_var)).at_scale(scale), 1.0
-    bias = bias_var if scale == 0.0 or bias_var == 0.0 else math.exp(math.log(bias_var) - scale)
-    return Signal(0.0, weight_var * signal.center + bias, weight_var * signal.spread, scale, Gaussian()).rescaled()
+if TYPE_CHECKING:
+    from torch import nn
 
 
-def random_sum_kernel(
-    points: Points, weight_var: float, bias_var: float, width: int | None, what: str
-) -> tuple[Points, Step]:
-    """K ← σw²K + σb², and Θ ← σw²Θ + N·K_in with N the fan-in: theory.md (11), (12).
-
-    Biases are trained where they exist, that is where σb² > 0 (as `.module()` builds them): then Θ grows by 1.
-    """
-    fan_in, root = points.width, math.sqrt(weight_var)
-
-    def step(tile: Tile) -> None:
-        if tile.t is not None:
-            tile.t *= weight_var
-            tile.t += fan_in * tile.k
-            if bias_var:
-                tile.t += 1.0
-        tile.scale(root)
-        if bias_var:
-            tile.k += bias_var
-
-    q = weight_var * points.q + bias_var
-    after = Points(q, np.zeros_like(q), True, width or points.width_after, points.width_after, what=what)
-    return after, step if bias_var else OnCorrelations(step, unchanged)
-
-
+@register
+@final
 @dataclass(frozen=True)
-class Dense:
+class Dense(Layer):
     """`W x + b` with Var W = weight_var / fan-in and Var b = bias_var (Kaiming for ReLU: weight_var = 2).
 
     Uniform and orthogonal weights have the same moments in the wide limit, so `init` changes nothing here; it does in
@@ -65,6 +32,10 @@ class Dense:
     """
 
     kind: ClassVar[str] = "dense"
+    weighted = True
+    mixes = Mix.NOTHING
+    parity = Parity.WEIGHTS
+    bends = False
     weight_var: float = 1.0
     bias_var: float = 0.0
     width: int | None = None
@@ -80,11 +51,34 @@ class Dense:
             )
         check_weights(self.weight_var, self.bias_var, "dense")
 
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        """Where positions are no tokens, it sees all of them, and none is left."""
+        kept = before.grid is None or before.grid.apart
+        return Shape(self.width or units, before.grid if kept else Grid(), before.drawn)
+
     def moments(self, signal: Signal) -> Signal:
         return random_sum(signal, self.weight_var, self.bias_var)
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
-        return random_sum_kernel(points, self.weight_var, self.bias_var, self.width, "a dense layer")
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        if not points.shape.images:
+            return random_sum_move(self, points, self.weight_var, self.bias_var, "a dense layer")
+        return self._over_positions(points)
+
+    def _over_positions(self, points: Points) -> Move:
+        """Every position has weights of its own, so only equal positions count: K' = σw² · mean_p K[p, p] + σb²."""
+        grid, fan_in = points.grid, points.width * points.grid.places
+
+        def step(tile: Tile) -> None:
+            images = grid.points(tile.rows), grid.points(tile.cols)
+            mean = split(tile.k, grid).diagonal(axis1=1, axis2=3).mean(axis=2)
+            if tile.t is not None:
+                own = split(tile.t, grid).diagonal(axis1=1, axis2=3).mean(axis=2)
+                tile.t = self.weight_var * own + fan_in * mean + bool(self.bias_var)  # trained biases add 1
+            tile.k = self.weight_var * mean + self.bias_var
+            tile.rows, tile.cols = images
+
+        q = self.weight_var * points.q.reshape(-1, grid.places).mean(axis=1) + self.bias_var
+        return Move(points.after(self, q, np.zeros_like(q), gaussian=True, what="a dense layer"), step)
 
     def gradient(self, signal: Signal) -> float | None:
         return self.weight_var
@@ -92,3 +86,16 @@ class Dense:
     def assumptions(self) -> Iterable[str]:
         if self.init != "normal":
             yield f"{self.init} weights have the moments of Gaussian ones in the wide limit"
+
+    def tensors(self, place: Place) -> Weights:
+        """Every unit sees all nodes; on images those of all positions."""
+        assert place.after.width is not None
+        fan_in = place.before.nodes
+        return Weights((place.after.width, fan_in), fan_in, self.weight_var, self.bias_var, self.init)
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        weights = self.tensors(place)
+        units, inputs = weights.shape
+        return draw.fill(nn.utils.skip_init(nn.Linear, inputs, units, bias=self.bias_var > 0.0), weights)

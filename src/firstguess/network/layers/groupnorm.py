@@ -2,34 +2,73 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
-from firstguess.network.layers.base import check_count
-from firstguess.network.layers.layernorm import over_nodes, over_nodes_gradient, over_nodes_kernel
-from firstguess.network.points import Points, Step
+from firstguess.base.checks import check_count
+from firstguess.base.errors import InvalidInput
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.nodes import NodeMove
+from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
+from firstguess.network.points import Move, Points
 from firstguess.network.signal import Signal
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
+@register
+@final
 @dataclass(frozen=True)
-class GroupNorm:
+class GroupNorm(Layer):
     """One mean and one scale per sample and group. Where groups are wide, each is a LayerNorm and so is the whole."""
 
     kind: ClassVar[str] = "groupnorm"
+    weighted = False
+    mixes = Mix.NODES
+    parity = Parity.CENTRES
+    bends = False
     groups: int = 1
 
     def __post_init__(self) -> None:
         check_count(self.groups, "groups", "groupnorm")
 
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        if before.drawn and before.width is not None and before.width % self.groups:
+            raise InvalidInput(
+                f"groups that divide the {before.width} nodes (channels) before them",
+                got=self.groups,
+                hint=f"groupnorm(groups={math.gcd(before.width, self.groups)})",
+            )
+        return before
+
     def moments(self, signal: Signal) -> Signal:
         return over_nodes(signal, "groupnorm")
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
-        return over_nodes_kernel(points, "a groupnorm")
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        return over_nodes_move(self, points)
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        return over_nodes_nodes(points, known)
 
     def gradient(self, signal: Signal) -> float | None:
         return over_nodes_gradient(signal)
 
     def assumptions(self) -> Iterable[str]:
         yield "groupnorm: groups are wide"
+
+    def tensors(self, place: Place) -> Local:
+        from firstguess.network.tensor_ops import over_nodes
+
+        return Local(over_nodes(place.before.images, groups=self.groups))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network.small_modules import EPS
+
+        return nn.GroupNorm(self.groups, place.before.sizes[0], eps=EPS, affine=False)

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
+from firstguess.base.checks import check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
-from firstguess.network.layers.activate import Activate
-from firstguess.network.layers.base import Layer, check_number, steps, text
-from firstguess.network.points import OnCorrelations, Points, Step, Tile, Whole
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequence_text, steps
+from firstguess.network.points import Done, Move, Points, Tile, Whole, along
 from firstguess.network.sampled_law import law_of_sum
 from firstguess.network.signal import Signal
-from firstguess.theory.carry import Carried, carry
+from firstguess.network.tensors import Draw, Paths, Place
+from firstguess.network.walk import shapes, unsigned, wants_all_pairs
 
-_WEIGHTS = ("dense", "conv")
-_CENTRING = ("batchnorm", "layernorm", "groupnorm")  # odd, and they undo a shift in front of them
+if TYPE_CHECKING:
+    from torch import nn
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Residual:
+class Residual(Layer):
     """s(x) + scale · f(x): what enters, or a shortcut of layers `s`, plus a branch (theory.md §2).
 
     Let one of the two, say f, end in random weights W and then only in odd maps T(−h) = −T(h): norms, scales, average
@@ -35,13 +39,18 @@ class Residual:
     A norm at the head of the branch is "before the branch", one at its end "before the sum", one that follows this
     layer "after the sum".
 
-    >>> from firstguess.network.layers import parse_layers, text
+    >>> from firstguess.network.grammar import parse_layers
     >>> (block,) = parse_layers("residual[conv > batchnorm > relu > conv > batchnorm | conv(kernel=1) > batchnorm]")
-    >>> [text(layer) for layer in block.shortcut]
+    >>> [layer.text() for layer in block.shortcut]
     ['conv(kernel=1)', 'batchnorm']
     """
 
     kind: ClassVar[str] = "residual"
+    brackets = ("branch", "shortcut")
+    weighted = True
+    mixes = Mix.NOTHING
+    parity = Parity.NONE
+    bends = False
     branch: tuple[Layer, ...]
     scale: float = 1.0
     shortcut: tuple[Layer, ...] = ()  # none: the input as it is
@@ -52,8 +61,6 @@ class Residual:
             raise InvalidInput("a branch with at least one layer", got="residual[]", hint="residual[relu > dense]")
 
     def text(self) -> str:
-        from firstguess.network.grammar import sequence_text
-
         head = "residual" + (f"(scale={number(self.scale)})" if self.scale != 1.0 else "")
         paths = [sequence_text(path) for path in (self.branch, self.shortcut) if path]
         return f"{head}[{' | '.join(paths)}]"
@@ -66,6 +73,30 @@ class Residual:
     def with_paths(self, change: Callable[[tuple[Layer, ...]], tuple[Layer, ...]]) -> Residual:
         """The same block with other layers in both paths; `change` is not called for a shortcut without layers."""
         return replace(self, branch=change(self.branch), shortcut=change(self.shortcut) if self.shortcut else ())
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        """What both paths give; weights that name no width make the other path's width."""
+        return self.inside(before, units)[0][-1]
+
+    def inside(self, before: Shape, units: int | None) -> tuple[list[Shape], list[Shape]]:
+        """The shapes in front of every layer of branch and shortcut, and behind the last ones."""
+        free = replace(before, drawn=False)
+        given = shapes(self.branch, free, None, prefix="branch ")[-1].width if self.shortcut else None
+        shortcut = shapes(self.shortcut, before, units, last=given or before.width, prefix="shortcut ")
+        branch = shapes(self.branch, before, units, last=shortcut[-1].width, prefix="branch ")
+        got, wanted = branch[-1], shortcut[-1]
+        if got.grid != wanted.grid or (before.drawn and got.width != wanted.width):
+            full = before.drawn and wanted.width is not None and got.width is not None
+            what, came = (f"{s.sizes}" if full else f"{s.grid}" for s in (wanted, got))
+            raise InvalidInput(
+                f"a branch that gives the same shape as its shortcut, {what}"
+                if self.shortcut
+                else f"a branch that gives back the shape it gets, {what}",
+                got=came,
+                hint="leave the width of its last layer out; for conv(kernel=3) padding=1"
+                + (", and one stride in all" if self.shortcut else ""),
+            )
+        return branch, shortcut
 
     def check(self) -> None:
         """Raise NotCovered unless the two paths are uncorrelated, by the argument above."""
@@ -88,75 +119,69 @@ class Residual:
         total = Signal(x.mean + f.mean, x.between + f.between, x.spread + f.spread, scale, law)
         return total.rescaled()
 
-    def covariance(self, points: Points) -> tuple[Points, Step | Whole]:
+    def covariance(self, points: Points, fold: Fold) -> Move | Whole:
         """Both kernels add: K ← K_s + scale²·K_f, and Θ likewise (means, where there are any, multiply)."""
         self.check()
-        branch, shortcut = (_steps(path, points) for path in self.paths)
-        if branch is None or shortcut is None:
-            return points, Whole(lambda k, t: self._whole(points, k, t))
-        (inner, run), (outer, other) = branch, shortcut
+        if wants_all_pairs(self, points.grid):
+            return Whole(lambda k, t: self._whole(points, fold, k, t))
+        branch, shortcut = (_moves(path, points, fold) for path in self.paths)
+        inner, outer = (path[-1].after if path else points for path in (branch, shortcut))
 
         def both(tile: Tile) -> None:
-            branch = Tile(tile.k.copy(), None if tile.t is None else tile.t.copy(), tile.rows, tile.cols)
-            for step in run:
-                step(branch)
-            for step in other:
-                step(tile)
-            self.add(tile, branch, outer, inner)
+            other = Tile(tile.k.copy(), None if tile.t is None else tile.t.copy(), tile.rows, tile.cols)
+            other.behind = tile.behind
+            along(branch, other)
+            along(shortcut, tile)
+            self._add(tile, other, outer, inner)
 
-        after = self.sum_of(outer, inner)
-        square = self.scale**2
-        maps = [[s.correlate for s in each if isinstance(s, OnCorrelations)] for each in (run, other)]
-        shares = square * inner.q / after.q
-        plain = not (inner.mean.any() and outer.mean.any())
-        if len(maps[0]) < len(run) or len(maps[1]) < len(other) or not np.ptp(shares) <= 1e-12 or not plain:
-            return after, both
+        after = self._sum(points, outer, inner)
+        looks = any(path[0].looks_behind for path in (branch, shortcut) if path)
+        maps = [[move.correlate for move in path if move.correlate is not None] for path in (branch, shortcut)]
+        shares = self.scale**2 * inner.q / after.q
+        plain = inner.centred or outer.centred
+        if len(maps[0]) < len(branch) or len(maps[1]) < len(shortcut) or not np.ptp(shares) <= 1e-12 or not plain:
+            return Move(after, both, looks_behind=looks)
         share = float(shares[0])
 
         def correlate(c: Array) -> Array:
-            branch = c.copy()
+            other = c.copy()
             for each in maps[0]:
-                branch = each(branch)
+                other = each(other)
             for each in maps[1]:
                 c = each(c)
-            return (1.0 - share) * c + share * branch
+            return (1.0 - share) * c + share * other
 
-        return after, OnCorrelations(both, correlate)
+        return Move(after, both, correlate, looks_behind=looks)
 
-    def add(self, tile: Tile, branch: Tile, outer: Points, inner: Points) -> None:
+    def _add(self, tile: Tile, branch: Tile, outer: Points, inner: Points) -> None:
         """Add the branch's covariances to the shortcut's, in place."""
         square = self.scale**2
         tile.k += square * branch.k
-        if outer.mean.any() and inner.mean.any():
+        if not outer.centred and not inner.centred:
             cross = outer.mean[tile.rows, None] * inner.mean[None, tile.cols]
             cross += inner.mean[tile.rows, None] * outer.mean[None, tile.cols]
             tile.k += self.scale * cross
         if tile.t is not None and branch.t is not None:
             tile.t += square * branch.t
 
-    def sum_of(self, outer: Points, inner: Points) -> Points:
+    def _sum(self, points: Points, outer: Points, inner: Points) -> Points:
         """The points after the sum of shortcut and branch."""
-        return Points(
+        return points.after(
+            self,
             outer.q + self.scale**2 * inner.q + 2.0 * self.scale * outer.mean * inner.mean,
             outer.mean + self.scale * inner.mean,
-            outer.gaussian and inner.gaussian,
-            inner.width,
-            outer.width_after,
+            gaussian=outer.gaussian and inner.gaussian,
             what=f"a residual sum with {outer.what if inner.gaussian else inner.what}",
         )
 
-    def _whole(self, points: Points, k: Array, t: Array | None) -> tuple[Array, Array | None, Points, tuple[str, ...]]:
-        """A path that mixes the points (BatchNorm): the whole matrix goes through both."""
-
-        def through(path: Sequence[Layer], name: str, k: Array, t: Array | None) -> Carried:
-            return carry(path, points, k, t, lambda index, layer: f"{name} layer {index} ({text(layer)})")
-
-        f = through(self.branch, "branch", k.copy(), None if t is None else t.copy())
-        x = through(self.shortcut, "shortcut", k, t) if self.shortcut else Carried(k, t, points, [], [])
-        everything = slice(0, k.shape[0])
+    def _whole(self, points: Points, fold: Fold, k: Array, t: Array | None) -> Done:
+        """A path that mixes points, or wants the covariances within one: all pairs go through both."""
+        f = fold.through(self.branch, points, k.copy(), None if t is None else t.copy(), "branch")
+        x = fold.through(self.shortcut, points, k, t, "shortcut") if self.shortcut else Done(k, t, points)
+        everything = slice(0, x.k.shape[0])
         tile = Tile(x.k, x.t, everything, everything)
-        self.add(tile, Tile(f.k, f.t, everything, everything), x.points, f.points)
-        return tile.k, tile.t, self.sum_of(x.points, f.points), (*f.remarks, *x.remarks)
+        self._add(tile, Tile(f.k, f.t, everything, everything), x.points, f.points)
+        return Done(tile.k, tile.t, self._sum(points, x.points, f.points), (*f.remarks, *x.remarks))
 
     def gradient(self, signal: Signal) -> float | None:
         total = 0.0
@@ -176,24 +201,15 @@ class Residual:
         for layer in (*self.branch, *self.shortcut):
             yield from layer.assumptions()
 
+    def tensors(self, place: Place) -> Paths:
+        return Paths(self.scale)
 
-def unsigned(path: Sequence[Layer]) -> str:
-    """Why a path does not change sign with its last weights (up to a constant), in words; "" if it does."""
-    last = max((i for i, layer in enumerate(path) if layer.kind in _WEIGHTS), default=None)
-    if last is None:
-        return f"one without weights ({text(path[-1])})" if path else "one without layers"
-    ends = f"one that ends in {text(path[-1])}"
-    shifted = False
-    for layer in path[last + 1 :]:
-        if layer.kind == "shift":
-            shifted = True
-        elif layer.kind in _CENTRING:
-            shifted = False
-        elif layer.kind not in ("scale", "avgpool"):
-            odd = layer.kind == "rmsnorm" or (isinstance(layer, Activate) and layer.phi.odd)
-            if shifted or not odd:
-                return ends
-    return ""
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network.small_modules import ResidualSum
+
+        branch, shortcut = place.paths
+        drawn = draw.path(branch)  # first, as the engine does
+        return ResidualSum(drawn, self.scale, draw.path(shortcut) if shortcut else None)
 
 
 def _through(path: Sequence[Layer], signal: Signal, name: str) -> Signal:
@@ -202,12 +218,25 @@ def _through(path: Sequence[Layer], signal: Signal, name: str) -> Signal:
     return signal
 
 
-def _steps(path: Sequence[Layer], points: Points) -> tuple[Points, list[Step]] | None:
-    """The steps of a path that acts on pairs of points alone; None if it does not."""
-    run: list[Step] = []
+class _Inside:
+    """The fold for layers within a block: what stands in front of them is not at hand."""
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+
+    def within(self, point: int) -> Array:
+        raise AssertionError("a block with pools takes all pairs at once")
+
+    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
+        return self._fold.through(layers, points, k, t, path)
+
+
+def _moves(path: Sequence[Layer], points: Points, fold: Fold) -> list[Move]:
+    """The moves of a path whose layers act on pairs of points alone."""
+    found: list[Move] = []
     for layer in path:
-        points, step = layer.covariance(points)
-        if isinstance(step, Whole):
-            return None
-        run.append(step)
-    return points, run
+        move = layer.covariance(points, _Inside(fold))
+        assert isinstance(move, Move)
+        found.append(move)
+        points = move.after
+    return found

@@ -5,19 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
+import numpy as np
+
+from firstguess.base.checks import check_number
 from firstguess.base.text import number
-from firstguess.network.layers.base import check_number
-from firstguess.network.points import OnCorrelations, Points, Step, Tile, unchanged
+from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.nodes import NodeMove, alike
+from firstguess.network.points import Move, Points, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Scale:
+class Scale(Layer):
     """α x."""
 
     kind: ClassVar[str] = "scale"
+    weighted = False
+    mixes = Mix.NOTHING
+    parity = Parity.LINEAR
+    bends = False
     factor: float = 1.0
 
     def __post_init__(self) -> None:
@@ -26,12 +40,14 @@ class Scale:
     def text(self) -> str:
         return f"scale({number(self.factor)})"
 
+    shape = keeps_shape
+
     def moments(self, signal: Signal) -> Signal:
         why = "a scaled signal that is not Gaussian"
         law = signal.law if isinstance(signal.law, Gaussian) else Unknown(why, signal, self.factor < 0.0)
         return replace(signal.times(self.factor), law=law)
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
+    def covariance(self, points: Points, fold: Fold) -> Move:
         factor, square = abs(self.factor), self.factor**2
 
         def step(tile: Tile) -> None:
@@ -47,10 +63,22 @@ class Scale:
             phi=None,
             what=f"a scaled version of {points.what}",
         )
-        return after, OnCorrelations(step, unchanged)
+        return Move(after, step, unchanged)
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        return alike(lambda y: np.multiply(y, self.factor, out=y))
 
     def gradient(self, signal: Signal) -> float | None:
         return self.factor * self.factor
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    def tensors(self, place: Place) -> Local:
+        factor = self.factor
+        return Local(lambda x, scratch: x.mul_(factor))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network.small_modules import Affine
+
+        return Affine(self.factor, 0.0)

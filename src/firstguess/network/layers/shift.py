@@ -5,19 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, final
 
+import numpy as np
+
+from firstguess.base.checks import check_number
 from firstguess.base.text import number
-from firstguess.network.layers.base import check_number
-from firstguess.network.points import Points, Step, Tile
+from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.nodes import NodeMove, alike
+from firstguess.network.points import Move, Points, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.tensors import Draw, Local, Place
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
+@register
+@final
 @dataclass(frozen=True)
-class Shift:
+class Shift(Layer):
     """x + β on every node: any activation can be given bias, or cured of it, this way (theory.md §4)."""
 
     kind: ClassVar[str] = "shift"
+    weighted = False
+    mixes = Mix.NOTHING
+    parity = Parity.SHIFTS
+    bends = False
     by: float = 0.0
 
     def __post_init__(self) -> None:
@@ -25,6 +39,8 @@ class Shift:
 
     def text(self) -> str:
         return f"shift({number(self.by)})"
+
+    shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
         if self.by == 0.0:
@@ -37,7 +53,7 @@ class Shift:
         unit = signal.at_scale(0.0)
         return replace(unit, mean=unit.mean + self.by, law=law)
 
-    def covariance(self, points: Points) -> tuple[Points, Step]:
+    def covariance(self, points: Points, fold: Fold) -> Move:
         by, mean = self.by, points.mean
 
         def step(tile: Tile) -> None:
@@ -51,10 +67,22 @@ class Shift:
             phi=None,
             what=f"a shifted version of {points.what}",
         )
-        return after, step
+        return Move(after, step)
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        return alike(lambda y: np.add(y, self.by, out=y))
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0
 
     def assumptions(self) -> Iterable[str]:
         return ()
+
+    def tensors(self, place: Place) -> Local:
+        by = self.by
+        return Local(lambda x, scratch: x.add_(by))
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network.small_modules import Affine
+
+        return Affine(1.0, self.by)

@@ -1,0 +1,155 @@
+"""Activations in torch: in place on tensors, as modules, and back from classes and functions to records.
+
+Nothing but the names in a record says what it is there. Torch is loaded when one of these functions is called.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from firstguess.network.activations import lookup
+from firstguess.network.activations.record import Activation, TorchNames
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Op = Callable[["Tensor"], "Tensor"]
+
+
+def resolve(name: str) -> Any:
+    """What a dotted name of a record stands for."""
+    import torch
+
+    root, *rest = name.split(".")
+    found: Any = {"torch": torch, "F": torch.nn.functional, "aten": torch.ops.aten, "operator": operator}[root]
+    for part in rest:
+        found = getattr(found, part)
+    return found
+
+
+def elementwise(phi: Activation, constant: float = 0.0) -> Op:
+    """φ(x) − constant, in place. A function that torch has no name for runs in NumPy, in float64."""
+    apply = _in_place(phi)
+    if constant == 0.0:
+        return apply
+    return lambda x: apply(x).sub_(constant)
+
+
+def _in_place(phi: Activation) -> Op:
+    import torch
+
+    if phi.torch is None or not phi.torch.inplace:
+        return lambda x: x.copy_(torch.from_numpy(phi.offset + phi.rise(x.double().numpy())))
+    # in place: fresh memory of this size is slow, and fragments
+    run = resolve(phi.torch.inplace)
+    keywords = _keywords(phi, phi.torch)
+    if phi.torch.inplace.endswith(".out"):
+        return lambda x: run(x, out=x, **keywords)
+    return partial(run, **keywords) if keywords else run
+
+
+def module_of(phi: Activation) -> nn.Module:
+    """The module of torch.nn that is this activation before centring, or one that calls its function."""
+    from torch import nn
+
+    if phi.torch is not None and phi.torch.module:
+        return getattr(nn, phi.torch.module)(**_keywords(phi, phi.torch))
+    return _elementwise_class()(phi)
+
+
+def _keywords(phi: Activation, names: TorchNames) -> dict[str, Any]:
+    params = dict(phi.params)
+    return dict(names.fixed) | {theirs: params[ours] for theirs, ours in names.arguments if ours in params}
+
+
+@lru_cache(maxsize=1)
+def _elementwise_class() -> Callable[[Activation], nn.Module]:
+    import torch
+    from torch import nn
+
+    class Elementwise(nn.Module):
+        """An activation that torch has no module for; one of your own runs in NumPy and has no gradient."""
+
+        def __init__(self, phi: Activation) -> None:
+            super().__init__()
+            self.phi = phi
+            self.known: Op | None = resolve(phi.torch.calls[0]) if phi.torch and phi.torch.calls else None
+
+        def extra_repr(self) -> str:
+            return str(self.phi)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.known is not None:
+                return self.known(x)
+            value = self.phi.offset + self.phi.rise(x.detach().double().cpu().numpy())
+            return torch.from_numpy(value).to(x)
+
+    return Elementwise
+
+
+class Spelling(NamedTuple):
+    """The activations that one class or function of torch may be, and the keywords by which they differ."""
+
+    candidates: tuple[tuple[str, TorchNames], ...]
+    keywords: tuple[tuple[str, Any], ...]  # with torch's defaults, in the order of its arguments
+
+    def meaning(self, value: Callable[[int, str, Any], Any]) -> Activation | str:
+        """The activation, or why none; `value(index, keyword, default)` gives an argument, the signal being 0."""
+        given = {key: value(index, key, default) for index, (key, default) in enumerate(self.keywords, 1)}
+        for name, names in self.candidates:
+            if all(given[key] == wanted for key, wanted in names.fixed):
+                return lookup.activation(name, **{ours: given[theirs] for theirs, ours in names.arguments})
+        refuse = next((names.refuse for _, names in self.candidates if names.refuse), "")
+        return refuse.format(**given) or "a description has no such variant"
+
+
+def by_module() -> dict[type[nn.Module], Spelling]:
+    """Every class of torch.nn that is an activation, subclasses before what they derive from."""
+    return _tables(tuple(lookup.names()))[0]
+
+
+def by_call() -> dict[Any, Spelling]:
+    """Every function that is an activation, and the names of methods."""
+    return _tables(tuple(lookup.names()))[1]
+
+
+@lru_cache(maxsize=1)
+def _tables(names: tuple[str, ...]) -> tuple[dict[type[nn.Module], Spelling], dict[Any, Spelling]]:
+    from torch import nn
+
+    modules: dict[type[nn.Module], list[tuple[str, TorchNames]]] = {}
+    calls: dict[Any, list[tuple[str, TorchNames]]] = {}
+    for name in names:
+        for one in _read(lookup.activation(name)):
+            if one.module:
+                modules.setdefault(getattr(nn, one.module), []).append((name, one))
+            for key in (key for call in one.calls for key in _targets(call)):
+                calls.setdefault(key, []).append((name, one))
+    ordered = sorted(modules, key=lambda kind: -len(kind.mro()))
+    return {kind: _spelling(modules[kind]) for kind in ordered}, {key: _spelling(calls[key]) for key in calls}
+
+
+def _read(phi: Activation) -> Iterator[TorchNames]:
+    if phi.torch is not None and phi.torch.read:
+        yield from (phi.torch, *phi.torch.also)
+
+
+def _targets(call: str) -> tuple[Any, ...]:
+    root, _, name = call.partition(".")
+    return (name, f"{name}_") if root == "Tensor" else (resolve(call),)
+
+
+def _spelling(candidates: list[tuple[str, TorchNames]]) -> Spelling:
+    """Functions have the defaults of the class that does the same."""
+    from torch import nn
+
+    keywords: dict[str, Any] = {}
+    for _, names in candidates:
+        for key in (*(theirs for theirs, _ in names.arguments), *(key for key, _ in names.fixed)):
+            kind = cast("Callable[..., nn.Module]", getattr(nn, names.module))
+            keywords[key] = inspect.signature(kind).parameters[key].default
+    return Spelling(tuple(candidates), tuple(keywords.items()))

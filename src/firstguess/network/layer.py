@@ -1,0 +1,266 @@
+"""What a layer is: one class in one file that holds every meaning, and says so where it has none.
+
+A reading is a fold over layers; what it asks of a layer is a method here. Every default raises `NotCovered` by name: a
+meaning that was forgotten refuses, it never falls through to a neighbour's formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum, Flag, auto
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol, TypeVar
+
+from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.text import number
+from firstguess.network.grid import Shape
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from firstguess.base.gaussian import Array
+    from firstguess.network.grid import Grid
+    from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove
+    from firstguess.network.points import Done, Move, Points, Whole
+    from firstguess.network.signal import Signal
+    from firstguess.network.tensors import Draw, Place, Tensors
+
+
+class Mix(Flag):
+    """What a layer mixes, apart from the nodes that weights sum over."""
+
+    NOTHING = 0
+    NODES = auto()  # a norm over nodes
+    POSITIONS = auto()  # pools and kernels, where there are positions
+    POINTS = auto()  # statistics over the data
+
+
+class Parity(Enum):
+    """What a layer does to the sign of what it gets: whether x and −x give y and −y."""
+
+    WEIGHTS = auto()  # its own weights have a sign that nobody sees
+    ODD = auto()
+    LINEAR = auto()  # odd, also about a constant that was added in front
+    CENTRES = auto()  # odd, and takes off a constant that was added in front
+    SHIFTS = auto()  # adds a constant
+    NONE = auto()
+
+
+_STATED = ("kind", "weighted", "mixes", "parity", "bends")
+_READINGS = (
+    ("tensors", "the ensemble reading: fg.measure(...)"),
+    ("covariance", "the kernel reading: fg.predict(net, data=x)"),
+    ("moments", "the closed form: fg.predict(net)"),
+)
+
+
+class Fold(Protocol):
+    """What the kernel's fold does for a layer that needs more than a pair of points."""
+
+    def within(self, point: int) -> Array:
+        """K[i p, i p'] of one data point in front of the layer."""
+        ...
+
+    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
+        """All pairs through the layers of a path; `k` and `t` may be overwritten."""
+        ...
+
+
+class Layer:
+    """One layer of a description. `kind` is its name in text; its dataclass fields are its arguments there.
+
+    Concrete layers are final, frozen dataclasses with `@register`. What has no default here they must state themselves.
+    """
+
+    kind: ClassVar[str]
+    brackets: ClassVar[tuple[str, ...]] = ()  # fields that hold layers, in square brackets in its text
+    weighted: bool  # its output is a pre-activation, sums over random weights (a residual block's too)
+    mixes: Mix
+    parity: Parity
+    bends: bool  # Gaussian nodes stop being Gaussian
+
+    @property
+    def name(self) -> str:
+        """What edits call it: `net.without("relu")`."""
+        return self.kind
+
+    @property
+    def paths(self) -> tuple[tuple[Layer, ...], ...]:
+        """Layers within, in the order in which they draw weights."""
+        return ()
+
+    @property
+    def rays(self) -> tuple[float, float] | None:
+        """Slopes left and right of 0, if a kink there is all that it does to a node."""
+        return None
+
+    @property
+    def pools(self) -> int:
+        """How many nodes it takes for one, where there are no positions."""
+        return 1
+
+    @property
+    def draws(self) -> bool:
+        """Whether it has weights of its own."""
+        return self.weighted and not self.paths
+
+    @property
+    def affine(self) -> bool:
+        """Whether it is a·x + b on every node, a and b constants."""
+        return self.mixes is Mix.NOTHING and self.parity in (Parity.LINEAR, Parity.SHIFTS)
+
+    def text(self) -> str:
+        """Its text, leaving out arguments that have their default value."""
+        own_fields = fields(self) if is_dataclass(self) else ()
+        given = [(f.name, getattr(self, f.name)) for f in own_fields if f.init and getattr(self, f.name) != f.default]
+        arguments = [f"{name}={number(value)}" for name, value in given]
+        return self.kind + (f"({', '.join(arguments)})" if arguments else "")
+
+    def with_paths(self, change: Callable[[tuple[Layer, ...]], tuple[Layer, ...]]) -> Layer:
+        """The same layer with other layers in its paths; `change` is not called for a path without layers."""
+        if self.paths:
+            self._refuse("an edit of its paths")
+        return self
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        """The shape after it, or InvalidInput. `units` is what weights without a width of their own get."""
+        self._refuse("a rule for sizes")
+
+    def inside(self, before: Shape, units: int | None) -> tuple[list[Shape], ...]:
+        """For every path the shapes in front of its layers, and behind the last one."""
+        if self.paths:
+            self._refuse("sizes within its paths")
+        return ()
+
+    def moments(self, signal: Signal) -> Signal:
+        """The closed-form reading: the signal after this layer."""
+        self._refuse("a closed form")
+
+    def gradient(self, signal: Signal) -> float | None:
+        """What the layer multiplies the mean square of gradients by, going back: theory.md (10). None: not known."""
+        self._refuse("a gradient in closed form")
+
+    def covariance(self, points: Points, fold: Fold) -> Move | Whole:
+        """The kernel reading on the grid of these points: what is known behind it, and how it maps covariances."""
+        self._refuse("a kernel")
+
+    def nodes(self, points: Points, known: bool) -> NodeMove:
+        """Arithmetic on sampled nodes; `known`: formulas have the statistics of `points`, for twins to use."""
+        self._refuse("a meaning on sampled nodes")
+
+    def twins(self, points: Points, k: Array, t: Array | None) -> TwinMove:
+        """For a layer that mixes points: the twins' covariance (in place) and tangent behind it, and their move."""
+        self._refuse("twins of sampled nodes")
+
+    def sampled(self, grid: Grid) -> bool:
+        """Whether sampled nodes may serve it better than a formula, which `need` then tells."""
+        return False
+
+    def need(self, points: Points, k: Array) -> Need:
+        """How far formulas do for it, on these covariances in front of the stretch that it is in."""
+        self._refuse("a word on sampled nodes")
+
+    def exact(self, rest: Sequence[Layer]) -> bool:
+        """Whether its formula is exact with these layers behind it, for Gaussian nodes in front."""
+        return False
+
+    def jointly(self, rest: Sequence[Layer]) -> Joint | None:
+        """An exact formula for it and all those behind it, for Gaussian nodes in front."""
+        return None
+
+    def effort(self) -> float:
+        """What its kernel costs a pair, in units of a relu: for the refusal of what would take too long."""
+        return sum((x.effort() for path in self.paths for x in path), 0.0) if self.paths else 1.0
+
+    def assumptions(self) -> Iterable[str]:
+        """What the formulas take for granted here, in words."""
+        self._refuse("a list of assumptions")
+
+    def tensors(self, place: Place) -> Tensors:
+        """The ensemble reading: what the engine needs to know to take many initializations through this layer."""
+        self._refuse("a meaning on tensors")
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        """The torch module that this layer is in one member of an ensemble."""
+        self._refuse("a torch module")
+
+    def _refuse(self, what: str) -> NoReturn:
+        """Raise NotCovered, naming the reading that does cover this layer; a fold adds the place."""
+        cls = type(self)
+        covered = next((hint for method, hint in _READINGS if has_meaning(cls, method)), "")
+        raise NotCovered(f"{what} of {self.kind}", got="a layer without one", hint=covered)
+
+
+def has_meaning(cls: type[Layer], method: str) -> bool:
+    """Whether a kind of layer has a meaning of its own, not the default that refuses."""
+    return getattr(cls, method, None) is not getattr(Layer, method, None)
+
+
+def keeps_shape(self: Layer, before: Shape, units: int | None) -> Shape:
+    """The `shape` of a layer that changes no size: written down by each such layer, never inherited."""
+    return before
+
+
+_LONGEST_PERIOD = 64  # layers of a stretch that is written once with its count
+KINDS: dict[str, type[Layer]] = {}
+Kind = TypeVar("Kind", bound=type[Layer])
+
+
+def register(cls: Kind) -> Kind:
+    """Make a kind of layer known to the grammar, to reading and to the contract test.
+
+    Refuses a class that inherits from another kind (it would inherit all its meanings), or that leaves a flag unsaid.
+    """
+    if any("kind" in vars(base) for base in cls.__mro__[1:]):
+        raise TypeError(f"{cls.__name__}: a layer is no variant of another one, or it would inherit its meanings")
+    missing = [name for name in _STATED if name not in vars(cls)]
+    if missing:
+        raise TypeError(f"{cls.__name__} has to state {', '.join(missing)}: these have no default")
+    if cls.kind in KINDS and KINDS[cls.kind] is not cls:
+        raise TypeError(f"{cls.__name__}: there is a layer {cls.kind} already")
+    KINDS[cls.kind] = cls
+    return cls
+
+
+def text(layer: Layer) -> str:
+    """The layer as text, leaving out arguments that have their default value."""
+    return layer.text()
+
+
+def steps(layers: Iterable[Layer], signal: Signal, *, prefix: str = "") -> Iterator[tuple[Layer, Signal, Signal]]:
+    """Fold a signal through layers, yielding (layer, before, after); an error names the layer it came from."""
+    for index, layer in enumerate(layers, start=1):
+        try:
+            after = layer.moments(signal)
+        except FirstguessError as error:
+            raise error.at(f"{prefix}layer {index} ({text(layer)})") from None
+        yield layer, signal, after
+        signal = after
+
+
+def sequence_text(layers: Sequence[Layer]) -> str:
+    """The canonical text of a sequence: repeated stretches are written once, with their count."""
+    words = [text(layer) for layer in layers]
+    parts: list[str] = []
+    i = 0
+    while i < len(words):
+        period, count = _repeat_at(words, i)
+        if count > 1:
+            inner = " > ".join(words[i : i + period])
+            parts.append(f"{count} x [{inner}]")
+            i += period * count
+        else:
+            parts.append(words[i])
+            i += 1
+    return " > ".join(parts)
+
+
+def _repeat_at(words: list[str], i: int) -> tuple[int, int]:
+    """The shortest period that repeats at i, and how often."""
+    for period in range(1, min(_LONGEST_PERIOD, (len(words) - i) // 2) + 1):
+        count = 1
+        while words[i : i + period] == words[i + count * period : i + (count + 1) * period]:
+            count += 1
+        if count > 1:
+            return period, count
+    return 1, 1

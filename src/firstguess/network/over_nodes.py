@@ -1,0 +1,151 @@
+"""Norms over nodes: what LayerNorm, GroupNorm (with wide groups) and RMSNorm share in the readings without weights."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from firstguess.base.errors import NotCovered
+from firstguess.network.layer import Layer
+from firstguess.network.nodes import NodeMove, Values, alike
+from firstguess.network.points import Move, Points, Tile, unchanged
+from firstguess.network.signal import Gaussian, Signal, Unknown, exp
+
+
+def over_nodes(signal: Signal, kind: str) -> Signal:
+    """(0, (center − mean²)/(total − mean²), 1): the mean over nodes goes, the centers' differences stay."""
+    variance = signal.between + signal.spread
+    if variance == 0.0:
+        raise NotCovered(
+            "nodes that differ",
+            got="a signal without variance over nodes",
+            hint="a larger weight variance before this layer",
+        )
+    law = (
+        Gaussian()
+        if isinstance(signal.law, Gaussian)
+        else Unknown(f"a {kind} of a signal that is not Gaussian", signal)
+    )
+    return Signal(0.0, signal.between / variance, signal.spread / variance, law=law)
+
+
+def over_nodes_gradient(signal: Signal) -> float:
+    """Dividing by the standard deviation over nodes; the two directions it projects out are negligible when wide."""
+    return exp(-math.log(signal.between + signal.spread) - signal.log_scale)
+
+
+def over_nodes_move(layer: Layer, points: Points, *, centre: bool = True) -> Move:
+    """One mean (if `centre`) and one scale a data point, over nodes and, on images, over positions."""
+    if points.shape.images:
+        return _over_positions(layer, points, centre)
+    return _centred(layer, points) if centre else _scaled(layer, points)
+
+
+def _centred(layer: Layer, points: Points) -> Move:
+    """K ← (K_ab − m_a m_b)/(s_a s_b), Θ ← Θ/(s_a s_b): theory.md (11). What it projects out is one node in many."""
+    variance = points.q - points.mean**2
+    if np.any(variance <= 0.0):
+        raise NotCovered(
+            "nodes that differ on every data point",
+            got=f"{int(np.sum(variance <= 0.0))} points where they do not",
+            hint="a larger weight or bias variance before this layer",
+        )
+    mean, inverse = points.mean, 1.0 / np.sqrt(variance)
+    centred = bool(np.any(mean != 0.0))
+
+    def step(tile: Tile) -> None:
+        if centred:
+            tile.k -= tile.outer(mean)
+        tile.scale(inverse)
+        if tile.t is not None:
+            tile.t *= tile.outer(inverse)
+
+    n = points.q.size
+    what = f"a {layer.kind} of {points.what}"
+    after = points.after(layer, np.ones(n), np.zeros(n), gaussian=points.gaussian, what=what)
+    shares = mean**2 / points.q
+    if np.ptp(shares) > 1e-12 or np.ptp(np.sign(mean)) > 0.0:
+        return Move(after, step)
+    share = float(shares[0])
+    return Move(after, step, lambda c: (c - share) / (1.0 - share))
+
+
+def _scaled(layer: Layer, points: Points) -> Move:
+    """K ← K_ab/√(q_a q_b), Θ likewise: theory.md (11)."""
+    if np.any(points.q <= 0.0):
+        raise NotCovered(
+            "a signal that is not zero on any data point",
+            got="one that is",
+            hint="a bias variance above 0 before this layer",
+        )
+    inverse = 1.0 / np.sqrt(points.q)
+
+    def step(tile: Tile) -> None:
+        tile.scale(inverse)
+        if tile.t is not None:
+            tile.t *= tile.outer(inverse)
+
+    what = f"an {layer.kind} of {points.what}"
+    after = points.after(layer, np.ones_like(points.q), points.mean * inverse, gaussian=points.gaussian, what=what)
+    return Move(after, step, unchanged)
+
+
+def _over_positions(layer: Layer, points: Points, centre: bool) -> Move:
+    q, mean = (v.reshape(-1, points.grid.places) for v in (points.q, points.mean))
+    level = mean.mean(axis=1, keepdims=True) if centre else np.zeros((q.shape[0], 1))
+    variance = q.mean(axis=1, keepdims=True) - level**2
+    if np.any(variance <= 1e-14 * q.mean(axis=1, keepdims=True)):
+        raise NotCovered(
+            "nodes that differ on every image",
+            got=f"{int(np.sum(variance <= 0.0))} images where they do not",
+            hint="a bias variance above 0 before this layer",
+        )
+    inverse = 1.0 / np.sqrt(variance)
+    each = np.broadcast_to(inverse, q.shape).ravel()
+    off = np.broadcast_to(level, q.shape).ravel()
+    old = points.mean
+
+    def step(tile: Tile) -> None:
+        if off.any():  # E (x_a − l_a)(x_b − l_b)
+            tile.k -= off[tile.rows, None] * old[None, tile.cols]
+            tile.k -= (old - off)[tile.rows, None] * off[None, tile.cols]
+        scale = tile.outer(each)
+        tile.k *= scale
+        if tile.t is not None:
+            tile.t *= scale
+
+    after = points.after(
+        layer,
+        ((q - 2.0 * level * mean + level**2) * inverse**2).ravel(),
+        ((mean - level) * inverse).ravel(),
+        gaussian=points.gaussian,
+        what=f"a {layer.kind} of {points.what}",
+    )
+    return Move(after, step)
+
+
+def over_nodes_nodes(points: Points, known: bool, *, centre: bool = True) -> NodeMove:
+    """The statistics of the nodes drawn at once, as in a wide layer; for twins those that formulas give."""
+    places = 1 if points.grid.apart else points.grid.places
+
+    def own(y: Values) -> Values:
+        images = y.reshape(y.shape[0], -1, places)
+        if centre:
+            images = images - images.mean(axis=(0, 2), keepdims=True)
+        scale = np.sqrt(np.mean(images * images, axis=(0, 2), keepdims=True))
+        return (images / scale).reshape(y.shape)
+
+    if not known:
+        return alike(own)
+    q, mean = (v.reshape(-1, places).mean(axis=1) for v in (points.q, points.mean))
+    level = mean if centre else np.zeros_like(q)
+    scale = np.repeat(1.0 / np.sqrt(q - level**2), places)
+    level = np.repeat(level, places)
+
+    def twin(y: Values) -> Values:
+        y -= level.astype(y.dtype)
+        y *= scale.astype(y.dtype)
+        return y
+
+    return NodeMove(own, twin)

@@ -1,0 +1,49 @@
+"""What norms share on tensors. Loads torch: layers import it where they are asked for their tensors.
+
+Norms have no epsilon in theory. Here the variance gets 1e-12 of the squared mean and the smallest normal number:
+nothing where float32 resolves the variance, and a constant node or sample becomes 0 instead of amplified rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from firstguess.network.tensors import Apply, Scratch
+
+RELATIVE_EPS = 1e-12
+
+
+def inverse_sd(variance: Tensor, mean: Tensor | None) -> Tensor:
+    """1/√variance, with what keeps it finite; uses up the variance."""
+    if mean is not None:
+        variance.add_(mean.square().mul_(RELATIVE_EPS))
+    return variance.add_(torch.finfo(variance.dtype).tiny).rsqrt_()
+
+
+def standardize(x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: bool = True) -> None:
+    """Subtract the mean over these dimensions (if `center`), divide by the root mean square of what is left."""
+    size = math.prod(x.shape[d] for d in dims)
+    mean = None
+    if center:
+        mean = x.sum(dims, keepdim=True).div_(size)
+        x.sub_(mean)
+    # Squares and a sum: a norm over a strided dimension is 15 times slower.
+    square = torch.mul(x, x, out=scratch(x))
+    x.mul_(inverse_sd(square.sum(dims, keepdim=True).div_(size), mean))
+
+
+def over_nodes(images: bool, *, groups: int = 1, center: bool = True) -> Apply:
+    """LayerNorm (one group), GroupNorm, and without centring RMSNorm: one scale per sample and group."""
+
+    def of_images(x: Tensor, scratch: Scratch) -> Tensor:
+        standardize(x.view(x.shape[0], x.shape[1], groups, -1), (3,), scratch, center=center)
+        return x
+
+    def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
+        standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center)
+        return x
+
+    return of_images if images else of_vectors

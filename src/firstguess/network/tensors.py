@@ -1,0 +1,122 @@
+"""What a layer is to an ensemble: data that it provides, from which the engine makes instructions (no torch here).
+
+Many initializations go through the data at once, in one of two layouts. Without positions: (inits, nodes, points), so
+that the weights of several networks side by side times the data land in the shape that the next batched product wants
+(performance.md). Images: (points, inits, channels, height, width), which is what a grouped convolution takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
+
+from firstguess.network.grid import Shape
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from firstguess.network.signal import Signal
+
+Init: TypeAlias = Literal["normal", "uniform", "orthogonal"]
+Scratch: TypeAlias = "Callable[[Tensor], Tensor]"  # a buffer of the shape of its argument, to be used at once
+Apply: TypeAlias = "Callable[[Tensor, Scratch], Tensor]"  # may work in place; returns its result
+Terms: TypeAlias = "tuple[Tensor, ...]"
+
+
+class OnTensors(Protocol):
+    """What an ensemble asks of a layer."""
+
+    kind: ClassVar[str]
+
+    @property
+    def weighted(self) -> bool: ...
+
+    @property
+    def draws(self) -> bool: ...
+
+    def tensors(self, place: Place) -> Tensors: ...
+
+    def module(self, place: Place, draw: Draw) -> nn.Module: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """A layer where it stands: the shapes of one data point before and after it, and what else its place decides."""
+
+    layer: OnTensors
+    name: str  # its text
+    where: str  # "layer 3 (relu)"
+    before: Shape
+    after: Shape
+    signal: Callable[[], Signal | None]  # the closed form in front of it; None where it does not cover this layer
+    points: int | None = None  # in the whole data set; None: a module, to which any number may come
+    batch: int | None = None  # points to a batch, for layers that mix them and say no number themselves
+    paths: tuple[tuple[Place, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of `shape` (units first), Var W = weight_var / fan_in, and biases of the units where bias_var > 0.
+
+    `product(x, weights, bias, shared)` is the layer on weights (inits, *shape) and biases (inits, units): x has the
+    layout above, or is the data itself, `shared` by all inits. None: rows of weights times all nodes of a point. That
+    product is the engine's own, with what is exact for Gaussian rows (performance.md).
+    """
+
+    shape: tuple[int, ...]
+    fan_in: int
+    weight_var: float
+    bias_var: float
+    init: Init = "normal"
+    product: Callable[[Tensor, Tensor, Tensor | None, bool], Tensor] | None = None
+    room: float = 0.0  # what the product allocates on its way, in copies of its input
+
+    @property
+    def gaussian_rows(self) -> bool:
+        """Whether units are independent Gaussian sums over all nodes: then both exact reductions apply."""
+        return self.product is None and self.init == "normal"
+
+
+@dataclass(frozen=True)
+class Local:
+    """An operation on any stretch of the points; `batch`: on stretches that hold whole batches of so many."""
+
+    apply: Apply
+    batch: int = 1
+
+
+@dataclass(frozen=True)
+class OverData:
+    """An operation that needs statistics of every node over all points.
+
+    `first`, if any, is applied to all points; then `terms(x, mean, variance)` makes of the node statistics (inits,
+    nodes) in float64 what `apply(x, terms)` needs. `whole(x)` does the same where all points are in one tensor.
+    """
+
+    terms: Callable[[Tensor, Tensor, Tensor], Terms]
+    apply: Callable[[Tensor, Terms], Tensor]
+    first: Apply | None = None
+    whole: Callable[[Tensor], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Two paths from one input, and their sum: second + scale · first. A second one without layers is the input."""
+
+    scale: float = 1.0
+
+
+Tensors: TypeAlias = Weights | Local | OverData | Paths
+
+
+class Draw(Protocol):
+    """One member's draws, in the order in which they are asked for."""
+
+    def fill(self, module: nn.Module, weights: Weights) -> nn.Module:
+        """The module with its `weight`, and its `bias` if there are biases, drawn."""
+        ...
+
+    def path(self, places: Sequence[Place]) -> nn.Module:
+        """The modules of these layers, one after another."""
+        ...

@@ -1,0 +1,88 @@
+"""One walk over layers: all of them, those within others included; and the fold of their shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from firstguess.base.errors import FirstguessError
+from firstguess.network.grid import Grid, Shape
+from firstguess.network.layer import Layer, Mix, Parity, text
+
+
+def every(layers: Iterable[Layer]) -> Iterator[Layer]:
+    """All layers in order; a layer with paths comes before those within."""
+    for layer in layers:
+        yield layer
+        for path in layer.paths:
+            yield from every(path)
+
+
+def changed(layers: Iterable[Layer], change: Callable[[Layer], Iterable[Layer]]) -> tuple[Layer, ...]:
+    """Every layer replaced by what `change` makes of it, inside paths first."""
+    return tuple(new for layer in layers for new in change(layer.with_paths(lambda path: changed(path, change))))
+
+
+def needs_images(layers: Iterable[Layer]) -> bool:
+    """Whether weights act by position (convolutions): then a data point has to be an image."""
+    return any(Mix.POSITIONS in layer.mixes and layer.draws for layer in every(layers))
+
+
+def wants_all_pairs(block: Layer, grid: Grid) -> bool:
+    """Whether a layer within mixes data points or, on images, wants the covariances within one (pools)."""
+    images = not grid.flat and not grid.apart
+    return any(
+        Mix.POINTS in layer.mixes or (images and Mix.POSITIONS in layer.mixes and not layer.draws)
+        for path in block.paths
+        for layer in every(path)
+    )
+
+
+def unsigned(path: Sequence[Layer]) -> str:
+    """Why a path does not change sign with its last weights (up to a constant), in words; "" if it does."""
+    last = max((i for i, layer in enumerate(path) if layer.parity is Parity.WEIGHTS), default=None)
+    if last is None:
+        return f"one without weights ({text(path[-1])})" if path else "one without layers"
+    ends = f"one that ends in {text(path[-1])}"
+    shifted = False
+    for layer in path[last + 1 :]:
+        if layer.parity is Parity.SHIFTS:
+            shifted = True
+        elif layer.parity is Parity.CENTRES:
+            shifted = False
+        elif layer.parity is not Parity.LINEAR and (shifted or layer.parity is not Parity.ODD):
+            return ends
+    return ""
+
+
+def last_weights(layers: Sequence[Layer]) -> int:
+    """The place of the last layer with weights of its own; −1: there is none."""
+    return max((i for i, layer in enumerate(layers) if layer.draws), default=-1)
+
+
+def shapes(
+    layers: Sequence[Layer],
+    before: Shape,
+    units: int | None,
+    *,
+    last: int | None = None,
+    prefix: str = "",
+    first: int = 1,
+) -> list[Shape]:
+    """The shape in front of every layer, and behind the last one.
+
+    Weights that name no width get `units`; the last ones, if `last` is given, so many that `last` nodes (channels)
+    come out behind the pools that follow. An error names the layer that it came from, `first` being the first's number.
+    """
+    found = [before]
+    head = last_weights(layers) if last is not None else -1
+    for index, layer in enumerate(layers):
+        try:
+            after = layer.shape(found[-1], units)
+            if index == head and last is not None:
+                pools = math.prod(x.pools for x in layers[index + 1 :]) if not after.images else 1
+                after = layer.shape(found[-1], last * pools)
+            found.append(after)
+        except FirstguessError as error:
+            raise error.within(f"{prefix}layer {first + index} ({text(layer)})") from None
+    return found
