@@ -11,7 +11,7 @@ from firstguess.diagnosis import Advice, Cause, Diagnosis, Expected, Trainabilit
 from firstguess.diagnosis.comparison import compare
 from firstguess.ensemble.gradient_statistics import GradientLayer, Gradients, Growth, Level
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
-from firstguess.ensemble.members import Finding, FindingKind
+from firstguess.ensemble.members import Finding
 from firstguess.modules.structure import Part, Structure, Unread, Variances
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.guesses import Guesses
@@ -79,7 +79,7 @@ def sample(classes: int = 2, *, name: str = "A small MLP") -> Diagnosis:
         name,
         seen,
         Structure(net, read, (Unread("5", "Custom", "control flow"),), ("a note on structure",)),
-        (Finding(FindingKind.DEAD, "a tenth of them", "3"),),
+        (Finding("dead units", "a tenth of them", "3"),),
         ("a note on the work",),
         {"firstguess": "0", "seed": 0, "data": {"name": "digits"}},
         1.5,
@@ -100,7 +100,7 @@ def nasty(classes: int = 2) -> Diagnosis:
         case=NASTY,
         measurement=replace(whole.measurement, layers=layers),
         structure=replace(whole.structure, unread=(Unread(NASTY, NASTY, NASTY),), notes=(NASTY,)),
-        findings=(Finding(FindingKind.DEAD, NASTY, NASTY),),
+        findings=(Finding(NASTY, NASTY, NASTY),),
         notes=(NASTY,),
         provenance={NASTY: NASTY},
     )
@@ -109,7 +109,7 @@ def nasty(classes: int = 2) -> Diagnosis:
 def broken() -> Diagnosis:
     """Nothing could be measured."""
     verdict = Verdict("broken", 1.0, math.nan, math.nan, math.nan, "NaN first at layer 3")
-    finding = Finding(FindingKind.NOT_FINITE, "NaN in the outputs", "3")
+    finding = Finding("not finite", "NaN in the outputs", "3")
     return Diagnosis(verdict, (), Expected(None, None, "no guesses"), None, (), "", "Broken", None, None, (finding,))
 
 

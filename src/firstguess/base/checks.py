@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import math
@@ -28,7 +29,7 @@ def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
     >>> known_options(lambda x, *, seed=0: x)(3, sed=1)
     Traceback (most recent call last):
         ...
-    firstguess.InvalidInput: Expected an option of <lambda>: seed=, but got sed=.
+    firstguess.InvalidInput: Expected an option of <lambda>: seed=, but got sed=. Try: seed=
     """
     parameters = inspect.signature(function).parameters
     name = getattr(function, "__name__", "this")
@@ -37,8 +38,9 @@ def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         for option in kwargs:
             if option not in parameters:
-                options = (key for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY)
-                raise InvalidInput(f"an option of {name}: {', '.join(f'{o}=' for o in options)}", got=f"{option}=")
+                options = [f"{key}=" for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+                hint = "".join(difflib.get_close_matches(f"{option}=", options, n=1))
+                raise InvalidInput(f"an option of {name}: {', '.join(options)}", got=f"{option}=", hint=hint)
         return function(*args, **kwargs)
 
     return checked

@@ -81,7 +81,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, str]:
         """Plain data."""
-        return {"kind": self.kind.value, "message": self.message, "layer": self.layer}
+        return {"kind": str(self.kind), "message": self.message, "layer": self.layer}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, str]) -> Finding:

@@ -88,7 +88,7 @@ def test_it_says_everything_in_order(page: str) -> None:
         "guesses not more even",
         "It depends.",
         "control flow",
-        "dead at 3: a tenth of them",
+        "dead units at 3: a tenth of them",
         "a note on the work",
         '{"name": "digits"}',
     ):
