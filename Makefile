@@ -25,6 +25,7 @@ test: lint types unit  ## Format, lint, types, tests and doctests: what CI runs
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(STAMP)
 	$(BIN)/basedpyright

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -68,3 +69,27 @@ def test_errors_are_one_family() -> None:
     assert str(error) == "Expected a thing, but got 3. Try: another"
     assert str(error.at("layer 2")) == "Expected a thing, but got 3, at layer 2. Try: another"
     assert error.at("layer 2").at("layer 9").where == "layer 2"
+
+
+@pytest.mark.parametrize(
+    "name", ["predict", "measure", "measure_gradients", "diagnose", "assert_neutral", "explain_guess"]
+)
+def test_verbs_show_their_options(name: str) -> None:
+    """An editor sees every keyword, and one that does not exist is refused as other bad input is."""
+    verb = getattr(fg, name)
+    parameters = inspect.signature(verb).parameters.values()
+    assert {p.kind for p in parameters} <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    with pytest.raises(fg.InvalidInput, match=f"an option of {name}: .*seed=.*but got sed="):
+        verb("dense > relu > dense", None, sed=1)
+
+
+def test_the_verbs_that_measure_take_the_same_options() -> None:
+    options = {
+        name: {key: p.annotation for key, p in inspect.signature(getattr(fg, name)).parameters.items()}
+        for name in ("measure", "diagnose", "assert_neutral", "explain_guess")
+    }
+    assert set(options["measure"]) < set(options["diagnose"])
+    assert set(options["measure"]) < set(options["assert_neutral"])
+    engine = {"init", "logits", "mode", "node", "device", "dtype", "strategy"}
+    for key in engine:
+        assert len({one[key] for one in options.values()}) == 1, key

@@ -8,7 +8,7 @@ from firstguess._version import __version__
 
 if TYPE_CHECKING:
     from firstguess import data, figures
-    from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, ParseError
+    from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
     from firstguess.diagnosis.comparison import Comparison, compare
     from firstguess.diagnosis.explanation import Explanation, explain_guess
     from firstguess.diagnosis.gate import NotNeutral, assert_neutral
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
-    "base.errors": "FirstguessError InvalidInput NotConverged NotCovered ParseError",
+    "base.errors": "FirstguessError InvalidInput NotConverged NotCovered NotFinite ParseError",
     "network.activations.lookup": "activation causes_bias centered register_activation",
     "network.activations.record": "Activation",
     "network.builders": "cnn mlp residual_mlp",
@@ -80,6 +80,7 @@ __all__ = [
     "Network",
     "NotConverged",
     "NotCovered",
+    "NotFinite",
     "NotNeutral",
     "ParseError",
     "PhaseDiagram",

@@ -124,7 +124,7 @@ def test_classes() -> None:
     assert data.select("odd-even").y.tolist() == [1, 0] * 5
     assert data.select("parity").class_names == ("even", "odd")
     assert data.select("0+1 vs 9").y.tolist() == [0, 0, 1]
-    merged = data.merge({"low": [0, 1], "high": ["8", "9"]})
+    merged = data.select({"low": [0, 1], "high": ["8", "9"]})
     assert (merged.y.tolist(), merged.class_names) == ([0, 0, 1, 1], ("low", "high"))
     assert "low vs high" in merged.name
     unnamed = Data(np.eye(3), np.array([-1, 1, 1]))

@@ -15,6 +15,7 @@ import firstguess as fg
 from firstguess.diagnosis import Advice
 from firstguess.diagnosis.training import trainability_of
 from firstguess.ensemble.gradient_statistics import Growth, Level
+from firstguess.modules.redraw import Redraw
 from firstguess.show.report import sections
 
 BLOB = fg.data.blob(200, 40)
@@ -285,6 +286,56 @@ def test_nothing_is_said_twice():
     for words in (text, str(d.structure), sections.structure(d)):
         assert words.count("joins several signals") == 1
         assert "(4 times)" in " ".join(words.split())
+
+
+def test_a_model_is_studied_once(monkeypatch: pytest.MonkeyPatch):
+    """Measurement, flow, reading, gradients and centred data draw from one source; each edited model has its own."""
+    studied: list[nn.Module] = []
+    study = Redraw.__init__
+
+    def counted(self: Redraw, model: nn.Module, *arguments: Any, **options: Any) -> None:
+        studied.append(model)
+        study(self, model, *arguments, **options)
+
+    monkeypatch.setattr(Redraw, "__init__", counted)
+    data = fg.data.Data(BLOB.x + 1.0)
+    # Not described because of RReLU, so that remedies are measured.
+    model = nn.Sequential(nn.Linear(40, 10), nn.RReLU(), nn.ReLU(), nn.Linear(10, 2))
+    fg.diagnose(model, data, inits=6, advice=False)
+    assert len(studied) == 1
+    studied.clear()
+    d = fg.diagnose(model, data, inits=6)
+    assert {(a.remedy, a.how) for a in d.advice} == {
+        (name, "measured") for name in ("centre the data", "centre the activation")
+    }
+    assert len(studied) == 2
+
+
+def test_stages_leave_nothing_to_each_other():
+    """A buffer that counts forwards is what it was at the start of each stage, and what they cache can be used."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.head = nn.Linear(40, 20), nn.Linear(20, 2)
+            self.register_buffer("calls", torch.zeros(()))
+            self.cache: dict[str, torch.Tensor] = {}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            scale = self.cache.setdefault("scale", torch.ones(20) * self.calls)
+            return self.head(torch.relu(self.layer(x)) * scale)
+
+    model = Counting()
+    with torch.inference_mode():
+        d = fg.diagnose(model, BLOB, inits=6, advice=False)
+    assert d.trainability is not None
+    assert not [note for note in d.notes if note.startswith("no ")]
+    assert model.calls == 0
+    assert not model.cache
+    assert [layer.all for layer in d.trainability.gradients.layers] == [
+        layer.all for layer in fg.measure_gradients(model, BLOB, inits=20).layers
+    ]
 
 
 def test_residual_blocks_have_no_factor_a_layer():

@@ -20,7 +20,7 @@ from torch import nn
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch, collect
-from firstguess.diagnosis import explanation
+from firstguess.diagnosis import timed_ensemble
 from firstguess.diagnosis.explanation import Explanation, explain_guess
 from firstguess.diagnosis.guess_causes import is_notable
 from firstguess.modules import snapshot
@@ -378,11 +378,11 @@ def test_costs_of_a_call_are_not_charged_to_its_points(monkeypatch: pytest.Monke
         now += 0.01 + 1e-6 * sum(batch.size for batch in batches)
 
     monkeypatch.setattr(snapshot, "look", look)
-    monkeypatch.setattr(explanation, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(timed_ensemble, "time", SimpleNamespace(perf_counter=lambda: now))
     batches = collect(points(400))
-    a_point = explanation._time_a_point(None, batches, None, 0, enough=0.048)  # of 5 seconds and 50 initializations
+    a_point = timed_ensemble.time_a_point(None, batches, None, 0, enough=0.048)  # of 5 seconds and 50 initializations
     assert a_point == pytest.approx(0.0104 / 400)
-    slow = explanation._time_a_point(None, batches, None, 0, enough=0.001)
+    slow = timed_ensemble.time_a_point(None, batches, None, 0, enough=0.001)
     assert slow == pytest.approx(0.010016 / 16)
 
 

@@ -1,5 +1,7 @@
 """Remedies: what each offers, and that an edited model is a copy."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,7 @@ from firstguess.diagnosis.remedies.base import edited, replace_module
 from firstguess.diagnosis.remedies.head import expected_loss
 from firstguess.diagnosis.remedies.move_norm import plain_pairs
 from firstguess.modules.flow import trace_flow
+from firstguess.modules.sources import source_of
 
 X = blob(100, 20)
 
@@ -145,3 +148,17 @@ def test_expected_loss_has_its_limits():
     assert expected_loss(1e-12, 7) == pytest.approx(1.945910149, abs=1e-6)
     # 20 000 draws of a maximum with standard deviation √(1 − 1/π)·100: 5 s.e.
     assert expected_loss(1e4, 2) == pytest.approx((1e4 / torch.pi) ** 0.5, abs=5 * 100 * 0.83 / 141)
+
+
+def test_means_of_activations_are_those_of_the_initialization_that_was_asked_for():
+    model = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 2))
+    before = case(model)
+    asked = replace(before, study=lambda model: source_of(model, before.batches, init=(12.0, 0.0)))
+
+    def mean(case: Case) -> float:
+        (variant,) = REMEDIES["centre the activation"](case)
+        assert isinstance(variant.model, nn.Sequential)
+        return variant.model[1].means.fixed["1"]
+
+    # By default σw² = 1/3 and σb² = 1/60, and |x|²/20 = 1: E max(z, 0) = σ/√(2π).
+    assert mean(asked) / mean(before) == pytest.approx((12 / (1 / 3 + 1 / 60)) ** 0.5, rel=0.2)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from diagnoses import layer, measurement
-from firstguess.prediction import DEEPLY_BIASED
 
 from firstguess.diagnosis.verdict import verdict_of
+from firstguess.theory.prediction import DEEPLY_BIASED
 
 
 @pytest.mark.parametrize(

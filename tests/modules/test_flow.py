@@ -8,12 +8,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from firstguess.data import blob, collect
-from firstguess.modules.flow import DATA, Flow, Step, trace_flow
+from firstguess.modules.flow import DATA, Flow, FlowStep, trace_flow
 
 BATCHES = collect(blob(251, 100), batch_size=251)
 
 
-def by_name(flow: Flow) -> dict[str, Step]:
+def by_name(flow: Flow) -> dict[str, FlowStep]:
     return {step.name: step for step in flow.steps}
 
 

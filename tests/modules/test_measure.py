@@ -16,10 +16,10 @@ import pytest
 import torch
 from torch import nn
 
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.data import blob
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import BETWEEN, SPREAD, Finding, Members, ProbedLayer
+from firstguess.ensemble.members import BETWEEN, SPREAD, Finding, FindingKind, Members, ProbedLayer
 from firstguess.modules.measuring import measure, run
 from firstguess.network.network import Network
 from firstguess.theory.closed_form import predict
@@ -117,7 +117,7 @@ def test_precision_is_never_reached_by_few_members():
 
 
 def test_findings_are_told_once():
-    finding = Finding("not redrawn", "no initializer draws this parameter", "head.scale")
+    finding = Finding(FindingKind.NOT_REDRAWN, "no initializer draws this parameter", "head.scale")
     m = run(FakeEngine(findings=(finding,)), inits=20)
     assert m.findings == (finding,)
     assert "! not redrawn at head.scale: no initializer" in str(m)
@@ -141,8 +141,8 @@ def test_members_with_nan_are_left_out_and_counted():
         def member(self, i: int) -> tuple[np.ndarray, np.ndarray, int]:
             return super().member(0)
 
-    with pytest.raises(FirstguessError, match="NaN or Inf in all 20 initializations, at out"):
-        run(Hopeless(findings=(Finding("nonfinite", "NaN", "out"),)), inits=20)
+    with pytest.raises(NotFinite, match="NaN or Inf in all 20 initializations, at out"):
+        run(Hopeless(findings=(Finding(FindingKind.NONFINITE, "NaN", "out"),)), inits=20)
 
 
 def test_ties_and_preferences_are_findings():

@@ -97,3 +97,21 @@ def test_progress_and_one_draw() -> None:
     drawn = draw_guesses(np.eye(4), 2, draws=1, seed=1, progress=lambda i, n: seen.append((i, n)))
     assert drawn.fractions.shape == (1, 2)
     assert seen[-1] == (1, 1)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_ties_are_broken_at_random_and_counted(classes: int) -> None:
+    """A point whose logits are all 0 (its variance is below float32) goes to any class, and with none in particular."""
+    draws, n = 4000, 11
+    k = np.diag([*[1.0] * (n - 1), 1e-100])
+    seed = int(np.random.default_rng(20261115).integers(2**31))
+    drawn = draw_guesses(k, classes, draws=draws, seed=seed)
+    assert abs(drawn.ties - 1 / n) < 1e-3  # and a few to rounding
+    counts = drawn.fractions * n
+    assert np.abs(counts - counts.round()).max() < 1e-9
+    assert np.allclose(counts.sum(axis=1), n)
+    # It agrees with the favourite class as often as any other point on its own.
+    agree = draw_guesses(np.diag([1.0] * n), classes, draws=draws, seed=seed).agreement[-1]
+    assert abs(drawn.agreement[-1] - agree) <= 5.5 * math.sqrt(0.5 / draws)
+    again = draw_guesses(k, classes, draws=draws // 2, seed=seed)
+    assert np.array_equal(again.fractions, drawn.fractions[: draws // 2])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any, SupportsFloat, cast
+from typing import Any, ParamSpec, SupportsFloat, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +19,36 @@ from firstguess.base.text import number as text_number
 
 FloatArray = npt.NDArray[np.float64]
 Numbers = Sequence[float] | npt.NDArray[Any]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The function, whose unknown options end in the one clear error that other bad input ends in.
+
+    >>> known_options(lambda x, *, seed=0: x)(3, sed=1)
+    Traceback (most recent call last):
+        ...
+    firstguess.InvalidInput: Expected an option of <lambda>: seed=, but got sed=. Try: seed=
+    """
+    parameters = inspect.signature(function).parameters
+    name = getattr(function, "__name__", "this")
+
+    @functools.wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        for option in kwargs:
+            if option not in parameters:
+                options = [f"{key}=" for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+                hint = "".join(difflib.get_close_matches(f"{option}=", options, n=1))
+                raise InvalidInput(f"an option of {name}: {', '.join(options)}", got=f"{option}=", hint=hint)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Those that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def number(value: object) -> float:

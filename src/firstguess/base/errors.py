@@ -54,5 +54,9 @@ class NotConverged(FirstguessError):
     """A numerical method that could not reach its stated accuracy."""
 
 
-for _public in (FirstguessError, InvalidInput, ParseError, NotCovered, NotConverged):
+class NotFinite(FirstguessError):
+    """A network that gives NaN or Inf whatever its weights are: `where` names the layer that does."""
+
+
+for _public in (FirstguessError, InvalidInput, ParseError, NotCovered, NotConverged, NotFinite):
     _public.__module__ = "firstguess"  # what a traceback shows is what one writes: `except firstguess.InvalidInput`

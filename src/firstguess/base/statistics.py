@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -234,8 +234,12 @@ def studentized(shifts: FloatArray, errors: FloatArray, error: FloatArray, level
     return np.stack([np.where(still, 0.0, low), np.where(still, 0.0, high)])
 
 
-def proportion(successes: int, inits: int, *, level: float = 0.95) -> Interval:
+def proportion(
+    successes: int, inits: int, *, level: float = 0.95, method: Literal["wilson", "exact"] = "wilson"
+) -> Interval:
     """Wilson's interval for a probability: unlike a bootstrap of 0s and 1s it is right when all members agree.
+
+    "exact" is that of Clopper and Pearson, which covers at least `level`.
 
     >>> low, high = proportion(0, 100)
     >>> print(f"{low:.4f} to {high:.4f}")
@@ -243,11 +247,10 @@ def proportion(successes: int, inits: int, *, level: float = 0.95) -> Interval:
     """
     if inits < 1:
         return (math.nan, math.nan)
-    z = float(special.ndtri(0.5 + level / 2))
-    share = successes / inits
-    middle = (share + z * z / (2 * inits)) / (1 + z * z / inits)
-    half = z / (1 + z * z / inits) * math.sqrt(share * (1 - share) / inits + z * z / (4 * inits * inits))
-    return (0.0 if successes == 0 else middle - half, 1.0 if successes == inits else middle + half)
+    from scipy import stats  # slow to import
+
+    found: Any = cast(Any, stats.binomtest(successes, inits)).proportion_ci(level, method=method)
+    return (float(found.low), float(found.high))
 
 
 def bounded_mean(x: FloatArray, least: float, most: float, *, level: float = 0.95) -> Interval:

@@ -12,12 +12,17 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 
+def cores() -> int:
+    """How many of the machine's cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def in_threads(job: Callable[[int], None], count: int) -> None:
     """Run job(0) … job(count − 1), a core each, with products on the core that asks for them.
 
     OpenBLAS' own threads would compete with ours, and keep a core busy for some 30 ms after each product.
     """
-    workers = min(os.cpu_count() or 1, count)
+    workers = min(cores(), count)
     with _libraries().limit(limits=1, user_api="blas"):
         if workers <= 1:
             for index in range(count):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
@@ -161,15 +161,6 @@ class Data:
             raise InvalidInput("labels, to choose classes by", got="data without labels", where=self.name)
         rows, y, names = regroup(self.y, self.class_names, classes, where=self.name)
         return self._with(x=self.x[rows], y=y, class_names=names, step=class_step(names))
-
-    def merge(self, groups: Mapping[str, Sequence[int | str]]) -> Data:
-        """Join classes into named groups; classes in no group are left out.
-
-        >>> data = Data(np.eye(4), np.arange(4))
-        >>> data.merge({"low": [0, 1], "high": [3]}).y.tolist()
-        [0, 0, 1]
-        """
-        return self.select(groups)
 
     def standardize(self, how: Standardization) -> Data:
         """Mean 0 and variance 1: of all entries together, of each channel (axis 1 of (n, C, …)), or of each pixel.

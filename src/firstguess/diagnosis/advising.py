@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from firstguess.base.errors import FirstguessError
 from firstguess.diagnosis.expectation import predicted
 from firstguess.diagnosis.result import Advice, Trainability, Verdict
+from firstguess.ensemble.members import FindingKind
 from firstguess.theory.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
                 variant.aim,
             )
     after_m = trial.measure(variant, seconds)
-    if any(f.kind == "interrupted" for f in after_m.findings):
+    if any(f.kind == FindingKind.INTERRUPTED for f in after_m.findings):
         raise KeyboardInterrupt  # `measure` keeps what it has, which here is less than a comparison needs
     error = math.hypot(m.guesses.standard_error("expected_max"), after_m.guesses.standard_error("expected_max"))
     return Advice(

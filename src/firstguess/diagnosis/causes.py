@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from firstguess.diagnosis.result import Cause
 from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.members import FindingKind
 from firstguess.modules.flow import DATA, Flow
 
 _LEAST = 0.005  # of correlation: less is not a cause
@@ -33,6 +34,6 @@ def causes_of(flow: Flow) -> tuple[Cause, ...]:
 
 def without_ending(flow: Flow, m: Measurement) -> Flow:
     """Up to the logits: a softmax or sigmoid behind them raises c, and changes no guess."""
-    head = next((finding.layer for finding in m.findings if finding.kind == "probabilities"), "")
+    head = next((finding.layer for finding in m.findings if finding.kind == FindingKind.PROBABILITIES), "")
     place = next((i for i, step in enumerate(flow.steps) if step.name == head), None)
     return flow if place is None else replace(flow, steps=flow.steps[: place + 1])

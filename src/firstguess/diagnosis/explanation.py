@@ -8,28 +8,32 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from firstguess.base import checks
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import plain
+from firstguess.diagnosis.timed_ensemble import Progress, Replay, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import Members, ProbedLayer
+from firstguess.ensemble.members import FindingKind
 from firstguess.modules.measuring import run
 
 if TYPE_CHECKING:
-    from firstguess.data import Batch
-    from firstguess.diagnosis.guess_causes import Cause
-    from firstguess.modules.engine import ModuleEngine
+    import torch
 
-Progress: TypeAlias = Callable[[int, int], object]
+    from firstguess.data import Batch
+    from firstguess.diagnosis.guess_causes import GuessCause
+    from firstguess.modules.choice import Strategy
+    from firstguess.modules.initializers import Init
+    from firstguess.modules.outputs import Pick
+    from firstguess.modules.probes import Node
+    from firstguess.modules.sources import Mode
 
 _COLUMNS = 100  # of a terminal
 _FEWEST = 64  # points that the budget does not go below
 _LEAST = 3  # initializations that are run whatever the budget
-_PAIRS = 200  # initializations at most that are run on centred data too, while it is not clear whether that helps
 _SHARE = 0.7  # of the budget that the main ensemble may use
 
 
@@ -46,7 +50,7 @@ class Explanation:
     points: int
     surprise: float
     interval: tuple[float, float]
-    causes: tuple[Cause, ...]
+    causes: tuple[GuessCause, ...]
     measurement: Measurement | None  # None: no initialization gave finite logits
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -86,7 +90,7 @@ class Explanation:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
         """The inverse of `to_dict`."""
-        from firstguess.diagnosis.guess_causes import Cause
+        from firstguess.diagnosis.guess_causes import GuessCause
 
         low, high = data["interval"]
         return cls(
@@ -94,7 +98,7 @@ class Explanation:
             data["points"],
             float(data["surprise"]),
             (float(low), float(high)),
-            tuple(Cause(**cause) for cause in data["causes"]),
+            tuple(GuessCause(**cause) for cause in data["causes"]),
             None if data["measurement"] is None else Measurement.from_dict(data["measurement"]),
             tuple(data["notes"]),
             data["seconds"],
@@ -146,6 +150,7 @@ class Explanation:
         return f"<table>{''.join(cells)}</table>"
 
 
+@checks.known_options
 def explain_guess(
     model: object,
     data: object,
@@ -155,7 +160,14 @@ def explain_guess(
     points: int = 1000,
     seconds: float = 30.0,
     progress: Progress | None = None,
-    **options: Any,
+    init: Init = None,
+    logits: Pick = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    memory: float | None = None,
+    strategy: Strategy | None = None,
 ) -> Explanation:
     """Explain the guesses of a model as it is now: expected from its architecture, brought by the data, or a fault.
 
@@ -180,14 +192,15 @@ def explain_guess(
         seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
             case.
         progress: Called with (initializations done, initializations in all).
-        options: Of the ensemble, as for `fg.measure` of a module: init, logits, mode, node, device, dtype, memory. By
-            default BatchNorm's mode is "eval" if the model's are in eval mode and have seen no data, else "train".
+        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, node, device, dtype, memory, strategy.
+        mode: What BatchNorm does in the ensemble: by default "eval" if the model's are in eval mode and have seen no
+            data, else "train".
     """
     import torch
     from torch import nn
 
     from firstguess.data import collect, load
-    from firstguess.diagnosis.guess_causes import GAMMA, Case, causes, is_notable
+    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, is_notable
     from firstguess.modules.engine import ModuleEngine
     from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
 
@@ -200,16 +213,14 @@ def explain_guess(
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
     if not 0 < checks.number(seconds) < math.inf:
         raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
-    _known(options)
     batches = collect(load(data) if isinstance(data, str) else data, points)
     notes: list[str] = []
     trained, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
         norms = fresh_norms(mine)  # before any forward: a BatchNorm in train mode counts its batches
-        pick = options.get("logits")
         total = sum(batch.size for batch in batches)
         passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
-        a_point = _time_a_point(mine, batches, pick, seed, enough=0.8 * seconds / passes)
+        a_point = time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
         room = int(0.8 * seconds / (a_point * passes))
         if room < total:
             fewest = min(_FEWEST, max(_FEWEST // 4, int(0.8 * seconds / (a_point * 10))))
@@ -217,16 +228,16 @@ def explain_guess(
             used = sum(batch.size for batch in batches)
             if used < total:
                 notes.append(f"{used} of the {total} points, to stay within {seconds:g} seconds")
-        now = look(mine, batches, pick=pick, seed=seed)
+        now = look(mine, batches, pick=logits, seed=seed)
         notable = is_notable(now.fractions, now.points - now.lost)
         if norms and notable:
             with training_norms(mine):
-                trained = look(mine, batches, pick=pick, seed=seed)
+                trained = look(mine, batches, pick=logits, seed=seed)
         flat = centred(batches) if notable else None
         if flat is not None:
             bias = _data_bias(batches)
             if bias is not None and bias.gamma >= GAMMA:
-                shifted = look(mine, flat, pick=pick, seed=seed)
+                shifted = look(mine, flat, pick=logits, seed=seed)
         if any(m.training and m.p > 0 for m in mine.modules() if isinstance(m, nn.Dropout)):
             notes.append(
                 "dropout is on, as in training: the fractions are those of one draw; initializations have none"
@@ -234,70 +245,52 @@ def explain_guess(
     if now.probabilities:
         notes.append(f"outputs are probabilities ({now.probabilities}): torch's cross-entropies expect logits")
         if len(now.fractions) == 2 and now.probabilities == "sigmoid":
-            options["logits"] = _threshold(pick)
-    options.setdefault("mode", "eval" if norms else "train")
-    options.setdefault("trained", True)  # its weights are looked into: what is wrong with them must not be expected
+            logits = _threshold(logits)
+    options = checks.given(
+        init=init,
+        logits=logits,
+        mode=mode or ("eval" if norms else "train"),
+        node=node,
+        device=device,
+        dtype=dtype,
+        memory=memory,
+        strategy=strategy,
+    )
+    options["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
     engine = ModuleEngine(model, batches, seed=seed, **options)
-    parts = _drawn(engine, 0, inits, deadline, progress, least=_LEAST)
+    parts = drawn(engine, 0, inits, deadline, progress, least=_LEAST)
     done = sum(part.inits for part in parts)
     if done < inits:
         notes.append(f"{done} of {inits} initializations, to stay within {seconds:g} seconds")
     origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}"}
     measurement: Measurement | None = None
     try:
-        measurement = run(_Replay(engine, parts), inits=done, seed=seed, provenance=origin)
-    except FirstguessError:
+        measurement = run(Replay(engine, parts), inits=done, seed=seed, provenance=origin)
+    except NotFinite:
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
-        notes += [f"{f.message} ({f.layer})" for f in measurement.findings if f.kind in ("other values", "not redrawn")]
-    pairs = _pairs(parts, ())
+        notes += [
+            f"{f.message} ({f.layer})"
+            for f in measurement.findings
+            if f.kind in (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN)
+        ]
+    pairs = excesses(parts, ())
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and time.perf_counter() + 3 * member < limit:
-        pairs = _paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
-    case = Case(now, measurement, norms, trained, bias, shifted, *pairs)
-    p, low, high = case.p
+        pairs = paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
+    seen = Observed(now, measurement, norms, trained, bias, shifted, *pairs)
+    p, low, high = seen.p
     return Explanation(
         tuple(float(x) for x in now.fractions),
         now.points,
         p,
         (low, high),
-        causes(case),
+        causes(seen),
         measurement,
         tuple(notes),
         time.perf_counter() - started,
     )
-
-
-def _known(options: dict[str, Any]) -> None:
-    names = ("init", "logits", "mode", "node", "device", "dtype", "memory", "strategy")
-    for name in options:
-        if name not in names:
-            raise InvalidInput(f"an option of explain_guess: {', '.join(names)}", got=f"{name}=", where="explain_guess")
-
-
-def _time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, enough: float) -> float:
-    """Seconds of a forward, with its probes, for one point of as many as take `enough` seconds, or of all.
-
-    A call has costs of its own, which a few points must not be charged with: points are doubled until they count.
-    """
-    from firstguess.modules.calling import first_forward
-    from firstguess.modules.snapshot import fewer, look
-
-    total, count = sum(batch.size for batch in batches), 16
-    while True:
-        few = fewer(batches, count)
-        size, taken = sum(batch.size for batch in few), math.inf
-        for _ in range(2):  # the first call of a model is slower
-            began = time.perf_counter()
-            with first_forward():
-                look(model, few, pick=pick, seed=seed)
-            taken = time.perf_counter() - began
-            if taken > min(0.5, enough):
-                break
-        if taken >= enough or size >= total:
-            return taken / size
-        count *= 2
 
 
 def _data_bias(batches: Sequence[Batch]) -> Any:
@@ -317,69 +310,3 @@ def _threshold(pick: Any) -> Callable[[Any], Any]:
     from firstguess.modules.outputs import find_logits
 
     return lambda output: find_logits(output, pick) - 0.5
-
-
-def _drawn(
-    engine: ModuleEngine, start: int, stop: int, deadline: float, progress: Progress | None = None, *, least: int
-) -> list[Members]:
-    """Members until there are enough or the time is over."""
-    parts: list[Members] = []
-    done, step, slow = start, 1, 0.0
-    while done < stop and (done - start < least or time.perf_counter() + slow < deadline):
-        began = time.perf_counter()
-        parts.append(engine.run(done, done + step))
-        done += step
-        slow = (time.perf_counter() - began) / step
-        left = max(0.0, deadline - time.perf_counter())
-        # At most a quarter of what is left at once: the first members of a new way of running can be slow.
-        step = max(1, min(engine.stretch, stop - done, int(left / 4 / max(slow, 1e-6))))
-        if progress is not None:
-            progress(done, stop)
-    return parts
-
-
-def _paired(engine: ModuleEngine, parts: Sequence[Members], centred: ModuleEngine, deadline: float) -> tuple[Any, Any]:
-    """Excess of the same members on data and on centred data; of more members while these leave it open."""
-    from firstguess.diagnosis.guess_causes import is_clear
-
-    raw, done = list(parts), sum(part.inits for part in parts)
-    cured = _drawn(centred, 0, done, deadline, least=2)
-    while True:
-        before, after = _pairs(raw, cured)
-        both = sum(part.inits for part in cured) == done < _PAIRS and len(after) > 1
-        if not both or is_clear(before, after) or time.perf_counter() > deadline:
-            return before, after
-        raw += _drawn(engine, done, min(2 * done, _PAIRS), deadline, least=1)
-        until = sum(part.inits for part in raw)
-        cured += _drawn(centred, done, until, deadline, least=1)
-        done = until
-
-
-def _pairs(parts: Sequence[Members], others: Sequence[Members]) -> tuple[Any, Any]:
-    """The excess of the same members on data and on centred data, without those that are not finite."""
-    from firstguess.diagnosis.guess_causes import excess
-
-    raw = excess(np.concatenate([part.fractions for part in parts]))
-    if not others:
-        return raw, np.empty(0)
-    cured = excess(np.concatenate([part.fractions for part in others]))
-    fine = np.isfinite(raw[: len(cured)]) & np.isfinite(cured)
-    return raw[: len(cured)][fine], cured[fine]
-
-
-class _Replay:
-    """An engine that hands out what was computed: so that a budget in seconds can decide how much that is."""
-
-    def __init__(self, engine: ModuleEngine, parts: Sequence[Members]) -> None:
-        self.layers: tuple[ProbedLayer, ...] = engine.layers
-        self.classes, self.points, self.notes = engine.classes, engine.points, engine.notes
-        self._parts = list(parts)
-
-    @property
-    def stretch(self) -> int:
-        return self._parts[0].inits
-
-    def run(self, start: int, stop: int) -> Members:
-        part = self._parts.pop(0)
-        assert (part.start, part.start + part.inits) == (start, stop)
-        return part

@@ -13,13 +13,20 @@ from firstguess.data import collect, load
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.result import Cause
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import ASSUMED
+from firstguess.ensemble.members import ASSUMED, FindingKind, Probe
 from firstguess.modules.flow import Flow, trace_flow
-from firstguess.modules.measuring import measure
+from firstguess.modules.measuring import Progress, measure
 from firstguess.network.network import Network
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
+
+    from firstguess.modules.choice import Strategy
+    from firstguess.modules.initializers import Init
+    from firstguess.modules.outputs import Pick
+    from firstguess.modules.probes import Node
+    from firstguess.modules.sources import Mode
 
 _TRACED = 20  # initializations of the trace that names the step: as many as `diagnose` traces
 _FIRST, _MOST = 50, 400  # initializations: more are drawn only while the interval holds the limit
@@ -54,12 +61,37 @@ class Check:
         }
 
 
+@checks.known_options
 def assert_neutral(
-    what: object, data: object, max_gamma: float = 1.0, *, inits: int = _MOST, seed: int = 0, **options: Any
+    what: object,
+    data: object,
+    max_gamma: float = 1.0,
+    *,
+    inits: int = _MOST,
+    seed: int = 0,
+    width: int | None = None,
+    classes: int | None = None,
+    precision: float | None = None,
+    progress: Progress | None = None,
+    reduce: bool = True,
+    memory: float = 2e9,
+    points: int | None = None,
+    batch_size: int | None = None,
+    seconds: float | None = None,
+    probe: Probe = "all",
+    dtype: torch.dtype | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
+    trained: bool = False,
+    threads: int | None = None,
 ) -> Measurement:
     """Raise `NotNeutral`, an AssertionError that explains itself, unless γ of the output is at most `max_gamma`.
 
-    γ = 1 is where two classes' fractions are spread uniformly (theory.md §1). Takes what `fg.measure` takes; 50
+    γ = 1 is where two classes' fractions are spread uniformly (theory.md §1). Options are those of `fg.measure`; 50
     initializations are drawn, and up to `inits` while the 95 % interval of γ holds the limit. The result depends on the
     seed only, so a test that passes once passes always.
 
@@ -73,7 +105,25 @@ def assert_neutral(
       c rises most at layer relu (activation): from 0.00 to 0.32
       what to do: fg.diagnose(model, data) names the layer and tries remedies
     """
-    found = check(what, data, max_gamma, inits=inits, seed=seed, **options)
+    options = checks.given(
+        width=width,
+        classes=classes,
+        precision=precision,
+        progress=progress,
+        points=points,
+        batch_size=batch_size,
+        seconds=seconds,
+        dtype=dtype,
+        init=init,
+        logits=logits,
+        mode=mode,
+        node=node,
+        device=device,
+        strategy=strategy,
+        trained=trained or None,
+        threads=threads,
+    )
+    found = check(what, data, max_gamma, inits=inits, seed=seed, reduce=reduce, memory=memory, probe=probe, **options)
     if not found.passed:
         raise NotNeutral(found.message, found.measurement)
     return found.measurement
@@ -91,7 +141,7 @@ def check(
     count = min(_FIRST, most)
     while True:
         m = measure(what, data, inits=count, seed=seed, **options)
-        if any(finding.kind == "interrupted" for finding in m.findings):
+        if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
             raise KeyboardInterrupt  # what `measure` keeps is no answer of a gate
         gamma, low, high = _gamma(m)
         if count >= most or not low <= max_gamma <= high:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import special
 
-from firstguess.base.statistics import FloatArray
+from firstguess.base.statistics import FloatArray, proportion
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.snapshot import Snapshot
 from firstguess.theory.databias import DataBias
@@ -51,7 +51,7 @@ _TIES = 0.01
 
 
 @dataclass(frozen=True)
-class Cause:
+class GuessCause:
     """One reason for the guess: `kind` is a stable word, `evidence` holds the numbers behind the message."""
 
     kind: Kind
@@ -60,7 +60,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Case:
+class Observed:
     """All that was looked at."""
 
     now: Snapshot
@@ -108,68 +108,66 @@ def surprise(largest: float, measurement: Measurement | None) -> tuple[float, fl
         return (math.nan, math.nan, math.nan)
     tops = measurement.guesses.fractions.max(axis=1)
     hits, inits = int((tops >= largest - 1e-12).sum()), len(tops)
-    low = 0.0 if hits == 0 else float(special.betaincinv(hits, inits - hits + 1, 0.025))
-    high = 1.0 if hits == inits else float(special.betaincinv(hits + 1, inits - hits, 0.975))
-    return (hits / inits, low, high)
+    return (hits / inits, *proportion(hits, inits, method="exact"))
 
 
-def causes(case: Case) -> tuple[Cause, ...]:
+def causes(seen: Observed) -> tuple[GuessCause, ...]:
     """Those that hold, the most important first."""
-    found: list[Cause] = []
+    found: list[GuessCause] = []
     for test in _TESTS:
-        cause = test(case, found)
+        cause = test(seen, found)
         if cause is not None:
             found.append(cause)
     return tuple(sorted(found, key=lambda cause: bool(cause.evidence.get("partly"))))
 
 
-def _nonfinite(case: Case, _: list[Cause]) -> Cause | None:
-    now = case.now
+def _nonfinite(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+    now = seen.now
     if not now.nonfinite:
         return None
     share = now.lost / now.points
-    return Cause(
+    return GuessCause(
         "NaN or Inf",
         f"{now.nonfinite} is the first layer that gives NaN or Inf; {share:.1%} of the points have no guess",
         {"layer": now.nonfinite, "points_lost": share},
     )
 
 
-def _zero_head(case: Case, _: list[Cause]) -> Cause | None:
-    now = case.now
-    if now.ties < _TIES or not (now.head_zero or now.level) or _dead_layers(case):
+def _zero_head(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+    now = seen.now
+    if now.ties < _TIES or not (now.head_zero or now.level) or _dead_layers(seen):
         return None
     why = "its weights are zero" if now.head_zero else "it gives every class the same logit"
-    return Cause(
+    return GuessCause(
         "zero head",
         f"{now.head}: {why}, so {now.ties:.1%} of the points have no largest logit; an arg-max takes the first class",
         {"layer": now.head, "ties": now.ties, "weights_zero": now.head_zero},
     )
 
 
-def _dead_layers(case: Case) -> dict[str, tuple[float, float]]:
+def _dead_layers(seen: Observed) -> dict[str, tuple[float, float]]:
     """Layers where most nodes give one value on all points, far more than in the ensemble: (now, ensemble)."""
     found: dict[str, tuple[float, float]] = {}
-    if case.measurement is None:
+    if seen.measurement is None:
         return found
-    usual = {layer.name: layer for layer in case.measurement.layers}
-    head = case.now.head if case.now.head_zero else ""
-    for name, share in case.now.dead.items():
+    usual = {layer.name: layer for layer in seen.measurement.layers}
+    head = seen.now.head if seen.now.head_zero else ""
+    for name, share in seen.now.dead.items():
         if name not in usual or share < _HALF or name == head:
             continue
         mean, error = usual[name].dead, usual[name].dead_se
-        sd = error * math.sqrt(case.measurement.inits) if math.isfinite(error) else 0.0
+        sd = error * math.sqrt(seen.measurement.inits) if math.isfinite(error) else 0.0
         if share > mean + max(_MORE, _SDS * sd):
             found[name] = (share, mean)
     return found
 
 
-def _dead(case: Case, _: list[Cause]) -> Cause | None:
-    layers = _dead_layers(case)
-    if not layers or not (case.notable or case.now.ties >= _TIES):
+def _dead(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+    layers = _dead_layers(seen)
+    if not layers or not (seen.notable or seen.now.ties >= _TIES):
         return None
     first, (share, usual) = next(iter(layers.items()))
-    return Cause(
+    return GuessCause(
         "dead units",
         f"{first}: {share:.0%} of its nodes give one value on all points, {usual:.0%} after an initialization; "
         f"{len(layers)} such layers",
@@ -177,12 +175,12 @@ def _dead(case: Case, _: list[Cause]) -> Cause | None:
     )
 
 
-def _saturated(case: Case, _: list[Cause]) -> Cause | None:
-    now = case.now
-    if not case.notable:
+def _saturated(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+    now = seen.now
+    if not seen.notable:
         return None
     if now.probabilities and now.sure > _HALF:
-        return Cause(
+        return GuessCause(
             "saturated outputs",
             f"the model ends in a {now.probabilities} that is above 0.99 or at its ends on {now.sure:.0%} of the "
             "points: gradients through it are almost 0",
@@ -192,7 +190,7 @@ def _saturated(case: Case, _: list[Cause]) -> Cause | None:
     if not layers:
         return None
     worst = max(layers, key=layers.__getitem__)
-    return Cause(
+    return GuessCause(
         "saturated outputs",
         f"{worst}: {layers[worst]:.0%} of its values are at the ends of its range (beyond 0.99 of it); {len(layers)} "
         "such layers: gradients through them are almost 0",
@@ -200,30 +198,30 @@ def _saturated(case: Case, _: list[Cause]) -> Cause | None:
     )
 
 
-def _fresh_norms(case: Case, _: list[Cause]) -> Cause | None:
-    if not case.norms or case.trained is None or not case.notable:
+def _fresh_norms(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+    if not seen.norms or seen.trained is None or not seen.notable:
         return None
-    before, after = case.excess(case.now), case.excess(case.trained)
+    before, after = seen.excess(seen.now), seen.excess(seen.trained)
     if not after < _FALL * before:
         return None
-    return Cause(
+    return GuessCause(
         "batchnorm in eval mode before training",
-        f"{len(case.norms)} BatchNorms ({case.norms[0]} first) are in eval mode with running statistics that have seen "
-        f"no data, so they do nothing; in train mode the largest fraction is {case.trained.largest:.1%}",
-        {"layers": case.norms, "largest_in_train_mode": case.trained.largest},
+        f"{len(seen.norms)} BatchNorms ({seen.norms[0]} first) are in eval mode with running statistics that have seen "
+        f"no data, so they do nothing; in train mode the largest fraction is {seen.trained.largest:.1%}",
+        {"layers": seen.norms, "largest_in_train_mode": seen.trained.largest},
     )
 
 
-def _head_bias(case: Case, _: list[Cause]) -> Cause | None:
-    now = case.now
-    if not case.notable or now.bias is None or now.without_bias is None or now.level:
+def _head_bias(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+    now = seen.now
+    if not seen.notable or now.bias is None or now.without_bias is None or now.level:
         return None
     bias = np.array([-now.bias[0], now.bias[0]]) if len(now.bias) == 1 else now.bias
     favoured = int(now.fractions.argmax())
     without = float(excess(now.without_bias))
-    if int(bias.argmax()) != favoured or without >= _HALF * case.excess(now):
+    if int(bias.argmax()) != favoured or without >= _HALF * seen.excess(now):
         return None
-    return Cause(
+    return GuessCause(
         "head bias",
         f"{now.head}.bias is largest for class {favoured} and decides: without it the largest fraction is "
         f"{now.without_bias.max():.1%}",
@@ -250,48 +248,48 @@ def _taken(raw: FloatArray, cured: FloatArray) -> tuple[float, float, float]:
     return 1 - rest, 1 - rest - 1.96 * error, 1 - rest + 1.96 * error
 
 
-def _data(case: Case, _: list[Cause]) -> Cause | None:
-    if not case.notable or case.bias is None or case.centred is None or len(case.centred_excess) < 2:
+def _data(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+    if not seen.notable or seen.bias is None or seen.centred is None or len(seen.centred_excess) < 2:
         return None
-    raw, cured = case.raw_excess[: len(case.centred_excess)], case.centred_excess
+    raw, cured = seen.raw_excess[: len(seen.centred_excess)], seen.centred_excess
     falls = raw - cured  # the same weights on both: a paired comparison
     error = float(falls.std(ddof=1)) / math.sqrt(len(falls))
-    if case.bias.gamma < GAMMA or not float(falls.mean()) > _SURE * error:
+    if seen.bias.gamma < GAMMA or not float(falls.mean()) > _SURE * error:
         return None
     share, low, high = _taken(raw, cured)
     # The ensemble has the same data: where it never guesses like this model, data are not the reason.
-    mine = case.excess(case.centred) < _FALL * case.excess(case.now) or case.p[0] >= _OFTEN
+    mine = seen.excess(seen.centred) < _FALL * seen.excess(seen.now) or seen.p[0] >= _OFTEN
     if high < _SLIGHT or not mine:
         return None
     partly = low < _HALF
-    return Cause(
+    return GuessCause(
         "data not centred",
-        f"{'partly: ' if partly else ''}the points share a direction, γ₀ = {case.bias.gamma:.3g}; with the mean point "
+        f"{'partly: ' if partly else ''}the points share a direction, γ₀ = {seen.bias.gamma:.3g}; with the mean point "
         f"subtracted the excess over an even split falls from {raw.mean():.2f} to {cured.mean():.2f}, by {share:.0%} "
         f"(95 %: {low:.0%} to {high:.0%}), on average over {len(cured)} initializations, and this model's largest "
-        f"fraction is {case.centred.largest:.1%}",
+        f"fraction is {seen.centred.largest:.1%}",
         {
-            "gamma": case.bias.gamma,
-            "largest_centred": case.centred.largest,
+            "gamma": seen.bias.gamma,
+            "largest_centred": seen.centred.largest,
             "excess": float(raw.mean()),
             "excess_centred": float(cured.mean()),
             "share": share,
             "share_interval": [low, high],
             "partly": partly,
-            "recommendation": case.bias.recommendation,
+            "recommendation": seen.bias.recommendation,
         },
     )
 
 
-def _expected(case: Case, _: list[Cause]) -> Cause | None:
-    p, low, high = case.p
-    if not case.notable or case.measurement is None or not p >= _OFTEN:
+def _expected(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+    p, low, high = seen.p
+    if not seen.notable or seen.measurement is None or not p >= _OFTEN:
         return None
-    m = case.measurement
+    m = seen.measurement
     over = next((layer.name for layer in m.weights_layers if layer.gamma > 1), "")
     gamma = float(m.gamma[-1]) if m.gamma.size else math.nan
     where = f"; γ is above 1 from layer {over} on" if over else ""
-    return Cause(
+    return GuessCause(
         "expected from architecture",
         f"{p:.0%} of {m.inits} initializations on these data do the same or more: {m.regime}, γ = {gamma:.3g} at the "
         f"output{where}",
@@ -299,42 +297,42 @@ def _expected(case: Case, _: list[Cause]) -> Cause | None:
     )
 
 
-def _unlike(case: Case, found: list[Cause]) -> Cause | None:
-    chance = _chance(case)
+def _unlike(seen: Observed, found: list[GuessCause]) -> GuessCause | None:
+    chance = _chance(seen)
     # Data, and BatchNorms that do nothing, are the same in the ensemble: they do not explain what it never does.
     if any(cause.kind not in ("data not centred", "batchnorm in eval mode before training") for cause in found):
         return None
-    if not case.notable or case.measurement is None or case.p[0] > 0 or not chance < _RARE:
+    if not seen.notable or seen.measurement is None or seen.p[0] > 0 or not chance < _RARE:
         return None
-    tops = case.measurement.guesses.fractions.max(axis=1)
-    return Cause(
+    tops = seen.measurement.guesses.fractions.max(axis=1)
+    return GuessCause(
         "unlike its initialization",
         f"none of {len(tops)} initializations has a largest fraction above {tops.max():.1%} (chance of this one about "
         f"{chance:.1g}): its weights have changed since, by training, loading or a fault",
-        {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(case.p[1:])},
+        {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])},
     )
 
 
-def _chance(case: Case) -> float:
+def _chance(seen: Observed) -> float:
     """Of a largest fraction as large: Student's t for one more member, on the scale of log-odds.
 
     An even split has little variation but that of counting, so the standard deviation is at least the binomial one.
     """
-    if case.measurement is None or case.now.points <= case.now.lost:
+    if seen.measurement is None or seen.now.points <= seen.now.lost:
         return 1.0
-    n = case.measurement.points
-    tops = case.measurement.guesses.fractions.max(axis=1)
+    n = seen.measurement.points
+    tops = seen.measurement.guesses.fractions.max(axis=1)
     if len(tops) < 3:
         return 1.0
     logits = special.logit(np.clip(tops, 0.5 / n, 1 - 0.5 / n))
-    mine = float(special.logit(min(max(case.now.largest, 0.5 / n), 1 - 0.5 / n)))
+    mine = float(special.logit(min(max(seen.now.largest, 0.5 / n), 1 - 0.5 / n)))
     middle = float(special.expit(logits.mean()))
     sd = max(float(logits.std(ddof=1)), 1 / math.sqrt(n * middle * (1 - middle)))
     z = (mine - float(logits.mean())) / (sd * math.sqrt(1 + 1 / len(tops)))
     return float(special.stdtr(len(tops) - 1, -z))
 
 
-_TESTS: tuple[Callable[[Case, list[Cause]], Cause | None], ...] = (
+_TESTS: tuple[Callable[[Observed, list[GuessCause]], GuessCause | None], ...] = (
     _nonfinite,
     _zero_head,
     _dead,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -14,31 +14,35 @@ import torch
 from torch import nn
 
 from firstguess.base import checks
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import counted
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.remedies import Case, Variant
-from firstguess.diagnosis.remedies.base import inputs_of
+from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.diagnosis.result import Diagnosis, Expected
 from firstguess.diagnosis.training import trainability_of
 from firstguess.diagnosis.verdict import broken, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.members import Finding
+from firstguess.ensemble.members import Finding, FindingKind, Probe
+from firstguess.modules.choice import Strategy
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.gradients import measure_gradients
+from firstguess.modules.initializers import Init
 from firstguess.modules.measuring import measure
+from firstguess.modules.outputs import Pick
+from firstguess.modules.probes import Node
 from firstguess.modules.reader import read
+from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.structure import Structure
 from firstguess.network.layers import Activate, AvgPool, Conv, Dense, MaxPool, Scale
 from firstguess.network.network import Network
 
 Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
-_INTERRUPTED = "interrupted"  # as `measure` calls it
 POINTS = 1000
 _STAGES = 5
 _KERNEL_POINTS = 1000
@@ -47,6 +51,8 @@ _KERNEL_POINTS = 1000
 _MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.07, 0.05, 0.1, 0.25
 
 
+@checks.known_options
+@torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
 def diagnose(
     what: object,
     data: object,
@@ -60,7 +66,19 @@ def diagnose(
     batch_size: int | None = None,
     advice: bool = True,
     progress: Progress | None = None,
-    **options: Any,
+    precision: float | None = None,
+    reduce: bool = True,
+    memory: float = 2e9,
+    probe: Probe = "all",
+    dtype: torch.dtype | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
+    trained: bool = False,
+    threads: int | None = None,
 ) -> Diagnosis:
     """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
 
@@ -82,22 +100,31 @@ def diagnose(
         batch_size: Of the batches that a model gets; BatchNorm depends on it.
         advice: Try remedies.
         progress: Called with (stages done, stages).
-        options: Of `fg.measure` for this kind of network: init, logits, mode, …
+        precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, mode, node,
+            device, strategy and trained, a model no threads.
     """
     started = time.perf_counter()
     if not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=60")
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
+    options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
+        precision=precision,
+        dtype=dtype,
+        init=init,
+        logits=logits,
+        mode=mode,
+        node=node,
+        device=device,
+        strategy=strategy,
+        trained=trained or None,
+        threads=threads,
+    )
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
     tick(0, _STAGES)
     try:
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
-    except InvalidInput:
-        raise
-    except FirstguessError as error:
-        if "NaN or Inf" not in str(error):
-            raise
+    except NotFinite as error:
         return _broken(subject, error, started)
     notes: list[str] = []
     parts = _Parts(m, tick)
@@ -106,8 +133,7 @@ def diagnose(
     if flow is not None:
         flow = without_ending(flow, m)
     parts.tick(2)
-    structure, why = parts.do("structure", subject.structure, quick=True) or (None, "it was interrupted")
-    structure = _unsaid(structure, m.findings)
+    structure, why = parts.do("structure", lambda: subject.structure(m), quick=True) or (None, "it was interrupted")
     expected = parts.do(
         "theory",
         lambda: expectation(
@@ -125,7 +151,7 @@ def diagnose(
     verdict = verdict_of(m)
     tried = Advised()
     if advice:
-        case = Case(subject.network, subject.model, subject.batches, m, flow)
+        case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits)
         trial = Trial(case, expected.prediction, subject.convert, subject.variant, _ADVICE * seconds, seed)
         tried = parts.do("remedies", lambda: advise(trial)) or tried
         if tried.interrupted:
@@ -154,7 +180,7 @@ class _Parts:
 
     def __init__(self, m: Measurement, progress: Progress) -> None:
         self._progress = progress
-        self._said = [finding.message for finding in m.findings if finding.kind == _INTERRUPTED]
+        self._said = [finding.message for finding in m.findings if finding.kind == FindingKind.INTERRUPTED]
         self._interrupted = bool(self._said)
         self._left_out: list[str] = []
 
@@ -183,25 +209,7 @@ class _Parts:
         if not self._left_out:
             return m.findings
         words = "; ".join([*self._said, f"left out: {', '.join(self._left_out)}"])
-        return (*(f for f in m.findings if f.kind != _INTERRUPTED), Finding(_INTERRUPTED, words))
-
-
-def _unsaid(structure: Structure | None, findings: Sequence[Finding]) -> Structure | None:
-    """Without notes that a finding says too: reading and measuring re-draw the same parameters, and both say so."""
-    if structure is None:
-        return None
-    said = {(f.layer, _bare(f.message)) for f in findings} | {("", _bare(f.message)) for f in findings}
-
-    def repeats(note: str) -> bool:
-        layer, _, message = note.partition(": ")
-        return ("", _bare(note)) in said or (layer, _bare(message)) in said
-
-    return replace(structure, notes=tuple(note for note in structure.notes if not repeats(note)))
-
-
-def _bare(text: str) -> str:
-    """The text without its numbers, which are estimates."""
-    return re.sub(r"[\d.]+", "", text)
+        return (*(f for f in m.findings if f.kind != FindingKind.INTERRUPTED), Finding(FindingKind.INTERRUPTED, words))
 
 
 def _attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
@@ -214,7 +222,7 @@ def _attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
         return None
 
 
-def _broken(subject: _Subject, error: FirstguessError, started: float) -> Diagnosis:
+def _broken(subject: _Subject, error: NotFinite, started: float) -> Diagnosis:
     place = error.where if isinstance(error.where, str) else ""
     return Diagnosis(
         broken("every initialization gives NaN or Inf", place),
@@ -226,7 +234,7 @@ def _broken(subject: _Subject, error: FirstguessError, started: float) -> Diagno
         subject.name,
         None,
         None,
-        (Finding("nonfinite", str(error), place),),
+        (Finding(FindingKind.NONFINITE, str(error), place),),
         seconds=time.perf_counter() - started,
     )
 
@@ -254,7 +262,7 @@ class _Subject:
         self._options, self._width, self._seed = options, width, seed
         self._batch_size, self._classes = batch_size, classes
         self.network: Network | None = None
-        self.model: nn.Module | Callable[[], nn.Module] | None = None
+        self.model: Model | None = None
         if isinstance(what, str):
             what = Network.parse(what)
             given = _at_most(data, points, seed)
@@ -268,7 +276,7 @@ class _Subject:
             self.batches = collect(self._data, points, batch_size=batch_size or points, seed=seed)
             self.name = str(what)
         elif callable(what):
-            self.model = cast("nn.Module | Callable[[], nn.Module]", what)
+            self.model = cast(Model, what)
             self.batches = collect(data, points, batch_size=batch_size, seed=seed)
             self.name = getattr(what, "__name__", type(what).__name__)
         else:
@@ -291,15 +299,16 @@ class _Subject:
                 batch_size=self._batch_size,
                 **self._options,
             )
-        return measure(
-            self.model,
-            self.batches,
-            inits=inits,
-            seed=self._seed,
-            seconds=seconds,
-            classes=self._classes,
-            **self._options,
-        )
+        with self._source.lent():
+            return measure(
+                self._source,
+                self.batches,
+                inits=inits,
+                seed=self._seed,
+                seconds=seconds,
+                classes=self._classes,
+                **self._options,
+            )
 
     def variant(self, variant: Variant, seconds: float) -> Measurement:
         batches = variant.batches if variant.batches is not None else self.batches
@@ -307,48 +316,50 @@ class _Subject:
             return measure(
                 variant.network, self.convert(batches), inits=40, seed=self._seed, seconds=seconds, width=self._width
             )
-        options = dict(self._options)
-        if variant.init is not None:
-            options["init"] = variant.init
-        return measure(
-            variant.model, list(batches), inits=40, seed=self._seed, seconds=seconds, **options, probe="output"
-        )
+        options: dict[str, Any] = self._options | {"probe": "output"}
+        members = self._source if variant.model is self.model else variant.source or self.study(variant.model)
+        with members.lent():
+            return measure(members, list(batches), inits=40, seed=self._seed, seconds=seconds, **options)
 
-    def _modules(self) -> nn.Module | Callable[[], nn.Module]:
-        """What makes modules: the model, or a factory of the description's."""
-        if self.model is not None:
-            return self.model
+    @cached_property
+    def _source(self) -> Source:
+        """Where modules come from, for every stage: the model, or a factory of the description's."""
+        return source_of(self._factory(), self.batches) if self.model is None else self.study(self.model)
+
+    def study(self, model: Model) -> Source:
+        """Members of a model, as the options have it."""
+        return source_of(model, self.batches, **self._known("init", "mode", "device", "dtype", "trained"))
+
+    def _factory(self) -> Callable[[], nn.Module]:
         network, shape, width = cast(Network, self.network), self._data.x, self._width
-
-        def factory() -> nn.Module:
-            return build(network, shape, width=width, seed=int(torch.randint(2**31, (1,))))
-
-        return factory
+        return lambda: build(network, shape, width=width, seed=int(torch.randint(2**31, (1,))))
 
     def _known(self, *names: str) -> dict[str, Any]:
         return {name: self._options[name] for name in names if name in self._options}
 
     def flow(self, seconds: float) -> Flow:
-        known = self._known("init", "logits", "mode")
-        return trace_flow(self._modules(), self.batches, inits=20, seed=self._seed, seconds=seconds, **known)
+        with self._source.lent():
+            return trace_flow(
+                self._source, self.batches, inits=20, seed=self._seed, seconds=seconds, **self._known("logits")
+            )
 
     def gradients(self, seconds: float, m: Measurement) -> Any:
         # A backward pass costs about two forward passes; how long one of these took is known.
         a_member = m.seconds / max(1, m.inits) * min(1.0, 256 / max(1, m.points)) * 3
         count = int(min(20, max(4, seconds / max(a_member, 1e-3))))
-        what: Any = self.network if self.model is None else self.model
-        known = self._known("init", "logits", "mode")
+        known: dict[str, Any] = {"inits": count, "seed": self._seed} | self._known("logits")
         if self.model is None:
-            known["width"] = self._width
-        data: Any = self._data if self.model is None else self.batches
-        return measure_gradients(what, data, inits=count, seed=self._seed, **known)
+            return measure_gradients(self.network, self._data, width=self._width, **known)
+        with self._source.lent():
+            return measure_gradients(self._source, self.batches, **known)
 
-    def structure(self) -> tuple[Structure | None, str]:
+    def structure(self, m: Measurement) -> tuple[Structure | None, str]:
         """What could be read of the model, and why it could not be read as a whole."""
         if self.model is None:
             return None, ""
         try:
-            found = read(self.model, self.batches[0], **self._known("init"))
+            with self._source.lent():
+                found = read(self._source, self.batches[0], said=m.findings, **self._known("init"))
         except FirstguessError as error:
             return None, f"its structure could not be read: {error}"
         self.network = found.network

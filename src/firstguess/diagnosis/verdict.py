@@ -9,7 +9,7 @@ from scipy import special
 
 from firstguess.diagnosis.result import Verdict
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import ASSUMED, Finding
+from firstguess.ensemble.members import ASSUMED, Finding, FindingKind
 from firstguess.theory.prediction import DEEPLY_BIASED, regime
 
 _TIED = 0.5  # share of tied guesses from which the head decides, not γ
@@ -30,10 +30,10 @@ def verdict_of(m: Measurement) -> Verdict:
     if m.ties >= _TIED and (bad := first_bad(m.findings)):
         return broken(f"{m.ties:.0%} of all guesses are ties, of infinite logits", bad)
     if m.ties >= _TIED:
-        place = next((f.layer for f in m.findings if f.kind == "zero head"), "")
+        place = next((f.layer for f in m.findings if f.kind == FindingKind.ZERO_HEAD), "")
         why = f"{m.ties:.0%} of all guesses are ties: the head{f' {place}' if place else ''} gives classes equal logits"
         return Verdict("degenerate head", 1.0, math.nan, math.nan, math.nan, why)
-    lost = next((f for f in m.findings if f.kind == "left out"), None)
+    lost = next((f for f in m.findings if f.kind == FindingKind.LEFT_OUT), None)
     if lost is not None and _share(lost, m) >= _LOST:
         return broken(f"{lost.message}", first_bad(m.findings))
     name = m.regime if math.isnan(gamma) else regime(gamma)
@@ -58,7 +58,7 @@ def broken(message: str, layer: str) -> Verdict:
 
 def first_bad(findings: tuple[Finding, ...]) -> str:
     """The layer that first made a NaN or Inf."""
-    return next((f.layer for f in findings if f.kind == "nonfinite"), "")
+    return next((f.layer for f in findings if f.kind == FindingKind.NONFINITE), "")
 
 
 def _share(lost: Finding, m: Measurement) -> float:

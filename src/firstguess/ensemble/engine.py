@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import warnings
 from collections.abc import Generator, Iterator, Sequence
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput
-from firstguess.ensemble.members import Finding, Members, Probe, ProbedLayer
+from firstguess.base.threads import cores
+from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.moments import NodeMoments, statistics
 from firstguess.ensemble.places import resolve
 from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule
@@ -75,7 +75,7 @@ class DescriptionEngine:
             raise InvalidInput("a positive memory budget in bytes", got=memory, where="measure", hint="memory=2e9")
         self.seed = check_seed(seed, "measure")
         width = count(width, 1, "width", "measure", "width=1000")
-        cores = count(_cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
+        workers = count(cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
         batch = None if batch is None else count(batch, 2, "batch", "measure", "batch=128")
         data = check_data(x)
         self.network = network
@@ -116,7 +116,7 @@ class DescriptionEngine:
             points=self.points,
             multiple=min(math.lcm(*together), self.points),
             memory=memory,
-            threads=cores,
+            threads=workers,
             itemsize=tensor.element_size(),
             group=group,
             chunk=chunk,
@@ -187,7 +187,7 @@ class DescriptionEngine:
         name, where = (place.name, place.where) if place is not None else ("", "the statistics")
         return (
             Finding(
-                "nonfinite",
+                FindingKind.NONFINITE,
                 f"{len(bad)} of {inits} initializations have NaN or Inf; in member {member} first after {where}",
                 name,
             ),
@@ -257,10 +257,6 @@ def moments_of(data: NDArray[np.float32]) -> Inputs | None:
     if variance == 0.0:
         return None
     return Inputs(float(np.mean(mean**2)), variance, float(mean.mean()))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _next(items: Iterator[int], lock: threading.Lock) -> int | None:

@@ -166,7 +166,7 @@ class Gradients:
             tuple(layers),
             **growths,
             favoured_fraction=float(data["favoured_fraction"]),
-            findings=tuple(Finding(**finding) for finding in data["findings"]),
+            findings=tuple(Finding.from_dict(finding) for finding in data["findings"]),
             notes=tuple(data["notes"]),
             provenance=dict(data["provenance"]),
             **{name: data[name] for name in ("inits", "points", "classes", "seed", "seconds")},

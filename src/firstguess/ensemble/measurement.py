@@ -202,7 +202,7 @@ class Measurement:
                 "expected_max_interval": [low_max, high_max],
                 "ties": self.ties,
                 "layers": [asdict(layer) for layer in self.layers],
-                "findings": [asdict(finding) for finding in self.findings],
+                "findings": [finding.to_dict() for finding in self.findings],
                 "notes": list(self.notes),
                 "guesses": self.guesses.to_dict(),
                 "provenance": self.provenance,
@@ -220,7 +220,7 @@ class Measurement:
         return cls(
             EmpiricalGuesses.from_dict(data["guesses"]),
             tuple(LayerMeasurement(**layer) for layer in layers),
-            tuple(Finding(**finding) for finding in data["findings"]),
+            tuple(Finding.from_dict(finding) for finding in data["findings"]),
             tuple(data["notes"]),
             float(data["ties"]),
             data["seed"],

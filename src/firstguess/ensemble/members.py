@@ -6,7 +6,9 @@ can show progress, stop early, and keep what was computed when interrupted.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -18,19 +20,73 @@ Probe: TypeAlias = Literal["all", "weights", "output"]
 # The last axis of Members.stats.
 MEAN, BETWEEN, SPREAD, DEAD = range(4)
 
-# Kinds of findings about an instance that is not as its initializers would draw it: FOLLOWED are certain and only to be
-# known; ASSUMED may be wrong, because a trained model looks like this as well.
-FOLLOWED = frozenset({"constants", "own rule", "orthogonal", "tied", "other initializer"})
-ASSUMED = frozenset({"other scale", "kept values"})
+
+class FindingKind(StrEnum):
+    """What a finding is about: short stable words, as they stand in JSON."""
+
+    # Guesses
+    NONFINITE = "nonfinite"
+    LEFT_OUT = "left out"
+    TIES = "ties"
+    ZERO_HEAD = "zero head"
+    DEAD = "dead"
+    CLASSES_DIFFER = "classes differ"
+    # The model and its data
+    BATCHNORM = "batchnorm"
+    BATCH_OF_ONE = "batch of one"
+    EVAL_BATCHNORM = "eval batchnorm"
+    PROBABILITIES = "probabilities"
+    NODE = "node"
+    CONTROL_FLOW = "control flow"
+    NO_GRADIENT = "no gradient"
+    # The work
+    TIME_IS_UP = "time is up"
+    PRECISION_NOT_REACHED = "precision not reached"
+    INTERRUPTED = "interrupted"
+    # Initializers, and an instance's own values
+    NOT_REDRAWN = "not redrawn"
+    INITIALIZER_FAILED = "initializer failed"
+    NOT_FINITE = "not finite"
+    OTHER_VALUES = "other values"
+    CONSTANTS = "constants"
+    OWN_RULE = "own rule"
+    ORTHOGONAL = "orthogonal"
+    TIED = "tied"
+    OTHER_INITIALIZER = "other initializer"
+    OTHER_SCALE = "other scale"
+    KEPT_VALUES = "kept values"
+
+
+# Findings about an instance that is not as its initializers would draw it: FOLLOWED are certain and only to be known;
+# ASSUMED may be wrong, because a trained model looks like this as well.
+FOLLOWED = frozenset(
+    {
+        FindingKind.CONSTANTS,
+        FindingKind.OWN_RULE,
+        FindingKind.ORTHOGONAL,
+        FindingKind.TIED,
+        FindingKind.OTHER_INITIALIZER,
+    }
+)
+ASSUMED = frozenset({FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES})
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something a user should know: `kind` is a short stable word, `layer` the path of the module where it belongs."""
+    """Something a user should know; `layer` is the path of the module where it belongs."""
 
-    kind: str
+    kind: FindingKind
     message: str
     layer: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain data."""
+        return {"kind": str(self.kind), "message": self.message, "layer": self.layer}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, str]) -> Finding:
+        """The inverse of `to_dict`."""
+        return cls(FindingKind(data["kind"]), data["message"], data["layer"])
 
     def __str__(self) -> str:
         mark = "note:" if self.kind in FOLLOWED else "!"

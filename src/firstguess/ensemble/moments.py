@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firstguess.base.ties import settle
 from firstguess.network.tensors import Scratch
 
 # A node whose standard deviation is below this share of its mean is constant to float32.
@@ -57,7 +58,7 @@ class NodeMoments:
 
 
 def statistics(mean: Tensor, variance: Tensor, points: int) -> Tensor:
-    """(inits, 4): MEAN, BETWEEN, SPREAD and DEAD of raw.Members from node means and population variances."""
+    """(inits, 4): MEAN, BETWEEN, SPREAD and DEAD of `Members` from node means and population variances."""
     spread = variance.mean(1) * (points / (points - 1) if points > 1 else np.nan)
     between = mean.var(1, correction=0) - spread / points
     dead = (variance <= (_CONSTANT * mean).square()).double().mean(1)
@@ -96,6 +97,5 @@ class GuessCounts:
     def settle(self, i: int, stream: np.random.Generator) -> None:
         """Break the ties of init i at random."""
         for _, mask in sorted(self.tied.get(i, ()), key=lambda part: part[0]):
-            choice = np.floor(stream.random(mask.shape[1]) * mask.sum(0))  # which of the tied classes, from 0
-            chosen = mask & (np.cumsum(mask, 0) - 1 == choice)
-            self.counts[i] += torch.from_numpy(chosen.sum(1))
+            settle(mask, stream)
+            self.counts[i] += torch.from_numpy(mask.sum(1))

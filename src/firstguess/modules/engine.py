@@ -15,7 +15,7 @@ from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.members import DEAD, Finding, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import DEAD, Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way
@@ -23,7 +23,7 @@ from firstguess.modules.initializers import BATCH_NORMS, Init
 from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, classes_of, ending, find_logits
 from firstguess.modules.probe_sums import Recorder
 from firstguess.modules.probes import OUTPUT, Finder, Node, Spec, hooked
-from firstguess.modules.sources import Mode, Setup, source
+from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.stacked import run_stacked
 
 _GROUP = 16  # most members of one vmapped call: more only enlarge what has to stay in cache
@@ -31,11 +31,11 @@ _TIES = 1e-3  # share of tied points from which they are a finding: below it is 
 
 
 class ModuleEngine:
-    """Runs initializations of a model, a class or a factory on batches of data (`Engine` of raw.py).
+    """Runs initializations of a model, a class or a factory on batches of data (`Engine` of members.py).
 
     Args:
         what: An instance is re-drawn through its own initializers (or `init`) on a private copy, and as its own values
-            are where these initializers cannot have given them (follow.py); a class or a function without arguments
+            are where these initializers cannot have given them (own_values.py); a class or a function without arguments
             is called once per initialization.
         batches: From `firstguess.data.collect`.
         seed: Member i depends on (seed, i) only.
@@ -61,7 +61,7 @@ class ModuleEngine:
 
     def __init__(
         self,
-        what: nn.Module | Callable[[], nn.Module],
+        what: nn.Module | Callable[[], nn.Module] | Source,
         batches: Sequence[Batch],
         *,
         seed: int = 0,
@@ -86,11 +86,9 @@ class ModuleEngine:
         self._pick, self._mode, self._memory = logits, mode, memory
         self._batches = list(batches)
         self._call = Caller()
-        first = part(self._batches[0], 0, min(2, self._batches[0].size))
-        place = None if device is None else torch.device(device)
-        setup = Setup(mode, place, dtype, lambda model: self._call(model, first, copies=True))
-        self._source = source(what, init, setup, trained=trained)
-        self._inference = self._source.private is not None  # else what a model caches would be unusable in training
+        self._source = source_of(what, self._batches, init=init, mode=mode, device=device, dtype=dtype, trained=trained)
+        # Else what a model caches would be unusable in training, or for the source's other users.
+        self._inference = self._source.private is not None and self._source is not what
         self._findings: dict[Finding, None] = dict.fromkeys(self._source.findings)
         self.classes = self.points = 0
         self._ending: Ending = ""
@@ -143,7 +141,7 @@ class ModuleEngine:
             head = max(i for i, (spec, _) in enumerate(found) if spec.weights)
             found = found[: head + 1]
             message = f"the outputs are the {self._ending} of this layer's: γ is that of its own outputs, the logits"
-            self._note("probabilities", message, found[-1][0].name)
+            self._note(FindingKind.PROBABILITIES, message, found[-1][0].name)
         if probe != "all":
             found = [pair for pair in found if pair[1].weights or pair[1].name == OUTPUT]
         if probe == "output":
@@ -152,7 +150,10 @@ class ModuleEngine:
         for sizes in finder.shapes.values():
             self._bytes = max(self._bytes, *(4 * int(np.prod(shape)) // size for size, shape in sizes.items()))
         if self._ragged:
-            self._note("node", "batches have points of different shapes: a node is a channel, and positions are points")
+            self._note(
+                FindingKind.NODE,
+                "batches have points of different shapes: a node is a channel, and positions are points",
+            )
         return tuple(layer for _, layer in found), tuple(spec for spec, _ in found)
 
     def _first_call(self, model: nn.Module, batch: Batch, size: int, finder: Finder) -> tuple[int, ...]:
@@ -199,18 +200,18 @@ class ModuleEngine:
             sizes = sorted({batch.size for batch in self._batches}, reverse=True)
             several = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} (the smallest has {sizes[-1]})"
             message = f"BatchNorm normalizes over each batch of {several} points, as in training"
-            self._note("batchnorm", message, norms[0][0])
+            self._note(FindingKind.BATCHNORM, message, norms[0][0])
             if sizes[-1] < 2:
-                self._note("batch of one", "BatchNorm over one point removes all that it says", norms[0][0])
+                self._note(FindingKind.BATCH_OF_ONE, "BatchNorm over one point removes all that it says", norms[0][0])
         elif norms:
             self._note(
-                "eval batchnorm",
+                FindingKind.EVAL_BATCHNORM,
                 "BatchNorm in eval mode uses the running statistics of a network without data (mean 0, variance 1), so "
                 "it does nothing yet; mode='train' is what the first training step sees",
                 norms[0][0],
             )
 
-    def _note(self, kind: str, message: str, layer: str = "") -> None:
+    def _note(self, kind: FindingKind, message: str, layer: str = "") -> None:
         self._findings[Finding(kind, message, layer)] = None
 
     def _split_large_batches(self) -> None:
@@ -357,19 +358,23 @@ class ModuleEngine:
         head = next((layer.name for layer in reversed(self.layers) if layer.weights), OUTPUT)
         if tally.undefined or record.nonfinite:
             layer = record.nonfinite or OUTPUT
-            yield Finding("nonfinite", "NaN or Inf in some initialization: this layer is the first that has one", layer)
+            yield Finding(
+                FindingKind.NONFINITE, "NaN or Inf in some initialization: this layer is the first that has one", layer
+            )
         elif tally.level:
             message = "all logits are equal on every point: the network guesses nothing; ties are broken at random"
-            yield Finding("zero head", message, head)
+            yield Finding(FindingKind.ZERO_HEAD, message, head)
         elif tally.ties > _TIES * tally.points:
-            yield Finding("ties", "points whose largest logit is shared by classes: broken at random", head)
+            yield Finding(FindingKind.TIES, "points whose largest logit is shared by classes: broken at random", head)
         for layer, dead in zip(self.layers, stats[:, DEAD], strict=True):
             if dead == 1.0 and not (tally.level and layer.name in (head, OUTPUT)):
-                yield Finding("dead", "the same output for all data in some initialization", layer.name)
+                yield Finding(FindingKind.DEAD, "the same output for all data in some initialization", layer.name)
         for name in sorted(record.surprises):
-            yield Finding("control flow", "called, or shaped, in another way in some initialization or batch", name)
+            yield Finding(
+                FindingKind.CONTROL_FLOW, "called, or shaped, in another way in some initialization or batch", name
+            )
         for name in record.missed:
-            yield Finding("control flow", "not called in some initialization", name)
+            yield Finding(FindingKind.CONTROL_FLOW, "not called in some initialization", name)
 
 
 @contextmanager

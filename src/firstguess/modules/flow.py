@@ -24,7 +24,7 @@ from firstguess.modules.flow_steps import DATA, Plan, discover, step_hooks
 from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick, find_logits
 from firstguess.modules.probes import OUTPUT
-from firstguess.modules.sources import Mode, Setup, source
+from firstguess.modules.sources import Mode, Source, source_of
 
 # A prime, so that no width or number of tokens is mistaken for the number of points.
 _POINTS = (509, 251, 127, 61, 31, 17, 7, 5, 3, 2)
@@ -35,7 +35,7 @@ CENTER, SPREAD, MEAN = range(3)
 
 
 @dataclass(frozen=True)
-class Step:
+class FlowStep:
     """One step: c before and after it, what it adds, with the standard error over initializations.
 
     `name` is a module's path (path#2 for its second call), or for plain code the module that the code feeds;
@@ -58,14 +58,14 @@ class Flow:
     """All steps of a model in the order of their calls, averaged over initializations."""
 
     data: float  # c of the inputs themselves
-    steps: tuple[Step, ...]
+    steps: tuple[FlowStep, ...]
     inits: int
     points: int
     only_to: dict[str, str] = field(default_factory=dict)  # module -> the one module that gets its output, unchanged
 
 
 def trace_flow(
-    what: nn.Module | Callable[[], nn.Module],
+    what: nn.Module | Callable[[], nn.Module] | Source,
     batches: Sequence[Batch],
     *,
     inits: int = 20,
@@ -84,8 +84,7 @@ def trace_flow(
     '1'
     """
     call = Caller()
-    two = part(batches[0], 0, min(2, batches[0].size))
-    members = source(what, init, Setup(mode, None, None, lambda model: call(model, two, copies=True)))
+    members = source_of(what, batches, init=init, mode=mode)
     started = time.perf_counter()
     plan: Plan | None = None
     rows: list[dict[str, Array]] = []
@@ -175,7 +174,7 @@ def _flow(plan: Plan, rows: Sequence[dict[str, Array]], points: int) -> Flow:
     return Flow(float(curves[DATA][0]), tuple(steps), len(rows), points, only)
 
 
-def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]) -> Iterator[Step]:
+def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]) -> Iterator[FlowStep]:
     for name in names:
         sources = _measured_sources(plan, name, curves)
         after = curves[name]
@@ -188,7 +187,7 @@ def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: di
         spread = left_out - left_out.mean()
         error = math.sqrt((count - 1) / count * float(np.square(spread).sum())) if count > 1 else math.nan
         mean = float(np.nanmean(table[name][:, MEAN]))
-        yield Step(name, plan.kinds[name], sources, float(before[0]), float(after[0]), float(added[0]), error, mean)
+        yield FlowStep(name, plan.kinds[name], sources, float(before[0]), float(after[0]), float(added[0]), error, mean)
 
 
 def _measured_sources(plan: Plan, name: str, curves: dict[str, Array]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from torch import nn
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch
 from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGHT
-from firstguess.ensemble.members import Finding, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, ProbedLayer
 from firstguess.modules.calling import Caller, first_forward, mask_of, part
 from firstguess.modules.initializers import BATCH_NORMS, is_weighted
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, find_logits
@@ -247,14 +247,16 @@ class Passes:
             bad = [x.name for x in self.layers if any(not bool(torch.isfinite(g).all()) for g in self._got[x.name])]
             seen, words = bad[-1:], "NaN or Inf in gradients of some initialization: going back, the first is here"
         place = seen[0] if seen else ""
-        self.findings.setdefault(("nonfinite", place), Finding("nonfinite", f"{words}; left out", place))
+        self.findings.setdefault(
+            (FindingKind.NONFINITE, place), Finding(FindingKind.NONFINITE, f"{words}; left out", place)
+        )
 
     def missing(self, squares: NDArray[np.float64]) -> list[Finding]:
         """Layers that no gradient reached in any member that is finite."""
         fine = np.isfinite(squares[:, -1, ALL])
         message = "no gradient arrives: the graph is cut behind it (detach, no_grad, a function of NumPy's)"
         return [
-            Finding("no gradient", message, layer.name)
+            Finding(FindingKind.NO_GRADIENT, message, layer.name)
             for i, layer in enumerate(self.layers)
             if fine.any() and np.isnan(squares[fine, i, ALL]).all()
         ]

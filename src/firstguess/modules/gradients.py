@@ -30,11 +30,10 @@ from firstguess.ensemble.gradient_statistics import (
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import Finding
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.calling import Caller, part
 from firstguess.modules.gradient_passes import Member, Passes
 from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick
-from firstguess.modules.sources import Mode, Setup, Source, source
+from firstguess.modules.sources import Mode, Source, is_source, source_of
 from firstguess.network.network import Network
 
 Progress: TypeAlias = Callable[[int, int], object]
@@ -43,6 +42,7 @@ _WIDTH = 1000
 _LEAST = 3  # layers of a slope that may do without the first
 
 
+@checks.known_options
 @torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
 def measure_gradients(
     what: object,
@@ -114,19 +114,17 @@ def measure_gradients(
         findings: tuple[Finding, ...] = ()
         member: Member = _built(network, given.x, width, seed, device, dtype)
         origin: dict[str, Any] = {"network": str(network), "width": width, "data": given.name}
-    elif callable(what):
+    elif callable(what) or is_source(what):
         if width != _WIDTH:
             raise InvalidInput("no width: a module has its own", got=width, where="measure_gradients(width)")
         if isinstance(data, str):
             data = load(data)
         batches = _batches(data, labels, points, batch_size)
-        call, first = Caller(), part(batches[0], 0, min(2, batches[0].size))
-        place = None if device is None else torch.device(device)
-        members = source(what, init, Setup(mode, place, dtype, lambda model: call(model, first, copies=True)))
+        members = source_of(what, batches, init=init, mode=mode, device=device, dtype=dtype)
         findings = members.findings
         member = partial(_member, members, seed)
         origin = {
-            "model": getattr(what, "__qualname__", type(what).__qualname__),
+            "model": getattr(members.given, "__qualname__", type(members.given).__qualname__),
             "data": getattr(data, "name", type(data).__qualname__),
         }
     else:

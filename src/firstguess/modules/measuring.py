@@ -16,14 +16,21 @@ import numpy as np
 
 from firstguess._version import __version__
 from firstguess.base import checks, statistics
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.ensemble.measurement import Measurement, layer_measurements
-from firstguess.ensemble.members import Engine, Finding, Members
+from firstguess.ensemble.members import Engine, Finding, FindingKind, Members, Probe
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
+    import torch
+
     from firstguess.data import Batch
+    from firstguess.modules.choice import Strategy
+    from firstguess.modules.initializers import Init
+    from firstguess.modules.outputs import Pick
+    from firstguess.modules.probes import Node
+    from firstguess.modules.sources import Mode, Source
 
 Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every stretch
 
@@ -34,6 +41,7 @@ _FEWEST = 4  # initializations before a time limit may stop: fewer have no error
 _TIED = 0.01  # share of tied guesses that is worth a finding; float32 logits alone tie in fewer than 1 of 10 000
 
 
+@checks.known_options
 def measure(
     what: object,
     data: object,
@@ -49,7 +57,16 @@ def measure(
     points: int | None = None,
     batch_size: int | None = None,
     seconds: float | None = None,
-    **options: Any,
+    probe: Probe = "all",
+    dtype: torch.dtype | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
+    trained: bool = False,
+    threads: int | None = None,
 ) -> Measurement:
     """Draw many initializations, run the data through them, and measure guesses and γ by layer, with error bars.
 
@@ -79,8 +96,21 @@ def measure(
             of BatchNorms that name none (default: all points are one batch).
         seconds: Draw no further initializations once this much time has passed (at least 4 are drawn); a finding says
             how many there are. The number of members then depends on the machine; each of them does not.
-        options: Of the engine: for modules init, logits, mode, node, device, dtype, strategy; for descriptions
-            threads, probe, dtype. An unknown one is refused with the list.
+        probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
+        dtype: To compute in: by default a module's own, of a description float32.
+        init: Modules only: "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform", "orthogonal", a pair
+            (weight_var, bias_var), or a function that is applied to every submodule.
+        logits: Modules only: which part of the output they are: a key or attribute, an index, or a function.
+        mode: Modules only: what BatchNorm does: "train" (the default) normalizes by the batch, "eval" by running
+            statistics. Dropout is off.
+        node: Modules only: "position" (the default): a node is a channel at a position; "channel": positions are data
+            points.
+        device: Modules only: where to compute.
+        strategy: Modules only: "loop" runs one member at a time, "vmap" several at once; by default whichever the first
+            members show to be faster.
+        trained: Modules only: an instance's values may not be those of its constructor, and are followed only where
+            training would not give them.
+        threads: Descriptions only: by default one a core.
     """
     started = time.perf_counter()
     most = _inits(inits, precision)
@@ -94,12 +124,24 @@ def measure(
         raise InvalidInput("a time in seconds", got=seconds, where="measure(seconds)", hint="seconds=30")
     if not 0 < checks.number(memory) < math.inf:
         raise InvalidInput("a memory budget in bytes", got=memory, where="measure(memory)", hint="memory=2e9")
-    options |= {"seed": seed, "memory": int(memory)}
+    from firstguess.modules.sources import is_source
+
+    options = {"seed": seed, "memory": int(memory), "probe": probe} | checks.given(
+        dtype=dtype,
+        init=init,
+        logits=logits,
+        mode=mode,
+        node=node,
+        device=device,
+        strategy=strategy,
+        trained=trained or None,
+        threads=threads,
+    )
     if isinstance(what, (Network, str)):
         if batch_size is not None:
             options["batch"] = batch_size
         engine, origin = _of_description(what, data, points, classes, {**options, "width": width, "reduce": reduce})
-    elif callable(what):
+    elif callable(what) or is_source(what):
         if width != _WIDTH:
             raise InvalidInput("no width: a module has its own", got=width, where="measure(width)")
         engine, origin = _of_module(what, data, points, batch_size, options)
@@ -156,18 +198,23 @@ def run(
             if reached:
                 break
             if done >= _FEWEST and done < inits and time.perf_counter() > deadline:
-                findings.append(Finding("time is up", f"{done} of {inits} initializations within {seconds:g} s"))
+                findings.append(
+                    Finding(FindingKind.TIME_IS_UP, f"{done} of {inits} initializations within {seconds:g} s")
+                )
                 break
             check = check if done < check else math.ceil(1.1 * done)
         else:
             if precision is not None and (width := _half_width(parts, engine, seed)) > precision:
                 findings.append(
-                    Finding("precision not reached", f"±{width:.2g} after {done} initializations, not ±{precision:g}")
+                    Finding(
+                        FindingKind.PRECISION_NOT_REACHED,
+                        f"±{width:.2g} after {done} initializations, not ±{precision:g}",
+                    )
                 )
     except KeyboardInterrupt:
         if not parts:
             raise
-        findings.append(Finding("interrupted", f"{done} of {inits} initializations were computed"))
+        findings.append(Finding(FindingKind.INTERRUPTED, f"{done} of {inits} initializations were computed"))
     return _measurement(engine, parts, findings, seed, provenance or {}, started)
 
 
@@ -184,16 +231,18 @@ def _measurement(
     fine = np.asarray(np.isfinite(fractions).all(axis=1))
     if not fine.any():
         place = next((f.layer for f in findings if f.layer), "")
-        raise FirstguessError(
+        raise NotFinite(
             "finite logits", got=f"NaN or Inf in all {inits} initializations", where=place, hint="a smaller weight_var"
         )
     if not fine.all():
         lost = inits - int(fine.sum())
-        findings.append(Finding("left out", f"{lost} of {inits} initializations gave NaN or Inf: not in the guesses"))
+        findings.append(
+            Finding(FindingKind.LEFT_OUT, f"{lost} of {inits} initializations gave NaN or Inf: not in the guesses")
+        )
     guesses = EmpiricalGuesses(fractions[fine], engine.points, seed)
-    if ties >= _TIED and not any(f.kind in ("ties", "zero head") for f in findings):
+    if ties >= _TIED and not any(f.kind in (FindingKind.TIES, FindingKind.ZERO_HEAD) for f in findings):
         message = f"in {ties:.1%} of all guesses the largest logit is shared (a zero head?): broken at random"
-        findings.append(Finding("ties", message))
+        findings.append(Finding(FindingKind.TIES, message))
     findings += _preference(guesses)
     return Measurement(
         guesses,
@@ -216,7 +265,7 @@ def _preference(guesses: EmpiricalGuesses) -> list[Finding]:
     first = int(means.argmax())
     return [
         Finding(
-            "classes differ",
+            FindingKind.CLASSES_DIFFER,
             f"class {first} gets {means[first]:.1%} on average over initializations, an even split is "
             f"{1 / guesses.classes:.1%}: the head treats classes differently (a set bias?), which theory does not",
         )
@@ -267,18 +316,20 @@ def _of_description(
 
 
 def _of_module(
-    what: Callable[..., Any], data: object, points: int | None, batch_size: int | None, options: dict[str, Any]
+    what: Callable[..., Any] | Source, data: object, points: int | None, batch_size: int | None, options: dict[str, Any]
 ) -> tuple[Engine, dict[str, Any]]:
     from firstguess.data import collect, load
     from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.sources import is_source
 
     if isinstance(data, str):
         data = load(data, points=points)
     batches = collect(data, points, batch_size=batch_size)
     engine = _make(ModuleEngine, what, batches, options)
-    name = getattr(what, "__qualname__", type(what).__qualname__)
+    given = what.given if is_source(what) else what
+    name = getattr(given, "__qualname__", type(given).__qualname__)
     origin = {
-        "model": f"{getattr(what, '__module__', type(what).__module__)}.{name}",
+        "model": f"{getattr(given, '__module__', type(given).__module__)}.{name}",
         "data": {"name": getattr(data, "name", type(data).__qualname__), "hash": _hash(batches)},
         "batch_sizes": sorted({batch.size for batch in batches}),
     }
@@ -293,7 +344,7 @@ def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Eng
     }
     for name in options:
         if name not in known:
-            ours = ("seed", "memory", "width", "reduce")
+            ours = ("seed", "memory", "width", "reduce", "batch", "group", "chunk")
             allowed = ", ".join(f"{key}=" for key in known if key not in ours)
             raise InvalidInput(f"an option of measure for this kind of network: {allowed}", got=f"{name}=")
     return cast(Engine, kind(what, data, **options))

@@ -10,12 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.ties import settle
 from firstguess.ensemble.seeds import tie_stream
 
 Ending: TypeAlias = Literal["", "softmax", "log-softmax", "sigmoid"]
 Pick: TypeAlias = "str | int | Callable[[Any], torch.Tensor] | None"
-
-_BLOCK = 1 << 22  # numbers drawn at once to break ties
 
 
 def find_logits(output: Any, pick: Pick) -> torch.Tensor:
@@ -155,20 +154,13 @@ class Tally:
             tied = top[shared > 1]
             counts = counts - tied.sum(0)
             self.ties += len(tied)
-            self.counts += self._broken(tied.cpu().numpy())
+            if self._stream is None:
+                self._stream = tie_stream(self._seed, self._member)
+            broken = tied.cpu().numpy().T
+            settle(broken, self._stream)
+            self.counts += broken.sum(1)
         self.level = self.level and int(shared.min()) == len(self.counts)
         self.counts += counts.cpu().numpy()
-
-    def _broken(self, tied: NDArray[np.bool_]) -> NDArray[np.int64]:
-        if self._stream is None:
-            self._stream = tie_stream(self._seed, self._member)
-        counts = np.zeros(tied.shape[1], np.int64)
-        rows = max(1, _BLOCK // tied.shape[1])
-        for start in range(0, len(tied), rows):
-            part = tied[start : start + rows]
-            winners = np.where(part, self._stream.random(part.shape), -1.0).argmax(1)
-            counts += np.bincount(winners, minlength=tied.shape[1])
-        return counts
 
     @property
     def fractions(self) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ import torch
 from scipy import special
 from torch import nn
 
-from firstguess.ensemble.members import Finding
+from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.modules.weight_statistics import SHAPED, Numbers, differs, fitting, orthogonal_gains, sampled
 
 ALPHA = 1e-6  # how often a model as its initializers draw it is said to be another, by a test of any of its parameters
@@ -159,10 +159,10 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Step:
+class Adjustment:
     """What is done to one parameter after its initializer has run."""
 
-    kind: str
+    kind: FindingKind
     name: str
     run: Callable[[torch.Tensor], object]
     ratio: float = 1.0
@@ -170,15 +170,15 @@ class Step:
     certain: bool = False  # training would not give such values
 
 
-def follow(strange: list[tuple[Own, Law]]) -> list[Step]:
+def follow(strange: list[tuple[Own, Law]]) -> list[Adjustment]:
     """What makes draws of each law draws as the model's own, for values that are not of this law."""
     fits = [own.rules for own, _ in strange if own.rules]
     names = [{name for name, _ in rules} for rules in fits]
     shared = set.intersection(*names) if names else set[str]()  # one constructor mostly uses one rule
-    return [step for own, law in strange for step in _steps(own, law, shared)]
+    return [one for own, law in strange for one in _adjustments(own, law, shared)]
 
 
-def _steps(own: Own, law: Law, shared: set[str]) -> Iterator[Step]:
+def _adjustments(own: Own, law: Law, shared: set[str]) -> Iterator[Adjustment]:
     blank = own.blank
     if blank is None or law.fixed or own.value.ndim < 2 or own.discrete:
         yield _follow(own, law, shared)
@@ -186,7 +186,7 @@ def _steps(own: Own, law: Law, shared: set[str]) -> Iterator[Step]:
     if differs(own.numbers, law.numbers, ALPHA):
         yield _scaled(own, law, shared, plain=_plain(own))
     rule = f"{int(blank.sum())} zeros among {blank.numel()} entries"
-    yield Step("constants", own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
+    yield Adjustment(FindingKind.CONSTANTS, own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
 
 
 def _plain(own: Own) -> bool:
@@ -194,27 +194,27 @@ def _plain(own: Own) -> bool:
     return ".parametrizations." not in own.name and not own.name.endswith("_g")
 
 
-def _follow(own: Own, law: Law, shared: set[str]) -> Step:
+def _follow(own: Own, law: Law, shared: set[str]) -> Adjustment:
     value = own.value
     if own.constant:
-        return _kept("constants", own)
+        return _kept(FindingKind.CONSTANTS, own)
     if law.fixed or value.ndim < 2 or value.numel() < 2:
-        return _kept("kept values", own)
+        return _kept(FindingKind.KEPT_VALUES, own)
     if own.discrete:
-        return _kept("constants", own)
+        return _kept(FindingKind.CONSTANTS, own)
     wide = value.float() if value.dtype.itemsize < 4 else value
     gains = orthogonal_gains(wide) if _plain(own) and min(value.shape[0], value[0].numel()) > 1 else None
     if gains is not None:
         said = ", ".join(sorted({f"{gain:.4g}" for gain in gains}))
         rule = f"gain {said}" if len(gains) == 1 else f"gain {said} in each of {len(gains)} blocks"
-        return Step("orthogonal", own.name, lambda p: _orthogonal(p, gains), rule=rule, certain=True)
+        return Adjustment(FindingKind.ORTHOGONAL, own.name, lambda p: _orthogonal(p, gains), rule=rule, certain=True)
     return _scaled(own, law, shared, plain=_plain(own))
 
 
-def _kept(kind: str, own: Own) -> Step:
+def _kept(kind: FindingKind, own: Own) -> Adjustment:
     low, high = (float(v) for v in torch.aminmax(own.value))
     rule = f"{low:.4g}" if low == high else ""
-    return Step(
+    return Adjustment(
         kind, own.name, lambda p: p.copy_(own.value), rule=rule, certain=low == high == 0 and own.value.ndim < 2
     )
 
@@ -227,7 +227,7 @@ def _orthogonal(parameter: torch.Tensor, gains: list[float]) -> None:
         parameter.copy_(wide)
 
 
-def _scaled(own: Own, law: Law, shared: set[str], *, plain: bool) -> Step:
+def _scaled(own: Own, law: Law, shared: set[str], *, plain: bool) -> Adjustment:
     """A draw with the size that the model's values have, or that of the one rule that they fit; uniform or normal as
     they are, if its own law is one of the two."""
     mine, others = own.numbers, law.numbers
@@ -247,46 +247,50 @@ def _scaled(own: Own, law: Law, shared: set[str], *, plain: bool) -> Step:
             # The ends of a uniform law are known to 1/n, its standard deviation to 0.45/√n only.
             size = mine.reach * (1 + 1 / mine.count) / math.sqrt(3)
     certain = bool(rule) and flat and mine.count >= SHAPED  # trained weights do not end where a rule's do
-    kind = "own rule" if certain else "other scale"
+    kind = FindingKind.OWN_RULE if certain else FindingKind.OTHER_SCALE
     if not simple:
         factor = size / before if before > 0 else 0.0
-        return Step(kind, own.name, lambda p: p.sub_(start).mul_(factor).add_(centre), ratio, rule, certain)
+        return Adjustment(kind, own.name, lambda p: p.sub_(start).mul_(factor).add_(centre), ratio, rule, certain)
     if flat:
         end = math.sqrt(3) * size
-        return Step(kind, own.name, lambda p: p.uniform_(-end, end), ratio, rule, certain)
-    return Step(kind, own.name, lambda p: p.normal_(centre, size), ratio, rule, certain)
+        return Adjustment(kind, own.name, lambda p: p.uniform_(-end, end), ratio, rule, certain)
+    return Adjustment(kind, own.name, lambda p: p.normal_(centre, size), ratio, rule, certain)
 
 
-def not_followed(steps: list[Step], model: str) -> Finding:
+def not_followed(adjustments: list[Adjustment], model: str) -> Finding:
     """One for all parameters that are drawn by their initializers though the model's own values are others."""
-    worst = max(steps, key=lambda step: abs(math.log(max(step.ratio, 1e-9))))
+    worst = max(adjustments, key=lambda one: abs(math.log(max(one.ratio, 1e-9))))
     return Finding(
-        "other values",
-        f"the model's own values are not what its initializers give, in {len(steps)} parameters: it was trained, or "
-        f"its constructor initializes them in its own way; to compare with that, pass a factory: lambda: {model}(…)",
+        FindingKind.OTHER_VALUES,
+        f"the model's own values are not what its initializers give, in {len(adjustments)} parameters: it was trained, "
+        f"or its constructor initializes them in its own way; to compare with that, pass a factory: lambda: {model}(…)",
         worst.name,
     )
 
 
-def findings(steps: list[Step], model: str) -> list[Finding]:
-    """One for each kind of step, with what to do to be sure."""
+def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
+    """One for each kind of adjustment, with what to do to be sure."""
     hint = f"pass the class or a factory to run the constructor itself: fg.measure(lambda: {model}(…), data)"
     words = {
-        "constants": "the model has {rules} where its initializer gives other values: kept, as the constructor set it",
-        "kept values": "every initialization has the model's own values, which its initializer cannot give: set by the "
-        "constructor, or trained",
-        "orthogonal": "re-drawn as orthogonal ({rules}), as the model's own values are and its initializer's are not",
-        "own rule": "re-drawn by {rules}, the law that the model's own values have and its initializer has not",
-        "other scale": "re-drawn at the size of the model's own values ({ratio:.3g} times its initializer's{fits}), "
-        "with one size for the whole tensor: its constructor draws in its own way, or it was trained",
+        FindingKind.CONSTANTS: "the model has {rules} where its initializer gives other values: kept, as the "
+        "constructor set it",
+        FindingKind.KEPT_VALUES: "every initialization has the model's own values, which its initializer cannot give: "
+        "set by the constructor, or trained",
+        FindingKind.ORTHOGONAL: "re-drawn as orthogonal ({rules}), as the model's own values are and its initializer's "
+        "are not",
+        FindingKind.OWN_RULE: "re-drawn by {rules}, the law that the model's own values have and its initializer has "
+        "not",
+        FindingKind.OTHER_SCALE: "re-drawn at the size of the model's own values ({ratio:.3g} times its "
+        "initializer's{fits}), with one size for the whole tensor: its constructor draws in its own way, or it was "
+        "trained",
     }
     found: list[Finding] = []
     for kind, text in words.items():
-        mine = [step for step in steps if step.kind == kind]
+        mine = [one for one in adjustments if one.kind == kind]
         if not mine:
             continue
-        worst = max(mine, key=lambda step: abs(math.log(max(step.ratio, 1e-9))))
-        rules = sorted({step.rule for step in mine if step.rule}) or ["few different values"]
+        worst = max(mine, key=lambda one: abs(math.log(max(one.ratio, 1e-9))))
+        rules = sorted({one.rule for one in mine if one.rule}) or ["few different values"]
         said = ", ".join(rules[:3]) + (", …" if len(rules) > 3 else "")
         fits = f", which fits {worst.rule}" if worst.rule else ""
         message = text.format(rules=said, ratio=worst.ratio, fits=fits)

@@ -206,7 +206,7 @@ class Layer:
         return True
 
     def stats(self) -> Array:
-        """MEAN, BETWEEN, SPREAD, DEAD of raw.py; NaN if the layer was not called."""
+        """MEAN, BETWEEN, SPREAD, DEAD of members.py; NaN if the layer was not called."""
         row = np.full(4, np.nan)
         if self.sums is None:
             return row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import nn
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch, batches, load
-from firstguess.ensemble.members import ASSUMED, FOLLOWED
+from firstguess.ensemble.members import ASSUMED, FOLLOWED, Finding
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, part, replaced
 from firstguess.modules.claims import is_whole
@@ -21,7 +21,7 @@ from firstguess.modules.graph_reader import GraphReading, listed, read_graph
 from firstguess.modules.guard import PrivateRandomness
 from firstguess.modules.initializers import Init
 from firstguess.modules.site import Modules, parameter_names
-from firstguess.modules.sources import Setup, source
+from firstguess.modules.sources import Setup, Source, source
 from firstguess.modules.structure import Structure, Unread
 from firstguess.modules.tracing import trace
 from firstguess.modules.variances import TORCH_DEFAULT, draw
@@ -31,12 +31,13 @@ from firstguess.theory import closed_form
 
 
 def read(
-    model: nn.Module | Callable[[], nn.Module],
+    model: nn.Module | Callable[[], nn.Module] | Source,
     example: object = None,
     *,
     classes: int | None = None,
     init: Init = None,
     seed: int = 0,
+    said: Collection[Finding] = (),
 ) -> Structure:
     """Read a model's structure: its description, with variances measured from its initializers, and what has none.
 
@@ -59,6 +60,7 @@ def read(
         classes: A check, and for models that end in one output (two classes by its sign) or in none.
         init: As for `fg.measure`: how weights are drawn, if not by the model's own initializers.
         seed: Of the draws.
+        said: Findings about re-drawing that the notes need not repeat.
     """
     seed = check_seed(seed, "read(seed)")
     if classes is not None:
@@ -72,10 +74,10 @@ def read(
     with members.member(int(member_seeds(seed, 0, 1)[0])) as member:
         modules = Modules(member, draws, init)
         reading, notes = _reading(member, modules, batch)
-    for finding in members.findings:
+    for finding in (finding for finding in members.findings if finding not in said):
         notes.append(f"{finding.layer}: {finding.message}" if finding.layer else finding.message)
     followed = any(finding.kind in FOLLOWED | ASSUMED for finding in members.findings)
-    if isinstance(model, nn.Module) and draws.numbers and not followed:
+    if isinstance(members.given, nn.Module) and draws.numbers and not followed:
         notes.append("variances are those of freshly drawn weights: values that are trained or loaded are not read")
     return _structure(reading, notes, classes)
 

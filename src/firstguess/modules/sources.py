@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
 
 import torch
 from torch import nn
 
 from firstguess.base.errors import InvalidInput
-from firstguess.ensemble.members import Finding
+from firstguess.data import Batch
+from firstguess.ensemble.members import Finding, FindingKind
+from firstguess.modules.calling import Caller, part
 from firstguess.modules.guard import PrivateRandomness, borrowed, is_lazy, private_copy, unwrapped
 from firstguess.modules.initializers import RUNNING_NORMS, Init, rule
 from firstguess.modules.redraw import Redraw
@@ -23,10 +25,15 @@ Forward: TypeAlias = Callable[[nn.Module], Any]
 class Source(Protocol):
     """Gives members; within `member(seed)` the global generators are the member's own."""
 
+    given: Callable[..., Any]  # what it was made from
     findings: tuple[Finding, ...]
     private: nn.Module | None  # one module that all members share in turn, and nobody else sees
 
     def member(self, seed: int) -> AbstractContextManager[nn.Module]: ...
+
+    def lent(self) -> AbstractContextManager[object]:
+        """Within it, what forwards leave in the private module (buffers, caches) is nobody else's."""
+        ...
 
 
 class Setup:
@@ -60,6 +67,7 @@ class Instance:
     """A model that is re-drawn on a private copy; where it cannot be copied, on itself, and then restored."""
 
     def __init__(self, model: nn.Module, init: Init, setup: Setup, *, trained: bool = False) -> None:
+        self.given = model
         self._model = unwrapped(model)
         self._setup = setup
         self.private = private_copy(self._model)
@@ -90,6 +98,10 @@ class Instance:
             self._redraw.draw()
             yield self._model
 
+    def lent(self) -> AbstractContextManager[object]:
+        # Not the parameters: those are drawn anew for every member.
+        return nullcontext() if self.private is None else borrowed(self.private, parameters=False)
+
 
 class Factory:
     """A class or function that builds a new model at each call; what it returns is still treated as borrowed, because
@@ -98,7 +110,8 @@ class Factory:
     private: nn.Module | None = None
 
     def __init__(self, factory: Callable[[], Any], init: Init, setup: Setup) -> None:
-        self._factory, self._setup = factory, setup
+        self.given = self._factory = factory
+        self._setup = setup
         self._init = None if init is None else rule(init)
         name = getattr(factory, "__name__", type(factory).__name__)
         try:
@@ -146,12 +159,13 @@ class Factory:
         for path, parameter in one.named_parameters():
             other = others.get(path)
             if other is parameter:
-                yield Finding("not redrawn", "the factory puts the same parameter into every model", path)
+                yield Finding(FindingKind.NOT_REDRAWN, "the factory puts the same parameter into every model", path)
             elif equal and (other is None or other.shape != parameter.shape or not torch.equal(other, parameter)):
                 equal = False
         if equal and others:
             yield Finding(
-                "not redrawn", "the factory builds the same weights at every call: does it set a seed, or load them?"
+                FindingKind.NOT_REDRAWN,
+                "the factory builds the same weights at every call: does it set a seed, or load them?",
             )
 
     @contextmanager
@@ -166,9 +180,22 @@ class Factory:
                         model.apply(self._init)
                 yield model
 
+    def lent(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def is_source(what: object) -> TypeGuard[Source]:
+    """Whether members come from it already."""
+    return isinstance(what, Instance | Factory)
+
 
 def source(what: object, init: Init, setup: Setup, *, trained: bool = False) -> Source:
-    """`trained`: an instance's own values may not be those that its constructor gave it."""
+    """Of a model or a factory; a source that there is already stays what it is, so that a model is studied once.
+
+    `trained`: an instance's own values may not be those that its constructor gave it.
+    """
+    if is_source(what):
+        return what
     if isinstance(what, nn.Module):
         return Instance(what, init, setup, trained=trained)
     if callable(what):
@@ -178,3 +205,20 @@ def source(what: object, init: Init, setup: Setup, *, trained: bool = False) -> 
         got=f"a {type(what).__name__}",
         hint="lambda: MyModel(...)",
     )
+
+
+def source_of(
+    what: object,
+    batches: Sequence[Batch],
+    *,
+    init: Init = None,
+    mode: Mode = "train",
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    trained: bool = False,
+) -> Source:
+    """`source` of what runs on these batches: two points of the first give lazy layers their shape."""
+    call, few = Caller(), part(batches[0], 0, min(2, batches[0].size))
+    place = None if device is None else torch.device(device)
+    setup = Setup(mode, place, dtype, lambda model: call(model, few, copies=True))
+    return source(what, init, setup, trained=trained)

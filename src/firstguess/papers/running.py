@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.papers.items import Item
+from firstguess.ensemble.members import FindingKind
 from firstguess.papers.pieces import Piece, Store, address
 
 if TYPE_CHECKING:
@@ -32,6 +32,18 @@ def silent(what: str, done: int, total: int) -> None:
     """No progress is shown."""
 
 
+class Subject(Protocol):
+    """What a run has to know of the item that it is for."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+    def settings(self, quick: bool) -> str: ...
+
+
 @dataclass
 class Run:
     """One item at work.
@@ -46,7 +58,7 @@ class Run:
     A piece should take at most half a minute: Ctrl-C loses only the one under way.
     """
 
-    item: Item
+    item: Subject
     quick: bool
     store: Store
     data_dir: str | Path | None = None
@@ -122,7 +134,7 @@ class Run:
         import firstguess as fg
 
         m = fg.measure(what, data, seed=seed, progress=lambda done, total: self.progress(shown, done, total), **options)
-        if any(finding.kind == "interrupted" for finding in m.findings):
+        if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
             raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
         return _pack(m)
 

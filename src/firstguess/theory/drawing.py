@@ -10,9 +10,11 @@ import numpy as np
 
 from firstguess.base.errors import NotConverged
 from firstguess.base.gaussian import Array
+from firstguess.base.ties import settle
 
 _COLUMNS = 2560  # logit vectors drawn at once: products large enough that BLAS threads seldom wait for each other
 _ROWS = 256
+_TIES = 0x7135  # keeps the streams that break ties apart from those that draw logits
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Draws:
 
     fractions: Array  # (draws, classes)
     agreement: Array  # (n,)
+    ties: float  # share of all guesses whose largest logit was shared, broken at random
     jitter: float  # what was added to the diagonal, relative to its mean
 
 
@@ -67,6 +70,7 @@ def draw_guesses(
     starts = list(range(0, draws, block))
     fractions = np.empty((draws, classes))
     agreement = np.zeros(n)
+    ties = [0] * len(starts)
 
     def normals(index: int) -> np.ndarray:
         return np.random.default_rng((seed, index)).standard_normal((classes * block, n), dtype=np.float32)
@@ -80,7 +84,10 @@ def draw_guesses(
         won = np.empty((classes, used, n), dtype=bool)
         np.equal(shaped, best, out=won)
         counts = _row_sums(won.reshape(classes * used, n)).reshape(classes, used)
-        fractions[start : start + used] = (counts / counts.sum(axis=0)).T  # exact ties are shared
+        for i in np.flatnonzero(counts.sum(axis=0) > n):
+            ties[index] += settle(won[:, i], np.random.default_rng((seed, start + int(i), _TIES)))
+            counts[:, i] = won[:, i].sum(axis=1)
+        fractions[start : start + used] = counts.T / n
         favourite = won[counts.argmax(axis=0), np.arange(used)]  # (used, n)
         agreement[:] += np.add.reduce(favourite, axis=0, dtype=np.int32)
 
@@ -104,7 +111,7 @@ def draw_guesses(
                 progress(min(start + block, draws), draws)
         if behind is not None:
             behind.result()
-    return Draws(fractions, agreement / draws, jitter)
+    return Draws(fractions, agreement / draws, sum(ties) / (draws * n), jitter)
 
 
 def _row_sums(won: np.ndarray) -> np.ndarray:

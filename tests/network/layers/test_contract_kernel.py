@@ -5,8 +5,8 @@ groups of nodes a network, each an independent estimate of the covariance of the
 
 A covariance is one number here, as in tests/theory/test_sampled_nodes.py: the root mean square over its entries of the
 difference, against 5.6 standard errors of simulation and of the result itself (false alarm at most 2·10⁻⁸ a network).
-Norms over nodes use the statistics of a group's nodes, and weights inside a stretch sum over them: room for that, 2/nodes
-of the diagonal, is given apart.
+Norms over nodes use the statistics of a group's nodes, and weights inside a stretch sum over them: room for that,
+2/nodes of the diagonal, is given apart.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ STRETCHES = [
     "residual(scale=0.5)[relu > dense(weight_var=2, bias_var=0.1)]",
     "residual(scale=-2)[relu > conv(padding=1) > layernorm]",
     "residual[conv(padding=1) > avgpool(4) | avgpool(4)]",
+    "relu > residual[dense] > relu",
     "relu > residual[dense > tanh] > relu",
     "relu > residual[maxpool(4) > dense]",
     *(
@@ -63,7 +64,9 @@ REFUSED = {
     ("flat", "maxpool(4, stride=1)"): "side by side",
     ("flat", "maxpool(9, stride=2, padding=1)"): "side by side",
     ("images", "residual(scale=0.5)[relu > dense(weight_var=2, bias_var=0.1)]"): "gives back the shape it gets",
+    ("images", "relu > residual[dense] > relu"): "gives back the shape it gets",
     ("images", "relu > residual[dense > tanh] > relu"): "gives back the shape it gets",
+    ("flat", "relu > residual[dense > tanh] > relu"): "a Gaussian signal in front of an activation",
     ("images", "relu > residual[maxpool(4) > dense]"): "gives back the shape it gets",
 }
 POINTS, GROUPS, Z = 12, 100, 5.6

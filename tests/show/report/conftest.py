@@ -9,12 +9,12 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Generator[chromium.Browser]:
+def browser() -> Generator[chromium.Browser]:
     program = chromium.find_browser()
     if program is None:
         reason = f"no browser on PATH ({', '.join(chromium.NAMES)}): `make browser` installs one where it can"
         if chromium.must_be_there():
             pytest.fail(reason)
         pytest.skip(reason)
-    with chromium.started(program, tmp_path_factory.mktemp("profile")) as running:
+    with chromium.started(program) as running:
         yield running

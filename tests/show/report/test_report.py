@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from diagnoses import NASTY, bare, broken, nasty, sample
+from markupsafe import Markup
 
 from firstguess.base.errors import InvalidInput
 from firstguess.show import charts as figures
@@ -18,7 +19,7 @@ from firstguess.show import report
 from firstguess.show.charts import theme
 from firstguess.show.report import wording
 from firstguess.show.report.dark import DARK
-from firstguess.show.report.markup import Html, table, tag
+from firstguess.show.report.elements import table, tag
 
 VOID = {"meta", "path", "rect", "line"}
 
@@ -188,5 +189,5 @@ def test_write_checks_its_path(tmp_path: Path) -> None:
 
 
 def test_markup_is_escaped_once() -> None:
-    assert tag("p", "<", Html("<b>"), data_x='"<') == '<p data-x="&quot;&lt;">&lt;<b></p>'
+    assert tag("p", "<", Markup("<b>"), data_x='"<') == '<p data-x="&#34;&lt;">&lt;<b></p>'
     assert table(["<"], [["&"]]).count("&lt;") == 2  # the head, and the box's name

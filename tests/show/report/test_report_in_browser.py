@@ -150,7 +150,7 @@ def test_marks_have_tooltips(browser: Browser, pages: Callable[[str], Path]) -> 
         " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
     )
     for step in (0, 1):
-        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y + step)
+        browser.page.mouse.move(x, y + step)
     tip = browser.run("document.querySelector('#vg-tooltip-element.visible')?.innerText")
     assert tip is not None
     assert "initialization" in tip

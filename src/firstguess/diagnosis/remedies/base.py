@@ -13,7 +13,8 @@ from firstguess.diagnosis.result import Aim
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.flow import Flow
 from firstguess.modules.guard import private_copy
-from firstguess.modules.initializers import Init
+from firstguess.modules.outputs import Pick
+from firstguess.modules.sources import Source, source_of
 from firstguess.network.activations.tensors import by_module
 from firstguess.network.layers import Layer, Residual
 from firstguess.network.network import Network
@@ -31,6 +32,12 @@ class Case:
     batches: Sequence[Batch]
     measurement: Measurement
     flow: Flow | None
+    study: Callable[[Model], Source] | None = None  # as the diagnosis was told: init, mode, …
+    pick: Pick = None  # of the logits
+
+    def source(self, model: Model) -> Source:
+        """Members of an edited model."""
+        return source_of(model, self.batches) if self.study is None else self.study(model)
 
     def example(self) -> nn.Module | None:
         """A model to look at: never to change."""
@@ -46,7 +53,7 @@ def _built(factory: Callable[[], nn.Module]) -> nn.Module:
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A changed network: as a description (predicted), as a model (measured), on changed data, or with another init.
+    """A changed network: as a description (predicted), as a model (measured), or on changed data.
 
     `unchanged` means that the guesses cannot change, and `note` says what does. `aim` is what the change is for, and
     `otherwise` is said in place of the note where guesses do not become more even.
@@ -56,8 +63,8 @@ class Variant:
     edit: str
     network: Network | None = None
     model: Model | None = None
+    source: Source | None = None  # of the model, if it was studied already
     batches: Sequence[Batch] | None = None
-    init: Init = None
     note: str = ""
     unchanged: bool = False
     aim: Aim = "guesses"

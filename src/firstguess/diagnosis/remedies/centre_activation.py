@@ -41,13 +41,15 @@ def variants(case: Case) -> Iterator[Variant]:
     model = edited(case.model, wrap)
     if model is None:
         return
+    source = case.source(model)
     try:
-        trace_flow(model, case.batches, inits=4, seed=1)  # each forward notes its means
+        with source.lent():
+            trace_flow(source, case.batches, inits=4, seed=1, logits=case.pick)  # each forward notes its means
     except FirstguessError:
         return
     means.fix()
     kinds = sorted({type(example.get_submodule(path)).__name__ for path in paths})
-    yield Variant(TITLE, f"subtract its mean from each {' and '.join(kinds)}", model=model)
+    yield Variant(TITLE, f"subtract its mean from each {' and '.join(kinds)}", model=model, source=source)
 
 
 def _centred(layer: Layer, _: Layer | None) -> Layer | None:

@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from firstguess.diagnosis.remedies.base import Case, Variant, edited, replace_module
+from firstguess.ensemble.members import FindingKind
 
 _LARGE = 4.0  # mean square of logits beyond which softmax is far from even at initialization
 _DRAWS = 20_000
@@ -17,7 +18,7 @@ _DRAWS = 20_000
 def variants(case: Case) -> Iterator[Variant]:
     """For a zero head, one with weights; for large logits, a smaller scale."""
     m = case.measurement
-    zero = next((f for f in m.findings if f.kind == "zero head"), None)
+    zero = next((f for f in m.findings if f.kind == FindingKind.ZERO_HEAD), None)
     example = case.example()
     if zero is not None and example is not None and case.model is not None:
         head = dict(example.named_modules()).get(zero.layer)

@@ -7,6 +7,7 @@ import math
 from firstguess.diagnosis.comparison import predicted_law
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import parts, theme
+from firstguess.theory import histograms
 from firstguess.theory.prediction import Prediction
 
 _WIDTH, _HEIGHT = 760, 340
@@ -24,7 +25,7 @@ def law_chart(
     seen = measurement.guesses
     laws = {} if prediction is None else {"predicted": predicted_law(prediction, seen.points)}
     two = seen.classes == 2
-    histogram = parts.of_one_class(laws, seen) if two else parts.of_largest(laws, seen)
+    histogram = histograms.of_one_class(laws, seen) if two else histograms.of_largest(laws, seen)
     words = (
         "Fraction of the data guessed to be of the first class" if two else "Fraction of the data in the largest class"
     )
@@ -42,7 +43,7 @@ def law_chart(
     )
 
 
-def _beside(at: float, text: str, height: int, histogram: parts.Histogram) -> float:
+def _beside(at: float, text: str, height: int, histogram: histograms.Histogram) -> float:
     """Where a line's name begins: at the line, or past the bars that reach up to the name and would be under it."""
     edges, low, high = histogram.edges, float(histogram.edges[0]), float(histogram.edges[-1])
     wide = (_LETTER * len(text) + 7) / _WIDTH * (high - low)
@@ -57,7 +58,7 @@ def _beside(at: float, text: str, height: int, histogram: parts.Histogram) -> fl
     return place if low <= place - wide * left and place + wide * (not left) <= high else at
 
 
-def _title(measurement: Measurement, laws: dict[str, parts.Law]) -> str:
+def _title(measurement: Measurement, laws: dict[str, histograms.Law]) -> str:
     seen, *rest = theme.percents(measurement.guesses.expected_max(), *(law.expected_max() for law in laws.values()))
     text = f"Before training, {seen} of the data end up in one class on average"
     if measurement.regime == "neutral":
@@ -66,7 +67,7 @@ def _title(measurement: Measurement, laws: dict[str, parts.Law]) -> str:
     return f"{text}; theory predicts {rest[0]}" if rest else text
 
 
-def _subtitle(measurement: Measurement, prediction: Prediction | None, histogram: parts.Histogram) -> list[str]:
+def _subtitle(measurement: Measurement, prediction: Prediction | None, histogram: histograms.Histogram) -> list[str]:
     seen = measurement.guesses
     error = seen.standard_error("expected_max")
     room = f" (standard error of that average: {100 * error:.2g} %)" if math.isfinite(error) and error > 0 else ""

@@ -10,6 +10,7 @@ import altair as alt
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import parts, theme
+from firstguess.theory import histograms
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.guesses import Guesses
 from firstguess.theory.prediction import Prediction
@@ -75,13 +76,13 @@ def _points(predictions: dict[str, Prediction]) -> int | None:
     return predictions["closed form"].guesses.points
 
 
-def _law(prediction: Prediction, points: int | None) -> parts.Law:
+def _law(prediction: Prediction, points: int | None) -> histograms.Law:
     """The closed form's law for as many data points as the others have."""
     law = prediction.guesses
     return Guesses(law.gamma, law.classes, points) if isinstance(law, Guesses) else law
 
 
-def _title(laws: dict[str, parts.Law], measurement: Measurement | None) -> str:
+def _title(laws: dict[str, histograms.Law], measurement: Measurement | None) -> str:
     digits = 1
     parts = [f"{100 * law.expected_max():.{digits}f} % by {name}" for name, law in laws.items()]
     if measurement is not None:

@@ -10,15 +10,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import vl_convert
+from markupsafe import Markup
 
 from firstguess.show import charts as figures
 from firstguess.show.charts.theme import unbroken
-from firstguess.show.report.markup import Html, tag
+from firstguess.show.report.elements import tag
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.result import Diagnosis
 
-Drawn: TypeAlias = dict[str, Html]
+Drawn: TypeAlias = dict[str, Markup]
 
 _GLOBAL = "window.vegaEmbed = vegaEmbed;"
 
@@ -42,7 +43,7 @@ def _charts(d: Diagnosis) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "advice", lambda: figures.advice_chart(d.advice)
 
 
-def _figure(name: str, spec: dict[str, Any]) -> Html:
+def _figure(name: str, spec: dict[str, Any]) -> Markup:
     """Title and setting are the page's own text, which wraps and is read out; a saved chart has them inside."""
     title, setting = (" ".join(spec["title"].get(part, "")) for part in ("text", "subtitle"))
     return tag(
@@ -67,20 +68,20 @@ def shown(spec: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def _picture(name: str, spec: dict[str, Any]) -> Html:
+def _picture(name: str, spec: dict[str, Any]) -> Markup:
     svg = vl_convert.vegalite_to_svg(shown(spec))
     # Every picture calls its clips clip0, clip1, …: in one page the first would clip all.
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
-    return Html(svg)
+    return Markup(svg)
 
 
-def _json(spec: dict[str, Any]) -> Html:
+def _json(spec: dict[str, Any]) -> Markup:
     """Users' texts are in it: no "</script>" in a name ends the script."""
-    return Html(json.dumps(spec, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
+    return Markup(json.dumps(spec, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 @cache
-def libraries() -> Html:
+def libraries() -> Markup:
     """Vega, Vega-Lite and Vega-Embed as one script."""
     script = vl_convert.javascript_bundle(_GLOBAL)
-    return tag("script", Html(script.replace("</script", "<\\/script")))
+    return tag("script", Markup(script.replace("</script", "<\\/script")))

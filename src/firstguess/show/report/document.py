@@ -5,10 +5,12 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from firstguess._version import __version__
 from firstguess.show.report import charts, sections
 from firstguess.show.report.dark import dark_style
-from firstguess.show.report.markup import Html, joined, tag
+from firstguess.show.report.elements import tag
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.result import Diagnosis
@@ -32,14 +34,14 @@ def document(d: Diagnosis) -> str:
         sections.provenance(d),
     ]
     foot = tag("footer", tag("p", f"Made with firstguess {__version__}. This file is complete: it loads nothing."))
-    scripts = [charts.libraries(), tag("script", Html(_resource("script.js")))] if drawn else []
-    head = joined(
+    scripts = [charts.libraries(), tag("script", Markup(_resource("script.js")))] if drawn else []
+    head = Markup("").join(
         [
-            Html('<meta charset="utf-8">'),
-            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            Html('<meta name="color-scheme" content="light dark">'),
+            Markup('<meta charset="utf-8">'),
+            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Markup('<meta name="color-scheme" content="light dark">'),
             tag("title", f"{d.name}: {d.verdict.name} · firstguess"),
-            tag("style", Html(_resource("style.css") + dark_style())),
+            tag("style", Markup(_resource("style.css") + dark_style())),
         ]
     )
     page = tag("html", tag("head", head), tag("body", tag("main", *body), foot, *scripts), lang="en")

@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from firstguess.base.text import counted
 from firstguess.modules.structure import short
 from firstguess.show.charts.theme import number, percent, unbroken
 from firstguess.show.report import wording
 from firstguess.show.report.charts import Drawn
-from firstguess.show.report.markup import Html, joined, table, tag
+from firstguess.show.report.elements import table, tag
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.result import Advice, Cause, Diagnosis, Trainability
@@ -23,13 +25,13 @@ _CAUSES = 12
 _PARTS = 60
 
 
-def section(key: str, title: str, *content: str | None) -> Html:
+def section(key: str, title: str, *content: str | None) -> Markup:
     """A part with its heading; nothing where it has no content."""
     parts = [part for part in content if part]
-    return tag("section", tag("h2", title, id=key), *parts, aria_labelledby=key) if parts else Html("")
+    return tag("section", tag("h2", title, id=key), *parts, aria_labelledby=key) if parts else Markup("")
 
 
-def head(d: Diagnosis) -> Html:
+def head(d: Diagnosis) -> Markup:
     """Name, verdict in one sentence, and why."""
     sure = wording.sureness(d.verdict)
     badge = tag("strong", d.verdict.name, class_="badge")
@@ -47,12 +49,12 @@ def head(d: Diagnosis) -> Html:
     )
 
 
-def numbers(d: Diagnosis) -> Html:
+def numbers(d: Diagnosis) -> Markup:
     """The headline numbers with their intervals."""
     m = d.measurement
     if m is None:
-        return Html("")
-    g, cards = m.guesses, list[Html]()
+        return Markup("")
+    g, cards = m.guesses, list[Markup]()
     cards.append(
         _card(
             percent(g.expected_max()),
@@ -77,20 +79,20 @@ def numbers(d: Diagnosis) -> Html:
         "γ compares how far a class's average output is from zero with how much outputs differ between inputs. Below 1 "
         "is neutral, above it biased, and from 9.5 on deeply biased."
     )
-    return joined([tag("div", *cards, class_="cards"), tag("p", meaning, class_="soft")])
+    return Markup("").join([tag("div", *cards, class_="cards"), tag("p", meaning, class_="soft")])
 
 
-def _card(big: str, words: str, small: str) -> Html:
+def _card(big: str, words: str, small: str) -> Markup:
     lines = [tag("p", unbroken(words)), tag("p", unbroken(small), class_="soft")]
     return tag("div", tag("p", big, class_="big"), *lines, class_="card")
 
 
-def guesses(d: Diagnosis, charts: Drawn) -> Html:
+def guesses(d: Diagnosis, charts: Drawn) -> Markup:
     """The law of the guesses and the single initializations."""
     return section("guesses", "How it guesses", charts.get("law"), charts.get("strip"))
 
 
-def causes(d: Diagnosis, charts: Drawn) -> Html:
+def causes(d: Diagnosis, charts: Drawn) -> Markup:
     """Which steps add correlation."""
     if not d.causes:
         none = tag("p", "No step that adds correlation between inputs was found.") if d.measurement else None
@@ -124,7 +126,7 @@ def _cause(rank: int, c: Cause) -> list[str]:
     return [f"{rank}. {c.words}", wording.value(c.before), wording.value(c.after), added, percent(c.share)]
 
 
-def expected(d: Diagnosis) -> Html:
+def expected(d: Diagnosis) -> Markup:
     """What theory says, number by number where both are known."""
     e = d.expected
     content: list[str] = [tag("p", _sentence(e.words))]
@@ -154,7 +156,7 @@ def _chance(p: float) -> str:
     return "under 1e−300" if p == 0 else number(float(f"{p:.2g}"))
 
 
-def trainability(d: Diagnosis, charts: Drawn) -> Html:
+def trainability(d: Diagnosis, charts: Drawn) -> Markup:
     """Whether gradients survive the way back."""
     t = d.trainability
     if t is None:
@@ -162,7 +164,7 @@ def trainability(d: Diagnosis, charts: Drawn) -> Html:
     return section("training", "Will it train?", tag("p", _sentence(t.words)), charts.get("gradients"), _growth(t))
 
 
-def _growth(t: Trainability) -> Html:
+def _growth(t: Trainability) -> Markup:
     rows: list[list[str]] = []
     if t.phase != "unknown":
         rows.append(["phase", t.phase])
@@ -183,10 +185,10 @@ def _growth(t: Trainability) -> Html:
         rows.append(["favoured class's mean square over the others', at the first layer", number(t.ratio)])
     if not math.isnan(t.depth_scale):
         rows.append(["layers over which it changes by a factor e", number(t.depth_scale)])
-    return table(["Gradients", "value"], rows, caption="Gradients") if rows else Html("")
+    return table(["Gradients", "value"], rows, caption="Gradients") if rows else Markup("")
 
 
-def advice(d: Diagnosis, charts: Drawn) -> Html:
+def advice(d: Diagnosis, charts: Drawn) -> Markup:
     """Every change that was tried, before → after."""
     if not d.advice:
         words = tag("p", "No change was tried.", class_="soft") if d.verdict.name != "neutral" else None
@@ -205,7 +207,7 @@ def advice(d: Diagnosis, charts: Drawn) -> Html:
     )
 
 
-def _changes(changes: Sequence[Advice], caption: str, *, ranked: bool) -> Html | None:
+def _changes(changes: Sequence[Advice], caption: str, *, ranked: bool) -> Markup | None:
     if not changes:
         return None
     gradients = any(not math.isnan(a.gradient_after) for a in changes)
@@ -219,7 +221,7 @@ def _changes(changes: Sequence[Advice], caption: str, *, ranked: bool) -> Html |
             what.append(tag("pre", tag("code", short(a.edit))))
         if a.note:
             what.append(tag("p", a.note, class_="soft"))
-        row = [joined(what), wording.change(a.largest_before, a.largest_after, share=True)]
+        row = [Markup("").join(what), wording.change(a.largest_before, a.largest_after, share=True)]
         row.append(wording.change(a.gamma_before, a.gamma_after))
         if gradients:
             row.append(wording.change(a.gradient_before, a.gradient_after))
@@ -227,11 +229,11 @@ def _changes(changes: Sequence[Advice], caption: str, *, ranked: bool) -> Html |
     return table(heads, rows, caption=caption)
 
 
-def structure(d: Diagnosis) -> Html:
+def structure(d: Diagnosis) -> Markup:
     """What of the model could be read as a description, and what could not."""
     s = d.structure
     if s is None:
-        return Html("")
+        return Markup("")
     content: list[str] = []
     if s.network is not None:
         content += [tag("p", "The whole model was read as:"), tag("pre", tag("code", short(str(s.network))))]
@@ -255,7 +257,7 @@ def structure(d: Diagnosis) -> Html:
     return section("structure", "What was read of the model", *content)
 
 
-def findings(d: Diagnosis) -> Html:
+def findings(d: Diagnosis) -> Markup:
     """What a reader must know before believing the rest."""
     items = [
         tag("li", tag("strong", f.kind), f" at {f.layer}" if f.layer else "", f": {f.message}", class_="finding")
@@ -264,15 +266,15 @@ def findings(d: Diagnosis) -> Html:
     return section("findings", "Findings", tag("ul", *items) if items else None)
 
 
-def notes(d: Diagnosis) -> Html:
+def notes(d: Diagnosis) -> Markup:
     """How the work was done."""
     return section("notes", "Notes", tag("ul", *(tag("li", note) for note in d.notes)) if d.notes else None)
 
 
-def layers(m: Measurement | None) -> Html:
+def layers(m: Measurement | None) -> Markup:
     """Every measured layer."""
     if m is None or not m.layers:
-        return Html("")
+        return Markup("")
     rows = [
         [
             x.name,
@@ -289,7 +291,7 @@ def layers(m: Measurement | None) -> Html:
     return section("layers", "All layers", tag("details", tag("summary", f"{len(rows)} layers as measured"), whole))
 
 
-def provenance(d: Diagnosis) -> Html:
+def provenance(d: Diagnosis) -> Markup:
     """With what this was made."""
     rows = [[str(key), _plain(value)] for key, value in d.provenance.items()]
     if d.seconds > 0:

@@ -1,53 +1,34 @@
-"""HTML that cannot be forgotten to escape: what is not `Html` already is escaped when it is put into a tag."""
+"""Elements of the page. What is not `Markup` already is escaped when it is put into one."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 
-
-class Html(str):
-    """Markup: text that is put into a page as it is."""
-
-    __slots__ = ()
+from markupsafe import Markup, escape
 
 
-def escaped(text: str) -> Html:
-    """The text as markup.
-
-    >>> escaped("a < b"), escaped(Html("<b>"))
-    ('a &lt; b', '<b>')
-    """
-    return text if isinstance(text, Html) else Html(html.escape(text, quote=True))
-
-
-def tag(name: str, *children: str, **attributes: str) -> Html:
+def tag(name: str, *children: str, **attributes: str) -> Markup:
     """An element. Attributes in Python's spelling: `class_`, `aria_label`; an empty text is an attribute without value.
 
-    >>> tag("p", "a < b & ", tag("b", "c"), class_="x")
-    '<p class="x">a &lt; b &amp; <b>c</b></p>'
+    >>> print(tag("p", "a < b & ", tag("b", "c"), class_="x"))
+    <p class="x">a &lt; b &amp; <b>c</b></p>
     """
-    words = [name]
+    words = [Markup(name)]
     for key, value in attributes.items():
-        spelled = key.rstrip("_").replace("_", "-")
-        words.append(f'{spelled}="{html.escape(value, quote=True)}"' if value else spelled)
-    return Html(f"<{' '.join(words)}>{joined(children)}</{name}>")
-
-
-def joined(parts: Iterable[str]) -> Html:
-    """Parts one after the other."""
-    return Html("".join(escaped(part) for part in parts))
+        spelled = Markup(key.rstrip("_").replace("_", "-"))
+        words.append(Markup('{}="{}"').format(spelled, escape(str(value))) if value else spelled)
+    return Markup("<{}>{}</{}>").format(Markup(" ").join(words), Markup("").join(children), Markup(name))
 
 
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int] = (), caption: str = ""
-) -> Html:
+) -> Markup:
     """A table in a box of its own that scrolls where the page is narrow; the first cell of a row is its header.
 
     `numbers`: columns set to the right. `caption` is read out, not shown: the heading above says the same.
     """
 
-    def cell(kind: str, column: int, text: str, scope: str = "") -> Html:
+    def cell(kind: str, column: int, text: str, scope: str = "") -> Markup:
         look = {"class_": "number"} if column in numbers else {}
         return tag(kind, text, **look, **({"scope": scope} if scope else {}))
 
