@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.float_range import beyond_float64
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import Layer, text
 from firstguess.network.points import Done, Points, Whole, mean_of_pairs
@@ -50,8 +51,7 @@ def carry(layers: Sequence[Layer], run: Run, budget: Budget, *, prefix: str = ""
                     run = run.stored(k, t, points)
                     formulas_until = index + length - 1
                     points = run.last
-            with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused below
-                move = layer.covariance(points, Folding(run, budget))
+            move = layer.covariance(points, Folding(run, budget))
             if isinstance(move, Whole):
                 done = move.run(*whole(run, budget))
                 run = run.stored(*done[:3], said=done.remarks)
@@ -62,6 +62,8 @@ def carry(layers: Sequence[Layer], run: Run, budget: Budget, *, prefix: str = ""
             _check_scale(run)
         except FirstguessError as error:
             raise error.at(f"{prefix}layer {index} ({text(layer)})") from None
+        except ArithmeticError:
+            raise beyond_float64().at(f"{prefix}layer {index} ({text(layer)})") from None
     return run
 
 
