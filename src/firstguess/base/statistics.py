@@ -271,6 +271,15 @@ def bounded_mean(x: FloatArray, least: float, most: float, *, level: float = 0.9
     return (max(least, mean - half), min(most, mean + half))
 
 
+def unseen(count: int, *, level: float = 0.95) -> float:
+    """The largest share of a population that `count` draws may all have missed: Clopper and Pearson's, two-sided.
+
+    >>> print(f"{unseen(20):.3f}")
+    0.168
+    """
+    return 1.0 - (0.5 * (1.0 - level)) ** (1.0 / count)
+
+
 def alike(fractions: FloatArray) -> tuple[float, float]:
     """Whether classes are alike: T = R·Σ_c (mean_c − 1/M)² / mean_r Σ_c (G_rc − 1/M)², and its p-value.
 

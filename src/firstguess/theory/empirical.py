@@ -171,7 +171,8 @@ class EmpiricalGuesses:
         """The interval of a summary: `"std"`, `"var"`, `"expected_max"`, or `("prob_max_above", 0.9)`.
 
         Studentized bootstrap over initializations (see `firstguess.base.statistics`), cut to what is possible;
-        Wilson's interval for `prob_max_above`. One initialization has none: (nan, nan).
+        Wilson's interval for `prob_max_above`. One initialization has none: (nan, nan). Where all agree, nothing can be
+        resampled: the interval is then what the initializations that were not seen can change (`statistics.unseen`).
 
         >>> EmpiricalGuesses(np.tile([1.0, 0.0], (30, 1)), points=10).interval(("prob_max_above", 0.9))[1]
         1.0
@@ -187,9 +188,16 @@ class EmpiricalGuesses:
         if what == "expected_max":
             if not math.isfinite(found.error[0]):
                 return (math.nan, math.nan)
+            if float(np.ptp(self.largest)) <= 1e-12:
+                mean, share = self.expected_max(), statistics.unseen(self.inits, level=level)
+                return (mean - share * (mean - 1 / self.classes), mean + share * (1.0 - mean))
             # Where nearly all values are alike, resampled errors are near 0 and the bootstrap knows no end.
             least, most = statistics.bounded_mean(self.largest, 1 / self.classes, 1.0, level=level)
             return (max(low, least), min(high, most))
+        if self.inits > 1 and float(np.ptp(self.fractions, axis=0).max()) <= 1e-12:
+            # A share p of members elsewhere makes Σ_c Var G_c ≤ p(1 − p)·|g − g'|², and two fractions are √2 apart.
+            share = min(0.5, statistics.unseen(self.inits, level=level))
+            high = math.sqrt(2 * share * (1 - share) / self.classes)
         # Σ_c (G_c − mean_c)² ≤ 1 − 1/M, reached when one class gets all and each is as likely.
         high = min(high, math.sqrt((1 - 1 / self.classes) / self.classes * self.inits / max(1, self.inits - 1)))
         return (low * low, high * high) if what == "var" else (low, high)
