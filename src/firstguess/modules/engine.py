@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 
@@ -15,19 +15,19 @@ from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.members import DEAD, Finding, FindingKind, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way
 from firstguess.modules.initializers import BATCH_NORMS, Init
 from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, classes_of, ending, find_logits
 from firstguess.modules.probe_sums import Recorder
-from firstguess.modules.probes import OUTPUT, Finder, Node, Spec, hooked
+from firstguess.modules.probes import Finder, Node, Spec, hooked
+from firstguess.modules.remarks import remarks
 from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.stacked import run_stacked
 
 _GROUP = 16  # most members of one vmapped call: more only enlarge what has to stay in cache
-_TIES = 1e-3  # share of tied points from which they are a finding: below it is rounding
 
 
 class ModuleEngine:
@@ -135,17 +135,17 @@ class ModuleEngine:
             mask = mask_of(batch)
             masked = mask is not None and tokens[signature(batch)] == mask.shape[1]
             self.points += int(mask.sum()) if mask is not None and masked else batch.size * tokens[signature(batch)]
-        found = list(finder.specs("channel" if self._ragged else node))
+        found = [p for p in finder.specs("channel" if self._ragged else node) if p[0].name != finder.result]
+        result = finder.result
         self._ending = next(iter(self._endings)) if len(self._endings) == 1 else ""
         if self._ending:  # γ is that of logits: probabilities have a common mean, whatever the guesses
             head = max(i for i, (spec, _) in enumerate(found) if spec.weights)
-            found = found[: head + 1]
+            result, found = found[head][0].name, found[:head]
             message = f"the outputs are the {self._ending} of this layer's: γ is that of its own outputs, the logits"
-            self._note(FindingKind.PROBABILITIES, message, found[-1][0].name)
+            self._note(FindingKind.PROBABILITIES, message, result)
         if probe != "all":
-            found = [pair for pair in found if pair[1].weights or pair[1].name == OUTPUT]
-        if probe == "output":
-            found = found[-1:]
+            found = [pair for pair in found if pair[1].weights and probe == "weights"]
+        found.append(finder.output_spec(result, self._nodes))
         self._ignored = [name for name in finder.order if name not in {spec.name for spec, _ in found}]
         for sizes in finder.shapes.values():
             self._bytes = max(self._bytes, *(4 * int(np.prod(shape)) // size for size, shape in sizes.items()))
@@ -173,7 +173,7 @@ class ModuleEngine:
             self._endings.add(self._ending_of(raw, finder.last, part(batch, 0, count)))
             if self.classes not in (0, classes_of(rows)):
                 raise InvalidInput(f"{self.classes} classes from every member", got=f"{classes_of(rows)}")
-            self.classes = classes_of(rows)
+            self.classes, self._nodes = classes_of(rows), 1 if rows.ndim == 1 else self.classes
             return tuple(raw.shape)
         raise InvalidInput(
             "a model that runs on this data",
@@ -185,10 +185,7 @@ class ModuleEngine:
     def _ending_of(self, raw: torch.Tensor, last: torch.Tensor | None, batch: Batch) -> Ending:
         if last is None or last.numel() != raw.numel():
             return ""
-        rows, before = (
-            as_rows(x.reshape(raw.shape), batch.size, mask_of(batch), self._pick) for x in (raw, last.to(raw.dtype))
-        )
-        return ending(rows, before)
+        return ending(self._rows(raw, batch), self._rows(last.to(raw.dtype).reshape(raw.shape), batch))
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
@@ -230,13 +227,19 @@ class ModuleEngine:
 
     def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.inference_mode() if self._inference else torch.no_grad(), _every_module_called():
-            return self._logits(self._call(model, batch, copies=copies), batch)
+            raw = find_logits(self._call(model, batch, copies=copies), self._pick)
+            return raw, self._rows(raw, batch)
 
-    def _logits(self, output: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def _rows(self, raw: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return as_rows(raw, batch.size, mask_of(batch), self._pick)
+
+    def _logits(self, output: Any, batch: Batch, returned: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is counted and the logits, which are other numbers where the outputs are probabilities."""
         raw = find_logits(output, self._pick)
-        rows = as_rows(raw, batch.size, mask_of(batch), self._pick)
+        rows = self._rows(raw, batch)
+        logits = rows if not self._ending or returned is None else self._rows(returned.reshape(raw.shape), batch)
         # One probability is decided at ½; one logit at 0.
-        return raw, rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows
+        return rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows, logits
 
     def _recorder(self) -> Recorder:
         return Recorder(self._specs, self._node, self._ignored)
@@ -248,9 +251,9 @@ class ModuleEngine:
             for batch in batches:
                 hooks.begin()
                 recorder.begin(batch.size, mask_of(batch))
-                raw, rows = self._forward(model, batch)
-                if OUTPUT in recorder.specs:
-                    recorder.see(OUTPUT, None, raw)
+                with torch.inference_mode() if self._inference else torch.no_grad(), _every_module_called():
+                    rows, logits = self._logits(self._call(model, batch), batch, recorder.returned)
+                recorder.logits(logits)
                 if classes_of(rows) != self.classes:
                     raise InvalidInput(f"{self.classes} classes", got=f"{classes_of(rows)}", where=f"member {member}")
                 tally.add(rows)
@@ -316,7 +319,7 @@ class ModuleEngine:
                 stats = record.stats()
                 tallies.append(tally)
                 rows.append(stats)
-                findings.update(dict.fromkeys(self._remarks(tally, record, stats)))
+                findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
         return Members(
             start,
             np.array([tally.fractions for tally in tallies]).reshape(-1, self.classes),
@@ -352,29 +355,6 @@ class ModuleEngine:
             self._call.channels_last = False
         self._choice.record(way, (time.perf_counter() - began) / len(pairs))
         return pairs
-
-    def _remarks(self, tally: Tally, record: Recorder, stats: NDArray[np.float64]) -> Iterator[Finding]:
-        """Findings of one member. Their words hold no numbers of it, so that the same finding is the same."""
-        head = next((layer.name for layer in reversed(self.layers) if layer.weights), OUTPUT)
-        if tally.undefined or record.nonfinite:
-            layer = record.nonfinite or OUTPUT
-            yield Finding(
-                FindingKind.NONFINITE, "NaN or Inf in some initialization: this layer is the first that has one", layer
-            )
-        elif tally.level:
-            message = "all logits are equal on every point: the network guesses nothing; ties are broken at random"
-            yield Finding(FindingKind.ZERO_HEAD, message, head)
-        elif tally.ties > _TIES * tally.points:
-            yield Finding(FindingKind.TIES, "points whose largest logit is shared by classes: broken at random", head)
-        for layer, dead in zip(self.layers, stats[:, DEAD], strict=True):
-            if dead == 1.0 and not (tally.level and layer.name in (head, OUTPUT)):
-                yield Finding(FindingKind.DEAD, "the same output for all data in some initialization", layer.name)
-        for name in sorted(record.surprises):
-            yield Finding(
-                FindingKind.CONTROL_FLOW, "called, or shaped, in another way in some initialization or batch", name
-            )
-        for name in record.missed:
-            yield Finding(FindingKind.CONTROL_FLOW, "not called in some initialization", name)
 
 
 @contextmanager

@@ -19,11 +19,11 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.calling import Caller, leaves, part, replaced
+from firstguess.modules.calling import Caller, leaves, mask_of, part, replaced
 from firstguess.modules.flow_steps import DATA, Plan, discover, step_hooks
 from firstguess.modules.initializers import Init
-from firstguess.modules.outputs import Pick, find_logits
-from firstguess.modules.probes import OUTPUT
+from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
+from firstguess.modules.probes import OUTPUT, same_memory
 from firstguess.modules.sources import Mode, Source, source_of
 
 # A prime, so that no width or number of tokens is mistaken for the number of points.
@@ -128,6 +128,7 @@ def _gathered(batches: Sequence[Batch], points: int) -> Batch:
 
 def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Plan) -> dict[str, Array]:
     numbers: dict[str, Array] = {}
+    latest: list[tuple[str, torch.Tensor]] = []
     data = [leaf for leaf in leaves(batch.inputs).values() if leaf.is_floating_point()]
     if data:
         numbers[DATA] = _moments(data[0], batch.size)
@@ -140,11 +141,14 @@ def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Pl
     def leave(name: str, tensor: torch.Tensor | None, _: Sequence[torch.Tensor]) -> None:
         if tensor is not None and name in plan.sources and name not in plan.parents:
             numbers[name] = _moments(tensor, batch.size)
+            latest[:] = [(name, tensor)]
 
     with torch.no_grad(), step_hooks(model, enter, leave):
         result = find_logits(call(model, batch, copies=True), pick)
-        if OUTPUT in plan.gaps:
-            numbers[plan.gaps[OUTPUT]] = _moments(result, batch.size)
+    makers = [name for name, tensor in latest if same_memory(tensor, result)]
+    for name in [plan.gaps[OUTPUT]] if OUTPUT in plan.gaps else makers:
+        rows = as_rows(result, batch.size, mask_of(batch), pick)
+        numbers[name] = _moments(contrasts(rows), len(rows))
     return numbers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
@@ -108,6 +109,18 @@ def as_rows(logits: torch.Tensor, size: int, mask: torch.Tensor | None, pick: Pi
     if logits.ndim == 1 or shape[-1] == 1:
         return logits.reshape(-1)
     return logits.reshape(-1, shape[-1])
+
+
+def contrasts(rows: torch.Tensor) -> torch.Tensor:
+    """Logits (points, classes) minus their mean over classes, point by point: arg-max does not see it (theory.md (38)).
+
+    Times √(C/(C − 1)), as a sample variance divides by C − 1: then center and spread of independent logits are on
+    average those of the logits themselves. One logit (points,) is compared with 0, and stays: (points, 1).
+    """
+    wide = rows if rows.device.type == "mps" else rows.double()  # which has no float64
+    if rows.ndim == 1:
+        return wide[:, None]
+    return (wide - wide.mean(1, keepdim=True)) * math.sqrt(rows.shape[1] / (rows.shape[1] - 1))
 
 
 def classes_of(rows: torch.Tensor) -> int:

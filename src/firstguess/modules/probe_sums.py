@@ -8,8 +8,8 @@ position of every sample a data point. Sums are taken about each node's first va
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD
+from firstguess.modules.outputs import contrasts
 from firstguess.modules.probes import Node, Spec
 
 _BLOCK = 1 << 20  # numbers of a block of rows: 4 MB, which stays in a core's cache between its three passes
@@ -163,15 +164,15 @@ def _small(x: torch.Tensor) -> Sums | None:
 
 def _constant(x: torch.Tensor) -> NDArray[np.bool_]:
     """Which nodes have one value on all points: a few rows rule out most of them."""
-    same = torch.ones(x.shape[1], dtype=torch.bool)
+    same = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
     for row in x[1:_FEW]:
         same &= row == x[0]
         if not bool(same.any()):
-            return same.numpy()
+            return same.cpu().numpy()
     left = same.nonzero()[:, 0]
     columns = x[:, left]
     same[left] = (columns == columns[0]).all(0)
-    return same.numpy()
+    return same.cpu().numpy()
 
 
 class Layer:
@@ -238,11 +239,21 @@ def masked_sums(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torc
     return ref.reshape(-1), rest.sum(0).reshape(-1), rest.square().sum(0).reshape(-1), count.cpu().double()
 
 
-class Recorder:
-    """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, then `stats`."""
+def logit_sums(rows: torch.Tensor, blocks: Blocks) -> Sums | None:
+    """Of what arg-max sees in logits (points, classes) or (points,): theory.md (38)."""
+    sums = blocks(contrasts(rows))
+    # What is constant is told by the logits themselves: a mean over classes is rounded.
+    return sums and replace(sums, ref=doubles(rows[0])[0].reshape(-1), constant=_constant(rows.reshape(len(rows), -1)))
 
-    def __init__(self, specs: Iterable[Spec], node: Node, ignored: Iterable[str] = ()) -> None:
+
+class Recorder:
+    """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, `logits` after it,
+    then `stats`. The last of `specs` is the output, whose sums are those of the logits."""
+
+    def __init__(self, specs: Sequence[Spec], node: Node, ignored: Iterable[str] = ()) -> None:
         self.specs = {spec.name: spec for spec in specs}
+        self.output = specs[-1].name
+        self.returned: torch.Tensor | None = None  # by the output layer, in the latest forward
         self.node: Node = node
         self._ignored = set(ignored)
         self._blocks = Blocks()
@@ -256,9 +267,17 @@ class Recorder:
         self._orders: dict[str, tuple[int, ...] | None] = {}
 
     def begin(self, size: int, mask: torch.Tensor | None) -> None:
-        self._size, self._mask = size, mask
+        self._size, self._mask, self.returned = size, mask, None
+
+    def logits(self, rows: torch.Tensor) -> None:
+        """(points, classes) of a batch, or (points,): as they are counted."""
+        for block in rows.split(max(1, _BLOCK // (rows.shape[1] if rows.ndim > 1 else 1))):
+            self.take(self.output, logit_sums(block, self._blocks))
 
     def see(self, name: str, _: nn.Module | None, tensor: torch.Tensor) -> None:
+        if name == self.output:
+            self.returned = tensor
+            return
         spec = self.specs.get(name)
         x = None if spec is None else spec.samples_first(tensor, self._size)
         if spec is None or x is None:
