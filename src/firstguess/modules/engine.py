@@ -98,6 +98,7 @@ class ModuleEngine:
         self.layers, self._specs = self._discover(node, probe)
         self._node: Node = "channel" if self._ragged else node
         self._split_large_batches()
+        self._padded = any(mask_of(batch) is not None for batch in self._batches)
         ways: list[Way] = ["loop"]
         if self._convolves and any(leaf.ndim == 4 for leaf in leaves(self._batches[0].inputs).values()):
             ways.append("channels last")
@@ -242,7 +243,7 @@ class ModuleEngine:
         return rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows, logits
 
     def _recorder(self) -> Recorder:
-        return Recorder(self._specs, self._node, self._ignored)
+        return Recorder(self._specs, self._node, self._ignored, padded=self._padded)
 
     def _loop(self, member: int, batches: Sequence[Batch], recorder: Recorder) -> Tally:
         tally = Tally(self.classes, self._seed, member)

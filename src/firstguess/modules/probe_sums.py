@@ -94,14 +94,14 @@ class Blocks:
     def __init__(self) -> None:
         self._buffers: dict[torch.dtype, torch.Tensor] = {}
 
-    def __call__(self, x: torch.Tensor) -> Sums | None:
-        """None if a value is not finite."""
+    def __call__(self, x: torch.Tensor, *, by_node: bool = False) -> Sums | None:
+        """None if a value is not finite. `by_node`: squares are wanted for each node, not only their sum."""
         count = float(x.shape[0])
         if x.device.type != "cpu":
             return _about(plain_sums(x), count)
         if x.numel() <= _SMALL:
             return _small(x)
-        sums = self._direct(x) if x.dtype in (torch.float32, torch.float64) else None
+        sums = self._direct(x) if x.dtype in (torch.float32, torch.float64) and not by_node else None
         if sums is not None:
             return sums
         ref, first, second = self._about_first(x)
@@ -197,13 +197,14 @@ class Layer:
         rest = new.mean - old.mean
         moved = np.square(rest) * (old.count * part)
         constant = old.constant & new.constant & (old.ref == new.ref)
-        if not isinstance(new.count, float):
-            constant |= (new.count == 0) & old.constant
+        # Where a mask left no points, the other batch alone tells.
+        constant |= (np.equal(new.count, 0) & old.constant) | (np.equal(old.count, 0) & new.constant)
+        ref = np.where(np.equal(old.count, 0), new.ref, old.ref)
         if old.square.ndim and new.square.ndim:
             square = old.square + new.square + moved
         else:
             square = np.array(old.square.sum() + new.square.sum() + moved.sum())
-        self.sums = Sums(old.mean + rest * part, square, old.ref, constant, total)
+        self.sums = Sums(old.mean + rest * part, square, ref, constant, total)
         return True
 
     def stats(self) -> Array:
@@ -248,13 +249,15 @@ def logit_sums(rows: torch.Tensor, blocks: Blocks) -> Sums | None:
 
 class Recorder:
     """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, `logits` after it,
-    then `stats`. The last of `specs` is the output, whose sums are those of the logits."""
+    then `stats`. The last of `specs` is the output, whose sums are those of the logits. `padded`: some batch has a
+    mask, which leaves nodes different numbers of points, so that all batches are summed by node, in one order."""
 
-    def __init__(self, specs: Sequence[Spec], node: Node, ignored: Iterable[str] = ()) -> None:
+    def __init__(self, specs: Sequence[Spec], node: Node, ignored: Iterable[str] = (), *, padded: bool = False) -> None:
         self.specs = {spec.name: spec for spec in specs}
         self.output = specs[-1].name
         self.returned: torch.Tensor | None = None  # by the output layer, in the latest forward
         self.node: Node = node
+        self._by_node = padded and node == "position"
         self._ignored = set(ignored)
         self._blocks = Blocks()
         self.start()
@@ -308,9 +311,10 @@ class Recorder:
                 ref, first, second, count = doubles(*masked_sums(x, keep))
                 return Sums.shifted(ref, first, second, count)
             x = x[keep]
-        if self.node == "position" and spec.name not in self._orders:
+        if self.node == "position" and not self._by_node and spec.name not in self._orders:
             self._orders[spec.name] = memory_order(x)
-        return self._blocks(matrix(x, spec.channel, self.node, self._orders.get(spec.name)))
+        order = self._orders.get(spec.name)
+        return self._blocks(matrix(x, spec.channel, self.node, order), by_node=self._by_node)
 
     def stats(self) -> Array:
         """(layers, 4)"""
