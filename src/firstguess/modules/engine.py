@@ -20,7 +20,16 @@ from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way
 from firstguess.modules.initializers import BATCH_NORMS, Init
-from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, classes_of, ending, find_logits
+from firstguess.modules.outputs import (
+    Ending,
+    Pick,
+    Tally,
+    as_rows,
+    check_classes_known,
+    classes_of,
+    ending,
+    find_logits,
+)
 from firstguess.modules.probe_sums import Recorder
 from firstguess.modules.probes import Finder, Node, Spec, hooked
 from firstguess.modules.remarks import remarks
@@ -126,12 +135,11 @@ class ModuleEngine:
                     for size in (3, 2) if first.size >= 3 else (first.size,):
                         finder.begin(size)
                         hooks.begin()
-                        shape = self._first_call(model, first, size, finder)
-                        tokens[signature(first)] = int(np.prod(shape[1:-1])) if len(shape) > 2 else 1
+                        tokens[signature(first)] = self._first_call(model, first, size, finder)
                 for key, batch in groups.items() if member == 0 else ():
                     if key not in tokens:
                         raw, _ = self._forward(model, part(batch, 0, min(2, batch.size)), copies=True)
-                        tokens[key] = int(np.prod(raw.shape[1:-1])) if raw.ndim > 2 else 1
+                        tokens[key] = raw.numel() // (min(2, batch.size) * self._nodes)
         for batch in self._batches:
             mask = mask_of(batch)
             masked = mask is not None and tokens[signature(batch)] == mask.shape[1]
@@ -157,25 +165,28 @@ class ModuleEngine:
             )
         return tuple(layer for _, layer in found), tuple(spec for spec, _ in found)
 
-    def _first_call(self, model: nn.Module, batch: Batch, size: int, finder: Finder) -> tuple[int, ...]:
-        """A forward over a few samples; over the whole batch for a model that takes no other."""
+    def _first_call(self, model: nn.Module, batch: Batch, size: int, finder: Finder) -> int:
+        """A forward over a few samples; over the whole batch for a model that takes no other. Gives tokens a sample."""
         errors: list[Exception] = []
         for inference, count in ((self._inference, size), (False, size), (False, batch.size)):
             self._inference = inference
             finder.begin(count)
+            few = part(batch, 0, count)
             try:
-                raw, rows = self._forward(model, part(batch, 0, count), copies=True)
+                raw, rows = self._forward(model, few, copies=True)
             except FirstguessError:
                 raise
             except Exception as error:  # whatever a user's model raises
                 errors.append(error)
                 continue
             finder.output(raw)
-            self._endings.add(self._ending_of(raw, finder.last, part(batch, 0, count)))
+            check_classes_known(raw, few, self._pick, finder.head)
+            self._endings.add(self._ending_of(raw, finder.last, few))
             if self.classes not in (0, classes_of(rows)):
                 raise InvalidInput(f"{self.classes} classes from every member", got=f"{classes_of(rows)}")
-            self.classes, self._nodes = classes_of(rows), 1 if rows.ndim == 1 else self.classes
-            return tuple(raw.shape)
+            self.classes = classes_of(rows)
+            self._nodes = 1 if rows.ndim == 1 else self.classes
+            return raw.numel() // (count * self._nodes)
         raise InvalidInput(
             "a model that runs on this data",
             got=f"{type(errors[-1]).__name__}: {errors[-1]}",
@@ -232,7 +243,7 @@ class ModuleEngine:
             return raw, self._rows(raw, batch)
 
     def _rows(self, raw: torch.Tensor, batch: Batch) -> torch.Tensor:
-        return as_rows(raw, batch.size, mask_of(batch), self._pick)
+        return as_rows(raw, batch, self._pick)
 
     def _logits(self, output: Any, batch: Batch, returned: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """What is counted and the logits, which are other numbers where the outputs are probabilities."""

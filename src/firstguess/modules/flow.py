@@ -19,7 +19,7 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.calling import Caller, leaves, mask_of, part, replaced
+from firstguess.modules.calling import Caller, leaves, part, replaced
 from firstguess.modules.flow_steps import DATA, Plan, discover, step_hooks
 from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
@@ -123,7 +123,9 @@ def _gathered(batches: Sequence[Batch], points: int) -> Batch:
     }
     size = min(points, sum(b.size for b in alike))
     size = next(p for p in _POINTS if p <= size)
-    return Batch(replaced(first.inputs, {key: leaf[:size] for key, leaf in joined.items()}), None, size)
+    known = [b.labels for b in alike if b.labels is not None]
+    labels = torch.cat(known)[:size] if len(known) == len(alike) else None
+    return Batch(replaced(first.inputs, {key: leaf[:size] for key, leaf in joined.items()}), labels, size)
 
 
 def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Plan) -> dict[str, Array]:
@@ -147,7 +149,7 @@ def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Pl
         result = find_logits(call(model, batch, copies=True), pick)
     makers = [name for name, tensor in latest if same_memory(tensor, result)]
     for name in [plan.gaps[OUTPUT]] if OUTPUT in plan.gaps else makers:
-        rows = as_rows(result, batch.size, mask_of(batch), pick)
+        rows = as_rows(result, batch, pick)
         numbers[name] = _moments(contrasts(rows), len(rows))
     return numbers
 

@@ -93,7 +93,7 @@ class Passes:
                 hooks.begin()
                 raw, rows = self._first_call(model, part(first, 0, size))
                 self.classes = classes_of(rows)
-                self._tokens = int(np.prod(raw.shape[1:-1])) if raw.ndim > 2 else 1
+                self._tokens = raw.numel() // (size * (1 if rows.ndim == 1 else self.classes))
         found = [pair for pair in finder.specs("position") if kinds[pair[0].name]]
         return {spec.name: spec for spec, _ in found}, tuple(layer for _, layer in found)
 
@@ -146,7 +146,7 @@ class Passes:
 
     def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         raw = find_logits(self._call(model, batch, copies=copies), self._pick)
-        return raw, as_rows(raw, batch.size, mask_of(batch), self._pick)
+        return raw, as_rows(raw, batch, self._pick)
 
     @staticmethod
     def _prepare(model: nn.Module) -> None:

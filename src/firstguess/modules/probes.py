@@ -154,9 +154,10 @@ class Finder:
             self.kinds[name] = (type(module).__name__, weights, channel)
         self._place = self.order.index(name) + 1
         same = is_lookup(module) and bool((tensor == tensor[:1]).all())
-        same = same or (self._previous is tensor and any(True for _ in module.children()))
-        self.skipped[name] = self.skipped.get(name, True) and same
-        self._latest = self._latest if self._previous is tensor else name
+        parent = any(True for _ in module.children())
+        parent = parent and self._previous is not None and same_memory(self._previous, tensor)
+        self.skipped[name] = self.skipped.get(name, True) and (same or parent)
+        self._latest = self._latest if parent else name
         self._previous = tensor
         self.shapes.setdefault(name, {})[self.size] = tuple(tensor.shape)
 
@@ -182,6 +183,11 @@ class Finder:
             if x.numel():
                 nodes = 1 if x.ndim == 1 else x.shape[channel] if node == "channel" else x[0].numel()
                 yield spec, ProbedLayer(name, kind, nodes, weights)
+
+    @property
+    def head(self) -> torch.Tensor | None:
+        """What the latest layer with weights returned, if its last axis is its channels."""
+        return self.last if self._weighted and self.kinds[self._weighted][2] == -1 else None
 
     def output_spec(self, name: str, nodes: int) -> tuple[Spec, ProbedLayer]:
         """The layer `name`, read as logits: points first, classes last."""
