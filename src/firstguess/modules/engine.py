@@ -19,6 +19,7 @@ from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, Pr
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way
+from firstguess.modules.guard import borrowed, every_module_called
 from firstguess.modules.initializers import BATCH_NORMS, Init
 from firstguess.modules.outputs import (
     Ending,
@@ -31,7 +32,7 @@ from firstguess.modules.outputs import (
     find_logits,
 )
 from firstguess.modules.probe_sums import Recorder
-from firstguess.modules.probes import Finder, Node, Spec, hooked
+from firstguess.modules.probes import Finder, Hooks, Node, Spec, hooked
 from firstguess.modules.remarks import remarks
 from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.stacked import run_stacked
@@ -103,6 +104,7 @@ class ModuleEngine:
         self._ending: Ending = ""
         self._endings: set[Ending] = set()
         self._state_bytes = 0
+        self._whole = False  # the model takes whole batches only
         self._bytes = 0  # of the largest output of a layer, for one sample
         self.layers, self._specs = self._discover(node, probe)
         self._node: Node = "channel" if self._ragged else node
@@ -132,14 +134,16 @@ class ModuleEngine:
                 if member == 0:
                     self._look(model)
                 with hooked(model, finder.see) as hooks:
-                    for size in (3, 2) if first.size >= 3 else (first.size,):
-                        finder.begin(size)
-                        hooks.begin()
-                        tokens[signature(first)] = self._first_call(model, first, size, finder)
+                    for size in (3, 2) if first.size >= 3 and not self._whole else (first.size,):
+                        tokens[signature(first)] = self._first_call(model, first, size, finder, hooks)
+                        if self._whole:
+                            break
                 for key, batch in groups.items() if member == 0 else ():
                     if key not in tokens:
-                        raw, _ = self._forward(model, part(batch, 0, min(2, batch.size)), copies=True)
-                        tokens[key] = raw.numel() // (min(2, batch.size) * self._nodes)
+                        few = self._few(batch, 2)
+                        with borrowed(model, parameters=False):
+                            raw, _ = self._forward(model, few, copies=True)
+                        tokens[key] = raw.numel() // (few.size * self._nodes)
         for batch in self._batches:
             mask = mask_of(batch)
             masked = mask is not None and tokens[signature(batch)] == mask.shape[1]
@@ -165,20 +169,29 @@ class ModuleEngine:
             )
         return tuple(layer for _, layer in found), tuple(spec for spec, _ in found)
 
-    def _first_call(self, model: nn.Module, batch: Batch, size: int, finder: Finder) -> int:
-        """A forward over a few samples; over the whole batch for a model that takes no other. Gives tokens a sample."""
+    def _few(self, batch: Batch, size: int) -> Batch:
+        """A few points of a batch, for a trial; all of them for a model that takes no other number (a whole graph)."""
+        return batch if self._whole else part(batch, 0, min(size, batch.size))
+
+    def _first_call(self, model: nn.Module, batch: Batch, size: int, finder: Finder, hooks: Hooks) -> int:
+        """A forward over a few samples; over the whole batch for a model that takes no other. Gives tokens a sample.
+
+        A trial that fails leaves no trace: neither layers that were called before it failed, nor what the model keeps.
+        """
         errors: list[Exception] = []
         for inference, count in ((self._inference, size), (False, size), (False, batch.size)):
             self._inference = inference
             finder.begin(count)
+            hooks.begin()
             few = part(batch, 0, count)
             try:
-                raw, rows = self._forward(model, few, copies=True)
-            except FirstguessError:
-                raise
-            except Exception as error:  # whatever a user's model raises
+                with borrowed(model, parameters=False):
+                    raw, rows = self._forward(model, few, copies=True)
+            except Exception as error:  # whatever a user's model raises, or what its output is on a part of a graph
+                finder.undo()
                 errors.append(error)
                 continue
+            self._whole = self._whole or (len(errors) > 1 and count == batch.size)
             finder.output(raw)
             check_classes_known(raw, few, self._pick, finder.head)
             self._endings.add(self._ending_of(raw, finder.last, few))
@@ -187,6 +200,8 @@ class ModuleEngine:
             self.classes = classes_of(rows)
             self._nodes = 1 if rows.ndim == 1 else self.classes
             return raw.numel() // (count * self._nodes)
+        if isinstance(errors[-1], FirstguessError):
+            raise errors[-1]
         raise InvalidInput(
             "a model that runs on this data",
             got=f"{type(errors[-1]).__name__}: {errors[-1]}",
@@ -224,9 +239,9 @@ class ModuleEngine:
         self._findings[Finding(kind, message, layer)] = None
 
     def _split_large_batches(self) -> None:
-        """Batches whose activations would not fit in memory, unless BatchNorm makes them one unit."""
+        """Batches whose activations would not fit in memory, unless BatchNorm or the model makes them one unit."""
         most = max(1, int(self._memory / 2 / max(4 * self._bytes, 1)))  # input, output and two temporaries
-        if self._by_batch or all(batch.size <= most for batch in self._batches):
+        if self._by_batch or self._whole or all(batch.size <= most for batch in self._batches):
             return
         self._batches = [part(b, i, min(i + most, b.size)) for b in self._batches for i in range(0, b.size, most)]
 
@@ -238,7 +253,7 @@ class ModuleEngine:
             yield model
 
     def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        with torch.inference_mode() if self._inference else torch.no_grad(), _every_module_called():
+        with torch.inference_mode() if self._inference else torch.no_grad(), every_module_called():
             raw = find_logits(self._call(model, batch, copies=copies), self._pick)
             return raw, self._rows(raw, batch)
 
@@ -263,7 +278,7 @@ class ModuleEngine:
             for batch in batches:
                 hooks.begin()
                 recorder.begin(batch.size, mask_of(batch))
-                with torch.inference_mode() if self._inference else torch.no_grad(), _every_module_called():
+                with torch.inference_mode() if self._inference else torch.no_grad(), every_module_called():
                     rows, logits = self._logits(self._call(model, batch), batch, recorder.returned)
                 recorder.logits(logits)
                 if classes_of(rows) != self.classes:
@@ -275,7 +290,7 @@ class ModuleEngine:
         recorders = [self._recorder() for _ in members]
         tallies = [Tally(self.classes, self._seed, member) for member in members]
         seeds = [int(seed) for seed in member_seeds(self._seed, members.start, members.stop)]
-        with torch.no_grad(), _every_module_called(), warnings.catch_warnings():
+        with torch.no_grad(), every_module_called(), warnings.catch_warnings():
             # vmap's own remark that an operation has no batching rule: whether that is slow is timed here.
             warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
             run_stacked(self._source, seeds, batches, self._call, self._logits, recorders, tallies)
@@ -285,7 +300,7 @@ class ModuleEngine:
         """Why vmap cannot be used, from two members on a few points; empty if it can."""
         if self._group < 2:
             return "no private copy to stack parameters on, or too little memory"
-        few = [part(self._batches[0], 0, min(4, self._batches[0].size))]
+        few = [self._few(self._batches[0], 4)]
         recorder = self._recorder()
         try:
             recorders, tallies = self._vmap(range(2), few)
@@ -367,17 +382,6 @@ class ModuleEngine:
             self._call.channels_last = False
         self._choice.record(way, (time.perf_counter() - began) / len(pairs))
         return pairs
-
-
-@contextmanager
-def _every_module_called() -> Generator[None]:
-    """Without torch's fused transformer layers, which pass over submodules and their hooks."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _brief(error: Exception) -> str:

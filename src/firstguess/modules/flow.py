@@ -21,6 +21,7 @@ from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.calling import Caller, leaves, part, replaced
 from firstguess.modules.flow_steps import DATA, Plan, discover, step_hooks
+from firstguess.modules.guard import borrowed
 from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
 from firstguess.modules.probes import OUTPUT, same_memory
@@ -92,8 +93,12 @@ def trace_flow(
     for member_seed in member_seeds(seed, 0, inits):
         with members.member(int(member_seed)) as model:
             if plan is None:
-                plan, largest = discover(model, part(batch, 0, min(3, batch.size)), call, logits)
-                batch = _gathered(batches, _points(largest, sum(b.size for b in batches)))
+                try:
+                    with borrowed(model, parameters=False):
+                        plan, largest = discover(model, part(batch, 0, min(3, batch.size)), call, logits)
+                    batch = _gathered(batches, _points(largest, sum(b.size for b in batches)))
+                except Exception:  # of a user's model: one that takes whole batches only, or it fails again
+                    plan, _ = discover(model, batch, call, logits)
             rows.append(_measured(model, batch, call, logits, plan))
         if len(rows) >= 3 and time.perf_counter() - started > seconds:
             break

@@ -133,10 +133,17 @@ class Finder:
         self._place = 0  # in `order`, of the next call
 
     def begin(self, size: int) -> None:
+        """Before each forward; `undo` after one that failed."""
+        seen = {name: dict(sizes) for name, sizes in self.shapes.items()}
+        self._before = (list(self.order), seen, dict(self.kinds), dict(self.skipped))
         self.size = size
         self.last = self._previous = None
         self._latest = self._weighted = ""
         self._channel = self._place = 0
+
+    def undo(self) -> None:
+        """Forget the latest forward."""
+        self.order, self.shapes, self.kinds, self.skipped = self._before
 
     def see(self, name: str, module: nn.Module, tensor: torch.Tensor) -> None:
         if isinstance(module, _CHANNELS_FIRST):

@@ -14,7 +14,7 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.modules.calling import Caller, leaves, part, replaced, signature
-from firstguess.modules.guard import PrivateRandomness, borrowed, is_lazy, private_copy, unwrapped
+from firstguess.modules.guard import PrivateRandomness, borrowed, every_module_called, is_lazy, private_copy, unwrapped
 from firstguess.modules.initializers import BATCH_NORMS, is_weighted
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, ending, find_logits
 from firstguess.modules.probes import OUTPUT, hooked
@@ -67,15 +67,10 @@ def examined(model: nn.Module, first: Batch, seed: int) -> Generator[nn.Module]:
 def look(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0) -> Snapshot:
     """Run the data through `model` as it is (a copy: its BatchNorms may count the batches)."""
     view = _View(pick, seed)
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # fused layers pass over hooks
-    try:
-        with PrivateRandomness(seed), torch.no_grad(), hooked(model, view.see) as hooks:
-            for batch in batches:
-                hooks.begin()
-                view.forward(model, batch)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    with PrivateRandomness(seed), torch.no_grad(), every_module_called(), hooked(model, view.see) as hooks:
+        for batch in batches:
+            hooks.begin()
+            view.forward(model, batch)
     return view.result()
 
 
