@@ -73,7 +73,7 @@ def member(layers: Sequence[Layer], x: Array, weights: Iterator[tuple[Array, Arr
         elif layer.kind == "conv":
             kernel, bias = next(weights)
             windows = _windows(x, layer.kernel, layer.stride, layer.padding, 0.0)
-            x = np.einsum("nchwij,ucij->nuhw", windows, kernel) + bias[:, None, None]
+            x = np.einsum("nchwij,ucij->nuhw", windows, kernel, optimize=True) + bias[:, None, None]
         elif layer.kind == "residual":
             branch = member(layer.branch, x, weights)
             x = member(layer.shortcut, x, weights) + layer.scale * branch

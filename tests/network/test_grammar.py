@@ -144,10 +144,10 @@ def test_mutated_networks(source: str, data: st.DataObject) -> None:
     ids=lambda s: s[:30] or "empty",
 )
 def test_bad_text(source: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()  # of this process alone: the machine may be busy
     with pytest.raises(fg.ParseError) as caught:
         parse_layers(source)
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 2.0
     assert len(str(caught.value)) < 6000
     assert caught.value.hint
 

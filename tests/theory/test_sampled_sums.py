@@ -16,7 +16,7 @@ from firstguess.base.errors import NotCovered
 from firstguess.network.grammar import parse_layers
 from firstguess.network.network import Network
 from firstguess.theory.kernel import image_kernel, kernel
-from firstguess.theory.sampled_sums import sums_ahead
+from firstguess.theory.stretches import sums_ahead
 
 Z = 5.6
 

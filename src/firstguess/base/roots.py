@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 
 from firstguess.base.errors import NotConverged
 from firstguess.base.gaussian import Array
+
+Factor = TypeVar("Factor")
+
+
+def least_jitter(attempt: Callable[[float], Factor | None], ladder: Iterable[float]) -> tuple[Factor, float] | None:
+    """The factor of a matrix whose diagonal is raised by the first step of a ladder for which there is one.
+
+    `attempt` raises the diagonal by a share of its mean and factorizes, in NumPy or torch; None: not positive.
+    """
+    for jitter in ladder:
+        found = attempt(jitter)
+        if found is not None:
+            return found, jitter
+    return None
+
+
+def lower_factor(k: Array, jitter: float) -> Array | None:
+    """The lower triangular factor in float64 of a covariance whose diagonal is raised by a share of its mean."""
+    work = np.array(k, dtype=np.float64, order="F")  # overwritten: no third matrix
+    work[np.diag_indices_from(work)] += jitter * float(k.diagonal().mean(dtype=np.float64))
+    try:
+        return np.asarray(cholesky(work, lower=True, overwrite_a=True, check_finite=False), dtype=np.float64)
+    except LinAlgError:
+        return None
 
 
 def root(k: Array, share: float = 1.0) -> Array:
@@ -15,15 +42,9 @@ def root(k: Array, share: float = 1.0) -> Array:
     A raised diagonal would be a signal to a BatchNorm that leaves only a small `share` of the variance.
     """
     mean = float(k.diagonal().mean())
-    for raised in (1e-12, 1e-8, 1e-5):
-        if raised > max(1e-12, 1e-3 * share):
-            break
-        work: Array = k.astype(np.float64)
-        work[np.diag_indices_from(work)] += raised * mean
-        try:
-            return np.asarray(cholesky(work, lower=True, overwrite_a=True, check_finite=False), dtype=np.float64)
-        except LinAlgError:
-            continue
+    steps = [raised for raised in (1e-12, 1e-8, 1e-5) if raised <= max(1e-12, 1e-3 * share)]
+    if (made := least_jitter(lambda jitter: lower_factor(k, jitter), steps)) is not None:
+        return made[0]
     found = np.linalg.eigh(k.astype(np.float64))
     values, vectors = np.asarray(found[0], dtype=np.float64), np.asarray(found[1], dtype=np.float64)
     if values[0] < -1e-3 * mean:

@@ -38,7 +38,6 @@ from firstguess.modules.probes import Node
 from firstguess.modules.reader import read
 from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.structure import Structure
-from firstguess.network.layers import Activate, AvgPool, Conv, Dense, MaxPool, Scale
 from firstguess.network.network import Network
 
 Progress = Callable[[int, int], object]
@@ -371,9 +370,8 @@ class _Subject:
         return found, ""
 
     def is_plain(self) -> bool:
-        """Whether phases mean something: a network that was read, of weights, activations and pools only."""
-        plain = (Dense, Conv, Activate, MaxPool, AvgPool, Scale)
-        return self.network is not None and all(isinstance(layer, plain) for layer in self.network.layers)
+        """Whether phases mean something, of a network that was read."""
+        return self.network is not None and self.network.plain
 
     def data(self, most: int) -> Data | None:
         found = self.convert(self.batches)

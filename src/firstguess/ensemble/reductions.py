@@ -3,11 +3,14 @@ data's triangular factor, or all units of a layer are drawn at once, given the G
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 
 import torch
 from torch import Tensor
 
+from firstguess.base.roots import least_jitter
 from firstguess.network.tensors import Weights
 
 # Nanoseconds on the machine of performance.md; only their ratios matter, and only for which exact way is shorter.
@@ -69,9 +72,12 @@ def factor(gram: Tensor) -> Tensor:
     if size == 0.0 or not math.isfinite(size):
         return torch.full_like(gram, 0.0 if size == 0.0 else math.nan)
     identity = torch.eye(gram.shape[0], dtype=gram.dtype)
-    jitter = 0.0
-    while True:
+
+    def attempt(jitter: float) -> Tensor | None:
         lower, failed = torch.linalg.cholesky_ex(gram + jitter * size * identity)
-        if not failed:
-            return lower
-        jitter = 10.0 * jitter or 1e-15
+        return None if failed else lower
+
+    ladder = itertools.chain([0.0], itertools.accumulate(itertools.repeat(10.0), operator.mul, initial=1e-15))
+    found = least_jitter(attempt, ladder)
+    assert found is not None  # some multiple of the identity is enough
+    return found[0]

@@ -25,7 +25,7 @@ from firstguess.modules.sources import Setup, Source, source
 from firstguess.modules.structure import Structure, Unread
 from firstguess.modules.tracing import trace
 from firstguess.modules.variances import TORCH_DEFAULT, draw
-from firstguess.network.layer import Layer, Mix, Parity
+from firstguess.network.layer import Layer, Parity
 from firstguess.network.network import Network
 from firstguess.theory import closed_form
 
@@ -237,8 +237,7 @@ def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
         yield text
         return
     # Growth by the layer is what one weight layer does, where nothing but pools and kernels mixes what is in between.
-    plain = not any(layer.paths or layer.mixes & ~Mix.POSITIONS for layer in network.layers)
-    if plain and growth.max() < 1.0:
+    if network.plain and growth.max() < 1.0:
         yield (
             f"{text}: ordered phase, correlations go to 1, and gradients shrink: their mean square changes by χ̃ ≈ "
             f"{growth[-1]:.3g} a layer going back"

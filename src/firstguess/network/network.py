@@ -12,7 +12,7 @@ from typing import Any
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grammar import parse_layers
 from firstguess.network.grid import UNKNOWN
-from firstguess.network.layer import Layer, sequence_text, text
+from firstguess.network.layer import Layer, Mix, Parity, sequence_text, text
 from firstguess.network.walk import changed, every, shapes
 
 
@@ -79,6 +79,13 @@ class Network:
     def depth(self) -> int:
         """Hidden layers with weights (residual blocks count once); the output layer is not one of them."""
         return sum(layer.weighted for layer in self.layers[:-1])
+
+    @property
+    def plain(self) -> bool:
+        """Whether phases mean something: weights, activations and pools only, one after the other."""
+        return not any(
+            layer.paths or layer.mixes & ~Mix.POSITIONS or layer.parity is Parity.SHIFTS for layer in self.layers
+        )
 
     def where(self, edit: str) -> Network:
         """A variant with one kind of layer moved or added: `net.where("layernorm after relu")`.

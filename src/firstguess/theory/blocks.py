@@ -20,10 +20,9 @@ from firstguess.base.gaussian import Function
 from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
 from firstguess.network.grammar import parse_layers
-from firstguess.network.layers import Activate, Layer, sequence_text, steps
+from firstguess.network.layer import Layer, Mix, sequence_text, steps
+from firstguess.network.layers import Activate
 from firstguess.network.signal import Gaussian, Signal
-
-_WITHOUT_CORRELATION = ("dense", "conv", "residual", "batchnorm")
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def as_block(what: str | Activation | Function | Block) -> Block:
             "an activation, with pools or norms if you like", got=repr(str(what)), hint="'tanh' or 'relu > maxpool(2)'"
         )
     for layer in layers:
-        if layer.kind in _WITHOUT_CORRELATION:
+        if layer.weighted or Mix.POINTS in layer.mixes:
             raise NotCovered(
                 "a block without weights, residual sums or BatchNorm (those have no phase diagram in σw², σb²)",
                 got=layer.kind,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,10 +12,12 @@ import numpy as np
 
 from firstguess.base.errors import NotConverged
 from firstguess.base.gaussian import Array
+from firstguess.base.roots import least_jitter, lower_factor
 from firstguess.base.ties import settle
 
 _COLUMNS = 2560  # logit vectors drawn at once: products large enough that BLAS threads seldom wait for each other
 _ROWS = 256
+_LADDER = (0.0, *itertools.accumulate([1e-13] + [10.0] * 9, operator.mul))  # shares of the diagonal: up to 1e-4
 _TIES = 0x7135  # keeps the streams that break ties apart from those that draw logits
 
 
@@ -29,19 +33,11 @@ class Draws:
 
 def factor(covariance: Array) -> tuple[Array, float]:
     """A lower triangular factor in float64; the diagonal is raised by the least power of ten that makes it positive."""
-    from scipy.linalg import LinAlgError, cholesky
-
     if not np.isfinite(covariance).all():
         raise NotConverged("a finite covariance", got="NaN or Inf", hint="check the data and the variances")
-    mean = float(covariance.diagonal().mean(dtype=np.float64))
-    jitter = 0.0
-    while jitter < 1e-3:
-        work = np.array(covariance, dtype=np.float64, order="F")  # cholesky overwrites it: no third matrix
-        work[np.diag_indices_from(work)] += jitter * mean
-        try:
-            return cholesky(work, lower=True, overwrite_a=True, check_finite=False), jitter
-        except LinAlgError:
-            jitter = 1e-13 if jitter == 0.0 else 10.0 * jitter
+    found = least_jitter(lambda jitter: lower_factor(covariance, jitter), _LADDER)
+    if found is not None:
+        return found
     raise NotConverged(
         "a covariance that is positive up to rounding",
         got="one with clearly negative directions",

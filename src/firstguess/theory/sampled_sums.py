@@ -65,7 +65,7 @@ def by_sums(layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, se
     found = _covariance(y)
     q, mean = _moments(y)
     error = _error(y) / float(q.mean())
-    what = " > ".join(text(x) if not isinstance(x, Residual) else "residual[…]" for x in layers)
+    what = " > ".join(f"{x.kind}[…]" if x.paths else text(x) for x in layers)
     remarks.append(Remark(f"{what}: by {len(y)} sampled nodes, a covariance to ±{error:.2%} of the diagonal (one "
                           "standard error)", "nodes", error))  # fmt: skip
     after = Points(q, mean, False, now.shape, points.default_width, what=f"{text(layers[-1])} of sampled nodes")

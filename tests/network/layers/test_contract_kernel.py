@@ -55,7 +55,7 @@ STRETCHES = [
         for norm in ("batchnorm", "batchnorm(batch=4)", "layernorm", "rmsnorm", "groupnorm(groups=2)")
         for phi, pool in (("relu", "maxpool(4)"), ("tanh", "avgpool(4)"), ("relu", "scale(2)"))
     ),
-    "relu > batchnorm > maxpool(4)",
+    "tanh > batchnorm > maxpool(4)",
     "relu > layernorm > avgpool(4)",
     "avgpool(4) > batchnorm(batch=4) > abs",
 ]
@@ -64,6 +64,7 @@ REFUSED = {
     ("flat", "maxpool(4, stride=1)"): "side by side",
     ("flat", "maxpool(9, stride=2, padding=1)"): "side by side",
     ("images", "residual(scale=0.5)[relu > dense(weight_var=2, bias_var=0.1)]"): "gives back the shape it gets",
+    ("images", "batchnorm(batch=6, estimator=leave_one_out)"): "the usual estimator for a BatchNorm of images",
     ("images", "relu > residual[dense] > relu"): "gives back the shape it gets",
     ("images", "relu > residual[dense > tanh] > relu"): "gives back the shape it gets",
     ("flat", "relu > residual[dense > tanh] > relu"): "a Gaussian signal in front of an activation",

@@ -11,6 +11,7 @@ from firstguess.modules.flow import Flow
 from firstguess.modules.initializers import is_norm
 from firstguess.network.layers import Activate, BatchNorm, GroupNorm, Layer, LayerNorm, Residual, RMSNorm
 from firstguess.network.network import Network
+from firstguess.network.walk import every
 
 _NORMS = (BatchNorm, LayerNorm, GroupNorm, RMSNorm)
 TITLE = "norm after the activation"
@@ -86,7 +87,6 @@ def _turned(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
 
 
 def _rms(layers: tuple[Layer, ...]) -> str:
-    inside = [x for layer in layers if isinstance(layer, Residual) for x in (*layer.branch, *layer.shortcut)]
-    if any(isinstance(layer, RMSNorm) for layer in (*layers, *inside)):
+    if any(isinstance(layer, RMSNorm) for layer in every(layers)):
         return "RMSNorm does not centre: behind the activation it cures nothing, LayerNorm does"
     return ""

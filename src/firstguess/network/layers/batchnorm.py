@@ -68,7 +68,7 @@ class BatchNorm(Layer):
             )
 
     def shape(self, before: Shape, units: int | None) -> Shape:
-        if before.drawn and before.images and self.estimator == "leave_one_out":
+        if before.images and self.estimator == "leave_one_out":
             raise InvalidInput("the usual estimator for a BatchNorm of images", got="leave_one_out", hint="batchnorm")
         return before
 
