@@ -120,7 +120,8 @@ def _without_weights(layer: Layer, x: Array) -> Array:
 
 
 def _normed(x: Array, axes: tuple[int, ...]) -> Array:
-    return (x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True)
+    away, std = x - x.mean(axes, keepdims=True), x.std(axes, keepdims=True)
+    return np.divide(away, std, out=np.zeros_like(x), where=std > 0.0)  # a ReLU may be dead on all points
 
 
 def _left_out(x: Array, axes: tuple[int, ...]) -> Array:

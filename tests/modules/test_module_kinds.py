@@ -71,7 +71,7 @@ def test_transformer_encoder_classifier() -> None:
     np.testing.assert_allclose(one.stats, two.stats, rtol=1e-4, atol=1e-6)
     names = {layer.name for layer in ModuleEngine(first, collect(x)).layers}
     assert {"body.layers.0.self_attn", "body.layers.1.linear2", "body.layers.0.norm1"} <= names
-    assert not {f.kind for f in one.findings}  # the constructor's own Xavier draw of the attention survives
+    assert {f.kind for f in one.findings} == {"cloned"}  # the constructor's own Xavier draw of the attention survives
 
 
 def test_single_logit_heads() -> None:

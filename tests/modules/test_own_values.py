@@ -238,7 +238,7 @@ def test_parametrized_modules() -> None:
     model = nn.Sequential(parametrizations.weight_norm(copy.deepcopy(dense)), parametrizations.spectral_norm(dense))
     size = float(model[0].weight.detach().square().mean())
     redraw = Redraw(model.eval())
-    assert {f.kind for f in redraw.findings} == {"other scale"}
+    assert {f.kind for f in redraw.findings} == {"other scale", "cloned"}  # of the deep copy above
     drawn(redraw, 1)
     assert float(model[0].weight.detach().square().mean()) == pytest.approx(size, rel=12 * math.sqrt(2 / 3000))
     assert float(torch.linalg.matrix_norm(model[1].weight.detach(), 2)) == pytest.approx(1.0, rel=0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_LONGEST = 500  # characters of a part of a message
+
 
 class FirstguessError(Exception):
     """Base of every error that firstguess raises on purpose.
@@ -23,10 +25,10 @@ class FirstguessError(Exception):
     def __str__(self) -> str:
         text = f"Expected {self.expected}"
         if self.got is not None:
-            text += f", but got {self.got}" if isinstance(self.got, str) else f", but got {self.got!r}"
+            text += f", but got {_short(self.got if isinstance(self.got, str) else repr(self.got))}"
         if self.where:
-            text += f", at {self.where}"
-        return f"{text}. Try: {self.hint}" if self.hint else f"{text}."
+            text += f", at {_short(self.where)}"
+        return f"{text}. Try: {_short(self.hint)}" if self.hint else f"{text}."
 
     def at(self, where: str) -> FirstguessError:
         """The same error with its place named; an inner place is kept."""
@@ -36,6 +38,11 @@ class FirstguessError(Exception):
         """The same error in a part of a larger place, which is named first."""
         place = f"{where}, {self.where}" if self.where else where
         return type(self)(self.expected, got=self.got, where=place, hint=self.hint)
+
+
+def _short(text: str) -> str:
+    """What a user gave may be a megabyte, and a message is one line that is read: its ends are kept."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
 class InvalidInput(FirstguessError, ValueError):

@@ -1,11 +1,37 @@
-"""Files that results are written to: what is wrong with a path is said before anything long is computed."""
+"""Files: what is wrong with a path that results go to is said before anything long is computed, and in one line."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from firstguess.base.errors import InvalidInput
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def reads_files(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The function, where a system that refuses a path (permissions, a name too long) ends in one clear error."""
+
+    @functools.wraps(function)
+    def reading(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except OSError as error:
+            raise InvalidInput(
+                "files that can be read", got=told(error), hint="check the path and its permissions"
+            ) from error
+
+    return reading
+
+
+def told(error: OSError) -> str:
+    """What the system says, and of which file."""
+    what = error.strerror or str(error) or type(error).__name__
+    return what if error.filename is None else f"{what}: {error.filename}"
 
 
 def checked(path: str | Path, endings: Collection[str], *, said: str, example: str) -> Path:
@@ -18,6 +44,11 @@ def checked(path: str | Path, endings: Collection[str], *, said: str, example: s
     Try: law.png
     """
     target, model = Path(path), Path(example)
+    try:
+        target.is_dir()
+    except (OSError, ValueError) as error:  # a name too long, a folder that may not be searched, a null byte
+        got = told(error) if isinstance(error, OSError) else str(error)
+        raise InvalidInput("a path to write to", got=got, where="save(path)", hint=str(model)) from error
     if target.suffix.lower() not in endings:
         raise InvalidInput(
             f"a file name that ends in {said}",

@@ -22,6 +22,12 @@ def in_threads(job: Callable[[int], None], count: int) -> None:
 
     OpenBLAS' own threads would compete with ours, and keep a core busy for some 30 ms after each product.
     """
+    errors = np.geterr()  # threads begin with NumPy's own settings
+
+    def one(index: int) -> None:
+        with np.errstate(**errors):
+            job(index)
+
     workers = min(cores(), count)
     with _libraries().limit(limits=1, user_api="blas"):
         if workers <= 1:
@@ -29,7 +35,7 @@ def in_threads(job: Callable[[int], None], count: int) -> None:
                 job(index)
             return
         with ThreadPoolExecutor(workers) as pool:
-            for _ in pool.map(job, range(count)):
+            for _ in pool.map(one, range(count)):
                 pass
 
 

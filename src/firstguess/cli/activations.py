@@ -27,10 +27,9 @@ def activations(
     signal's size, σw² = q/E φ². An activation causes bias iff its mean on centred inputs is not zero.
     """
     import firstguess as fg
-    from firstguess.base.checks import check_number
-    from firstguess.network.activations.lookup import names
+    from firstguess.network.activations.lookup import check_variance, names
 
-    check_number(q, "q", "activations", strict=True, hint="--q 1")
+    check_variance(q, "activations", "--q 1")
     rows: list[dict[str, Any]] = []
     for name in names():
         phi = fg.activation(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from typing import Annotated, Any
 
@@ -10,6 +12,7 @@ from typer.core import TyperGroup
 
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
+from firstguess.base.files import told
 from firstguess.cli import activations, check, data, diagnose, measure, phases, predict, reproduce
 from firstguess.cli.usage import run
 
@@ -80,3 +83,13 @@ def main() -> None:
     except BrokenPipeError:  # the reader of a pipe left: not our error
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:  # a full disk, a folder that may not be read, a name too long
+        _drop_output()
+        sys.stderr.write(f"firstguess: Expected files that can be read and written, but got {told(error)}.\n")
+        sys.exit(2)
+
+
+def _drop_output() -> None:
+    """What a full disk did not take would be tried once more at the end, with a message of its own."""
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.files import told
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,8 +36,14 @@ def check_figure(path: Path | None) -> None:
             f"a figure ending in {', '.join(FIGURE_KINDS)}",
             got=str(path),
             where="--figure",
-            hint=f"--figure {path.with_suffix('.png').name}",
+            hint=f"--figure {path.stem or 'figure'}.png",
         )
+    try:
+        path.is_file()
+    except OSError as error:
+        raise InvalidInput(
+            "a path to write to", got=told(error), where="--figure", hint="--figure figure.png"
+        ) from None
     if not path.absolute().parent.is_dir():
         raise InvalidInput(
             "a folder that exists", got=str(path.parent), where="--figure", hint=f"mkdir -p {path.parent}"

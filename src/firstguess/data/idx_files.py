@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.files import reads_files
 from firstguess.data.classes import Classes, regroup
 from firstguess.data.dataset import Data, class_step, pick
 
@@ -23,6 +24,7 @@ _PREFIX = {"train": "train", "test": "t10k"}
 _DEFLATE_MOST = 1032  # no deflate stream expands more than this: guards memory against a wrong header
 
 
+@reads_files
 def idx(
     source: PathLike | Sequence[PathLike],
     split: Split = "train",

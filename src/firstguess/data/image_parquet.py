@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.files import reads_files
 from firstguess.data.classes import Classes, IntArray, regroup
 from firstguess.data.dataset import Data, class_step, pick
 from firstguess.data.idx_files import PathLike
@@ -25,6 +26,7 @@ _LABEL_COLUMNS = ("label", "labels", "fine_label", "coarse_label")
 _AGAIN = "the file is incomplete or damaged: get it again"
 
 
+@reads_files
 def parquet(
     path: PathLike,
     split: str = "train",
@@ -142,6 +144,8 @@ def _columns(schema: Any, label: str | None, *, where: str) -> tuple[str, str | 
     import pyarrow as pa
 
     columns: list[str] = list(schema.names)
+    if twice := sorted({column for column in columns if columns.count(column) > 1}):
+        raise InvalidInput("columns with different names", got=f"{', '.join(twice)} more than once", where=where)
     image = next((column for column in _IMAGE_COLUMNS if column in columns), None)
     if image is None:
         raise InvalidInput(

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.files import reads_files
 from firstguess.data import idx_files
 from firstguess.data.dataset import Data, Standardization
 from firstguess.data.idx_files import PathLike, idx
@@ -25,6 +26,7 @@ _FILES = "a .npz or .npy file of NumPy, a .parquet file of images, a folder of I
 _SPLITS = ("train", "test", "validation", "valid")
 
 
+@reads_files
 def load(
     spec: str,
     *,
@@ -131,7 +133,7 @@ def _choose(data: Data, classes: str | None, points: int | None, seed: int) -> D
 def _number(spec: str, key: str, text: str | None, default: int) -> int:
     if text is None:
         return default
-    if not re.fullmatch(r"[0-9]+", text):
+    if not re.fullmatch(r"[0-9]{1,18}", text):
         raise InvalidInput(f"a whole number for {key}", got=repr(text), where=repr(spec))
     return int(text)
 

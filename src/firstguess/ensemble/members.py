@@ -52,6 +52,7 @@ class FindingKind(StrEnum):
     OWN_RULE = "own rule"
     ORTHOGONAL = "orthogonal"
     TIED = "tied"
+    CLONED = "cloned"
     OTHER_INITIALIZER = "other initializer"
     OTHER_SCALE = "other scale"
     KEPT_VALUES = "kept values"
@@ -65,6 +66,7 @@ FOLLOWED = frozenset(
         FindingKind.OWN_RULE,
         FindingKind.ORTHOGONAL,
         FindingKind.TIED,
+        FindingKind.CLONED,
         FindingKind.OTHER_INITIALIZER,
     }
 )

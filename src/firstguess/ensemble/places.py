@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.float_range import float_range
 from firstguess.network.grid import UNKNOWN, Grid, Shape
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer, text
@@ -106,7 +107,10 @@ class _Signals:
         if signal is None:
             return None
         try:
-            return layer.moments(signal)
+            with float_range():
+                after = layer.moments(signal)
+                after.rescaled()
+                return after
         except FirstguessError:
             return None
 

@@ -85,6 +85,8 @@ def fill_weights(out: torch.Tensor, generator: torch.Generator, law: Weights) ->
     std = math.sqrt(law.weight_var / law.fan_in)
     if law.init == "uniform":
         reach = math.sqrt(3.0) * std
+        if reach > 1e38:  # infinite in float32, as normal ones become by themselves: the measurement says so
+            return out.fill_(math.inf)
         return out.uniform_(-reach, reach, generator=generator) if reach > 0.0 else out.zero_()
     if law.init == "normal":
         return out.normal_(0.0, std, generator=generator)

@@ -126,11 +126,12 @@ class Worker:
         else:
             assert instr.kind == "add"
             x, flat = state.saved.pop()
+            scale = _held(instr.scale, x.dtype)
             if instr.place.paths[1]:  # which is what comes last; the first one was put aside
-                state.x.add_(x, alpha=instr.scale)
+                state.x.add_(x, alpha=scale)
                 self._give(flat)
             else:
-                x.add_(state.x, alpha=instr.scale)
+                x.add_(state.x, alpha=scale)
                 self._give(state.flat)
                 state.x, state.flat = x, flat
 
@@ -240,3 +241,8 @@ class Worker:
         if not self._free:
             self._free.append(self._take())
         return self._free[-1][: like.numel()].view(like.shape)
+
+
+def _held(number: float, dtype: torch.dtype) -> float:
+    """The number as this precision has it; torch itself raises where that is infinite."""
+    return number if abs(number) <= torch.finfo(dtype).max else math.copysign(math.inf, number)

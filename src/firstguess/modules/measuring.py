@@ -13,6 +13,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstguess._version import __version__
 from firstguess.base import checks, statistics
@@ -228,6 +229,16 @@ def _measurement(
     stats = np.concatenate([part.stats for part in parts])
     inits = len(fractions)
     ties = float(np.concatenate([part.ties for part in parts]).sum() / (inits * engine.points))
+    if inits > 1 and ties < _TIED and _one_model(fractions, stats, engine.points):
+        findings.append(
+            Finding(
+                FindingKind.NOT_REDRAWN,
+                f"nothing was re-drawn: all {inits} initializations are one model (fixed or loaded weights, none at "
+                "all, or random buffers), so that there is no ensemble and no error bar; give a factory that draws "
+                "(lambda: Model()) or init=function",
+            )
+        )
+        fractions, stats, inits = fractions[:1], stats[:1], 1
     fine = np.asarray(np.isfinite(fractions).all(axis=1))
     if not fine.any():
         place = next((f.layer for f in findings if f.layer), "")
@@ -254,6 +265,15 @@ def _measurement(
         provenance | {"seed": seed},
         time.perf_counter() - started,
     )
+
+
+def _one_model(fractions: NDArray[np.float64], stats: NDArray[np.float64], points: int) -> bool:
+    """Whether all members have the same numbers, up to float32's rounding: stacked ones are not computed alike."""
+    if not (np.isfinite(fractions).all() and np.isfinite(stats).all()):
+        return False
+    scale = np.abs(stats).max(axis=(0, 2), keepdims=True) if stats.size else np.zeros((1, 1, 1))
+    same = bool((np.abs(stats - stats[:1]) <= 1e-5 * scale).all())
+    return same and bool((np.abs(fractions - fractions[:1]) <= 1.5 / points).all())
 
 
 def _preference(guesses: EmpiricalGuesses) -> list[Finding]:

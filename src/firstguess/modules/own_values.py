@@ -25,6 +25,7 @@ _KNOWN = 1_000  # entries from which a law is known well enough to compare with
 _DRAWS = 1_000  # so that the ends of a uniform law are known also for a few biases
 _BUDGET = 2_000_000  # numbers that one initializer draws beyond two initializations
 _ZEROS = 4  # exact ones among 65 536 entries: float32 has one by chance in 4 of 1000 draws
+_FEW = 8  # entries by which equal tensors are looked for
 _PRINT = 4096  # entries that two draws are compared by
 _DISCRETE = 4  # different values of a large tensor that are no draw: an identity, a mask
 
@@ -58,6 +59,26 @@ class Law:
     @property
     def known(self) -> bool:
         return self.fixed or self.numbers.count >= _KNOWN
+
+
+def clones(values: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Parameters whose values are bitwise those of an earlier one, which two draws never have: each with the first.
+
+    Constants and tensors of few different values (ones of norms, identities, masks) are no draws, and left out.
+    """
+    seen: dict[object, list[str]] = {}
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        if not value.is_floating_point() or value.numel() < 2:
+            continue
+        mark = value.shape, value.dtype, value.device, tuple(value.flatten()[:_FEW].tolist())
+        same = (first for first in seen.get(mark, ()) if torch.equal(values[first], value))
+        first = next(same, None)
+        if first is None:
+            seen.setdefault(mark, []).append(name)
+        elif int(sampled(value)[:_PRINT].unique().numel()) > min(_DISCRETE, value.numel() - 1):
+            found[name] = first
+    return found
 
 
 def _blanks(value: torch.Tensor) -> torch.Tensor | None:

@@ -20,7 +20,18 @@ from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.modules.guard import PrivateRandomness
 from firstguess.modules.initializers import Init, rule
-from firstguess.modules.own_values import ALPHA, Adjustment, Law, Own, findings, follow, learn, learn_more, not_followed
+from firstguess.modules.own_values import (
+    ALPHA,
+    Adjustment,
+    Law,
+    Own,
+    clones,
+    findings,
+    follow,
+    learn,
+    learn_more,
+    not_followed,
+)
 from firstguess.modules.redraw_rules import (
     Initializer,
     assign,
@@ -52,6 +63,7 @@ class Redraw:
         self.failures: list[Finding] = []
         self._adjustments: list[Adjustment] = []
         self._chosen: dict[str, Initializer] = {}
+        self._clones: dict[str, str] = {}
         calls = list(own_calls(model))
         if init is not None:
             draw = rule(init)
@@ -67,13 +79,20 @@ class Redraw:
             changed = set[str]().union(*(call.changes for call in usable))
             self._kept = {name: kept[name] for name in self.left if name in changed}
             followed = tuple(self._follow(kept, usable))
-            if followed:
+            asked = set[str]().union(*(call.writes | call.changes for call in usable if call.given))
+            found = clones({name: value for name, value in kept.items() if name not in asked})
+            if followed or found:
                 self.draw()
-        self.findings = (*self._left_findings(), *followed, *self.failures)
+            if found:  # but for what every draw gives alike
+                now = dict(model.named_parameters())
+                self._clones = {name: first for name, first in found.items() if not torch.equal(now[name], now[first])}
+                self.draw()
+        self.findings = (*self._left_findings(), *followed, *self._clone_findings(), *self.failures)
 
     def draw(self) -> None:
         """Draw every parameter from the global generators, which the caller has made private."""
-        parameters = dict(self.model.named_parameters()) if self._chosen or self._adjustments else {}
+        by_name = self._chosen or self._adjustments or self._clones
+        parameters = dict(self.model.named_parameters()) if by_name else {}
         with torch.no_grad():
             self._free_hooked()
             if self._kept:
@@ -85,8 +104,10 @@ class Redraw:
             assign(self.model, chosen)
             for one in self._adjustments:
                 one.run(parameters[one.name])
-            if self._adjustments:
-                self._renew_vectors({one.name for one in self._adjustments})
+            for name, first in self._clones.items():
+                parameters[name].copy_(parameters[first])
+            if self._adjustments or self._clones:
+                self._renew_vectors({*(one.name for one in self._adjustments), *self._clones})
 
     def _free_hooked(self) -> None:
         """Weights that a hook makes are no parameters: a parent's initializer may write to them, without effect."""
@@ -213,6 +234,18 @@ class Redraw:
             elif bool((after[1][name] != torch.full_like(after[1][name], _PROBE)).any()):
                 call.changes.add(name)
         return True
+
+    def _clone_findings(self) -> Iterator[Finding]:
+        if not self._clones:
+            return
+        name, first = next(iter(self._clones.items()))
+        more = f", here and in {len(self._clones) - 1} more" if len(self._clones) > 1 else ""
+        yield Finding(
+            FindingKind.CLONED,
+            f"has the very values of {first}{more}: a layer that was copied after it was drawn (nn.TransformerEncoder "
+            "does that); every initialization keeps them equal. Layers of their own: build each, or give init=",
+            name,
+        )
 
     def _left_findings(self) -> Iterator[Finding]:
         for name in self.left:

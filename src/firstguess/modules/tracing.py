@@ -162,7 +162,7 @@ def trace(model: nn.Module, inputs: Any) -> Traced:
         return Traced(None, named)
     if inputs is None:
         return Traced(graph, named)
-    shapes = _Shapes(fx.GraphModule(call, graph))
+    shapes = _Shapes(call, graph)
     problem = ""
     try:
         with torch.no_grad():
@@ -193,8 +193,10 @@ def _graph(call: OneInput, inputs: Any) -> tuple[fx.Graph | None, dict[str, str]
 
 
 class _Shapes(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
+    """Node by node: a GraphModule would write Python, and a layer's name may hold a quotation mark or be `class`."""
+
+    def __init__(self, call: OneInput, graph: fx.Graph) -> None:
+        super().__init__(call, graph=graph)
         self.found: dict[str, tuple[int, ...]] = {}
 
     def run_node(self, n: fx.Node) -> Any:

@@ -221,7 +221,7 @@ def _activation(name: str, positional: list[Argument], named: dict[str, Argument
         return lookup.centered(positional[0])
     known = [*(kind for kind in KINDS if kind != _ACTIVATION), "centered", *lookup.names()]
     if name.lower() not in lookup.names() and name.lower() not in lookup.ALIASES:
-        close = difflib.get_close_matches(name.lower(), known, n=1)
+        close = difflib.get_close_matches(name.lower()[:80], known, n=1)  # of a megabyte it would take minutes
         raise InvalidInput(
             "the name of a layer or an activation",
             got=repr(name),
@@ -247,7 +247,7 @@ def _as_fields(cls: Any, positional: list[Argument], named: dict[str, Argument])
     given: dict[str, Argument] = dict(zip(known, positional, strict=False))
     for key, value in named.items():
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
+            close = difflib.get_close_matches(key[:80], known, n=1)
             raise InvalidInput(
                 f"an argument that {cls.kind} has",
                 got=repr(key),

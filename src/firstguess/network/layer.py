@@ -12,6 +12,7 @@ from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.float_range import float_range
 from firstguess.base.text import number
 from firstguess.network.grid import Shape
 from firstguess.network.meaning import Call, Site, Variances
@@ -300,7 +301,9 @@ def steps(layers: Iterable[Layer], signal: Signal, *, prefix: str = "") -> Itera
     """Fold a signal through layers, yielding (layer, before, after); an error names the layer it came from."""
     for index, layer in enumerate(layers, start=1):
         try:
-            after = layer.moments(signal)
+            with float_range():
+                after = layer.moments(signal)
+                after.rescaled()  # what is not finite is refused here, where the layer is known
         except FirstguessError as error:
             raise error.at(f"{prefix}layer {index} ({text(layer)})") from None
         yield layer, signal, after

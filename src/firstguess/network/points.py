@@ -169,7 +169,8 @@ class Tile:
     def fill_diagonal(self, q: Array) -> None:
         """For a block on the diagonal, whose own entries are known better than arccos near c = 1 can give them."""
         if self._factors is not None:
-            q = q / (self._factors[0] * self._factors[1])
+            scale = self._factors[0] * self._factors[1]
+            q = np.divide(q, scale, out=np.zeros_like(q), where=scale > 0.0)  # a point without signal stays one
         np.fill_diagonal(self._entries, q)
 
     def outer(self, v: Array) -> Array:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from firstguess.base.errors import FirstguessError
+import numpy as np
+
+from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.float_range import beyond_float64
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import Layer, text
 from firstguess.network.points import Done, Points, Whole, mean_of_pairs
@@ -43,6 +46,7 @@ def carry(layers: Sequence[Layer], run: Run, budget: Budget, *, prefix: str = ""
                     if found is not None:
                         run = _sampled(run, found)
                         skip = index + length - 1
+                        _check_scale(run)
                         continue
                     run = run.stored(k, t, points)
                     formulas_until = index + length - 1
@@ -55,9 +59,28 @@ def carry(layers: Sequence[Layer], run: Run, budget: Budget, *, prefix: str = ""
                 run.summaries.append(Summary(layer, float(done.points.q.mean()), off))
             else:
                 run.moves.append(Mapped(layer, points, move))
+            _check_scale(run)
         except FirstguessError as error:
             raise error.at(f"{prefix}layer {index} ({text(layer)})") from None
+        except ArithmeticError:
+            raise beyond_float64().at(f"{prefix}layer {index} ({text(layer)})") from None
     return run
+
+
+def _check_scale(run: Run) -> None:
+    """Refuse mean squares that are lost in the covariance's precision: float64 ends at 1e±308, float32 at 1e±38.
+
+    Points without any signal are the layers' to judge; with any, the largest tells whether entries are still numbers.
+    """
+    single = run.source.dtype == np.float32
+    precision, most = ("float32", 1e30) if single else ("float64", 1e300)
+    largest = float(run.last.q.max())
+    if largest != 0.0 and not 1.0 / most < largest < most:
+        raise NotCovered(
+            f"mean squares from {1.0 / most:.0e} to {most:.0e}: others are lost in {precision}",
+            got="an infinite one" if not largest < np.inf else f"{largest:.1e}",
+            hint="precision='float64'" if single else "weight variances that keep the signal's size, or fewer layers",
+        )
 
 
 def _sampled(run: Run, found: Nodewise) -> Run:

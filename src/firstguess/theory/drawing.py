@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +61,7 @@ def draw_guesses(
     """
     lower, jitter = factor(covariance)
     n = lower.shape[0]
+    lower *= _to_order_one(lower)
     upper = np.ascontiguousarray(lower.T, dtype=np.float32)
     del lower
     block = max(1, _COLUMNS // classes)  # draws at once
@@ -108,6 +110,15 @@ def draw_guesses(
         if behind is not None:
             behind.result()
     return Draws(fractions, agreement / draws, sum(ties) / (draws * n), jitter)
+
+
+def _to_order_one(lower: Array) -> float:
+    """The power of two that brings logits near 1: float32 ends at 1e-38 and 1e38, a deep network's logits do not.
+
+    Which logit is largest does not depend on it, and multiplying by a power of two rounds nothing.
+    """
+    largest = float(np.abs(lower).max())
+    return math.ldexp(1.0, max(-1000, min(1000, -math.frexp(largest)[1])))
 
 
 def _row_sums(won: np.ndarray) -> np.ndarray:

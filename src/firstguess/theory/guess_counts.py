@@ -147,8 +147,11 @@ class Counts:
         else:
             curve = cast(Curve, self.curve)
             middle = curve.inverse(np.zeros(1))
-            room = np.sqrt(ndtr(middle) * ndtr(-middle) / n) / phi(middle) * curve.slope.max()
-            guess = n * float(ndtr(middle + (curve.inverse(z) - middle) * np.hypot(1.0, room))[0])
+            with np.errstate(all="ignore"):  # for γ ≫ 1 a class mostly gets none or all: its middle has no density
+                room = np.sqrt(ndtr(middle) * ndtr(-middle) / n) / phi(middle) * curve.slope.max()
+                guess = n * float(ndtr(middle + (curve.inverse(z) - middle) * np.hypot(1.0, room))[0])
+            if math.isnan(guess):
+                guess = n * float(ndtr(curve.inverse(z))[0])
 
         def enough(k: int) -> bool:
             return k >= n or 1.0 - self.at_least(k + 1) >= u

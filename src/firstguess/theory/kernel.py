@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.float_range import float_range
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import text
@@ -118,7 +119,8 @@ def image_kernel(
 
 
 def _read(network: Network, run: Run, budget: Budget, started: float) -> Kernel:
-    run = carry(network.layers, run, budget)
+    with float_range():
+        run = carry(network.layers, run, budget)
     if not run.last.grid.flat:
         raise NotCovered(
             "a network that ends in a dense layer: its units are the classes",
@@ -126,7 +128,15 @@ def _read(network: Network, run: Run, budget: Budget, started: float) -> Kernel:
             where=f"layer {len(network.layers)}",
             hint="add '> dense'",
         )
-    k, t = whole(run, budget)
+    if not run.last.q.any():
+        raise NotCovered(
+            "outputs that are not all zero",
+            got="a network that is 0 for every input: all classes tie",
+            where=f"layer {len(network.layers)}",
+            hint="a scale other than 0, or a bias_var above 0",
+        )
+    with float_range():
+        k, t = whole(run, budget)
     readings = tuple(KernelLayer(text(s.layer), s.layer.weighted, s.q, s.q_ab) for s in run.summaries)
     seconds = time.perf_counter() - started
     return Kernel(k, t, readings, merged(run.remarks), seconds, sampling_error(run.remarks))

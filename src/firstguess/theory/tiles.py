@@ -51,6 +51,11 @@ class Mapped(NamedTuple):
 class Source(Protocol):
     """Covariances in front of a run, by blocks of data points."""
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision of covariances."""
+        ...
+
     def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
         """Those of points a × b and their tangents, to be overwritten."""
         ...
@@ -65,6 +70,7 @@ class Gram:
 
     def __init__(self, x: Array) -> None:
         self.x = x
+        self.dtype: np.dtype[Any] = x.dtype
 
     def empty(self) -> Array:
         return np.empty((len(self.x), len(self.x)), self.x.dtype)
@@ -93,6 +99,7 @@ class Pixels:
         # (n, positions, channels)
         self.pixels = np.ascontiguousarray(x.reshape(n, channels, -1).transpose(0, 2, 1), dtype=np.float64)
         self.channels, self.tangent = channels, tangent
+        self.dtype: np.dtype[Any] = self.pixels.dtype
 
     def squares(self) -> Array:
         return np.einsum("apc,apc->ap", self.pixels, self.pixels).ravel() / self.channels
@@ -111,6 +118,7 @@ class Stored:
 
     def __init__(self, k: Array, t: Array | None, points: Points) -> None:
         self.k, self.t, self._grid = k, t, points.grid
+        self.dtype: np.dtype[Any] = k.dtype
 
     def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
         part = self._grid.rows(a), self._grid.rows(b)

@@ -89,12 +89,13 @@ def sine_energy(q: float) -> float:
 def erf(between: float, spread: float) -> Moments:
     """E erf u erf v = (2/π) arcsin(2r/(1+2q)) (Williams, 1997)."""
     q = between + spread
-    x, y = 2.0 * q / (1.0 + 2.0 * q), 2.0 * between / (1.0 + 2.0 * q)
-    # cosines of the two arcs, from 1 − x² = (1 − x)(1 + x) with 1 − x = 1/(1+2q)
-    cos_x = math.sqrt(1.0 + 4.0 * q) / (1.0 + 2.0 * q)
-    cos_y = math.sqrt((1.0 + 2.0 * spread) * (1.0 + 2.0 * q + 2.0 * between)) / (1.0 + 2.0 * q)
+    outer = 1.0 + 2.0 * q
+    x, y = 2.0 * q / outer, 2.0 * between / outer
+    # cosines of the two arcs, from 1 − x² = (1 − x)(1 + x) with 1 − x = 1/(1+2q); no square of q, which may overflow
+    cos_x = math.sqrt(1.0 + 4.0 * q) / outer
+    cos_y = math.sqrt((1.0 + 2.0 * spread) / outer * ((outer + 2.0 * between) / outer))
     # sin(arcsin x − arcsin y) = (x²−y²)/(x cos_y + y cos_x): no cancellation
-    gap = 4.0 * spread * (q + between) / (1.0 + 2.0 * q) ** 2 / (x * cos_y + y * cos_x) if q > 0 else 0.0
+    gap = 4.0 * (spread / outer) * ((q + between) / outer) / (x * cos_y + y * cos_x) if q > 0 else 0.0
     arc_gap = math.atan2(gap, cos_x * cos_y + x * y)
     return Moments(0.0, 2.0 / math.pi * math.atan2(y, cos_y), 2.0 / math.pi * arc_gap)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from firstguess.base.errors import NotCovered
 from firstguess.network.activations import lookup
 from firstguess.network.activations.record import Activation, TorchNames
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Op = Callable[["Tensor"], "Tensor"]
+_FLOAT32 = 3.4e38
 
 
 def resolve(name: str) -> Any:
@@ -63,6 +65,14 @@ def module_of(phi: Activation) -> nn.Module:
 
 def _keywords(phi: Activation, names: TorchNames) -> dict[str, Any]:
     params = dict(phi.params)
+    for name, value in params.items():
+        if abs(value) > _FLOAT32:  # torch raises its own error in the middle of a run
+            raise NotCovered(
+                "parameters that float32 can hold (up to 3e38)",
+                got=f"{name}={value:g}",
+                where=str(phi),
+                hint="a smaller one",
+            )
     return dict(names.fixed) | {theirs: params[ours] for theirs, ours in names.arguments if ours in params}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from firstguess.base.arc_cosine import correlate_rays, correlated_rays
 from firstguess.base.errors import NotCovered
+from firstguess.base.float_range import float_range
 from firstguess.base.gaussian import Array
 from firstguess.network.activations import tensors as spelled
 from firstguess.network.activations.kernels import kernel_map, means, rays, shifted
@@ -194,8 +195,9 @@ class Activate(Layer):
         signal = place.signal()
         if signal is None:
             return None
-        unit = signal.at_scale(0.0)
-        return replace(self.phi, centered=False).moments(unit.between, unit.spread, mean=unit.mean).mean
+        with float_range():
+            unit = signal.at_scale(0.0)
+            return replace(self.phi, centered=False).moments(unit.between, unit.spread, mean=unit.mean).mean
 
     def tensors(self, place: Place) -> Local | OverData:
         from firstguess.network.activations.tensors import elementwise
