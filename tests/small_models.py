@@ -22,3 +22,9 @@ def kinds(members: Any) -> set[str]:
 
 def mlp(classes: int = 3) -> nn.Sequential:
     return nn.Sequential(nn.Linear(10, 30), nn.ReLU(), nn.Linear(30, 20), nn.Tanh(), nn.Linear(20, classes))
+
+
+def unshared(logits: torch.Tensor) -> torch.Tensor:
+    """Logits (points, classes) without what all classes share, at the scale of independent ones (theory.md (38))."""
+    classes = logits.shape[1]
+    return (logits - logits.mean(1, keepdim=True)) * (classes / (classes - 1)) ** 0.5

@@ -121,6 +121,14 @@ def test_first_hermite_coefficient_rules_at_small_correlation() -> None:
     assert gaussian.moments(np.abs, 1e-12, 1.0, KINK).between == pytest.approx(1e-24 / math.pi, rel=1e-10)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
+def test_hermite_polynomials_at_small_correlation(order: int) -> None:
+    """Mehler: Var_μ E_y He_k(μ + y) = k!·c^k where μ + y has variance 1; c is the largest that goes by the series."""
+    c = 1e-4
+    got = gaussian.moments(np.polynomial.hermite_e.HermiteE.basis(order), c, 1.0 - c)
+    assert got.between == pytest.approx(math.factorial(order) * c**order, rel=1e-8, abs=0.0)
+
+
 def test_relu_at_the_edge_loses_correlation_with_the_three_halves_power() -> None:
     # 1 − c' = (1−c) − (2√2/3π)(1−c)^{3/2} + O((1−c)^{5/2}): the reason for the power law in theory.md §4
     gap = 1e-6

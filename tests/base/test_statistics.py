@@ -342,3 +342,15 @@ def test_layers_give_back_gamma_without_bias(gamma):
     assert found.correlation_interval[0] < found.correlation < found.correlation_interval[1]
     assert abs(found.center - gamma) < Z * found.center_se
     assert abs(found.spread - 1) < Z * found.spread_se
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_one_initialization_says_nothing_of_a_spread(columns: int) -> None:
+    one = np.full((1, columns), 1 / columns)
+    for found in (statistics.deviations(one), statistics.spread(one)):
+        assert all(np.isnan(part).all() for part in (found.value, found.error, found.low, found.high, found.skew))
+
+
+def test_no_initialization_says_nothing_of_a_proportion() -> None:
+    assert np.isnan(statistics.proportion(0, 0)).all()
+    assert statistics.proportion(1, 1)[1] == 1.0

@@ -156,7 +156,7 @@ def test_zero_biases_of_an_instance_are_zero():
     assert any("trained" in note for note in read(model()).notes)
 
 
-WIDTH, POINTS, INITS = 300, 200, 200
+WIDTH, POINTS, INITS = 300, 200, 400
 
 
 @pytest.mark.parametrize("make", ["default", "kaiming", "layernorm"])

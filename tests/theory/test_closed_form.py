@@ -22,6 +22,7 @@ from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import Layer, Mix, Parity, keeps_shape
 from firstguess.network.layers import Dense
 from firstguess.network.network import Network
+from firstguess.network.sampled_law import SAMPLED
 from firstguess.network.signal import Signal
 from firstguess.theory.prediction import Prediction, regime
 
@@ -166,6 +167,19 @@ def test_classes_can_be_given_late() -> None:
 )
 def test_regimes(gamma: float, want: str) -> None:
     assert regime(gamma) == want
+
+
+@pytest.mark.parametrize(
+    ("source", "sampled"),
+    [
+        ("dense > residual[relu > dense] > relu > dense", False),
+        ("dense > relu > residual[dense] > relu > dense", True),
+        ("dense > residual[residual[relu > dense] > relu > dense] > dense", False),
+        ("dense > residual[relu > residual[dense] > relu > dense] > dense", True),  # within, and Gaussian again behind
+    ],
+)
+def test_sampled_nodes_are_an_assumption_wherever_they_stand(source: str, sampled: bool) -> None:
+    assert (SAMPLED in fg.predict(source).assumptions) == sampled
 
 
 def test_uncentred_inputs_by_simulation() -> None:

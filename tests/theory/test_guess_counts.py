@@ -71,6 +71,15 @@ def test_laws_without_a_density() -> None:
     assert narrow.cdf(0.5) == pytest.approx(0.5 + 0.5 * 0.000797885, abs=1e-7)  # ½ and half of P(k = n/2)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.7])
+def test_counts_of_one_fraction_are_binomial(share: float) -> None:
+    law, n = guess_counts.Counts(share, 12), 12
+    pmf = [math.comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(n + 1)]
+    np.testing.assert_allclose(law.at(np.arange(-1, n + 2)), [0.0, *pmf, 0.0], rtol=1e-12)
+    np.testing.assert_allclose(law.at_most(np.arange(n + 1)), np.cumsum(pmf), rtol=0.0, atol=1e-14)  # 1 − at_least
+    np.testing.assert_allclose([law.at_least(k) for k in range(n + 1)], np.cumsum(pmf[::-1])[::-1], rtol=1e-12)
+
+
 @pytest.mark.parametrize(("gamma", "points"), [(1e-12, 10**12), (1e-9, 10**15), (0.0, 10**12)])
 def test_the_larger_of_two_nearly_even_counts(gamma: float, points: int) -> None:
     """A count is normal there, and so is its fraction: E|G − ½| = √(2/π)·std, up to γ."""

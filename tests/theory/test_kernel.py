@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -257,6 +259,23 @@ def test_more_than_memory() -> None:
     with pytest.raises(InvalidInput, match="points=") as caught:
         kernel_module._check_memory(10_000_000, 1, 8)
     assert "GB" in str(caught.value)
+
+
+@pytest.mark.parametrize(("matrices", "itemsize"), [(1, 8), (2, 8), (1, 4)])
+def test_the_points_that_are_offered_take_half_of_the_memory(
+    matrices: int, itemsize: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the same refusal says that all points need; and where memory is just enough, nothing is refused."""
+    free, n = 64 * 10**9, 1_000_000
+    monkeypatch.setattr(kernel_module.os, "sysconf", {"SC_PHYS_PAGES": free // 4096, "SC_PAGE_SIZE": 4096}.__getitem__)
+    with pytest.raises(InvalidInput) as caught:
+        kernel_module._check_memory(n, matrices, itemsize)
+    needs, most = (float(re.findall(what, str(caught.value))[0]) for what in (r"points: (\d+) GB", r"points=(\d+)"))
+    assert needs * 1e9 * (most / n) ** 2 == pytest.approx(0.5 * free, rel=1e-4)
+    for share, fits in ((0.89, True), (0.91, False)):
+        points = int(n * math.sqrt(share * free / (needs * 1e9)))
+        with nullcontext() if fits else pytest.raises(InvalidInput):
+            kernel_module._check_memory(points, matrices, itemsize)
 
 
 def test_an_error_names_its_layer() -> None:

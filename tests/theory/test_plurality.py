@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -153,6 +154,13 @@ def test_many_class_properties(gamma, classes):
     assert (above[0], above[-1]) == (1.0, 0.0)
     mean_of_max = integrate.trapezoid(law.prob_max_above(np.linspace(0, 1, 401)), dx=1 / 400)
     assert mean_of_max == pytest.approx(law.expected_max(), abs=1e-3)
+
+
+def test_errors_are_those_of_a_mean_of_independent_lattices():
+    """Lattices whose means are 0, 1, … 7 have the mean 3.5 and, each, the unbiased variance 6."""
+    draws = plurality.rivals(1.0, 3)
+    plain = replace(draws, weight=np.ones_like(draws.weight))
+    assert plain._average(np.repeat(np.arange(8.0), len(draws.weight) // 8)) == pytest.approx((3.5, math.sqrt(6 / 8)))
 
 
 def test_thousand_classes_quickly():

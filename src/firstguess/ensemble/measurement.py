@@ -134,8 +134,15 @@ class Measurement:
 
     @property
     def weights_layers(self) -> tuple[LayerMeasurement, ...]:
-        """The layers with weights, in call order: those that a prediction's `gamma` lists."""
-        return tuple(layer for layer in self.layers if layer.weights)
+        """The layers with weights, in call order, and the output: those that a prediction's `gamma` lists.
+
+        An output that is made of a head's by code or an activation stands for that head, whose place it takes.
+        """
+        weighted = [layer for layer in self.layers if layer.weights]
+        for output in self.layers[-1:]:
+            if not output.weights:
+                weighted[-1:] = [*(layer for layer in weighted[-1:] if layer.nodes != output.nodes), output]
+        return tuple(weighted)
 
     @property
     def gamma(self) -> FloatArray:

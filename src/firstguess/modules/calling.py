@@ -33,7 +33,8 @@ def replaced(inputs: Any, tensors: dict[Any, torch.Tensor]) -> Any:
 def part(batch: Batch, start: int, stop: int) -> Batch:
     """Some of a batch's points; the memory is the batch's own."""
     rows = {key: leaf[start:stop] for key, leaf in leaves(batch.inputs).items() if leaf.ndim}
-    return Batch(replaced(batch.inputs, rows), None, stop - start)
+    labels = batch.labels if batch.labels is None else batch.labels[start:stop]
+    return Batch(replaced(batch.inputs, rows), labels, stop - start)
 
 
 def signature(batch: Batch) -> tuple[Any, ...]:

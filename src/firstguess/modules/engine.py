@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 
@@ -15,19 +15,29 @@ from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.members import DEAD, Finding, FindingKind, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way
+from firstguess.modules.guard import borrowed, every_module_called
 from firstguess.modules.initializers import BATCH_NORMS, Init
-from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, classes_of, ending, find_logits
+from firstguess.modules.outputs import (
+    Ending,
+    Pick,
+    Tally,
+    as_rows,
+    check_classes_known,
+    classes_of,
+    ending,
+    find_logits,
+)
 from firstguess.modules.probe_sums import Recorder
-from firstguess.modules.probes import OUTPUT, Finder, Node, Spec, hooked
+from firstguess.modules.probes import Finder, Hooks, Node, Spec, hooked
+from firstguess.modules.remarks import remarks
 from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.stacked import run_stacked
 
 _GROUP = 16  # most members of one vmapped call: more only enlarge what has to stay in cache
-_TIES = 1e-3  # share of tied points from which they are a finding: below it is rounding
 
 
 class ModuleEngine:
@@ -94,10 +104,12 @@ class ModuleEngine:
         self._ending: Ending = ""
         self._endings: set[Ending] = set()
         self._state_bytes = 0
+        self._whole = False  # the model takes whole batches only
         self._bytes = 0  # of the largest output of a layer, for one sample
         self.layers, self._specs = self._discover(node, probe)
         self._node: Node = "channel" if self._ragged else node
         self._split_large_batches()
+        self._padded = any(mask_of(batch) is not None for batch in self._batches)
         ways: list[Way] = ["loop"]
         if self._convolves and any(leaf.ndim == 4 for leaf in leaves(self._batches[0].inputs).values()):
             ways.append("channels last")
@@ -122,30 +134,31 @@ class ModuleEngine:
                 if member == 0:
                     self._look(model)
                 with hooked(model, finder.see) as hooks:
-                    for size in (3, 2) if first.size >= 3 else (first.size,):
-                        finder.begin(size)
-                        hooks.begin()
-                        shape = self._first_call(model, first, size, finder)
-                        tokens[signature(first)] = int(np.prod(shape[1:-1])) if len(shape) > 2 else 1
+                    for size in (3, 2) if first.size >= 3 and not self._whole else (first.size,):
+                        tokens[signature(first)] = self._first_call(model, first, size, finder, hooks)
+                        if self._whole:
+                            break
                 for key, batch in groups.items() if member == 0 else ():
                     if key not in tokens:
-                        raw, _ = self._forward(model, part(batch, 0, min(2, batch.size)), copies=True)
-                        tokens[key] = int(np.prod(raw.shape[1:-1])) if raw.ndim > 2 else 1
+                        few = self._few(batch, 2)
+                        with borrowed(model, parameters=False):
+                            raw, _ = self._forward(model, few, copies=True)
+                        tokens[key] = raw.numel() // (few.size * self._nodes)
         for batch in self._batches:
             mask = mask_of(batch)
             masked = mask is not None and tokens[signature(batch)] == mask.shape[1]
             self.points += int(mask.sum()) if mask is not None and masked else batch.size * tokens[signature(batch)]
-        found = list(finder.specs("channel" if self._ragged else node))
+        found = [p for p in finder.specs("channel" if self._ragged else node) if p[0].name != finder.result]
+        result = finder.result
         self._ending = next(iter(self._endings)) if len(self._endings) == 1 else ""
         if self._ending:  # γ is that of logits: probabilities have a common mean, whatever the guesses
             head = max(i for i, (spec, _) in enumerate(found) if spec.weights)
-            found = found[: head + 1]
+            result, found = found[head][0].name, found[:head]
             message = f"the outputs are the {self._ending} of this layer's: γ is that of its own outputs, the logits"
-            self._note(FindingKind.PROBABILITIES, message, found[-1][0].name)
+            self._note(FindingKind.PROBABILITIES, message, result)
         if probe != "all":
-            found = [pair for pair in found if pair[1].weights or pair[1].name == OUTPUT]
-        if probe == "output":
-            found = found[-1:]
+            found = [pair for pair in found if pair[1].weights and probe == "weights"]
+        found.append(finder.output_spec(result, self._nodes))
         self._ignored = [name for name in finder.order if name not in {spec.name for spec, _ in found}]
         for sizes in finder.shapes.values():
             self._bytes = max(self._bytes, *(4 * int(np.prod(shape)) // size for size, shape in sizes.items()))
@@ -156,25 +169,39 @@ class ModuleEngine:
             )
         return tuple(layer for _, layer in found), tuple(spec for spec, _ in found)
 
-    def _first_call(self, model: nn.Module, batch: Batch, size: int, finder: Finder) -> tuple[int, ...]:
-        """A forward over a few samples; over the whole batch for a model that takes no other."""
+    def _few(self, batch: Batch, size: int) -> Batch:
+        """A few points of a batch, for a trial; all of them for a model that takes no other number (a whole graph)."""
+        return batch if self._whole else part(batch, 0, min(size, batch.size))
+
+    def _first_call(self, model: nn.Module, batch: Batch, size: int, finder: Finder, hooks: Hooks) -> int:
+        """A forward over a few samples; over the whole batch for a model that takes no other. Gives tokens a sample.
+
+        A trial that fails leaves no trace: neither layers that were called before it failed, nor what the model keeps.
+        """
         errors: list[Exception] = []
         for inference, count in ((self._inference, size), (False, size), (False, batch.size)):
             self._inference = inference
             finder.begin(count)
+            hooks.begin()
+            few = part(batch, 0, count)
             try:
-                raw, rows = self._forward(model, part(batch, 0, count), copies=True)
-            except FirstguessError:
-                raise
-            except Exception as error:  # whatever a user's model raises
+                with borrowed(model, parameters=False):
+                    raw, rows = self._forward(model, few, copies=True)
+            except Exception as error:  # whatever a user's model raises, or what its output is on a part of a graph
+                finder.undo()
                 errors.append(error)
                 continue
+            self._whole = self._whole or (len(errors) > 1 and count == batch.size)
             finder.output(raw)
-            self._endings.add(self._ending_of(raw, finder.last, part(batch, 0, count)))
+            check_classes_known(raw, few, self._pick, finder.head)
+            self._endings.add(self._ending_of(raw, finder.last, few))
             if self.classes not in (0, classes_of(rows)):
                 raise InvalidInput(f"{self.classes} classes from every member", got=f"{classes_of(rows)}")
             self.classes = classes_of(rows)
-            return tuple(raw.shape)
+            self._nodes = 1 if rows.ndim == 1 else self.classes
+            return raw.numel() // (count * self._nodes)
+        if isinstance(errors[-1], FirstguessError):
+            raise errors[-1]
         raise InvalidInput(
             "a model that runs on this data",
             got=f"{type(errors[-1]).__name__}: {errors[-1]}",
@@ -185,10 +212,7 @@ class ModuleEngine:
     def _ending_of(self, raw: torch.Tensor, last: torch.Tensor | None, batch: Batch) -> Ending:
         if last is None or last.numel() != raw.numel():
             return ""
-        rows, before = (
-            as_rows(x.reshape(raw.shape), batch.size, mask_of(batch), self._pick) for x in (raw, last.to(raw.dtype))
-        )
-        return ending(rows, before)
+        return ending(self._rows(raw, batch), self._rows(last.to(raw.dtype).reshape(raw.shape), batch))
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
@@ -215,9 +239,9 @@ class ModuleEngine:
         self._findings[Finding(kind, message, layer)] = None
 
     def _split_large_batches(self) -> None:
-        """Batches whose activations would not fit in memory, unless BatchNorm makes them one unit."""
+        """Batches whose activations would not fit in memory, unless BatchNorm or the model makes them one unit."""
         most = max(1, int(self._memory / 2 / max(4 * self._bytes, 1)))  # input, output and two temporaries
-        if self._by_batch or all(batch.size <= most for batch in self._batches):
+        if self._by_batch or self._whole or all(batch.size <= most for batch in self._batches):
             return
         self._batches = [part(b, i, min(i + most, b.size)) for b in self._batches for i in range(0, b.size, most)]
 
@@ -229,17 +253,23 @@ class ModuleEngine:
             yield model
 
     def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        with torch.inference_mode() if self._inference else torch.no_grad(), _every_module_called():
-            return self._logits(self._call(model, batch, copies=copies), batch)
+        with torch.inference_mode() if self._inference else torch.no_grad(), every_module_called():
+            raw = find_logits(self._call(model, batch, copies=copies), self._pick)
+            return raw, self._rows(raw, batch)
 
-    def _logits(self, output: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def _rows(self, raw: torch.Tensor, batch: Batch) -> torch.Tensor:
+        return as_rows(raw, batch, self._pick)
+
+    def _logits(self, output: Any, batch: Batch, returned: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is counted and the logits, which are other numbers where the outputs are probabilities."""
         raw = find_logits(output, self._pick)
-        rows = as_rows(raw, batch.size, mask_of(batch), self._pick)
+        rows = self._rows(raw, batch)
+        logits = rows if not self._ending or returned is None else self._rows(returned.reshape(raw.shape), batch)
         # One probability is decided at ½; one logit at 0.
-        return raw, rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows
+        return rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows, logits
 
     def _recorder(self) -> Recorder:
-        return Recorder(self._specs, self._node, self._ignored)
+        return Recorder(self._specs, self._node, self._ignored, padded=self._padded)
 
     def _loop(self, member: int, batches: Sequence[Batch], recorder: Recorder) -> Tally:
         tally = Tally(self.classes, self._seed, member)
@@ -248,9 +278,9 @@ class ModuleEngine:
             for batch in batches:
                 hooks.begin()
                 recorder.begin(batch.size, mask_of(batch))
-                raw, rows = self._forward(model, batch)
-                if OUTPUT in recorder.specs:
-                    recorder.see(OUTPUT, None, raw)
+                with torch.inference_mode() if self._inference else torch.no_grad(), every_module_called():
+                    rows, logits = self._logits(self._call(model, batch), batch, recorder.returned)
+                recorder.logits(logits)
                 if classes_of(rows) != self.classes:
                     raise InvalidInput(f"{self.classes} classes", got=f"{classes_of(rows)}", where=f"member {member}")
                 tally.add(rows)
@@ -260,7 +290,7 @@ class ModuleEngine:
         recorders = [self._recorder() for _ in members]
         tallies = [Tally(self.classes, self._seed, member) for member in members]
         seeds = [int(seed) for seed in member_seeds(self._seed, members.start, members.stop)]
-        with torch.no_grad(), _every_module_called(), warnings.catch_warnings():
+        with torch.no_grad(), every_module_called(), warnings.catch_warnings():
             # vmap's own remark that an operation has no batching rule: whether that is slow is timed here.
             warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
             run_stacked(self._source, seeds, batches, self._call, self._logits, recorders, tallies)
@@ -270,7 +300,7 @@ class ModuleEngine:
         """Why vmap cannot be used, from two members on a few points; empty if it can."""
         if self._group < 2:
             return "no private copy to stack parameters on, or too little memory"
-        few = [part(self._batches[0], 0, min(4, self._batches[0].size))]
+        few = [self._few(self._batches[0], 4)]
         recorder = self._recorder()
         try:
             recorders, tallies = self._vmap(range(2), few)
@@ -316,7 +346,7 @@ class ModuleEngine:
                 stats = record.stats()
                 tallies.append(tally)
                 rows.append(stats)
-                findings.update(dict.fromkeys(self._remarks(tally, record, stats)))
+                findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
         return Members(
             start,
             np.array([tally.fractions for tally in tallies]).reshape(-1, self.classes),
@@ -352,40 +382,6 @@ class ModuleEngine:
             self._call.channels_last = False
         self._choice.record(way, (time.perf_counter() - began) / len(pairs))
         return pairs
-
-    def _remarks(self, tally: Tally, record: Recorder, stats: NDArray[np.float64]) -> Iterator[Finding]:
-        """Findings of one member. Their words hold no numbers of it, so that the same finding is the same."""
-        head = next((layer.name for layer in reversed(self.layers) if layer.weights), OUTPUT)
-        if tally.undefined or record.nonfinite:
-            layer = record.nonfinite or OUTPUT
-            yield Finding(
-                FindingKind.NONFINITE, "NaN or Inf in some initialization: this layer is the first that has one", layer
-            )
-        elif tally.level:
-            message = "all logits are equal on every point: the network guesses nothing; ties are broken at random"
-            yield Finding(FindingKind.ZERO_HEAD, message, head)
-        elif tally.ties > _TIES * tally.points:
-            yield Finding(FindingKind.TIES, "points whose largest logit is shared by classes: broken at random", head)
-        for layer, dead in zip(self.layers, stats[:, DEAD], strict=True):
-            if dead == 1.0 and not (tally.level and layer.name in (head, OUTPUT)):
-                yield Finding(FindingKind.DEAD, "the same output for all data in some initialization", layer.name)
-        for name in sorted(record.surprises):
-            yield Finding(
-                FindingKind.CONTROL_FLOW, "called, or shaped, in another way in some initialization or batch", name
-            )
-        for name in record.missed:
-            yield Finding(FindingKind.CONTROL_FLOW, "not called in some initialization", name)
-
-
-@contextmanager
-def _every_module_called() -> Generator[None]:
-    """Without torch's fused transformer layers, which pass over submodules and their hooks."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _brief(error: Exception) -> str:

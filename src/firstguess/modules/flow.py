@@ -21,9 +21,10 @@ from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.calling import Caller, leaves, part, replaced
 from firstguess.modules.flow_steps import DATA, Plan, discover, step_hooks
+from firstguess.modules.guard import borrowed
 from firstguess.modules.initializers import Init
-from firstguess.modules.outputs import Pick, find_logits
-from firstguess.modules.probes import OUTPUT
+from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
+from firstguess.modules.probes import OUTPUT, same_memory
 from firstguess.modules.sources import Mode, Source, source_of
 
 # A prime, so that no width or number of tokens is mistaken for the number of points.
@@ -92,8 +93,12 @@ def trace_flow(
     for member_seed in member_seeds(seed, 0, inits):
         with members.member(int(member_seed)) as model:
             if plan is None:
-                plan, largest = discover(model, part(batch, 0, min(3, batch.size)), call, logits)
-                batch = _gathered(batches, _points(largest, sum(b.size for b in batches)))
+                try:
+                    with borrowed(model, parameters=False):
+                        plan, largest = discover(model, part(batch, 0, min(3, batch.size)), call, logits)
+                    batch = _gathered(batches, _points(largest, sum(b.size for b in batches)))
+                except Exception:  # of a user's model: one that takes whole batches only, or it fails again
+                    plan, _ = discover(model, batch, call, logits)
             rows.append(_measured(model, batch, call, logits, plan))
         if len(rows) >= 3 and time.perf_counter() - started > seconds:
             break
@@ -123,11 +128,14 @@ def _gathered(batches: Sequence[Batch], points: int) -> Batch:
     }
     size = min(points, sum(b.size for b in alike))
     size = next(p for p in _POINTS if p <= size)
-    return Batch(replaced(first.inputs, {key: leaf[:size] for key, leaf in joined.items()}), None, size)
+    known = [b.labels for b in alike if b.labels is not None]
+    labels = torch.cat(known)[:size] if len(known) == len(alike) else None
+    return Batch(replaced(first.inputs, {key: leaf[:size] for key, leaf in joined.items()}), labels, size)
 
 
 def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Plan) -> dict[str, Array]:
     numbers: dict[str, Array] = {}
+    latest: list[tuple[str, torch.Tensor]] = []
     data = [leaf for leaf in leaves(batch.inputs).values() if leaf.is_floating_point()]
     if data:
         numbers[DATA] = _moments(data[0], batch.size)
@@ -140,11 +148,14 @@ def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Pl
     def leave(name: str, tensor: torch.Tensor | None, _: Sequence[torch.Tensor]) -> None:
         if tensor is not None and name in plan.sources and name not in plan.parents:
             numbers[name] = _moments(tensor, batch.size)
+            latest[:] = [(name, tensor)]
 
     with torch.no_grad(), step_hooks(model, enter, leave):
         result = find_logits(call(model, batch, copies=True), pick)
-        if OUTPUT in plan.gaps:
-            numbers[plan.gaps[OUTPUT]] = _moments(result, batch.size)
+    makers = [name for name, tensor in latest if same_memory(tensor, result)]
+    for name in [plan.gaps[OUTPUT]] if OUTPUT in plan.gaps else makers:
+        rows = as_rows(result, batch, pick)
+        numbers[name] = _moments(contrasts(rows), len(rows))
     return numbers
 
 

@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
 from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGHT
 from firstguess.ensemble.members import Finding, FindingKind, ProbedLayer
 from firstguess.modules.calling import Caller, first_forward, mask_of, part
+from firstguess.modules.guard import borrowed
 from firstguess.modules.initializers import BATCH_NORMS, is_weighted
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, find_logits
 from firstguess.modules.probes import Finder, Spec, hooked
@@ -88,12 +89,21 @@ class Passes:
         with self._member(0) as model, _differentiable(), hooked(model, see) as hooks:
             self._look(model)
             self._prepare(model)
-            for size in (3, 2) if first.size >= 3 else (first.size,):
+            for size in (3, 2, first.size) if first.size >= 3 else (first.size,):
+                if size == first.size and finder.order:  # only for a model that takes whole batches
+                    break
                 finder.begin(size)
                 hooks.begin()
-                raw, rows = self._first_call(model, part(first, 0, size))
+                try:
+                    with borrowed(model, parameters=False):
+                        raw, rows = self._first_call(model, part(first, 0, size))
+                except FirstguessError:
+                    if size == first.size:
+                        raise
+                    finder.undo()
+                    continue
                 self.classes = classes_of(rows)
-                self._tokens = int(np.prod(raw.shape[1:-1])) if raw.ndim > 2 else 1
+                self._tokens = raw.numel() // (size * (1 if rows.ndim == 1 else self.classes))
         found = [pair for pair in finder.specs("position") if kinds[pair[0].name]]
         return {spec.name: spec for spec, _ in found}, tuple(layer for _, layer in found)
 
@@ -146,7 +156,7 @@ class Passes:
 
     def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         raw = find_logits(self._call(model, batch, copies=copies), self._pick)
-        return raw, as_rows(raw, batch.size, mask_of(batch), self._pick)
+        return raw, as_rows(raw, batch, self._pick)
 
     @staticmethod
     def _prepare(model: nn.Module) -> None:

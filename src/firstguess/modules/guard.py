@@ -99,6 +99,17 @@ class PrivateRandomness:
 
 
 @contextmanager
+def every_module_called() -> Generator[None]:
+    """Without torch's fused transformer layers, which pass over submodules and their hooks."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
 def borrowed(model: nn.Module, *, parameters: bool) -> Generator[nn.Module]:
     """`model` itself, for use as if it were ours: afterwards it is as before, also after an exception.
 
@@ -113,8 +124,9 @@ def borrowed(model: nn.Module, *, parameters: bool) -> Generator[nn.Module]:
     memory = [(tensor, tensor.data) for tensor in (tensors if parameters else model.buffers())]
     versions = ExitStack()
     for tensor, data in memory:
-        # What autograd has saved of it for a backward pass must not look changed.
-        versions.enter_context(_unsafe_preserve_version_counter(tensor))
+        if not tensor.is_inference():  # which has no version, and is in no graph
+            # What autograd has saved of it for a backward pass must not look changed.
+            versions.enter_context(_unsafe_preserve_version_counter(tensor))
         tensor.data = data.clone(memory_format=torch.preserve_format)
     try:
         yield model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.ties import settle
+from firstguess.data import Batch
 from firstguess.ensemble.seeds import tie_stream
+from firstguess.modules.calling import leaves, mask_of
 
 Ending: TypeAlias = Literal["", "softmax", "log-softmax", "sigmoid"]
 Pick: TypeAlias = "str | int | Callable[[Any], torch.Tensor] | None"
@@ -82,32 +85,88 @@ def _tensor(value: Any, pick: Pick) -> torch.Tensor:
     raise InvalidInput("logits as a float tensor", got=got, where="the model's output", hint=hint)
 
 
-def as_rows(logits: torch.Tensor, size: int, mask: torch.Tensor | None, pick: Pick) -> torch.Tensor:
-    """Logits as (points, classes), or (points,) for a head with one logit; `size` samples, each with its tokens.
+def as_rows(logits: torch.Tensor, batch: Batch, pick: Pick) -> torch.Tensor:
+    """Logits as (points, classes), or (points,) for a head with one logit.
 
     (batch, classes); (batch,) and (batch, 1): one logit, two classes by its sign; (batch, tokens, vocabulary): each
-    token that `mask` keeps is a point. More axes only where logits= is a function, whose last axis is the classes.
+    token that the batch's mask keeps is a point. Labels with a class at every position tell whether the classes are
+    the last axis or axis 1, as for CrossEntropyLoss. More axes only with such labels, or where logits= is a function,
+    whose last axis is the classes.
     """
     shape = tuple(logits.shape)
-    if not shape or shape[0] != size:
+    if not shape or shape[0] != batch.size:
         raise InvalidInput(
-            f"logits of {size} points along their first axis",
+            f"logits of {batch.size} points along their first axis",
             got=f"shape {shape}",
             where="the model's output",
             hint="logits=lambda output: output.transpose(0, 1) for a model that puts tokens first",
         )
-    if logits.ndim > 3 and not callable(pick):
+    axis = None if callable(pick) else _axis_by_labels(shape, batch.labels)
+    if logits.ndim > 3 and not callable(pick) and axis is None:
         raise InvalidInput(
             "logits (points, classes) or (points, tokens, classes)",
             got=f"shape {shape}",
             where="the model's output",
             hint="for a class at every position: logits=lambda output: output.movedim(1, -1)",
         )
-    if logits.ndim >= 3 and mask is not None and tuple(mask.shape) == shape[:2]:
+    if axis == 1:
+        logits = logits.movedim(1, -1)
+    mask = mask_of(batch)
+    if logits.ndim >= 3 and mask is not None and mask.shape == logits.shape[:2]:
         logits = logits[mask.to(logits.device)]
-    if logits.ndim == 1 or shape[-1] == 1:
+    if logits.ndim == 1 or logits.shape[-1] == 1:
         return logits.reshape(-1)
-    return logits.reshape(-1, shape[-1])
+    return logits.reshape(-1, logits.shape[-1])
+
+
+def _axis_by_labels(shape: tuple[int, ...], labels: torch.Tensor | None) -> int | None:
+    """Which axis is the classes, 1 or −1, where labels have a class for every position; None if they do not tell."""
+    if labels is None or len(shape) < 3 or len(labels) != shape[0]:
+        return None
+    positions = tuple(labels.shape[1:])
+    if labels.ndim == len(shape):  # a label for each of one class, as BCEWithLogitsLoss has them
+        positions = positions[1:] if shape[1] == 1 else positions[:-1] if shape[-1] == 1 else ()
+    fits = [axis for axis, rest in ((1, shape[2:]), (-1, shape[1:-1])) if rest == positions]
+    return fits[0] if len(fits) == 1 else None
+
+
+def check_classes_known(raw: torch.Tensor, batch: Batch, pick: Pick, head: torch.Tensor | None) -> None:
+    """Raise where nothing tells which axis of (points, …, …) is the classes: both readings give plausible numbers.
+
+    `head` is what the last layer returned, if its last axis is its channels.
+    """
+    shape = tuple(raw.shape)
+    if len(shape) < 3 or callable(pick) or _axis_by_labels(shape, batch.labels) is not None:
+        return
+    if head is not None and tuple(head.shape) == shape and (head.data_ptr() != raw.data_ptr() or _alike(head, raw)):
+        return
+    tokens = [leaf for leaf in leaves(batch.inputs).values() if leaf.ndim == 2 and not leaf.is_floating_point()]
+    if any(leaf.shape[1] == shape[1] != shape[2] for leaf in tokens):
+        return
+    output = "output" if pick is None else f"output[{pick!r}]"
+    raise InvalidInput(
+        "logits (points, classes), or something that tells which axis is the classes",
+        got=f"shape {shape}",
+        where="the model's output",
+        hint=f"labels with a class at every position, logits=lambda output: {output}.movedim(1, -1) for classes on "
+        f"axis 1, as CrossEntropyLoss has them, or logits=lambda output: {output} for the last axis",
+    )
+
+
+def _alike(x: torch.Tensor, other: torch.Tensor) -> bool:
+    return x.stride() == other.stride()
+
+
+def contrasts(rows: torch.Tensor) -> torch.Tensor:
+    """Logits (points, classes) minus their mean over classes, point by point: arg-max does not see it (theory.md (38)).
+
+    Times √(C/(C − 1)), as a sample variance divides by C − 1: then center and spread of independent logits are on
+    average those of the logits themselves. One logit (points,) is compared with 0, and stays: (points, 1).
+    """
+    wide = rows if rows.device.type == "mps" else rows.double()  # which has no float64
+    if rows.ndim == 1:
+        return wide[:, None]
+    return (wide - wide.mean(1, keepdim=True)) * math.sqrt(rows.shape[1] / (rows.shape[1] - 1))
 
 
 def classes_of(rows: torch.Tensor) -> int:

@@ -8,8 +8,8 @@ position of every sample a data point. Sums are taken about each node's first va
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD
+from firstguess.modules.outputs import contrasts
 from firstguess.modules.probes import Node, Spec
 
 _BLOCK = 1 << 20  # numbers of a block of rows: 4 MB, which stays in a core's cache between its three passes
@@ -93,14 +94,14 @@ class Blocks:
     def __init__(self) -> None:
         self._buffers: dict[torch.dtype, torch.Tensor] = {}
 
-    def __call__(self, x: torch.Tensor) -> Sums | None:
-        """None if a value is not finite."""
+    def __call__(self, x: torch.Tensor, *, by_node: bool = False) -> Sums | None:
+        """None if a value is not finite. `by_node`: squares are wanted for each node, not only their sum."""
         count = float(x.shape[0])
         if x.device.type != "cpu":
             return _about(plain_sums(x), count)
         if x.numel() <= _SMALL:
             return _small(x)
-        sums = self._direct(x) if x.dtype in (torch.float32, torch.float64) else None
+        sums = self._direct(x) if x.dtype in (torch.float32, torch.float64) and not by_node else None
         if sums is not None:
             return sums
         ref, first, second = self._about_first(x)
@@ -163,15 +164,15 @@ def _small(x: torch.Tensor) -> Sums | None:
 
 def _constant(x: torch.Tensor) -> NDArray[np.bool_]:
     """Which nodes have one value on all points: a few rows rule out most of them."""
-    same = torch.ones(x.shape[1], dtype=torch.bool)
+    same = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
     for row in x[1:_FEW]:
         same &= row == x[0]
         if not bool(same.any()):
-            return same.numpy()
+            return same.cpu().numpy()
     left = same.nonzero()[:, 0]
     columns = x[:, left]
     same[left] = (columns == columns[0]).all(0)
-    return same.numpy()
+    return same.cpu().numpy()
 
 
 class Layer:
@@ -196,13 +197,14 @@ class Layer:
         rest = new.mean - old.mean
         moved = np.square(rest) * (old.count * part)
         constant = old.constant & new.constant & (old.ref == new.ref)
-        if not isinstance(new.count, float):
-            constant |= (new.count == 0) & old.constant
+        # Where a mask left no points, the other batch alone tells.
+        constant |= (np.equal(new.count, 0) & old.constant) | (np.equal(old.count, 0) & new.constant)
+        ref = np.where(np.equal(old.count, 0), new.ref, old.ref)
         if old.square.ndim and new.square.ndim:
             square = old.square + new.square + moved
         else:
             square = np.array(old.square.sum() + new.square.sum() + moved.sum())
-        self.sums = Sums(old.mean + rest * part, square, old.ref, constant, total)
+        self.sums = Sums(old.mean + rest * part, square, ref, constant, total)
         return True
 
     def stats(self) -> Array:
@@ -238,12 +240,24 @@ def masked_sums(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torc
     return ref.reshape(-1), rest.sum(0).reshape(-1), rest.square().sum(0).reshape(-1), count.cpu().double()
 
 
-class Recorder:
-    """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, then `stats`."""
+def logit_sums(rows: torch.Tensor, blocks: Blocks) -> Sums | None:
+    """Of what arg-max sees in logits (points, classes) or (points,): theory.md (38)."""
+    sums = blocks(contrasts(rows))
+    # What is constant is told by the logits themselves: a mean over classes is rounded.
+    return sums and replace(sums, ref=doubles(rows[0])[0].reshape(-1), constant=_constant(rows.reshape(len(rows), -1)))
 
-    def __init__(self, specs: Iterable[Spec], node: Node, ignored: Iterable[str] = ()) -> None:
+
+class Recorder:
+    """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, `logits` after it,
+    then `stats`. The last of `specs` is the output, whose sums are those of the logits. `padded`: some batch has a
+    mask, which leaves nodes different numbers of points, so that all batches are summed by node, in one order."""
+
+    def __init__(self, specs: Sequence[Spec], node: Node, ignored: Iterable[str] = (), *, padded: bool = False) -> None:
         self.specs = {spec.name: spec for spec in specs}
+        self.output = specs[-1].name
+        self.returned: torch.Tensor | None = None  # by the output layer, in the latest forward
         self.node: Node = node
+        self._by_node = padded and node == "position"
         self._ignored = set(ignored)
         self._blocks = Blocks()
         self.start()
@@ -256,9 +270,17 @@ class Recorder:
         self._orders: dict[str, tuple[int, ...] | None] = {}
 
     def begin(self, size: int, mask: torch.Tensor | None) -> None:
-        self._size, self._mask = size, mask
+        self._size, self._mask, self.returned = size, mask, None
+
+    def logits(self, rows: torch.Tensor) -> None:
+        """(points, classes) of a batch, or (points,): as they are counted."""
+        for block in rows.split(max(1, _BLOCK // (rows.shape[1] if rows.ndim > 1 else 1))):
+            self.take(self.output, logit_sums(block, self._blocks))
 
     def see(self, name: str, _: nn.Module | None, tensor: torch.Tensor) -> None:
+        if name == self.output:
+            self.returned = tensor
+            return
         spec = self.specs.get(name)
         x = None if spec is None else spec.samples_first(tensor, self._size)
         if spec is None or x is None:
@@ -289,9 +311,10 @@ class Recorder:
                 ref, first, second, count = doubles(*masked_sums(x, keep))
                 return Sums.shifted(ref, first, second, count)
             x = x[keep]
-        if self.node == "position" and spec.name not in self._orders:
+        if self.node == "position" and not self._by_node and spec.name not in self._orders:
             self._orders[spec.name] = memory_order(x)
-        return self._blocks(matrix(x, spec.channel, self.node, self._orders.get(spec.name)))
+        order = self._orders.get(spec.name)
+        return self._blocks(matrix(x, spec.channel, self.node, order), by_node=self._by_node)
 
     def stats(self) -> Array:
         """(layers, 4)"""

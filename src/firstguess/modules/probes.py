@@ -126,14 +126,24 @@ class Finder:
         self.skipped: dict[str, bool] = {}
         self.size = 0
         self.last: torch.Tensor | None = None  # what the latest layer with weights returned
+        self.result = OUTPUT  # the layer that returns the logits
         self._previous: torch.Tensor | None = None
+        self._latest = self._weighted = ""  # names of the latest layer, and of the latest with weights
         self._channel = 0
         self._place = 0  # in `order`, of the next call
 
     def begin(self, size: int) -> None:
+        """Before each forward; `undo` after one that failed."""
+        seen = {name: dict(sizes) for name, sizes in self.shapes.items()}
+        self._before = (list(self.order), seen, dict(self.kinds), dict(self.skipped))
         self.size = size
         self.last = self._previous = None
+        self._latest = self._weighted = ""
         self._channel = self._place = 0
+
+    def undo(self) -> None:
+        """Forget the latest forward."""
+        self.order, self.shapes, self.kinds, self.skipped = self._before
 
     def see(self, name: str, module: nn.Module, tensor: torch.Tensor) -> None:
         if isinstance(module, _CHANNELS_FIRST):
@@ -144,25 +154,27 @@ class Finder:
             self._channel = -1
         weights = is_weighted(module) or is_lookup(module) or isinstance(module, nn.MultiheadAttention)
         if weights:
-            self.last = tensor
+            self.last, self._weighted = tensor, name
         if name not in self.kinds:
             self.order.insert(self._place, name)  # where it was called: members may differ in what they call
             channel = self._channel or (1 if tensor.ndim > 3 else -1)
             self.kinds[name] = (type(module).__name__, weights, channel)
         self._place = self.order.index(name) + 1
         same = is_lookup(module) and bool((tensor == tensor[:1]).all())
-        same = same or (self._previous is tensor and any(True for _ in module.children()))
-        self.skipped[name] = self.skipped.get(name, True) and same
+        parent = any(True for _ in module.children())
+        parent = parent and self._previous is not None and same_memory(self._previous, tensor)
+        self.skipped[name] = self.skipped.get(name, True) and (same or parent)
+        self._latest = self._latest if parent else name
         self._previous = tensor
         self.shapes.setdefault(name, {})[self.size] = tuple(tensor.shape)
 
     def output(self, logits: torch.Tensor) -> None:
-        """Logits are a layer of their own, unless a layer with weights returned them."""
-        last = self.last
-        if last is None or last.data_ptr() != logits.data_ptr() or last.numel() != logits.numel():
-            if OUTPUT not in self.kinds:
-                self.order.append(OUTPUT)
-                self.kinds[OUTPUT] = ("Output", False, -1)
+        """Logits are a layer of their own, unless the latest layer, or the latest with weights, returned them."""
+        returned = ((self._latest, self._previous), (self._weighted, self.last))
+        names = [name for name, x in returned if x is not None and same_memory(x, logits)]
+        self.result = names[0] if names and OUTPUT not in self.kinds else OUTPUT
+        if self.result == OUTPUT:
+            self.kinds[OUTPUT] = ("Output", False, -1)
             self.shapes.setdefault(OUTPUT, {})[self.size] = tuple(logits.shape)
 
     def specs(self, node: Node) -> Iterator[tuple[Spec, ProbedLayer]]:
@@ -178,6 +190,21 @@ class Finder:
             if x.numel():
                 nodes = 1 if x.ndim == 1 else x.shape[channel] if node == "channel" else x[0].numel()
                 yield spec, ProbedLayer(name, kind, nodes, weights)
+
+    @property
+    def head(self) -> torch.Tensor | None:
+        """What the latest layer with weights returned, if its last axis is its channels."""
+        return self.last if self._weighted and self.kinds[self._weighted][2] == -1 else None
+
+    def output_spec(self, name: str, nodes: int) -> tuple[Spec, ProbedLayer]:
+        """The layer `name`, read as logits: points first, classes last."""
+        kind, weights, _ = self.kinds[name]
+        return Spec(name, kind, weights, 0, 1, -1), ProbedLayer(name, kind, nodes, weights)
+
+
+def same_memory(x: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a tensor is another one, seen in any shape."""
+    return x.data_ptr() == other.data_ptr() and x.numel() == other.numel()
 
 
 def _samples_axis(shapes: dict[int, tuple[int, ...]]) -> tuple[int, int] | None:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess.data import Batch
-from firstguess.modules.calling import Caller, leaves, mask_of, part, replaced, signature
-from firstguess.modules.guard import PrivateRandomness, borrowed, is_lazy, private_copy, unwrapped
+from firstguess.modules.calling import Caller, leaves, part, replaced, signature
+from firstguess.modules.guard import PrivateRandomness, borrowed, every_module_called, is_lazy, private_copy, unwrapped
 from firstguess.modules.initializers import BATCH_NORMS, is_weighted
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, ending, find_logits
 from firstguess.modules.probes import OUTPUT, hooked
@@ -67,15 +67,10 @@ def examined(model: nn.Module, first: Batch, seed: int) -> Generator[nn.Module]:
 def look(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0) -> Snapshot:
     """Run the data through `model` as it is (a copy: its BatchNorms may count the batches)."""
     view = _View(pick, seed)
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # fused layers pass over hooks
-    try:
-        with PrivateRandomness(seed), torch.no_grad(), hooked(model, view.see) as hooks:
-            for batch in batches:
-                hooks.begin()
-                view.forward(model, batch)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    with PrivateRandomness(seed), torch.no_grad(), every_module_called(), hooked(model, view.see) as hooks:
+        for batch in batches:
+            hooks.begin()
+            view.forward(model, batch)
     return view.result()
 
 
@@ -116,7 +111,7 @@ class _View:
     def forward(self, model: nn.Module, batch: Batch) -> None:
         self.size, self.last = batch.size, None
         raw = find_logits(self.call(model, batch, copies=True), self.pick)
-        rows = as_rows(raw, batch.size, mask_of(batch), self.pick)
+        rows = as_rows(raw, batch, self.pick)
         classes = classes_of(rows)
         self.tally = self.tally or Tally(classes, self.seed, 0)
         fine = torch.isfinite(rows).reshape(len(rows), -1).all(1)
@@ -145,7 +140,7 @@ class _View:
         last = self.last
         if last is None or last._version != self.version or last.numel() != raw.numel():
             return None
-        return as_rows(last.reshape(raw.shape), batch.size, mask_of(batch), self.pick)
+        return as_rows(last.reshape(raw.shape), batch, self.pick)
 
     def _bias(self) -> torch.Tensor | None:
         bias = getattr(self.head[1], "bias", None) if self.head else None
@@ -227,7 +222,10 @@ def fewer(batches: Sequence[Batch], points: int) -> list[Batch]:
         for key, leaf in leaves(batches[0].inputs).items()
         if leaf.ndim
     }
-    whole = Batch(replaced(batches[0].inputs, joined), None, points)
+    labels = [batch.labels for batch in batches if batch.labels is not None]
+    shapes = {label.shape[1:] for label in labels}
+    known = torch.cat(labels)[rows] if len(labels) == len(batches) and len(shapes) == 1 else None
+    whole = Batch(replaced(batches[0].inputs, joined), known, points)
     return [part(whole, start, min(start + _BATCH, points)) for start in range(0, points, _BATCH)]
 
 
@@ -240,4 +238,4 @@ def centred(batches: Sequence[Batch]) -> list[Batch] | None:
         return None
     x = torch.cat([t for t in tensors if isinstance(t, torch.Tensor)])
     mean = x.double().mean(0).to(x.dtype)
-    return [Batch(batch.inputs - mean, None, batch.size) for batch in batches if isinstance(batch.inputs, torch.Tensor)]
+    return [Batch(b.inputs - mean, b.labels, b.size) for b in batches if isinstance(b.inputs, torch.Tensor)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -15,8 +15,11 @@ from firstguess.modules.calling import Caller, mask_of
 from firstguess.modules.initializers import RUNNING_NORMS
 from firstguess.modules.outputs import Tally
 from firstguess.modules.probe_sums import Recorder, Sums, doubles, masked_sums, matrix, plain_sums
-from firstguess.modules.probes import OUTPUT, hooked
+from firstguess.modules.probes import hooked
 from firstguess.modules.sources import Source
+
+# From a model's output, the batch and what the output layer returned: what is counted, and the logits.
+Logits: TypeAlias = "Callable[[Any, Batch, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]"
 
 
 def run_stacked(
@@ -24,7 +27,7 @@ def run_stacked(
     seeds: Sequence[int],
     batches: Sequence[Batch],
     call: Caller,
-    logits: Callable[[Any, Batch], tuple[torch.Tensor, torch.Tensor]],
+    logits: Logits,
     recorders: Sequence[Recorder],
     tallies: Sequence[Tally],
 ) -> None:
@@ -45,13 +48,14 @@ def run_stacked(
     }
     del state
     for batch in batches:
-        rows, found, masked = _forward(model, stacked, batch, call, logits, recorders[0])
+        rows, scores, found, masked = _forward(model, stacked, batch, call, logits, recorders[0])
         layers = {name: doubles(*sums) for name, sums in found.items()}
         for k, (recorder, tally) in enumerate(zip(recorders, tallies, strict=True)):
             tally.add(rows[k])
             for name, (ref, first, second, count) in layers.items():
                 points = count[k] if name in masked else float(count[k, 0])
                 recorder.take(name, Sums.shifted(ref[k], first[k], second[k], points))
+            recorder.logits(scores[k])  # after the layers before it, of which the first with a NaN is named
 
 
 def _forward(
@@ -59,16 +63,19 @@ def _forward(
     stacked: dict[str, torch.Tensor],
     batch: Batch,
     call: Caller,
-    logits: Callable[[Any, Batch], tuple[torch.Tensor, torch.Tensor]],
+    logits: Logits,
     recorder: Recorder,
-) -> tuple[torch.Tensor, dict[str, tuple[torch.Tensor, ...]], set[str]]:
-    """Logits (members, points, classes), sums of layers, and the names of those with a mask."""
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, tuple[torch.Tensor, ...]], set[str]]:
+    """What is counted and the logits (members, points, classes), sums of layers, and the names of those with a mask."""
     mask = mask_of(batch)
     places = _places(model)
     masked: set[str] = set()
     found: dict[str, tuple[torch.Tensor, ...]] = {}
 
     def see(name: str, _: nn.Module | None, tensor: torch.Tensor) -> None:
+        if name == recorder.output:
+            recorder.returned = tensor
+            return
         spec = recorder.specs.get(name)
         x = None if spec is None else spec.samples_first(tensor, batch.size)
         if spec is None or x is None:
@@ -82,13 +89,15 @@ def _forward(
         points = matrix(x, spec.channel, recorder.node)
         found[name] = (*plain_sums(points), torch.tensor([float(len(points))]))
 
-    def one(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, tuple[torch.Tensor, ...]]]:
+    def one(
+        tensors: dict[str, torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor, dict[str, tuple[torch.Tensor, ...]]]:
         found.clear()
         hooks.begin()
         output = call(_Functional(model, {name: tensors[first] for name, first in places if first in tensors}), batch)
-        raw, rows = logits(output, batch)
-        see(OUTPUT, None, raw)
-        return rows, dict(found)
+        rows, scores = logits(output, batch, recorder.returned)
+        recorder.returned = None  # vmap's, of no use outside of it
+        return rows, scores, dict(found)
 
     with ExitStack() as stack:
         hooks = stack.enter_context(hooked(model, see))
