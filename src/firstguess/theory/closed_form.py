@@ -68,10 +68,12 @@ def predict(
     readings: list[LayerReading] = []
     assumptions: dict[str, None] = {}
     signal = inputs.signal()
+    distinct = {id(layer): layer for layer in network.layers}  # a repeated stretch has the same layers again
+    texts = {key: text(layer) for key, layer in distinct.items()}
     for layer, before, after in steps(network.layers, signal):
         readings.append(
             LayerReading(
-                text(layer),
+                texts[id(layer)],
                 layer.weighted,
                 after.gamma,
                 after.correlation,
