@@ -7,7 +7,7 @@ module, or several with its name in front (`igb.py`, `igb_images.py`, …); noth
 |---|---|
 | `items.py` | `Item`, `Entry`, `Outcome`, and the decorator `item` |
 | `running.py` | `Run`: what an item function gets: quick or full, data, pieces that survive an interruption |
-| `pieces.py` | the store of those pieces |
+| `piece_store.py` | the store of those pieces |
 | `judging.py` | numbers with errors, three-valued checks, verdicts |
 | `claims.py` | the claims, in our words |
 | `registry.py` | finds the items |

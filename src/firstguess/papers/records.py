@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from firstguess.base.errors import FirstguessError
 from firstguess.papers.items import Entry
-from firstguess.papers.pieces import write_table
+from firstguess.papers.piece_store import write_table
 
 Status: TypeAlias = Literal["done", "skipped", "failed"]
 RECORD = "record.json"
