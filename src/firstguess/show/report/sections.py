@@ -76,8 +76,8 @@ def numbers(d: Diagnosis) -> Markup:
     )
     cards.append(_card(f"{m.inits:,}", "initializations measured", f"{m.points:,} data points, {m.classes:,} classes"))
     meaning = (
-        "γ compares how far a class's average output is from zero with how much outputs differ between inputs. Below 1 "
-        "is neutral, above it biased, and from 9.5 on deeply biased."
+        "γ compares how far the average outputs of the classes are apart with how much outputs differ between inputs. "
+        "Below 1 is neutral, above it biased, and from 9.5 on deeply biased."
     )
     return Markup("").join([tag("div", *cards, class_="cards"), tag("p", meaning, class_="soft")])
 
