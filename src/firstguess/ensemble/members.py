@@ -126,6 +126,14 @@ class Members:
         return self.fractions.shape[0]
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in the middle of a stretch, with the members of it that were finished."""
+
+    def __init__(self, members: Members) -> None:
+        super().__init__()
+        self.members = members
+
+
 class Engine(Protocol):
     """Runs members of an ensemble. Member i depends on (seed, i) only."""
 
@@ -135,7 +143,7 @@ class Engine(Protocol):
     notes: tuple[str, ...]  # what was done to save work, e.g. an exact reduction
 
     def run(self, start: int, stop: int) -> Members:
-        """Compute members start … stop − 1."""
+        """Compute members start … stop − 1; after Ctrl-C, raise `Interrupted` with those that are done, if any."""
         ...
 
     @property

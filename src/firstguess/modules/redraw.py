@@ -56,7 +56,12 @@ class Redraw:
     """
 
     def __init__(
-        self, model: nn.Module, init: Init = None, *, trained: bool = False, own: Mapping[str, torch.Tensor] | None = None
+        self,
+        model: nn.Module,
+        init: Init = None,
+        *,
+        trained: bool = False,
+        own: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         if any(parameter.is_meta for parameter in model.parameters()):
             raise InvalidInput(
@@ -229,9 +234,7 @@ class Redraw:
         call.changes.update(name for name, other in changed.items() if other and name not in call.writes)
         return True
 
-    def _filled(
-        self, call: Initializer, value: float, look: Callable[[torch.Tensor], bool]
-    ) -> dict[str, bool] | None:
+    def _filled(self, call: Initializer, value: float, look: Callable[[torch.Tensor], bool]) -> dict[str, bool] | None:
         """What `look` says of each parameter of a call that finds `value` everywhere; None if the call fails."""
         for parameter in call.module.parameters():
             if parameter.is_floating_point():
@@ -243,9 +246,7 @@ class Redraw:
                 raise
             self.failures.append(Finding(FindingKind.INITIALIZER_FAILED, f"{type(error).__name__}: {error}", call.name))
             return None
-        return {
-            name: look(p.detach()) for name, p in named(self.model, call.module).items() if p.is_floating_point()
-        }
+        return {name: look(p.detach()) for name, p in named(self.model, call.module).items() if p.is_floating_point()}
 
     def _clone_findings(self) -> Iterator[Finding]:
         if not self._clones:
