@@ -41,11 +41,11 @@ def interval(low: float, high: float, inits: int, form: str = ".4g") -> str:
     """A 95 % interval behind a value, or why there is none.
 
     >>> interval(0.25, 0.5, 20), interval(math.nan, math.nan, 1)
-    ('(95 %: 0.25 to 0.5)', '(no interval: one initialization says nothing of others)')
+    ('(95 %: 0.25 to 0.5)', '(no interval from one initialization)')
     """
     if not math.isnan(low) and not math.isnan(high):
         return f"(95 %: {low:{form}} to {high:{form}})"
-    return "(no interval: one initialization says nothing of others)" if inits < 2 else "(no interval)"
+    return "(no interval from one initialization)" if inits < 2 else "(no interval)"
 
 
 def ends(low: float, high: float) -> list[float] | None:

@@ -285,7 +285,7 @@ class EmpiricalGuesses:
         often: Summary = ("prob_max_above", 0.9)
         size = f"{self.inits} initializations, {self.classes} classes, {self.points} points"
         if self.inits < 2:
-            return f"{size}: the largest fraction is {self.expected_max():.3f}; one says nothing of others"
+            return f"{size}: the largest fraction is {self.expected_max():.3f}; no error from one initialization"
         return (
             f"{size}: the largest fraction is "
             f"{self.expected_max():.3f} ± {self.standard_error('expected_max'):.3f} on average and above 0.9 with "

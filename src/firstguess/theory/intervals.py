@@ -27,7 +27,7 @@ from firstguess.base.statistics import FloatArray, Interval
 
 _SURE = 1e-3  # chance, from which on a variance is below what the law allows
 _DIFFER = 0.01  # chance, from which on classes are not alike
-_JUMPS = 1.2  # Σ(1 − max G) up to which the members away from the end are few enough to be counted
+_JUMPS = 1.0  # Σ(1 − max G) up to which the members away from the end are few enough to be counted
 _SOME = 5.0  # members away from the end that weigh as much as the law
 _FAR = 30.0  # logit of what stands for 0 and 1
 
@@ -60,7 +60,7 @@ def of_expected_max(largest: FloatArray, classes: int, points: int, level: float
 
     >>> low, high = of_expected_max(np.array([1.0] * 45 + [0.87]), 10, 1000)
     >>> print(f"{low:.3f} {high:.3f}")
-    0.0 0.0
+    0.979 1.000
     """
     room = 1.0 - 1.0 / classes
     away = 1.0 - largest
@@ -68,9 +68,7 @@ def of_expected_max(largest: FloatArray, classes: int, points: int, level: float
         few = _few_jumps(away, points, level)
         if few is not None:
             return (max(1.0 / classes, few[0]), few[1])
-        low, high = _beta(_scaled(largest, classes), _table(_LARGEST, classes), level, free=True)
-    else:
-        low, high = _beta(_scaled(largest, classes), _table(_LARGEST, classes), level)
+    low, high = _beta(largest, classes, points, level, free=float(away.sum()) < _JUMPS)
     return (1.0 / classes + room * low, 1.0 / classes + room * high)
 
 
@@ -122,14 +120,12 @@ def of_spread(fractions: FloatArray, level: float = 0.95) -> Interval | None:
     return (scale * math.sqrt(_share(low)), scale * math.sqrt(end))
 
 
-def _scaled(largest: FloatArray, classes: int) -> FloatArray:
-    return (largest - 1.0 / classes) / (1.0 - 1.0 / classes)
-
-
-def _beta(x: FloatArray, curve: FloatArray, level: float, *, free: bool = False) -> Interval:
-    """Of the mean of x in [0, 1], whose variance is `curve` at its mean; by their own variance alone if `free`."""
+def _beta(largest: FloatArray, classes: int, points: int, level: float, *, free: bool) -> Interval:
+    """Of the mean of x = (max G − 1/M)/(1 − 1/M), in [0, 1]; by their own variance alone if `free`."""
+    room = 1.0 - 1.0 / classes
+    x = (largest - 1.0 / classes) / room
     inits, seen = len(x), float(x.mean())
-    tail = 0.5 * (1.0 - level)
+    curve, tail = _table(_LARGEST, classes), 0.5 * (1.0 - level)
     law = _variance(curve, seen, 1.0 - seen)
     own = float(x.var(ddof=1)) / law
     part = own * _student(inits, level) if free else _part(own, seen, law, inits, level, 1.0)
@@ -140,7 +136,8 @@ def _beta(x: FloatArray, curve: FloatArray, level: float, *, free: bool = False)
 
     start = float(special.logit(seen))
     low = _first(lambda x: 1.0 - below(x) - tail, -_FAR, start)
-    return (_share(low), _share(_first(lambda x: tail - below(x), start, _FAR)))
+    high = _first(lambda x: _missed_above(inits * room * _share(-x), points, tail) - below(x), start, _FAR)
+    return (_share(low), _share(high))
 
 
 def _part(own: float, mean: float, law: float, inits: int, level: float, trust: float) -> float:
@@ -187,19 +184,24 @@ def _few_jumps(away: FloatArray, points: int, level: float) -> Interval | None:
     number = total * total / square
     part = 1.0 + (max(square / total / _SIZE, 0.8) - 1.0) * number / (number + _SOME)
     tail = 0.5 * (1.0 - level)
-    reach = -float(special.ndtri(0.5 / points))  # beyond it a jump is no count
-
-    def missed_above(mean: float) -> float:
-        agree = math.exp(-mean / _MEAN_JUMP * reach)  # these have a wide interval: they miss nothing below
-        return 2.0 * tail - max(0.0, tail - agree)
 
     def below(t: float, mean: float) -> float:
         law = _compound(mean / part)
         return float(np.interp(t / part * _BINS, np.arange(len(law)) + 0.5, law))
 
-    least = _first(lambda mean: 1.0 - below(total - 0.5 / _BINS, mean) - missed_above(mean), 0.0, total)
+    least = _first(lambda mean: 1.0 - below(total - 0.5 / _BINS, mean) - _missed_above(mean, points, tail), 0.0, total)
     most = _first(lambda mean: tail - below(total, mean), total, _MOST_JUMPS)
     return (1.0 - most / inits, 1.0 - least / inits)
+
+
+def _missed_above(mean: float, points: int, tail: float) -> float:
+    """What the upper end may miss where Σ(1 − max G) has this mean: one tail, and what the lower end cannot miss.
+
+    Members that all agree have an interval of their own (`statistics.unseen`), which holds every truth that makes them
+    likely; beyond Φ⁻¹(1 − 1/2n) a jump is no count.
+    """
+    agree = math.exp(mean / _MEAN_JUMP * float(special.ndtri(0.5 / points)))
+    return 2.0 * tail - max(0.0, tail - agree)
 
 
 @lru_cache(maxsize=1)
@@ -248,4 +250,8 @@ def _first(rising: Callable[[float], float], low: float, high: float) -> float:
     """Where a function that rises is 0, or the end of the range nearer to it."""
     if rising(low) >= 0.0:
         return low
-    return high if rising(high) <= 0.0 else cast(float, optimize.brentq(rising, low, high, xtol=1e-6, rtol=1e-6))
+    return (
+        high
+        if rising(high) <= 0.0
+        else cast(float, optimize.brentq(rising, low, high, xtol=1e-6, rtol=np.float64(1e-6)))
+    )

@@ -41,7 +41,7 @@ def sureness(verdict: Verdict) -> str:
 def span(low: float, high: float, *, share: bool = False, inits: int = 2) -> str:
     """A 95 % interval in words, or that there is none, and why."""
     if math.isnan(low) or math.isnan(high):
-        return "no interval: one initialization says nothing of others" if inits < 2 else "no interval known"
+        return "no interval from one initialization" if inits < 2 else "no interval known"
     ends = percents(low, high) if share else [number(low), number(high)]
     return f"95 %: {ends[0]} to {ends[1]}"
 
