@@ -134,7 +134,7 @@ def test_law_of_a_few_jumps() -> None:
     assert law[-1] == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 50])
+@pytest.mark.parametrize("classes", [2, 3, 50, 2000])
 @pytest.mark.parametrize("inits", [2, 3, 7, 30])
 def test_intervals_make_sense_everywhere(classes: int, inits: int) -> None:
     """They hold the estimate, stay where a truth can be, widen with the level, and the order of members is nothing."""

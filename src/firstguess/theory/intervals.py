@@ -104,7 +104,8 @@ def of_spread(fractions: FloatArray, level: float = 0.95) -> Interval | None:
 
     # Members that put all into one class make T a count. Half a count beside it is what is below "at least this".
     step = (1.0 / inits + 2.0 * math.sqrt(between) if classes == 2 else 1.0 / (inits * room)) / inits
-    balanced = math.exp(0.5 * classes * math.log(classes) - 0.5 * (classes - 1) * math.log(2 * math.pi * inits))
+    even = 0.5 * classes * math.log(classes) - 0.5 * (classes - 1) * math.log(2 * math.pi * inits)
+    balanced = math.exp(min(even, 0.0))  # the chance that all classes lead as often, by Stirling
 
     def missed_above(x: float) -> float:
         """What the upper end may miss: all, if what would be missed at the lower one is a count of its own."""
