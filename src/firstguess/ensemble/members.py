@@ -56,6 +56,8 @@ class FindingKind(StrEnum):
     OTHER_INITIALIZER = "other initializer"
     OTHER_SCALE = "other scale"
     KEPT_VALUES = "kept values"
+    RANDOM_VALUES = "random values"
+    RANDOM_BUFFERS = "random buffers"
 
 
 # Findings about an instance that is not as its initializers would draw it: FOLLOWED are certain and only to be known;
@@ -70,7 +72,7 @@ FOLLOWED = frozenset(
         FindingKind.OTHER_INITIALIZER,
     }
 )
-ASSUMED = frozenset({FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES})
+ASSUMED = frozenset({FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES, FindingKind.RANDOM_VALUES})
 
 
 @dataclass(frozen=True)

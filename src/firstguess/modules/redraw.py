@@ -32,6 +32,7 @@ from firstguess.modules.own_values import (
     learn_more,
     not_followed,
 )
+from firstguess.modules.own_vectors import buffer_findings, random_buffers, random_findings, random_vectors
 from firstguess.modules.redraw_rules import (
     Initializer,
     assign,
@@ -75,6 +76,7 @@ class Redraw:
         self._adjustments: list[Adjustment] = []
         self._chosen: dict[str, Initializer] = {}
         self._clones: dict[str, str] = {}
+        self._random = set[str]()
         calls = list(own_calls(model))
         if init is not None:
             draw = rule(init)
@@ -90,15 +92,19 @@ class Redraw:
             changed = set[str]().union(*(call.changes for call in usable))
             self._kept = {name: kept[name].clone() for name in self.left if name in changed}
             followed = tuple(self._follow(kept, usable))
+            buffers = random_buffers(model)
             asked = set[str]().union(*(call.writes | call.changes for call in usable if call.given))
             found = clones({name: value for name, value in kept.items() if name not in asked})
-            if followed or found:
+            if followed or found or buffers:
                 self.draw()
+            now = dict(model.named_buffers())
+            held = [name for name, value in buffers.items() if torch.equal(now[name], value)]
             if found:  # but for what every draw gives alike
                 now = dict(model.named_parameters())
                 self._clones = {name: first for name, first in found.items() if not torch.equal(now[name], now[first])}
                 self.draw()
-        self.findings = (*self._left_findings(), *followed, *self._clone_findings(), *self.failures)
+        others = (*self._clone_findings(), *buffer_findings(held), *self.failures)
+        self.findings = (*self._left_findings(), *followed, *others)
 
     def draw(self) -> None:
         """Draw every parameter from the global generators, which the caller has made private."""
@@ -167,8 +173,18 @@ class Redraw:
             )
         if self._chosen:
             self.calls = needed(usable, self._chosen)
-        adjustments = follow(strange)
+        alone = {*self.left} - {*self._kept} - asked
+        left = [
+            Own.of(name, value)
+            for name, value in kept.items()
+            if name in alone and value.is_floating_point() and value.numel()
+        ]
+        vectors = random_vectors([*(own for own, _ in strange), *left])
+        random = {one.name for one in vectors}
+        adjustments = [*vectors, *follow([(own, law) for own, law in strange if own.name not in random])]
         self._adjustments = [one for one in adjustments if one.certain or not self._trained]
+        self._random = random if not self._trained else set()
+        yield from random_findings([one for one in self._adjustments if one.name in random], type(self.model).__name__)
         yield from findings(self._adjustments, type(self.model).__name__)
         if len(self._adjustments) < len(adjustments):
             others = [one for one in adjustments if not one.certain]
@@ -262,10 +278,12 @@ class Redraw:
 
     def _left_findings(self) -> Iterator[Finding]:
         for name in self.left:
+            if name in self._random:
+                continue
             yield Finding(
                 FindingKind.NOT_REDRAWN,
-                "no initializer draws all of this parameter, so every initialization has the model's own value: give a "
-                "factory (lambda: Model()) or init=function",
+                "no initializer draws all of this parameter, so every initialization has the model's own value, and "
+                "intervals are for this value: give a factory (lambda: Model()) or init=function",
                 name,
             )
 
