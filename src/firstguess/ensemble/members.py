@@ -56,6 +56,12 @@ class FindingKind(StrEnum):
     OTHER_INITIALIZER = "other initializer"
     OTHER_SCALE = "other scale"
     KEPT_VALUES = "kept values"
+    # What of a model is fresh
+    PART = "fresh part"
+    TRAINED = "trained"
+    MAYBE_TRAINED = "maybe trained"
+    NOTHING_FRESH = "nothing fresh"
+    SCALED = "scaled"
 
 
 # Findings about an instance that is not as its initializers would draw it: FOLLOWED are certain and only to be known;
@@ -68,9 +74,13 @@ FOLLOWED = frozenset(
         FindingKind.TIED,
         FindingKind.CLONED,
         FindingKind.OTHER_INITIALIZER,
+        FindingKind.PART,
+        FindingKind.SCALED,
     }
 )
-ASSUMED = frozenset({FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES})
+ASSUMED = frozenset({FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES, FindingKind.MAYBE_TRAINED})
+# Part of the model keeps its values: what is said is said of the rest.
+PARTLY = frozenset({FindingKind.PART, FindingKind.TRAINED})
 
 
 @dataclass(frozen=True)
