@@ -121,7 +121,7 @@ def divide(
     """
     layers: dict[str, set[str]] = {}
     for name in names:
-        layers.setdefault(_layer(name), set()).add(name)
+        layers.setdefault(layer_of(name), set()).add(name)
     kept, fresh, unsure = set[str](), set[str](), set[str]()
     for mine in layers.values():
         last = not mine.isdisjoint(head)
@@ -139,7 +139,8 @@ def divide(
     return Division(frozenset(kept), frozenset(fresh), frozenset(unsure))
 
 
-def _layer(name: str) -> str:
+def layer_of(name: str) -> str:
+    """The module whose weight, bias or parametrization a parameter is."""
     return name.split(_MADE)[0] if _MADE in name else name.rpartition(".")[0]
 
 
@@ -150,20 +151,17 @@ def trained_findings(model: nn.Module, found: Division, largest: float) -> list[
         f"singular values up to {largest:.0f} standard deviations beyond those of any draw (chance below 1e-6), or not "
         "as its initializers give it"
     )
-    if not found.fresh:
-        return [
-            Finding(
-                FindingKind.NOTHING_FRESH,
-                f"every weight looks trained ({why}): these are the guesses of these very weights, one model without "
-                'an interval. redraw="head" draws its last layer, redraw="all" every weight',
-                kept,
-            )
-        ]
+    nothing = (
+        f"every weight looks trained ({why}): these are the guesses of these very weights, one model without "
+        'an interval. redraw="head" draws its last layer, redraw="all" every weight'
+    )
     message = (
         f"kept as it is ({len(found.kept)} parameters), because it looks trained: {why}. Fresh, as their initializers "
         f'draw them, and re-drawn: {brief(model, found.fresh)}. To say it yourself: redraw=names, "head" or "all"'
     )
     findings = [Finding(FindingKind.TRAINED, message, kept)]
+    if not found.fresh:
+        findings = [Finding(FindingKind.NOTHING_FRESH, nothing, kept)]
     for which, word in ((found.fresh, "re-drawn"), (found.kept, "kept")):
         doubtful = found.unsure & which
         if doubtful:

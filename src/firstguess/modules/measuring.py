@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
-from firstguess.ensemble.measurement import Measurement, layer_measurements
-from firstguess.ensemble.members import Engine, Finding, FindingKind, Members, Probe
+from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
+from firstguess.ensemble.members import PARTLY, Engine, Finding, FindingKind, Members, Probe
 from firstguess.modules.provenance import data_hash, versions
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
@@ -265,9 +265,12 @@ def _measurement(
         message = f"in {ties:.1%} of all guesses the largest logit is shared (a zero head?): broken at random"
         findings.append(Finding(FindingKind.TIES, message))
     findings += _preference(guesses)
+    layers = layer_measurements(engine.layers, stats, seed)
+    if inits > 1 and any(finding.kind in PARTLY for finding in findings):
+        layers = without_errors(layers, stats)
     return Measurement(
         guesses,
-        layer_measurements(engine.layers, stats, seed),
+        layers,
         tuple(findings),
         tuple(engine.notes),
         ties,

@@ -18,7 +18,15 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.members import Finding, FindingKind
-from firstguess.modules.fresh import Part, divide, named_finding, scale_finding, trained_findings, weights_of
+from firstguess.modules.fresh import (
+    Part,
+    divide,
+    layer_of,
+    named_finding,
+    scale_finding,
+    trained_findings,
+    weights_of,
+)
 from firstguess.modules.guard import PrivateRandomness
 from firstguess.modules.initializers import Init, rule
 from firstguess.modules.own_values import (
@@ -178,6 +186,7 @@ class Redraw:
         laws = learn(self.draw, parameters)
         owns = {name: Own.of(name, kept[name]) for name in parameters}
         looks = self._looks({name: own for name, own in owns.items() if not laws[name].fixed})
+        kept_layers = {layer_of(name) for name in looks}
         # Now, because a call that is run alone below writes parameters that a later one would set.
         settled = {name for name, law in laws.items() if law.fixed and owns[name].of_law(law, parameters[name], 0.0)}
         last = {name: call for call in usable for name in (*call.writes, *call.changes)}
@@ -189,7 +198,7 @@ class Redraw:
         strange: list[tuple[Own, Law]] = []
         for name, law in laws.items():
             own = owns[name].beside(law)
-            if name in settled or name in looks or not own.finite:
+            if name in settled or layer_of(name) in kept_layers or not own.finite:
                 continue
             if not law.fixed and own.blank is None and own.of_law(law, parameters[name], alpha):
                 continue
@@ -197,7 +206,6 @@ class Redraw:
             found, fits = self._writer(owns[name], law, others, alpha)
             if found is not None:
                 self._chosen[name], law = found
-                yield self._writer_finding(name, self._chosen[name])
             if not fits:
                 strange.append((owns[name].beside(law), law))
         lost = [name for name, own in owns.items() if not own.finite]
@@ -211,8 +219,13 @@ class Redraw:
         if self._chosen:
             self.calls = needed(usable, self._chosen)
         if looks:
-            yield from self._keep_trained(looks, follow(strange), laws, kept)
+            # 8 standard deviations of a normal law: one of 1e15 entries.
+            far = {n for n, own in owns.items() if own.numbers.reach > 8 * math.sqrt(laws[n].numbers.mean_square)}
+            bounded = {n for n in far if not laws[n].fixed and laws[n].numbers.kurtosis < 3.5}
+            yield from self._keep_trained(looks, follow(strange), bounded, laws, kept)
             strange = [(own, law) for own, law in strange if own.name not in self.held]
+        for name, call in self._chosen.items():
+            yield self._writer_finding(name, call)
         adjustments = follow(strange)
         self._adjustments = [one for one in adjustments if one.certain or not self._trained]
         yield from findings(self._adjustments, type(self.model).__name__)
@@ -226,12 +239,18 @@ class Redraw:
         return {name: size for name, size in found.items() if size > TRAINED and not owns[name].discrete}
 
     def _keep_trained(
-        self, looks: dict[str, float], others: list[Adjustment], laws: dict[str, Law], kept: dict[str, torch.Tensor]
+        self,
+        looks: dict[str, float],
+        others: list[Adjustment],
+        far: set[str],
+        laws: dict[str, Law],
+        kept: dict[str, torch.Tensor],
     ) -> list[Finding]:
-        """Hold what looks trained and what goes with it. `others` are not as their initializers draw them."""
+        """Hold what looks trained and what goes with it. `others` are not as their initializers draw them, `far` have
+        entries that these cannot give."""
         assign(self.model, kept)
         fixed = {name for name, law in laws.items() if law.fixed}
-        strange = {one.name for one in others if not one.certain}
+        strange = far | {one.name for one in others if not one.certain}
         found = divide(
             laws,
             looks,
