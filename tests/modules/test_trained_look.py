@@ -154,10 +154,18 @@ def test_a_fresh_hugging_face_model_does_not_look_trained(kind: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-        sizes = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 192, "vocab_size": 500}
+        sizes = {
+            "hidden_size": 96,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 192,
+            "vocab_size": 500,
+        }
         configs = {
             "bert": lambda: transformers.BertForSequenceClassification(transformers.BertConfig(**sizes)),
-            "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=96, n_layer=2, n_head=4, vocab_size=500)),
+            "gpt2": lambda: transformers.GPT2LMHeadModel(
+                transformers.GPT2Config(n_embd=96, n_layer=2, n_head=4, vocab_size=500)
+            ),
             "vit": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, image_size=64)),
         }
         with PrivateRandomness(8):

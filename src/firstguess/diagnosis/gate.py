@@ -205,6 +205,8 @@ def _flow(what: object, data: object, m: Measurement, seed: int, options: dict[s
     loaded = load(data, points=options.get("points")) if isinstance(data, str) else data
     batches = collect(loaded, options.get("points"), batch_size=options.get("batch_size"))
     known = {name: options[name] for name in ("init", "logits", "mode", "redraw", "scale") if name in options}
+    if options.get("trained"):
+        known.setdefault("redraw", "all")
     model = cast("nn.Module | Callable[[], nn.Module]", what)
     return trace_flow(model, batches, inits=min(_TRACED, m.inits), seed=seed, **known)
 

@@ -45,8 +45,7 @@ Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
 POINTS = 1000
 _SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
-_STAGES = 5
-_KERNEL_POINTS = 1000
+_STAGES, _KERNEL_POINTS = 5, 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
 _MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.07, 0.05, 0.1, 0.25

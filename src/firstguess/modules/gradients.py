@@ -28,7 +28,7 @@ from firstguess.ensemble.gradient_statistics import (
     off_line,
 )
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.members import Finding
+from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.gradient_passes import Member, Passes
@@ -129,6 +129,8 @@ def measure_gradients(
         known = checks.given(init=init, device=device, dtype=dtype, redraw=redraw, scale=scale, logits=logits)
         members = source_of(what, batches, mode=mode, **known)
         findings = members.findings
+        if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
+            inits = 1  # all members are one
         member = partial(_member, members, seed)
         origin = {
             "model": getattr(members.given, "__qualname__", type(members.given).__qualname__),
