@@ -199,7 +199,7 @@ def test_gradients_and_reading_of_a_trained_model() -> None:
     data = (x(), digits()[1][:200])
     g = fg.measure_gradients(trained(), data, inits=6)
     assert g.inits == 1
-    assert {f.kind for f in g.findings} == {FindingKind.NOTHING_FRESH}
+    assert FindingKind.NOTHING_FRESH in {f.kind for f in g.findings}
     g = fg.measure_gradients(trained(), data, inits=6, redraw="head")
     assert g.inits == 6
     assert fg.read(trained(), x()).network is not None
