@@ -195,14 +195,13 @@ def test_nothing_fresh_is_one_model_and_no_verdict() -> None:
     assert "nothing fresh" not in kinds(fg.measure(model, x(), inits=5, init="kaiming_normal"))
 
 
-def test_gradients_and_reading_of_a_trained_model() -> None:
+def test_gradients_of_a_trained_model() -> None:
     data = (x(), digits()[1][:200])
     g = fg.measure_gradients(trained(), data, inits=6)
     assert g.inits == 1
     assert FindingKind.NOTHING_FRESH in {f.kind for f in g.findings}
     g = fg.measure_gradients(trained(), data, inits=6, redraw="head")
     assert g.inits == 6
-    assert fg.read(trained(), x()).network is not None
 
 
 def test_a_head_that_its_owner_drew_in_another_way() -> None:
