@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, cast
 
 import numpy as np
@@ -73,6 +73,14 @@ def layer_measurements(layers: Sequence[ProbedLayer], stats: FloatArray, seed: i
     gamma = statistics.ratios(center, spread, seed=seed)
     plain = [statistics.means(x, level=None) for x in (center, spread, stats[..., DEAD])]
     return tuple(_layer(layer, i, gamma, *plain) for i, layer in enumerate(layers))
+
+
+def without_errors(layers: Sequence[LayerMeasurement], stats: FloatArray) -> tuple[LayerMeasurement, ...]:
+    """Layers that are the same in every member, because their weights are kept, have no error that could be seen."""
+    none = dict.fromkeys(("center_se", "spread_se", "gamma_se", "low", "high", "correlation_se", "dead_se"), math.nan)
+    scale = np.abs(stats).max(axis=(0, 2), keepdims=True)
+    same = (np.abs(stats - stats[:1]) <= 1e-5 * scale).all(axis=(0, 2))
+    return tuple(replace(layer, **none) if same[i] else layer for i, layer in enumerate(layers))
 
 
 def _layer(

@@ -58,6 +58,12 @@ class FindingKind(StrEnum):
     KEPT_VALUES = "kept values"
     RANDOM_VALUES = "random values"
     RANDOM_BUFFERS = "random buffers"
+    # What of a model is fresh
+    PART = "fresh part"
+    TRAINED = "trained"
+    MAYBE_TRAINED = "maybe trained"
+    NOTHING_FRESH = "nothing fresh"
+    SCALED = "scaled"
 
 
 # Findings about an instance that is not as its initializers would draw it: FOLLOWED are certain and only to be known;
@@ -70,9 +76,15 @@ FOLLOWED = frozenset(
         FindingKind.TIED,
         FindingKind.CLONED,
         FindingKind.OTHER_INITIALIZER,
+        FindingKind.PART,
+        FindingKind.SCALED,
     }
 )
-ASSUMED = frozenset({FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES, FindingKind.RANDOM_VALUES})
+ASSUMED = frozenset(
+    {FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES, FindingKind.RANDOM_VALUES, FindingKind.MAYBE_TRAINED}
+)
+# Part of the model keeps its values: what is said is said of the rest.
+PARTLY = frozenset({FindingKind.PART, FindingKind.TRAINED})
 
 
 @dataclass(frozen=True)

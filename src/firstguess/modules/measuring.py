@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import math
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess._version import __version__
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
-from firstguess.ensemble.measurement import Measurement, layer_measurements
-from firstguess.ensemble.members import Engine, Finding, FindingKind, Interrupted, Members, Probe
+from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
+from firstguess.ensemble.members import PARTLY, Engine, Finding, FindingKind, Interrupted, Members, Probe
+from firstguess.modules.provenance import data_hash, versions
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
     import torch
 
-    from firstguess.data import Batch
     from firstguess.modules.choice import Strategy
+    from firstguess.modules.fresh import Redrawn
     from firstguess.modules.initializers import Init
     from firstguess.modules.outputs import Pick
     from firstguess.modules.probes import Node
@@ -67,6 +64,8 @@ def measure(
     device: torch.device | str | None = None,
     strategy: Strategy | None = None,
     trained: bool = False,
+    redraw: Redrawn = None,
+    scale: float | None = None,
     threads: int | None = None,
 ) -> Measurement:
     """Draw many initializations, run the data through them, and measure guesses and γ by layer, with error bars.
@@ -110,7 +109,12 @@ def measure(
         strategy: Modules only: "loop" runs one member at a time, "vmap" several at once; by default whichever the first
             members show to be faster.
         trained: Modules only: an instance's values may not be those of its constructor, and are followed only where
-            training would not give them.
+            training would not give them; all of it is re-drawn, unless `redraw` says otherwise.
+        redraw: Modules only: what is fresh, the rest keeps its values: a name of parameters or modules ("classifier*"),
+            a module, a list of these, "head" (the last layers before the logits) or "all". By default what looks
+            trained is kept, and a finding says what that is; classes and factories are drawn by their constructor.
+        scale: Modules only: multiply all weights by this, drawn and kept ones: parameters of two or more axes, but for
+            those of norms and those named a bias.
         threads: Descriptions only: by default one a core.
     """
     started = time.perf_counter()
@@ -136,6 +140,8 @@ def measure(
         device=device,
         strategy=strategy,
         trained=trained or None,
+        redraw="all" if redraw is None and trained else redraw,
+        scale=scale,
         threads=threads,
     )
     if isinstance(what, (Network, str)):
@@ -193,6 +199,8 @@ def run(
                 stop = min(stop, check)
             parts.append(engine.run(done, stop))
             done = stop
+            if any(finding.kind == FindingKind.NOTHING_FRESH for finding in parts[0].findings):
+                break  # all members are one
             reached = precision is not None and done == check and _half_width(parts, engine, seed) <= precision
             if progress is not None:
                 progress(done, done if reached else inits)
@@ -231,6 +239,8 @@ def _measurement(
     fractions = np.concatenate([part.fractions for part in parts])
     stats = np.concatenate([part.stats for part in parts])
     inits = len(fractions)
+    if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
+        fractions, stats, inits = fractions[:1], stats[:1], 1
     ties = float(np.concatenate([part.ties for part in parts]).sum() / (inits * engine.points))
     if inits > 1 and ties < _TIED and _one_model(fractions, stats, engine.points):
         findings.append(
@@ -258,9 +268,12 @@ def _measurement(
         message = f"in {ties:.1%} of all guesses the largest logit is shared (a zero head?): broken at random"
         findings.append(Finding(FindingKind.TIES, message))
     findings += _preference(guesses)
+    layers = layer_measurements(engine.layers, stats, seed)
+    if inits > 1 and any(finding.kind in PARTLY for finding in findings):
+        layers = without_errors(layers, stats)
     return Measurement(
         guesses,
-        layer_measurements(engine.layers, stats, seed),
+        layers,
         tuple(findings),
         tuple(engine.notes),
         ties,
@@ -335,7 +348,7 @@ def _of_description(
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
         engine = _make(DescriptionEngine, network, given.x, options)
     origin = {"network": str(network), "width": options["width"], "data": {"name": given.name, "hash": given.hash}}
-    return engine, _versions() | origin
+    return engine, versions() | origin
 
 
 def _of_module(
@@ -353,10 +366,10 @@ def _of_module(
     name = getattr(given, "__qualname__", type(given).__qualname__)
     origin = {
         "model": f"{getattr(given, '__module__', type(given).__module__)}.{name}",
-        "data": {"name": getattr(data, "name", type(data).__qualname__), "hash": _hash(batches)},
+        "data": {"name": getattr(data, "name", type(data).__qualname__), "hash": data_hash(batches)},
         "batch_sizes": sorted({batch.size for batch in batches}),
     }
-    return engine, _versions() | origin
+    return engine, versions() | origin
 
 
 def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Engine:
@@ -371,29 +384,3 @@ def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Eng
             allowed = ", ".join(f"{key}=" for key in known if key not in ours)
             raise InvalidInput(f"an option of measure for this kind of network: {allowed}", got=f"{name}=")
     return cast(Engine, kind(what, data, **options))
-
-
-def _versions() -> dict[str, Any]:
-    return {
-        "firstguess": __version__,
-        "python": sys.version.split()[0],
-        "numpy": np.__version__,
-        "torch": metadata.version("torch"),
-    }
-
-
-def _hash(batches: Sequence[Batch]) -> str:
-    """Twelve hexadecimal digits of the SHA-256 of all inputs, in order, however they are cut into batches."""
-    import torch
-
-    parts: dict[str, Any] = {}
-    for batch in batches:
-        inputs: Any = batch.inputs
-        listed: Any = inputs if isinstance(inputs, dict | tuple) else (inputs,)
-        named: dict[Any, Any] = listed if isinstance(listed, dict) else dict(enumerate(listed))
-        for name, leaf in named.items():
-            if isinstance(leaf, torch.Tensor):
-                digest = parts.setdefault(f"{name} {leaf.dtype} {tuple(leaf.shape[1:])}", hashlib.sha256())
-                digest.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    whole = "; ".join(f"{name}: {parts[name].hexdigest()}" for name in sorted(parts))
-    return hashlib.sha256(whole.encode()).hexdigest()[:12]

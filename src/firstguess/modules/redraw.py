@@ -18,6 +18,15 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.members import Finding, FindingKind
+from firstguess.modules.fresh import (
+    Part,
+    divide,
+    layer_of,
+    named_finding,
+    scale_finding,
+    trained_findings,
+    weights_of,
+)
 from firstguess.modules.guard import PrivateRandomness
 from firstguess.modules.initializers import Init, rule
 from firstguess.modules.own_values import (
@@ -45,12 +54,14 @@ from firstguess.modules.redraw_rules import (
     own_calls,
     post_order,
 )
+from firstguess.modules.trained_look import TRAINED, score
+from firstguess.modules.weight_statistics import SHAPED
 
 _PROBE = 0.12345  # a value that no initializer sets
 
 
 class Redraw:
-    """Re-draws `model` in place.
+    """Re-draws `model` in place, or `part` of it, with weights times `scale`.
 
     `trained`: follow its own values only where training would not give them. `own`: these values, where somebody else
     has them (the model that this one is a copy of): large models are not copied once more.
@@ -63,6 +74,8 @@ class Redraw:
         *,
         trained: bool = False,
         own: Mapping[str, torch.Tensor] | None = None,
+        part: Part = Part(),  # noqa: B008 - frozen
+        scale: float = 1.0,
     ) -> None:
         if any(parameter.is_meta for parameter in model.parameters()):
             raise InvalidInput(
@@ -70,13 +83,18 @@ class Redraw:
                 got=f"{type(model).__name__} on the meta device",
                 hint='model.to_empty(device="cpu") and its initialization, or give the class itself',
             )
-        self.model, self._trained = model, trained
+        self.model, self._trained, self._part, self._scale = model, trained, part, scale
         kept = _kept(model, own)
         self.failures: list[Finding] = []
         self._adjustments: list[Adjustment] = []
         self._chosen: dict[str, Initializer] = {}
         self._clones: dict[str, str] = {}
         self._random = set[str]()
+        self.held: frozenset[str] = frozenset() if part.names is None else frozenset(kept) - part.names
+        self._restored: dict[str, torch.Tensor] = {}  # of what is held: what calls write all the same
+        self._buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+        self._held_buffers: dict[str, torch.Tensor] = {}
+        self._scaled: dict[str, torch.Tensor | None] = {}  # None: multiplied after each draw
         calls = list(own_calls(model))
         if init is not None:
             draw = rule(init)
@@ -87,14 +105,15 @@ class Redraw:
             usable = [call for call in calls if self._study(call)]
             assign(model, kept)
             self.calls = needed(usable)
+            self._hold(kept)
             written = set[str]().union(*(call.writes for call in usable))
-            self.left = tuple(name for name in kept if name not in written)
+            self.left = tuple(name for name in kept if name not in written and name not in self.held)
             changed = set[str]().union(*(call.changes for call in usable))
             self._kept = {name: kept[name].clone() for name in self.left if name in changed}
             followed = tuple(self._follow(kept, usable))
             buffers = random_buffers(model)
             asked = set[str]().union(*(call.writes | call.changes for call in usable if call.given))
-            found = clones({name: value for name, value in kept.items() if name not in asked})
+            found = clones({n: value for n, value in kept.items() if n not in asked and n not in self.held})
             if followed or found or buffers:
                 self.draw()
             now = dict(model.named_buffers())
@@ -103,8 +122,11 @@ class Redraw:
                 now = dict(model.named_parameters())
                 self._clones = {name: first for name, first in found.items() if not torch.equal(now[name], now[first])}
                 self.draw()
-        others = (*self._clone_findings(), *buffer_findings(held), *self.failures)
-        self.findings = (*self._left_findings(), *followed, *others)
+            self._set_scale(kept)
+            assign(model, {name: kept[name] for name in self.held})  # which studying has drawn
+            del self._buffers
+        self.findings = (*self._part_findings(), *self._left_findings(), *followed, *self._clone_findings())
+        self.findings += (*buffer_findings(held), *self.failures)
 
     def draw(self) -> None:
         """Draw every parameter from the global generators, which the caller has made private."""
@@ -123,8 +145,39 @@ class Redraw:
                 one.run(parameters[one.name])
             for name, first in self._clones.items():
                 parameters[name].copy_(parameters[first])
+            assign(self.model, self._restored)
+            for name, buffer in self.model.named_buffers() if self._held_buffers else ():
+                if name in self._held_buffers:
+                    buffer.copy_(self._held_buffers[name])
+            for name, parameter in self.model.named_parameters() if self._scaled else ():
+                if name in self._scaled:
+                    value = self._scaled[name]
+                    parameter.mul_(self._scale) if value is None else parameter.copy_(value)
             if self._adjustments or self._clones:
                 self._renew_vectors({*(one.name for one in self._adjustments), *self._clones})
+
+    def _hold(self, kept: dict[str, torch.Tensor]) -> None:
+        """Leave out the calls that draw only what is held, and put back what the others write of it."""
+        if not self.held:
+            return
+        self.calls = [call for call in self.calls if (call.writes | call.changes) - self.held]
+        touched = set[str]().union(*(call.writes | call.changes for call in self.calls))
+        self._restored = {name: kept[name] for name in self.held & touched}
+        fresh = {name.rpartition(".")[0] for name in kept if name not in self.held}
+        self._held_buffers = {n: value for n, value in self._buffers.items() if n.rpartition(".")[0] not in fresh}
+
+    def _set_scale(self, kept: dict[str, torch.Tensor]) -> None:
+        if self._scale == 1.0:
+            return
+        drawn = set[str]().union(*(call.writes | call.changes for call in self.calls)) - self.held
+        for name in weights_of(self.model):
+            self._scaled[name] = None if name in drawn else kept[name] * self._scale
+
+    def _part_findings(self) -> Iterator[Finding]:
+        if self._part.names is not None and self.held:
+            yield named_finding(self.model, self._part.names, self.held)
+        if self._scaled:
+            yield scale_finding(self._scale, self._scaled)
 
     def _free_hooked(self) -> None:
         """Weights that a hook makes are no parameters: a parent's initializer may write to them, without effect."""
@@ -137,10 +190,12 @@ class Redraw:
         parameters = {
             name: parameter
             for name, parameter in self.model.named_parameters()
-            if name not in self.left and name not in asked and parameter.is_floating_point() and parameter.numel()
+            if name not in (*self.left, *self.held, *asked) and parameter.is_floating_point() and parameter.numel()
         }
         laws = learn(self.draw, parameters)
         owns = {name: Own.of(name, kept[name]) for name in parameters}
+        looks = self._looks({name: own for name, own in owns.items() if not laws[name].fixed})
+        kept_layers = {layer_of(name) for name in looks}
         # Now, because a call that is run alone below writes parameters that a later one would set.
         settled = {name for name, law in laws.items() if law.fixed and owns[name].of_law(law, parameters[name], 0.0)}
         last = {name: call for call in usable for name in (*call.writes, *call.changes)}
@@ -152,7 +207,7 @@ class Redraw:
         strange: list[tuple[Own, Law]] = []
         for name, law in laws.items():
             own = owns[name].beside(law)
-            if name in settled or not own.finite:
+            if name in settled or layer_of(name) in kept_layers or not own.finite:
                 continue
             if not law.fixed and own.blank is None and own.of_law(law, parameters[name], alpha):
                 continue
@@ -160,7 +215,6 @@ class Redraw:
             found, fits = self._writer(owns[name], law, others, alpha)
             if found is not None:
                 self._chosen[name], law = found
-                yield self._writer_finding(name, self._chosen[name])
             if not fits:
                 strange.append((owns[name].beside(law), law))
         lost = [name for name, own in owns.items() if not own.finite]
@@ -173,7 +227,15 @@ class Redraw:
             )
         if self._chosen:
             self.calls = needed(usable, self._chosen)
-        alone = {*self.left} - {*self._kept} - asked
+        if looks:
+            # 8 standard deviations of a normal law: one of 1e15 entries.
+            far = {n for n, own in owns.items() if own.numbers.reach > 8 * math.sqrt(laws[n].numbers.mean_square)}
+            bounded = {n for n in far if not laws[n].fixed and laws[n].numbers.kurtosis < 3.5}
+            yield from self._keep_trained(looks, follow(strange), bounded, laws, kept)
+            strange = [(own, law) for own, law in strange if own.name not in self.held]
+        for name, call in self._chosen.items():
+            yield self._writer_finding(name, call)
+        alone = {*self.left} - {*self._kept} - self.held - asked
         left = [
             Own.of(name, value)
             for name, value in kept.items()
@@ -189,6 +251,39 @@ class Redraw:
         if len(self._adjustments) < len(adjustments):
             others = [one for one in adjustments if not one.certain]
             yield not_followed(others, type(self.model).__name__)
+
+    def _looks(self, owns: dict[str, Own]) -> dict[str, float]:
+        """Which of the model's own values look trained, and how much."""
+        found = {name: score(own.value) for name, own in owns.items()} if self._part.look else {}
+        return {name: size for name, size in found.items() if size > TRAINED and not owns[name].discrete}
+
+    def _keep_trained(
+        self,
+        looks: dict[str, float],
+        others: list[Adjustment],
+        far: set[str],
+        laws: dict[str, Law],
+        kept: dict[str, torch.Tensor],
+    ) -> list[Finding]:
+        """Hold what looks trained and what goes with it. `others` are not as their initializers draw them, `far` have
+        entries that these cannot give."""
+        assign(self.model, kept)
+        fixed = {name for name, law in laws.items() if law.fixed}
+        strange = far | {one.name for one in others if not one.certain}
+        found = divide(
+            laws,
+            looks,
+            strange,
+            fixed,
+            (fixed - strange) | {one.name for one in others if one.certain},
+            {name: value.numel() for name, value in kept.items()},
+            self._part.head(),
+            SHAPED,
+        )
+        self.held = found.kept
+        self._chosen = {name: call for name, call in self._chosen.items() if name not in self.held}
+        self._hold(kept)
+        return trained_findings(self.model, found, max(looks.values()))
 
     def _writer(
         self, own: Own, last: Law, others: list[Initializer], alpha: float
