@@ -15,9 +15,10 @@ from firstguess.data.classes import Classes
 from firstguess.data.dataset import Data, InputMoments, Standardization
 from firstguess.data.idx_files import idx
 from firstguess.data.image_parquet import parquet
+from firstguess.data.items import Batch
 from firstguess.data.sources import blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
 from firstguess.data.specs import load
-from firstguess.data.streams import Batch, batches, collect
+from firstguess.data.streams import batches, collect, cut_note, limit
 
 __all__ = [
     "Batch",
@@ -30,9 +31,11 @@ __all__ = [
     "blob",
     "cifar10",
     "collect",
+    "cut_note",
     "digits",
     "fashion_mnist",
     "idx",
+    "limit",
     "load",
     "mnist",
     "npz",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from firstguess.data import Batch
     from firstguess.diagnosis.guess_causes import GuessCause
     from firstguess.modules.choice import Strategy
+    from firstguess.modules.feeding import Forward
     from firstguess.modules.initializers import Init
     from firstguess.modules.outputs import Pick
     from firstguess.modules.probes import Node
@@ -162,6 +163,7 @@ def explain_guess(
     progress: Progress | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode | None = None,
     node: Node | None = None,
     device: torch.device | str | None = None,
@@ -192,7 +194,8 @@ def explain_guess(
         seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
             case.
         progress: Called with (initializations done, initializations in all).
-        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, node, device, dtype, memory, strategy.
+        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, forward, node, device, dtype, memory
+            and strategy.
         mode: What BatchNorm does in the ensemble: by default "eval" if the model's are in eval mode and have seen no
             data, else "train".
     """
@@ -202,6 +205,7 @@ def explain_guess(
     from firstguess.data import collect, load
     from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, is_notable
     from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.feeding import fed
     from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
 
     started = time.perf_counter()
@@ -213,7 +217,7 @@ def explain_guess(
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
     if not 0 < checks.number(seconds) < math.inf:
         raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
-    batches = collect(load(data) if isinstance(data, str) else data, points)
+    batches = fed(model, collect(load(data) if isinstance(data, str) else data, points), forward)
     notes: list[str] = []
     trained, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
@@ -271,9 +275,9 @@ def explain_guess(
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
         notes += [
-            f"{f.message} ({f.layer})"
+            f"{f.message} ({f.layer})" if f.layer else f.message
             for f in measurement.findings
-            if f.kind in (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN)
+            if f.kind in (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.ASIDE)
         ]
     pairs = excesses(parts, ())
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points

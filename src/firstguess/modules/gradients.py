@@ -30,6 +30,7 @@ from firstguess.ensemble.gradient_statistics import (
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import Finding
 from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.feeding import Forward, fed, left_aside
 from firstguess.modules.gradient_passes import Member, Passes
 from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick
@@ -58,6 +59,7 @@ def measure_gradients(
     progress: Progress | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode = "train",
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
@@ -87,7 +89,7 @@ def measure_gradients(
         width: Nodes of the layers of a description that name no width.
         classes: For a text, the number of classes; by default that of the labels, or 2.
         progress: Called with (members done, members in all).
-        init: For modules, as in `fg.measure`; likewise logits and mode (what BatchNorm does).
+        init: For modules, as in `fg.measure`; likewise logits, forward and mode (what BatchNorm does).
         device: Where to compute.
         dtype: By default the model's own. Gradients at the logits are computed in float64 whatever it is.
     """
@@ -101,8 +103,11 @@ def measure_gradients(
     if isinstance(what, (Network, str)):
         if init is not None:
             raise InvalidInput("no init: a description says its own", got=repr(init), where="measure_gradients(init)")
+        if forward is not None:
+            raise InvalidInput("no forward: a description says its own", got="one", where="measure_gradients(forward)")
         network = Network.parse(what) if isinstance(what, str) else what
-        given = load(data) if isinstance(data, str) else as_data(data)
+        most = points if labels is None or isinstance(labels, str) else None  # else labels are of all of them
+        given = load(data) if isinstance(data, str) else as_data(data, most=most)
         if labels is not None and not isinstance(labels, str):
             given = Data(given.x, np.asarray(labels), given.name)
         given = given.subset(points) if points < given.n else given
@@ -120,8 +125,9 @@ def measure_gradients(
         if isinstance(data, str):
             data = load(data)
         batches = _batches(data, labels, points, batch_size)
+        batches = batches if is_source(what) else fed(what, batches, forward)
         members = source_of(what, batches, init=init, mode=mode, device=device, dtype=dtype)
-        findings = members.findings
+        findings = (*members.findings, *left_aside(batches))
         member = partial(_member, members, seed)
         origin = {
             "model": getattr(members.given, "__qualname__", type(members.given).__qualname__),

@@ -217,8 +217,19 @@ def source_of(
     dtype: torch.dtype | None = None,
     trained: bool = False,
 ) -> Source:
-    """`source` of what runs on these batches: two points of the first give lazy layers their shape."""
-    call, few = Caller(), part(batches[0], 0, min(2, batches[0].size))
+    """`source` of what runs on these batches: the first gives lazy layers their shape."""
     place = None if device is None else torch.device(device)
-    setup = Setup(mode, place, dtype, lambda model: call(model, few, copies=True))
+    setup = Setup(mode, place, dtype, lambda model: shaped_by(model, batches[0]))
     return source(what, init, setup, trained=trained)
+
+
+def shaped_by(model: nn.Module, batch: Batch) -> None:
+    """One forward, which gives lazy layers their shape: on two points, or on all for a model that takes no other."""
+    sizes = tuple(dict.fromkeys((min(2, batch.size), batch.size)))
+    for size in sizes:
+        try:
+            Caller()(model, part(batch, 0, size), copies=True)
+            return
+        except Exception:  # whatever a user's model raises
+            if size == sizes[-1]:
+                raise
