@@ -96,9 +96,9 @@ class Data:
 
     @property
     def prepared(self) -> str:
-        """The name with how the points were prepared: it lists all steps, and here also that none standardized."""
-        done = any(word in self.name for word in ("standardized", "centred"))
-        return self.name if done else f"{self.name}, not standardized"
+        """The name with how the points were prepared: it lists all steps, and here also that none standardized them."""
+        known = any(word in self.name for word in ("standardized", "centred", "blob")) or self.name == "data"
+        return self.name if known else f"{self.name}, not standardized"
 
     def __len__(self) -> int:
         return self.n

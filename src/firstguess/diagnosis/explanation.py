@@ -108,7 +108,8 @@ class Explanation:
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
         even = 1 / len(self.fractions)
-        rows: list[tuple[str, str]] = []
+        named = "" if self.measurement is None else self.measurement.data
+        rows: list[tuple[str, str]] = [("data", named)] if named else []
         if math.isnan(self.largest):
             rows.append(("largest guess fraction", "none: no point has finite logits"))
         else:
@@ -205,6 +206,7 @@ def explain_guess(
     from firstguess.data import collect, load
     from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, is_notable
     from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.engines import recorded
     from firstguess.modules.feeding import fed
     from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
 
@@ -217,7 +219,8 @@ def explain_guess(
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
     if not 0 < checks.number(seconds) < math.inf:
         raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
-    batches = fed(model, collect(load(data) if isinstance(data, str) else data, points), forward)
+    data = load(data) if isinstance(data, str) else data
+    batches = fed(model, collect(data, points), forward)
     notes: list[str] = []
     trained, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
@@ -267,7 +270,7 @@ def explain_guess(
     done = sum(part.inits for part in parts)
     if done < inits:
         notes.append(f"{done} of {inits} initializations, to stay within {seconds:g} seconds")
-    origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}"}
+    origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}", "data": recorded(data)}
     measurement: Measurement | None = None
     try:
         measurement = run(Replay(engine, parts), inits=done, seed=seed, provenance=origin)

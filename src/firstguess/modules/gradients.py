@@ -30,6 +30,7 @@ from firstguess.ensemble.gradient_statistics import (
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import Finding
 from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.engines import recorded
 from firstguess.modules.feeding import Forward, fed, left_aside
 from firstguess.modules.gradient_passes import Member, Passes
 from firstguess.modules.initializers import Init
@@ -107,7 +108,8 @@ def measure_gradients(
             raise InvalidInput("no forward: a description says its own", got="one", where="measure_gradients(forward)")
         network = Network.parse(what) if isinstance(what, str) else what
         most = points if labels is None or isinstance(labels, str) else None  # else labels are of all of them
-        given = load(data) if isinstance(data, str) else as_data(data, most=most)
+        data = load(data) if isinstance(data, str) else data
+        given = as_data(data, most=most)
         if labels is not None and not isinstance(labels, str):
             given = Data(given.x, np.asarray(labels), given.name)
         given = given.subset(points) if points < given.n else given
@@ -139,6 +141,7 @@ def measure_gradients(
             got=f"{type(what).__module__}.{type(what).__qualname__}",
             where="measure_gradients(what)",
         )
+    origin |= {"prepared": name} if (name := recorded(data).get("prepared")) else {}
     passes = Passes(member, batches, seed, logits, "random" if isinstance(labels, str) else None)
     if classes is not None and classes != passes.classes:
         raise InvalidInput(f"{passes.classes} classes, what the model gives", got=classes, where="measure_gradients")
