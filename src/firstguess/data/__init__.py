@@ -18,7 +18,7 @@ from firstguess.data.image_parquet import parquet
 from firstguess.data.items import Batch
 from firstguess.data.sources import blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
 from firstguess.data.specs import load
-from firstguess.data.streams import batches, collect, cut_note, limit
+from firstguess.data.streams import batches, collect
 
 __all__ = [
     "Batch",
@@ -31,11 +31,9 @@ __all__ = [
     "blob",
     "cifar10",
     "collect",
-    "cut_note",
     "digits",
     "fashion_mnist",
     "idx",
-    "limit",
     "load",
     "mnist",
     "npz",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.data import collect, limit, load
+from firstguess.data import collect, load
+from firstguess.data.streams import limit
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.result import Cause
 from firstguess.ensemble.measurement import Measurement

@@ -16,8 +16,8 @@ from torch import nn
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import counted
-from firstguess.data import Batch, Data, as_data, collect, cut_note, load
-from firstguess.data.streams import POINTS
+from firstguess.data import Batch, Data, as_data, collect, load
+from firstguess.data.streams import POINTS, cut_note
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.expectation import expectation

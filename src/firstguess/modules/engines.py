@@ -14,7 +14,8 @@ import numpy as np
 
 from firstguess._version import __version__
 from firstguess.base.errors import InvalidInput
-from firstguess.data import Batch, Data, as_data, collect, cut_note, limit, load
+from firstguess.data import Batch, Data, as_data, collect, load
+from firstguess.data.streams import cut_note, limit
 from firstguess.ensemble.members import Engine
 from firstguess.network.network import Network
 

@@ -55,7 +55,7 @@ def fed(what: object, batches: Sequence[Batch], forward: Forward | None = None) 
     if isinstance(first.inputs, dict):
         return _named(parameters, [cast("Any", batch) for batch in batches])
     named = _binds(parameters, **{key: None for key in cast("dict[str, Any]", _inner(first.tree))})
-    if not named and _binds(parameters, first.inputs) and _wants_dict(model, first, own=what is not model):
+    if not named and _binds(parameters, first.inputs) and _wants_dict(model, first, own=not isinstance(what, nn.Module)):
         return [replace(batch, call=_as_dict) for batch in batches]
     return list(batches)
 
@@ -124,21 +124,21 @@ def _example(what: Any) -> nn.Module | None:
 def _wants_dict(model: nn.Module, batch: Batch, *, own: bool) -> bool:
     """Whether it fails on the one input and runs on the dict around it; nothing stays of either trial."""
     whole = replace(batch, call=_as_dict)
+    copied = None if own else private_copy(model)
+    twin = model if copied is None else copied
     for size in dict.fromkeys((min(2, batch.size), batch.size)):  # some take whole batches only
-        if _runs(model, part(batch, 0, size), own=own):
+        if _runs(twin, part(batch, 0, size)):
             return False
-        if _runs(model, part(whole, 0, size), own=own):
+        if _runs(twin, part(whole, 0, size)):
             return True
     return False
 
 
-def _runs(model: nn.Module, batch: Batch, *, own: bool) -> bool:
-    twin = model if own else private_copy(model)
-    used = model if twin is None else twin
+def _runs(model: nn.Module, batch: Batch) -> bool:
     try:
-        with PrivateRandomness(0), torch.no_grad(), borrowed(used, parameters=False), warnings.catch_warnings():
+        with PrivateRandomness(0), torch.no_grad(), borrowed(model, parameters=False), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about what is no index of a tensor
-            Caller()(used.eval(), batch, copies=True)
+            Caller()(model.eval(), batch, copies=True)
     except Exception:  # whatever a user's model raises
         return False
     return True
