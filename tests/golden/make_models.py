@@ -1,6 +1,6 @@
 """docs/models.md: models and data as people have them, firstguess beside a plain loop (tests/any_models.py has both).
 
-python benchmarks/models.py [initializations]
+python tests/golden/make_models.py [initializations]
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from any_models import CLASSES, ROWS, Numbers, apart, compared  # noqa: E402
 
 PAGE = ROOT / "docs" / "models.md"
-START = "<!-- table: python benchmarks/models.py -->"
+START = "<!-- table: python tests/golden/make_models.py -->"
 
 
 def row(name: str, inits: int) -> str:
