@@ -54,8 +54,9 @@ def fed(what: object, batches: Sequence[Batch], forward: Forward | None = None) 
         return list(batches)
     if isinstance(first.inputs, dict):
         return _named(parameters, [cast("Any", batch) for batch in batches])
-    named = _binds(parameters, **{key: None for key in cast("dict[str, Any]", _inner(first.tree))})
-    if not named and _binds(parameters, first.inputs) and _wants_dict(model, first, own=not isinstance(what, nn.Module)):
+    named = any(key in parameters.parameters for key in cast("dict[str, Any]", _inner(first.tree)))
+    own = not isinstance(what, nn.Module)
+    if not named and _binds(parameters, first.inputs) and _wants_dict(model, first, own=own):
         return [replace(batch, call=_as_dict) for batch in batches]
     return list(batches)
 
