@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from firstguess.data import Batch
     from firstguess.diagnosis.guess_causes import GuessCause
     from firstguess.modules.choice import Strategy
+    from firstguess.modules.feeding import Forward
     from firstguess.modules.fresh import Redrawn
     from firstguess.modules.initializers import Init
     from firstguess.modules.outputs import Pick
@@ -36,6 +37,8 @@ _COLUMNS = 100  # of a terminal
 _FEWEST = 64  # points that the budget does not go below
 _LEAST = 3  # initializations that are run whatever the budget
 _SHARE = 0.7  # of the budget that the main ensemble may use
+# Findings of the ensemble that a reader should know.
+_SAID = (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOTHING_FRESH, FindingKind.ASIDE, *PARTLY)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,7 +111,8 @@ class Explanation:
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
         even = 1 / len(self.fractions)
-        rows: list[tuple[str, str]] = []
+        named = "" if self.measurement is None else self.measurement.data
+        rows: list[tuple[str, str]] = [("data", named)] if named else []
         if math.isnan(self.largest):
             rows.append(("largest guess fraction", "none: no point has finite logits"))
         else:
@@ -163,6 +167,7 @@ def explain_guess(
     progress: Progress | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode | None = None,
     node: Node | None = None,
     device: torch.device | str | None = None,
@@ -194,7 +199,8 @@ def explain_guess(
         seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
             case.
         progress: Called with (initializations done, initializations in all).
-        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, node, device, dtype, memory, strategy.
+        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, forward, node, device, dtype, memory
+            and strategy.
         mode: What BatchNorm does in the ensemble: by default "eval" if the model's are in eval mode and have seen no
             data, else "train".
         redraw: What of the model is fresh, as for `fg.measure`: the ensemble keeps the rest. By default what does not
@@ -206,6 +212,8 @@ def explain_guess(
     from firstguess.data import collect, load
     from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, is_notable
     from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.engines import recorded
+    from firstguess.modules.feeding import fed
     from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
 
     started = time.perf_counter()
@@ -217,7 +225,8 @@ def explain_guess(
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
     if not 0 < checks.number(seconds) < math.inf:
         raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
-    batches = collect(load(data) if isinstance(data, str) else data, points)
+    data = load(data) if isinstance(data, str) else data
+    batches = fed(model, collect(data, points), forward)
     notes: list[str] = []
     trained, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
@@ -270,7 +279,7 @@ def explain_guess(
     done = sum(part.inits for part in parts)
     if done < inits and fresh != "nothing":
         notes.append(f"{done} of {inits} initializations, to stay within {seconds:g} seconds")
-    origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}"}
+    origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}", "data": recorded(data)}
     measurement: Measurement | None = None
     try:
         measurement = run(Replay(engine, parts), inits=done, seed=seed, provenance=origin)
@@ -278,9 +287,16 @@ def explain_guess(
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
         notes += [
-            f"{f.message} ({f.layer})"
+            f"{f.message} ({f.layer})" if f.layer else f.message
             for f in measurement.findings
-            if f.kind in (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOTHING_FRESH, *PARTLY)
+            if f.kind
+            in (
+                FindingKind.OTHER_VALUES,
+                FindingKind.NOT_REDRAWN,
+                FindingKind.NOTHING_FRESH,
+                FindingKind.ASIDE,
+                *PARTLY,
+            )
         ]
     if fresh == "nothing":
         measurement = None

@@ -317,6 +317,8 @@ def _numbers(d: Diagnosis) -> list[str]:
     )
     rows.append(("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.3f}"))
     rows.append(("measured on", f"{m.inits} initializations, {m.points} points, {m.classes} classes"))
+    if m.data:
+        rows.append(("data", m.data))
     width = max(len(label) for label, _ in rows)
     return [f"  {label:<{width}}  {value}" for label, value in rows]
 

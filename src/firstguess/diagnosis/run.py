@@ -17,6 +17,7 @@ from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import counted
 from firstguess.data import Batch, Data, as_data, collect, load
+from firstguess.data.streams import POINTS, cut_note
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.expectation import expectation
@@ -29,6 +30,8 @@ from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import PARTLY, Finding, FindingKind, Probe
 from firstguess.modules.choice import Strategy
+from firstguess.modules.engines import recorded
+from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.gradients import measure_gradients
@@ -43,7 +46,6 @@ from firstguess.network.network import Network
 
 Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
-POINTS = 1000
 _SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
 _STAGES, _KERNEL_POINTS = 5, 1000
 
@@ -73,6 +75,7 @@ def diagnose(
     dtype: torch.dtype | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode | None = None,
     node: Node | None = None,
     device: torch.device | str | None = None,
@@ -102,8 +105,8 @@ def diagnose(
         batch_size: Of the batches that a model gets; BatchNorm depends on it.
         advice: Try remedies.
         progress: Called with (stages done, stages).
-        precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, mode, node,
-            device, strategy, trained, redraw and scale, a model no threads.
+        precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, forward,
+            mode, node, device, strategy, trained, redraw and scale, a model no threads.
     """
     started = time.perf_counter()
     if not checks.number(seconds) > 0:
@@ -114,6 +117,7 @@ def diagnose(
         dtype=dtype,
         init=init,
         logits=logits,
+        forward=forward,
         mode=mode,
         node=node,
         device=device,
@@ -132,7 +136,7 @@ def diagnose(
         return _broken(subject, error, started)
     check_fresh(m)
     partly = any(finding.kind in PARTLY for finding in m.findings)
-    notes: list[str] = []
+    notes: list[str] = [subject.note] if subject.note else []
     parts = _Parts(m, tick)
     parts.tick(1)
     flow = parts.do("causes", lambda: _attempt(lambda: subject.flow(_FLOW * seconds), "causes", notes))
@@ -247,12 +251,6 @@ def _broken(subject: _Subject, error: NotFinite, started: float) -> Diagnosis:
     )
 
 
-def _at_most(data: object, points: int, seed: int) -> Data:
-    """All of the data, or a random `points` of them where there are more."""
-    given = load(data) if isinstance(data, str) else as_data(data)
-    return given if given.n <= points else given.subset(points, seed)
-
-
 class _Subject:
     """A network and its data, read once and used by every stage."""
 
@@ -271,21 +269,20 @@ class _Subject:
         self._batch_size, self._classes = batch_size, classes
         self.network: Network | None = None
         self.model: Model | None = None
-        if isinstance(what, str):
-            what = Network.parse(what)
-            given = _at_most(data, points, seed)
-            wanted = classes if classes is not None else max(2, given.classes or 2)
-            what, data = replace(what, classes=wanted), given
-        elif isinstance(data, str):
-            data = _at_most(data, points, seed)
+        text = isinstance(what, str)
+        what = Network.parse(what) if isinstance(what, str) else what  # a typing error is told before data are read
+        data = load(data) if isinstance(data, str) else data
         if isinstance(what, Network):
+            self._data = as_data(data, most=points)
+            if text:
+                wanted = classes if classes is not None else max(2, self._data.classes or 2)
+                what = replace(what, classes=wanted)
             self.network = what
-            self._data = _at_most(data, points, seed)
-            self.batches = collect(self._data, points, batch_size=batch_size or points, seed=seed)
+            self.batches = collect(self._data, batch_size=batch_size or points)
             self.name = str(what)
         elif callable(what):
             self.model = cast(Model, what)
-            self.batches = collect(data, points, batch_size=batch_size, seed=seed)
+            self.batches = fed(what, collect(data, points, batch_size=batch_size), options.pop("forward", None))
             self.name = getattr(what, "__name__", type(what).__name__)
         else:
             raise InvalidInput(
@@ -294,12 +291,16 @@ class _Subject:
                 where="diagnose",
                 hint="fg.diagnose(model, loader)",
             )
+        self._points = sum(batch.size for batch in self.batches)
+        self.note = cut_note(data, None if points == POINTS else points, self._points)
+        self._origin = recorded(data)
 
     def measure(self, *, inits: int, seconds: float) -> Measurement:
         if self.model is None:
             return measure(
                 self.network,
                 self._data,
+                points=self._points,
                 inits=inits,
                 seed=self._seed,
                 seconds=seconds,
@@ -308,7 +309,7 @@ class _Subject:
                 **self._options,
             )
         with self._source.lent():
-            return measure(
+            m = measure(
                 self._source,
                 self.batches,
                 inits=inits,
@@ -317,13 +318,13 @@ class _Subject:
                 classes=self._classes,
                 **self._options,
             )
+        return replace(m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin})
 
     def variant(self, variant: Variant, seconds: float) -> Measurement:
         batches = variant.batches if variant.batches is not None else self.batches
         if variant.model is None:
-            return measure(
-                variant.network, self.convert(batches), inits=40, seed=self._seed, seconds=seconds, width=self._width
-            )
+            known: dict[str, Any] = {"inits": 40, "seed": self._seed, "seconds": seconds, "width": self._width}
+            return measure(variant.network, self.convert(batches), points=self._points, **known)
         options: dict[str, Any] = self._options | {"probe": "output"}
         members = self._source if variant.model is self.model else variant.source or self.study(variant.model)
         with members.lent():

@@ -175,6 +175,8 @@ class Gradients:
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
         rows = [("network", str(self.provenance["network"]))] if "network" in self.provenance else []
+        prepared = self.provenance.get("prepared", "")
+        rows += [("data", str(prepared))] if prepared else []
         rows += [
             ("gradients, going back", str(self.growth)),
             ("  of the favoured class", str(self.favoured_growth)),

@@ -246,6 +246,11 @@ class Measurement:
             data["seconds"],
         )
 
+    @property
+    def data(self) -> str:
+        """The name of the data and how they were prepared; empty for arrays and loaders, which have no name."""
+        return str(cast("dict[str, Any]", self.provenance.get("data", {})).get("prepared", ""))
+
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number, with 95 % intervals."""
         g = self.guesses
@@ -256,6 +261,7 @@ class Measurement:
         largest = with_interval(g.expected_max(), *g.interval("expected_max"))
         often = with_interval(g.prob_max_above(0.9), *g.interval(("prob_max_above", 0.9)))
         rows = [("network", str(self.provenance["network"]))] if "network" in self.provenance else []
+        rows += [("data", self.data)] if self.data else []
         rows.append(("regime", self.regime))
         if self.weights_layers:
             last = self.weights_layers[-1]

@@ -39,6 +39,7 @@ class FindingKind(StrEnum):
     NODE = "node"
     CONTROL_FLOW = "control flow"
     NO_GRADIENT = "no gradient"
+    ASIDE = "not given to the model"
     # The work
     TIME_IS_UP = "time is up"
     PRECISION_NOT_REACHED = "precision not reached"

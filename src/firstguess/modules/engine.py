@@ -20,6 +20,7 @@ from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Membe
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way
+from firstguess.modules.feeding import left_aside
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.guard import borrowed, every_module_called
 from firstguess.modules.initializers import BATCH_NORMS, Init
@@ -105,7 +106,7 @@ class ModuleEngine:
         self._source = source_of(what, self._batches, mode=mode, trained=trained, scale=scale, **known)
         # Else what a model caches would be unusable in training, or for the source's other users.
         self._inference = self._source.private is not None and self._source is not what
-        self._findings: dict[Finding, None] = dict.fromkeys(self._source.findings)
+        self._findings: dict[Finding, None] = dict.fromkeys((*self._source.findings, *left_aside(self._batches)))
         self.classes = self.points = 0
         self._ending: Ending = ""
         self._endings: set[Ending] = set()

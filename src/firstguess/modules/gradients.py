@@ -30,6 +30,8 @@ from firstguess.ensemble.gradient_statistics import (
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.engines import recorded
+from firstguess.modules.feeding import Forward, fed, left_aside
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.gradient_passes import Member, Passes
 from firstguess.modules.initializers import Init
@@ -59,6 +61,7 @@ def measure_gradients(
     progress: Progress | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode = "train",
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
@@ -90,7 +93,7 @@ def measure_gradients(
         width: Nodes of the layers of a description that name no width.
         classes: For a text, the number of classes; by default that of the labels, or 2.
         progress: Called with (members done, members in all).
-        init: For modules, as in `fg.measure`; likewise logits and mode (what BatchNorm does).
+        init: For modules, as in `fg.measure`; likewise logits, forward and mode (what BatchNorm does).
         device: Where to compute.
         dtype: By default the model's own. Gradients at the logits are computed in float64 whatever it is.
         redraw: For modules, what is fresh, as in `fg.measure`; likewise scale.
@@ -107,8 +110,12 @@ def measure_gradients(
             raise InvalidInput("no init: a description says its own", got=repr(init), where="measure_gradients(init)")
         for name, value in checks.given(redraw=redraw, scale=scale).items():
             raise InvalidInput(f"no {name}: it is for modules", got=repr(value), where=f"measure_gradients({name})")
+        if forward is not None:
+            raise InvalidInput("no forward: a description says its own", got="one", where="measure_gradients(forward)")
         network = Network.parse(what) if isinstance(what, str) else what
-        given = load(data) if isinstance(data, str) else as_data(data)
+        most = points if labels is None or isinstance(labels, str) else None  # else labels are of all of them
+        data = load(data) if isinstance(data, str) else data
+        given = as_data(data, most=most)
         if labels is not None and not isinstance(labels, str):
             given = Data(given.x, np.asarray(labels), given.name)
         given = given.subset(points) if points < given.n else given
@@ -126,9 +133,10 @@ def measure_gradients(
         if isinstance(data, str):
             data = load(data)
         batches = _batches(data, labels, points, batch_size)
+        batches = batches if is_source(what) else fed(what, batches, forward)
         known = checks.given(init=init, device=device, dtype=dtype, redraw=redraw, scale=scale, logits=logits)
         members = source_of(what, batches, mode=mode, **known)
-        findings = members.findings
+        findings = (*members.findings, *left_aside(batches))
         if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
             inits = 1  # all members are one
         member = partial(_member, members, seed)
@@ -142,6 +150,7 @@ def measure_gradients(
             got=f"{type(what).__module__}.{type(what).__qualname__}",
             where="measure_gradients(what)",
         )
+    origin |= {"prepared": name} if (name := recorded(data).get("prepared")) else {}
     passes = Passes(member, batches, seed, logits, "random" if isinstance(labels, str) else None)
     if classes is not None and classes != passes.classes:
         raise InvalidInput(f"{passes.classes} classes, what the model gives", got=classes, where="measure_gradients")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from firstguess.modules.guard import PrivateRandomness, borrowed, every_module_c
 from firstguess.modules.initializers import BATCH_NORMS, is_weighted
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, ending, find_logits
 from firstguess.modules.probes import OUTPUT, hooked
+from firstguess.modules.sources import shaped_by
 
 Probabilities: TypeAlias = Literal["", "softmax", "sigmoid"]
 
@@ -57,7 +58,7 @@ def examined(model: nn.Module, first: Batch, seed: int) -> Generator[nn.Module]:
     if twin is not None:
         if is_lazy(twin):
             with PrivateRandomness(seed), torch.no_grad():
-                Caller()(twin, part(first, 0, min(2, first.size)), copies=True)
+                shaped_by(twin, first)
         yield twin
         return
     with borrowed(inner, parameters=False):
@@ -208,7 +209,8 @@ def fewer(batches: Sequence[Batch], points: int) -> list[Batch]:
     total = sum(batch.size for batch in batches)
     if points >= total:
         return list(batches)
-    if len({signature(batch) for batch in batches}) > 1:  # of different shapes: they cannot be put together
+    shapes = {signature(batch) for batch in batches}
+    if len(shapes) > 1 or batches[0].call is not None:  # they cannot be put together
         kept: list[Batch] = []
         for batch in batches:
             kept.append(part(batch, 0, min(batch.size, points)))
@@ -223,8 +225,9 @@ def fewer(batches: Sequence[Batch], points: int) -> list[Batch]:
         if leaf.ndim
     }
     labels = [batch.labels for batch in batches if batch.labels is not None]
-    shapes = {label.shape[1:] for label in labels}
-    known = torch.cat(labels)[rows] if len(labels) == len(batches) and len(shapes) == 1 else None
+    known = None
+    if len(labels) == len(batches) and len({label.shape[1:] for label in labels}) == 1:
+        known = torch.cat(labels)[rows]
     whole = Batch(replaced(batches[0].inputs, joined), known, points)
     return [part(whole, start, min(start + _BATCH, points)) for start in range(0, points, _BATCH)]
 
@@ -238,4 +241,4 @@ def centred(batches: Sequence[Batch]) -> list[Batch] | None:
         return None
     x = torch.cat([t for t in tensors if isinstance(t, torch.Tensor)])
     mean = x.double().mean(0).to(x.dtype)
-    return [Batch(b.inputs - mean, b.labels, b.size) for b in batches if isinstance(b.inputs, torch.Tensor)]
+    return [replace(b, inputs=b.inputs - mean) for b in batches if isinstance(b.inputs, torch.Tensor)]
