@@ -120,7 +120,7 @@ class Explanation:
 
     @property
     def _without_cause(self) -> str:
-        from firstguess.diagnosis.guess_causes import is_notable
+        from firstguess.diagnosis.notable import is_notable
 
         if is_notable(np.array(self.fractions), self.points):
             return "no cause found: few initializations guess like this, but too few were drawn to call it a fault"
@@ -136,13 +136,13 @@ class Explanation:
         lines += [f"  {label:<{width}}  {value}" for label, value in rows]
         if not self.causes:
             lines.append(f"  {self._without_cause}")
-        remarks = [f"{i}. {cause.kind}: {cause.message}" for i, cause in enumerate(self.causes, start=1)]
+        remarks = [f"{i}. {cause.kind}: {cause.words}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
             lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="     ")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [*self.summary(), *((cause.kind, cause.message) for cause in self.causes)]
+        rows = [*self.summary(), *((cause.kind, cause.words) for cause in self.causes)]
         rows += [("note", note) for note in self.notes]
         cells = (
             f"<tr><th style='text-align:left'>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in rows
@@ -200,8 +200,11 @@ def explain_guess(
     from torch import nn
 
     from firstguess.data import collect, load
-    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, is_notable
+    from firstguess.diagnosis.faults import Seen, faults_of
+    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes
+    from firstguess.diagnosis.notable import is_notable
     from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.examination import examine
     from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
 
     started = time.perf_counter()
@@ -217,7 +220,7 @@ def explain_guess(
     notes: list[str] = []
     trained, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
-        norms = fresh_norms(mine)  # before any forward: a BatchNorm in train mode counts its batches
+        norms = fresh_norms(mine)
         total = sum(batch.size for batch in batches)
         passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
         a_point = time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
@@ -228,7 +231,8 @@ def explain_guess(
             used = sum(batch.size for batch in batches)
             if used < total:
                 notes.append(f"{used} of the {total} points, to stay within {seconds:g} seconds")
-        now = look(mine, batches, pick=logits, seed=seed)
+        looked = examine(mine, batches, pick=logits, seed=seed)
+        now = looked.now
         notable = is_notable(now.fractions, now.points - now.lost)
         if norms and notable:
             with training_norms(mine):
@@ -242,9 +246,9 @@ def explain_guess(
             notes.append(
                 "dropout is on, as in training: the fractions are those of one draw; initializations have none"
             )
-    if now.probabilities:
-        notes.append(f"outputs are probabilities ({now.probabilities}): torch's cross-entropies expect logits")
-        if len(now.fractions) == 2 and now.probabilities == "sigmoid":
+    if now.probabilities == "sigmoid":
+        notes.append("outputs are probabilities (sigmoid): torch's cross-entropies expect logits, but for BCELoss")
+        if len(now.fractions) == 2:
             logits = _threshold(logits)
     options = checks.given(
         init=init,
@@ -279,7 +283,8 @@ def explain_guess(
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and time.perf_counter() + 3 * member < limit:
         pairs = paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
-    seen = Observed(now, measurement, norms, trained, bias, shifted, *pairs)
+    faults = faults_of(Seen(looked, measurement, notable, trained))
+    seen = Observed(now, measurement, faults, bias, shifted, *pairs)
     p, low, high = seen.p
     return Explanation(
         tuple(float(x) for x in now.fractions),

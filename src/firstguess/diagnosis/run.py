@@ -20,6 +20,8 @@ from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.expectation import expectation
+from firstguess.diagnosis.faults import named
+from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.remedies import Case, Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.diagnosis.result import Diagnosis, Expected
@@ -29,6 +31,7 @@ from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import Finding, FindingKind, Probe
 from firstguess.modules.choice import Strategy
+from firstguess.modules.examination import Examination
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.gradients import measure_gradients
 from firstguess.modules.initializers import Init
@@ -47,7 +50,7 @@ _STAGES = 5
 _KERNEL_POINTS = 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
-_MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.07, 0.05, 0.1, 0.25
+_LOOK, _MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.02, 0.36, 0.07, 0.05, 0.1, 0.25
 
 
 @checks.known_options
@@ -121,10 +124,11 @@ def diagnose(
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
     tick(0, _STAGES)
+    look = subject.look(_LOOK * seconds)
     try:
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
     except NotFinite as error:
-        return _broken(subject, error, started)
+        return replace(_broken(subject, error, started), faults=named(look))
     notes: list[str] = []
     parts = _Parts(m, tick)
     parts.tick(1)
@@ -171,6 +175,7 @@ def diagnose(
         (*(structure.notes if structure is not None else ()), *notes, *tried.notes),
         m.provenance,
         time.perf_counter() - started,
+        named(look, m),
     )
 
 
@@ -324,6 +329,14 @@ class _Subject:
     def _source(self) -> Source:
         """Where modules come from, for every stage: the model, or a factory of the description's."""
         return source_of(self._factory(), self.batches) if self.model is None else self.study(self.model)
+
+    def look(self, seconds: float) -> Examination | None:
+        """What one pass of the model, as it is, shows."""
+        what = self._factory() if self.model is None else self.model
+        names = self._known("logits", "init")
+        return look_into(
+            what, self.batches, seconds=seconds, seed=self._seed, pick=names.get("logits"), init=names.get("init")
+        )
 
     def study(self, model: Model) -> Source:
         """Members of a model, as the options have it."""

@@ -1,0 +1,31 @@
+"""Weights, or logits, of next to no size."""
+
+from __future__ import annotations
+
+from firstguess.diagnosis.faults.base import Fault, Seen
+
+_NOTHING = 1e-12  # RMS of the logits without what classes share: 40 layers that lose a factor of two each
+
+
+def find(seen: Seen) -> Fault | None:
+    """Weights a hundred times below any initializer's; or logits whose differences a float32 sum would lose."""
+    x = seen.examination
+    tiny = x.tiny
+    small = 0 < x.size < _NOTHING and not x.now.level
+    if not tiny and not small:
+        return None
+    first = next(iter(tiny), x.now.head)
+    parts = [f"the weights of {first} have RMS·√fan_in = {tiny[first]:.1g}, where initializers give 0.1 to 2"] * bool(
+        tiny
+    )
+    if len(tiny) > 1:
+        parts[0] += f" ({len(tiny)} such layers)"
+    if small or tiny:
+        parts.append(f"logits have RMS {x.size:.1g}")
+    return Fault(
+        "vanishing logits",
+        "; ".join(parts),
+        "weights at the size that their initializer gives, e.g. nn.init.kaiming_normal_",
+        first,
+        {"layer": first, "logits": x.size, "weights": tiny},
+    )
