@@ -182,19 +182,25 @@ def _of_heads(kind: type[Any], x: torch.Tensor) -> Iterator[Faulty]:
 
     yield one("zero head", "zero head", "weights and bias", changed(kind(), lambda m: zero(m, 0.0)))
     yield one("zero head", "zero head", "weights", changed(kind(), lambda m: zero(m, None)))
-    yield one("zero head", "zero head", "one row for all", changed(kind(), lambda m: (zero(m, 0.3), m.head.weight.add_(0.1))))
+    yield one(
+        "zero head", "zero head", "one row for all", changed(kind(), lambda m: (zero(m, 0.3), m.head.weight.add_(0.1)))
+    )
     for value in (3.0, 10.0):
         model = changed(kind(), lambda m, value=value: m.head.bias[2].fill_(value))
         yield one("head bias set for one class", "head bias", f"bias {value:g}", model)
     model = changed(kind(classes=2), lambda m: m.head.bias.copy_(torch.tensor([5.0, 0.0])))
     yield Faulty("head bias set for one class", ("head bias",), f"{name}: two classes", model, (x, labels(classes=2)))
     model = changed(kind(), lambda m: m.head.bias[0].fill_(8.0))
-    yield one("head bias set for one class", "head bias", "before log_softmax", Ended(model, lambda z: z.log_softmax(1)))
+    yield one(
+        "head bias set for one class", "head bias", "before log_softmax", Ended(model, lambda z: z.log_softmax(1))
+    )
 
     yield one("softmax twice", "softmax twice", "one, and the loss's", Ended(kind(), lambda z: z.softmax(1)))
     yield one("softmax twice", "softmax twice", "module", nn.Sequential(kind(), nn.Softmax(dim=1)))
     yield one("softmax twice", "softmax twice", "two", Ended(kind(), lambda z: z.softmax(1).softmax(1)))
-    yield one("softmax twice", "softmax twice", "and its logarithm", Ended(kind(), lambda z: F.log_softmax(z.softmax(1), 1)))
+    yield one(
+        "softmax twice", "softmax twice", "and its logarithm", Ended(kind(), lambda z: F.log_softmax(z.softmax(1), 1))
+    )
     yield one("softmax over the batch", "softmax over the batch", "dim 0", Ended(kind(), lambda z: z.softmax(0)))
     yield one("softmax over the batch", "softmax over the batch", "module", nn.Sequential(kind(), nn.Softmax(dim=0)))
     yield one("softmax over the batch", "softmax over the batch", "log", Ended(kind(), lambda z: z.log_softmax(0)))
@@ -278,7 +284,9 @@ def _of_data(kind: type[Any], x: torch.Tensor) -> Iterator[Faulty]:
         yield one("NaN in the data", (), variant, (bad, labels()), refused="NaN or Inf in 1 of")
     bad = x.clone()
     bad[5] = math.nan
-    yield one("NaN in the data", (), "a point, in batches", [(bad[:96], labels(96)), (bad[96:], labels(96))], refused="NaN")
+    yield one(
+        "NaN in the data", (), "a point, in batches", [(bad[:96], labels(96)), (bad[96:], labels(96))], refused="NaN"
+    )
     same = ("identical inputs", "inputs replaced by their mean", "same output for all inputs")
     yield one("inputs replaced by their mean", same[:2], "of all", (x.mean(0, keepdim=True).expand_as(x) + 0, labels()))
     own = x.flatten(1).mean(1).view(-1, *[1] * (x.ndim - 1)).expand_as(x) + 0
@@ -330,4 +338,6 @@ def _of_masks(seed: int) -> Iterator[Faulty]:
     tokens = {"input_ids": ids, "attention_mask": torch.zeros(POINTS, 6, dtype=torch.long), "labels": labels()}
     yield Faulty(fault, names, "Tokens: average of nothing", Tokens(), tokens)
     yield Faulty(fault, names, "Tokens: 0 for nothing", Tokens(1e-6), tokens)
-    yield Faulty(fault, names, "Tokens: a guess at every token", Tokens(every=True), {k: v for k, v in tokens.items() if k != "labels"})
+    del tokens["labels"]
+    refused = "an attention_mask that hides every token"
+    yield Faulty(fault, (), "Tokens: a guess at every token", Tokens(every=True), tokens, refused)

@@ -124,7 +124,7 @@ def diagnose(
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
     tick(0, _STAGES)
-    look = subject.look(_LOOK * seconds)
+    look = subject.look(max(0.5, _LOOK * seconds))
     try:
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
     except NotFinite as error:
@@ -333,10 +333,7 @@ class _Subject:
     def look(self, seconds: float) -> Examination | None:
         """What one pass of the model, as it is, shows."""
         what = self._factory() if self.model is None else self.model
-        names = self._known("logits", "init")
-        return look_into(
-            what, self.batches, seconds=seconds, seed=self._seed, pick=names.get("logits"), init=names.get("init")
-        )
+        return look_into(what, self.batches, seconds=seconds, seed=self._seed, **self._known("logits", "init"))
 
     def study(self, model: Model) -> Source:
         """Members of a model, as the options have it."""

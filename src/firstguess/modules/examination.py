@@ -55,6 +55,7 @@ class Examination:
     labels: Labels | None
     norms: list[str]  # BatchNorms in eval mode that have seen no data
     size: float  # RMS of the logits without what all classes share (theory.md (38)); NaN where there is no finite one
+    level: bool  # … and that is nothing but rounding
     same: bool  # all points of a batch have the same outputs
     same_from: str  # … from this layer on
     probabilities: bool  # outputs are positive and sum to 1 over classes, point by point
@@ -73,6 +74,7 @@ class _Sums:
 
     ops: Operations
     squares: float = 0.0
+    common: float = 0.0
     values: int = 0
     same: list[bool] = field(default_factory=list[bool])
     same_from: str = ""
@@ -160,6 +162,7 @@ class _Sums:
             return
         centred = contrasts(logits)
         self.squares += float(centred.square().sum())
+        self.common += float(logits.square().sum())
         self.values += centred.numel()
 
     def _losses(self, logits: torch.Tensor, fine: torch.Tensor, batch: Batch) -> None:
@@ -201,6 +204,7 @@ def examine(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, se
         Labels(sums.lowest, sums.highest, sums.classes, sums.outside, sums.labels) if sums.labels else None,
         norms,
         math.sqrt(sums.squares / sums.values) if sums.values else math.nan,
+        sums.values > 0 and sums.squares <= 1e-12 * sums.common,
         bool(sums.same) and all(sums.same) and len(sums.same) == sum(batch.size > 1 for batch in batches),
         sums.same_from,
         all(sums.shares),

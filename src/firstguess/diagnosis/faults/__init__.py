@@ -42,12 +42,12 @@ FAULTS: tuple[Callable[[Seen], Fault | None], ...] = (
     softmax.over_batch,
     softmax.twice,
     relu_head.find,
+    saturated.find,
+    vanishing.find,
     dead_units.find,
     zero_head.find,
-    saturated.find,
     fresh_norms.find,
     head_bias.find,
-    vanishing.find,
     lost_inputs.find,
 )
 

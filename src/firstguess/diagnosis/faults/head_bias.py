@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from firstguess.diagnosis.faults.base import Fault, Seen
@@ -11,24 +13,29 @@ _APART = 3.0  # times what torch's initializer reaches, 1/√fan_in, and times t
 
 
 def find(seen: Seen) -> Fault | None:
-    """The favoured class's bias stands apart, and without it half of the excess over an even split is gone."""
+    """The favoured class's bias stands apart, and decides: without it that class, or the excess over an even split,
+    gets half at most; or it is far beyond what the rest of the logits vary by."""
     now = seen.now
-    if not seen.notable or now.bias is None or now.without_bias is None or now.level:
+    if not seen.notable or now.bias is None or now.without_bias is None or now.level or now.head_zero:
         return None
-    bias = np.array([-now.bias[0], now.bias[0]]) if len(now.bias) == 1 else now.bias
+    bias = np.array([-now.bias[0], now.bias[0]]) if now.single else now.bias
     favoured = int(now.fractions.argmax())
-    if int(bias.argmax()) != favoured or now.head_zero:
-        return None
-    even = 1 / len(now.fractions)
-    if now.without_bias.max() - even >= _HALF * (now.fractions.max() - even):
-        return None
     others = np.delete(bias, favoured)
-    if bias[favoured] - np.median(others) <= _APART * max(now.reach, float(np.ptp(others))):
-        return None  # as an initializer gives it
+    apart = float(bias[favoured] - np.median(others))
+    # What an initializer gives is never so far apart.
+    if apart <= _APART * max(now.reach, float(np.ptp(others))):
+        return None
+    mine, without, even = float(now.fractions[favoured]), float(now.without_bias[favoured]), 1 / len(bias)
+    fewer = without <= _HALF * mine or now.without_bias.max() - even < _HALF * (mine - even)
+    # The one bias's part in the mean square of the logits, without what all classes share (theory.md (38)).
+    own = (apart / 2) ** 2 if now.single else apart**2 / len(bias)
+    rest = math.sqrt(max(0.0, seen.examination.size**2 - own))
+    if not fewer and apart <= _APART * rest:
+        return None
     return Fault(
         "head bias",
-        f"{now.head}.bias is largest for class {favoured} and decides: without it the largest fraction is "
-        f"{now.without_bias.max():.1%}",
+        f"{now.head}.bias is {apart:.3g} larger for class {favoured} than for others and decides: the class gets "
+        f"{mine:.1%} of the points, and {without:.1%} without it",
         "nn.init.zeros_(head.bias), unless it is set to the classes' frequencies on purpose",
         now.head,
         {"layer": now.head, "bias": now.bias.tolist(), "largest_without": float(now.without_bias.max())},

@@ -24,7 +24,7 @@ def look_into(
     what: nn.Module | Callable[[], Any],
     batches: Sequence[Batch],
     *,
-    pick: Pick = None,
+    logits: Pick = None,
     init: Init = None,
     seed: int = 0,
     seconds: float = 2.0,
@@ -32,7 +32,7 @@ def look_into(
     """What one pass shows of a model as it is, or of one that a factory makes; None where it cannot be run."""
     try:
         with torch.inference_mode(False), _subject(what, batches[0], init, seed) as model:
-            return _within(model, batches, pick, seed, seconds)
+            return _within(model, batches, logits, seed, seconds)
     except Exception:  # whatever a user's model or factory raises: measuring it says so, in words
         return None
 

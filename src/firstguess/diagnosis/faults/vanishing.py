@@ -15,13 +15,11 @@ def find(seen: Seen) -> Fault | None:
     if not tiny and not small:
         return None
     first = next(iter(tiny), x.now.head)
-    parts = [f"the weights of {first} have RMS·√fan_in = {tiny[first]:.1g}, where initializers give 0.1 to 2"] * bool(
-        tiny
-    )
-    if len(tiny) > 1:
-        parts[0] += f" ({len(tiny)} such layers)"
-    if small or tiny:
-        parts.append(f"logits have RMS {x.size:.1g}")
+    parts: list[str] = []
+    if tiny:
+        more = f" ({len(tiny)} such layers)" if len(tiny) > 1 else ""
+        parts.append(f"the weights of {first} have RMS·√fan_in = {tiny[first]:.1g}, initializers give 0.1 to 2{more}")
+    parts.append(f"logits differ by {x.size:.1g} (RMS)")
     return Fault(
         "vanishing logits",
         "; ".join(parts),

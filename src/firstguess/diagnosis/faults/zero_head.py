@@ -12,14 +12,16 @@ def find(seen: Seen) -> Fault | None:
     now = seen.now
     if {"Dropout(1)", "ReLU after the head", "dead units", "mask that hides everything"} & set(seen.found):
         return None
-    constant = now.head_zero and seen.examination.same
-    if not constant and (now.ties < _TIES or not (now.head_zero or now.level)):
+    constant, level = now.head_zero and seen.examination.same, now.level or seen.examination.level
+    if not constant and not (level or (now.head_zero and now.ties >= _TIES)):
         return None
     why = "its weights are zero" if now.head_zero else "it gives every class the same logit"
     then = (
         f"so {now.ties:.1%} of the points have no largest logit; an arg-max takes the first class"
         if now.ties >= _TIES
         else "so its bias alone decides, the same for all points"
+        if now.head_zero
+        else "up to rounding, which decides"
     )
     return Fault(
         "zero head",
