@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
-
 from faulty_models import Attention, Conv, Dense, Encoder, noise
+from torch import nn
 
 
 class Block(nn.Module):
@@ -74,7 +74,7 @@ class Mixer(nn.Module):
 
 def deep(depth: int, classes: int, act: Callable[[], nn.Module]) -> nn.Sequential:
     widths = [20, *[40] * depth]
-    hidden = (layer for a, b in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(a, b), act()))
+    hidden = (layer for a, b in itertools.pairwise(widths) for layer in (nn.Linear(a, b), act()))
     return nn.Sequential(*hidden, nn.Linear(40, classes))
 
 

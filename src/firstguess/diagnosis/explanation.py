@@ -54,6 +54,7 @@ class Explanation:
     measurement: Measurement | None  # None: no initialization gave finite logits
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    loss: float = math.nan  # mean cross-entropy with the labels, where they are given
 
     @property
     def largest(self) -> float:
@@ -84,6 +85,7 @@ class Explanation:
                 "measurement": None if self.measurement is None else self.measurement.to_dict(),
                 "notes": list(self.notes),
                 "seconds": self.seconds,
+                "loss": self.loss,
             }
         )
 
@@ -102,6 +104,7 @@ class Explanation:
             None if data["measurement"] is None else Measurement.from_dict(data["measurement"]),
             tuple(data["notes"]),
             data["seconds"],
+            float(data.get("loss", math.nan)),
         )
 
     def summary(self) -> list[tuple[str, str]]:
@@ -116,6 +119,10 @@ class Explanation:
             low, high = self.interval
             share = f"{self.surprise:.1%} of {self.measurement.inits}  (95 %: {low:.1%} to {high:.1%})"
             rows.append(("initializations that do so too", share))
+        if not math.isnan(self.loss):
+            classes = len(self.fractions)
+            value = f"{self.loss:.3g}  (log {classes} = {math.log(classes):.3g} for an even guess)"
+            rows.append(("cross-entropy with the labels", value))
         return rows
 
     @property
@@ -171,9 +178,9 @@ def explain_guess(
 ) -> Explanation:
     """Explain the guesses of a model as it is now: expected from its architecture, brought by the data, or a fault.
 
-    The model's own fractions are compared with an ensemble of its initializations on the same points. Then each known
-    cause is tested: NaN or Inf, a zero head, dead units, saturation, a BatchNorm in eval mode that has seen no data, a
-    bias of the head, data that are not centred. The model comes back untouched.
+    The model's own fractions are compared with an ensemble of its initializations on the same points. Then each named
+    fault is tested (docs/named-faults.md: a zero head, pixels from 0 to 255, dead units, a mask that hides everything,
+    …), and whether data that are not centred are the cause. The model comes back untouched.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(10, 50), torch.nn.Tanh(), torch.nn.Linear(50, 2, bias=False))
@@ -295,6 +302,7 @@ def explain_guess(
         measurement,
         tuple(notes),
         time.perf_counter() - started,
+        looked.loss,
     )
 
 

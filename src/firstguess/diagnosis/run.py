@@ -124,7 +124,7 @@ def diagnose(
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
     tick(0, _STAGES)
-    look = subject.look(max(0.5, _LOOK * seconds))
+    look = subject.look(max(1.0, _LOOK * seconds))
     try:
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
     except NotFinite as error:
@@ -393,6 +393,7 @@ class _Subject:
         if x is None:
             return None
         labels = [b.labels for b in batches if b.labels is not None]
-        y = torch.cat(labels).numpy() if len(labels) == len(batches) and all(v.ndim == 1 for v in labels) else None
+        known = len(labels) == len(batches) and all(v.ndim == 1 and not v.is_floating_point() for v in labels)
+        y = torch.cat(labels).numpy() if known else None
         name = self._data.name if self.model is None else "data"
         return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)

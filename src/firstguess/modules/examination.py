@@ -42,6 +42,7 @@ class Labels:
     high: float
     classes: int
     outside: int  # how many are no class
+    missing: int  # … because they are NaN
     count: int
 
 
@@ -93,10 +94,6 @@ class _Sums:
     energy: float = 0.0
     entries: int = 0
     whole: bool = True
-    outside: int = 0
-    lowest: float = math.inf
-    highest: float = -math.inf
-    labels: int = 0
     classes: int = 0
 
     def begin(self, batch: Batch) -> None:
@@ -108,7 +105,6 @@ class _Sums:
         self._entry(batch)
         rows = rows.detach().double()
         self.classes = 2 if rows.ndim == 1 else rows.shape[1]
-        self._labels(batch)
         relu = self.ops.relu
         mine = relu is not None and relu.data_ptr() == raw.data_ptr() and relu.numel() == raw.numel()
         self.rectified.append(mine)
@@ -140,23 +136,6 @@ class _Sums:
         self.entries += x.numel()
         self.whole = self.whole and bool((x == x.round()).all())
 
-    def _labels(self, batch: Batch) -> None:
-        """Labels that are classes: whole numbers, one a point or position, but for those that are left out."""
-        y = batch.labels
-        if y is None or not y.numel() or (y.ndim > 1 and y.shape[-1] == self.classes and y.is_floating_point()):
-            return
-        y = y.double().flatten()
-        if not bool((y == y.round()).all()):  # NaN, or numbers to regress on
-            if bool(torch.isnan(y).any()):
-                self.labels, self.outside = self.labels + len(y), self.outside + int(torch.isnan(y).sum())
-            return
-        y = y[y != IGNORED]
-        if not len(y):
-            return
-        self.labels += len(y)
-        self.lowest, self.highest = min(self.lowest, float(y.min())), max(self.highest, float(y.max()))
-        self.outside += int(((y < 0) | (y >= self.classes)).sum())
-
     def _sizes(self, logits: torch.Tensor) -> None:
         if not len(logits) or (logits.ndim == 2 and logits.shape[1] < 2):
             return
@@ -180,8 +159,18 @@ class _Sums:
         self.labelled += int(known.sum())
 
 
-def examine(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0) -> Examination:
-    """Run the data through `model` as it is (a copy, as for `look`), and look at everything."""
+def examine(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    *,
+    data: Sequence[Batch] = (),
+    pick: Pick = None,
+    seed: int = 0,
+) -> Examination:
+    """Run batches through `model` as it is (a copy, as for `look`), and look at everything.
+
+    `data`: all there are, where these are some of them only: labels, masks and inputs need no model.
+    """
     norms = fresh_norms(model)  # before any forward: a BatchNorm in train mode counts its batches
     try:
         with watched(model) as ops:
@@ -200,8 +189,8 @@ def examine(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, se
     return Examination(
         now,
         ops,
-        _given(batches, sums),
-        Labels(sums.lowest, sums.highest, sums.classes, sums.outside, sums.labels) if sums.labels else None,
+        _given(data or batches, sums),
+        _labels(data or batches, sums.classes),
         norms,
         math.sqrt(sums.squares / sums.values) if sums.values else math.nan,
         sums.values > 0 and sums.squares <= 1e-12 * sums.common,
@@ -211,11 +200,33 @@ def examine(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, se
         bool(sums.columns) and all(sums.columns),
         sums.relu if all(sums.rectified) else "",
         sums.zeros / max(sums.outputs, 1),
-        tuple(_one_valued_masks(batches)),
+        tuple(_one_valued_masks(data or batches)),
         sums.loss / sums.labelled if sums.labelled else math.nan,
         sums.even / sums.points if sums.points else math.nan,
         dict(_tiny_weights(model)),
     )
+
+
+def _labels(batches: Sequence[Batch], classes: int) -> Labels | None:
+    """Labels that are classes: whole numbers, one a point or position, but for those that are left out."""
+    low, high, outside, missing, count = math.inf, -math.inf, 0, 0, 0
+    for batch in batches:
+        y = batch.labels
+        if y is None or not y.numel() or (y.ndim > 1 and y.shape[-1] == classes and y.is_floating_point()):
+            continue
+        y = y.double().flatten()
+        bad = torch.isnan(y)
+        missing += int(bad.sum())
+        count += int(bad.sum())
+        y = y[~bad]
+        if not bool((y == y.round()).all()):  # numbers to regress on
+            continue
+        y = y[y != IGNORED]
+        if len(y):
+            count += len(y)
+            low, high = min(low, float(y.min())), max(high, float(y.max()))
+            outside += int(((y < 0) | (y >= classes)).sum())
+    return Labels(low, high, classes, outside + missing, missing, count) if count else None
 
 
 def _sum_to_one(rows: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -240,4 +240,4 @@ def are_alike(rows: torch.Tensor) -> bool:
     if rows.shape[0] < 2 or not rows.numel():
         return False
     spread = rows.amax(0) - rows.amin(0)
-    return bool(spread.max() <= 1e-6 * cast("torch.Tensor", rows.abs().max()))
+    return bool(spread.max() <= 1e-6 * rows.abs().max())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from firstguess.diagnosis.faults.base import Fault, Seen
 
-_DO = "check the mask's sense: an attention_mask is 1, a key_padding_mask False, a boolean attn_mask True where tokens "
-_DO += "count (nn.MultiheadAttention's attn_mask: False)"
+_DO = (
+    "check the mask's sense: where tokens count, an attention_mask is 1, a key_padding_mask False, a boolean attn_mask "
+    "True (of nn.MultiheadAttention: False)"
+)
 
 
 def find(seen: Seen) -> Fault | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from firstguess.diagnosis.faults.base import Fault, Seen
 
 
@@ -12,8 +10,13 @@ def find(seen: Seen) -> Fault | None:
     y = seen.examination.labels
     if y is None or not y.outside:
         return None
-    if not math.isfinite(y.low):
-        return Fault("labels out of range", f"{y.outside} of {y.count} labels are NaN", "drop or fill them")
+    if y.missing:
+        return Fault(
+            "labels out of range",
+            f"{y.missing} of {y.count} labels are NaN",
+            "drop these points",
+            evidence={"missing": y.missing, "labels": y.count},
+        )
     if (y.low, y.high, y.classes) == (-1.0, 1.0, 2) and seen.now.single:
         return None  # −1 and 1, for the sign of one logit: hinge losses want them
     one_based = y.low == 1 and y.high == y.classes

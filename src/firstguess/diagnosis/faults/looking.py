@@ -17,7 +17,7 @@ from firstguess.modules.initializers import Init, rule
 from firstguess.modules.outputs import Pick
 from firstguess.modules.snapshot import examined, fewer
 
-_FIRST = 16  # points
+_FIRST = 16  # points; labels and inputs are looked at whole
 
 
 def look_into(
@@ -38,17 +38,19 @@ def look_into(
 
 
 def _within(model: nn.Module, batches: Sequence[Batch], pick: Pick, seed: int, seconds: float) -> Examination:
-    total = sum(batch.size for batch in batches)
-    began = time.perf_counter()
+    total, count, taken = sum(batch.size for batch in batches), _FIRST, 0.0
     try:
-        few = fewer(batches, min(_FIRST, total))
-        found = examine(model, few, pick=pick, seed=seed)
+        few = fewer(batches, count)
+        for _ in range(2):  # the first call of a model is slower
+            began = time.perf_counter()
+            found = examine(model, few, data=batches, pick=pick, seed=seed)
+            taken = time.perf_counter() - began
+            if taken > seconds or count >= total:
+                return found
     except Exception:  # a model that takes whole batches only
-        return examine(model, batches[:1], pick=pick, seed=seed)
-    used = sum(batch.size for batch in few)
-    taken = time.perf_counter() - began
-    room = min(total, int(used * seconds / max(taken, 1e-6)))
-    return found if room < 2 * used and room < total else examine(model, fewer(batches, room), pick=pick, seed=seed)
+        return examine(model, batches[:1], data=batches, pick=pick, seed=seed)
+    room = min(total, int(count * seconds / max(taken, 1e-6)))
+    return examine(model, fewer(batches, max(count, room)), data=batches, pick=pick, seed=seed)
 
 
 @contextmanager
