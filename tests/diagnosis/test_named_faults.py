@@ -29,7 +29,9 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
+from firstguess.data import collect
 from firstguess.diagnosis.faults import FaultName
+from firstguess.modules.examination import examine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -150,6 +152,34 @@ def test_labels_that_are_nan():
     y[3] = math.nan
     assert explained(Dense(), (noise(POINTS, 20), y)) == ("labels out of range",)
     assert diagnosed(Dense(), (noise(POINTS, 20), y)) == ("labels out of range",)
+
+
+def test_a_residual_branch_that_is_made_tiny():
+    """As diffusion models have it: the last layer of a branch at 1e-10, so that the block starts as the identity."""
+    model = Attention()
+    with torch.no_grad():
+        model.out.weight.mul_(1e-10)
+        model.mlp[2].weight.mul_(1e-10)
+    quiet(model, noise(POINTS, 6, 16))
+
+
+def test_one_tiny_layer_that_hides_the_inputs():
+    model = Dense()
+    with torch.no_grad():
+        model.body[2].weight.mul_(1e-4)
+    x = noise(POINTS, 20)
+    assert explained(model, x) == ("vanishing logits",)
+    z = model(x).detach().double()
+    z -= z.mean(1, keepdim=True)
+    found = examine(model, collect(x))
+    assert found.varies == pytest.approx(((z - z.mean(0)).square().mean() / z.square().mean()).sqrt().item(), rel=1e-3)
+    assert found.size == pytest.approx((z.square().mean() * CLASSES / (CLASSES - 1)).sqrt().item(), rel=1e-5)
+
+
+def test_softmax_over_the_batch_at_every_token():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, CLASSES), nn.Softmax(dim=0))
+    assert explained(model, noise(POINTS, 6, 16)) == ("softmax over the batch",)
 
 
 class Causal(Attention):

@@ -57,6 +57,7 @@ class Examination:
     norms: list[str]  # BatchNorms in eval mode that have seen no data
     size: float  # RMS of the logits without what all classes share (theory.md (38)); NaN where there is no finite one
     level: bool  # … and that is nothing but rounding
+    varies: float  # the part of it (RMS) that differs from point to point
     same: bool  # all points of a batch have the same outputs
     same_from: str  # … from this layer on
     probabilities: bool  # outputs are positive and sum to 1 over classes, point by point
@@ -67,6 +68,7 @@ class Examination:
     loss: float  # mean cross-entropy with the labels; NaN without
     loss_even: float  # … with labels that are drawn evenly: what is known without any
     tiny: dict[str, float]  # layers whose weights are tiny -> RMS·√fan_in
+    weighted: int  # layers with weights
 
 
 @dataclass
@@ -76,6 +78,7 @@ class _Sums:
     ops: Operations
     squares: float = 0.0
     common: float = 0.0
+    totals: torch.Tensor | None = None  # over points, class by class
     values: int = 0
     same: list[bool] = field(default_factory=list[bool])
     same_from: str = ""
@@ -112,7 +115,7 @@ class _Sums:
         self.zeros += int((rows == 0).sum())
         self.outputs += rows.numel()
         if rows.ndim == 2 and len(rows) > 1:
-            self.columns.append(_sum_to_one(rows))
+            self.columns.append(_sum_to_one(rows, max(1, len(rows) // batch.size)))
         fine = torch.isfinite(rows).reshape(len(rows), -1).all(1)
         if len(rows) > 1 and bool(fine.all()):
             self.same.append(are_alike(rows if rows.ndim > 1 else rows[:, None]))
@@ -142,7 +145,15 @@ class _Sums:
         centred = contrasts(logits)
         self.squares += float(centred.square().sum())
         self.common += float(logits.square().sum())
+        self.totals = centred.sum(0) + (0.0 if self.totals is None else self.totals)
         self.values += centred.numel()
+
+    def varies(self) -> float:
+        """√(mean square of the logits around their class's mean over points, over their mean square)."""
+        if self.totals is None or not self.squares:
+            return math.nan
+        points = self.values / len(self.totals)
+        return math.sqrt(max(0.0, 1 - float(self.totals.square().sum()) / points / self.squares))
 
     def _losses(self, logits: torch.Tensor, fine: torch.Tensor, batch: Batch) -> None:
         """Cross-entropies of points with finite logits; one logit z is the pair (0, z)."""
@@ -194,6 +205,7 @@ def examine(
         norms,
         math.sqrt(sums.squares / sums.values) if sums.values else math.nan,
         sums.values > 0 and sums.squares <= 1e-12 * sums.common,
+        sums.varies(),
         bool(sums.same) and all(sums.same) and len(sums.same) == sum(batch.size > 1 for batch in batches),
         sums.same_from,
         all(sums.shares),
@@ -204,6 +216,7 @@ def examine(
         sums.loss / sums.labelled if sums.labelled else math.nan,
         sums.even / sums.points if sums.points else math.nan,
         dict(_tiny_weights(model)),
+        sum(is_weighted(module) for module in model.modules()),
     )
 
 
@@ -229,10 +242,10 @@ def _labels(batches: Sequence[Batch], classes: int) -> Labels | None:
     return Labels(low, high, classes, outside + missing, missing, count) if count else None
 
 
-def _sum_to_one(rows: torch.Tensor) -> bool:
+def _sum_to_one(rows: torch.Tensor, positions: int) -> bool:
     """Whether each class's outputs sum to 1 over the points (or their exponentials do), and each point's do not."""
     for x in (rows, rows.exp()):
-        over = x.sum(0)
+        over = x.sum(0) / positions
         if bool((x >= 0).all()) and torch.allclose(over, torch.ones_like(over), atol=1e-4):
             return not _across(x)
     return False
