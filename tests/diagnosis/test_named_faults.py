@@ -30,7 +30,8 @@ from torch import nn
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.data import collect
-from firstguess.diagnosis.faults import FaultName
+from firstguess.diagnosis.faults import FaultName, named
+from firstguess.diagnosis.faults.looking import look_into
 from firstguess.modules.examination import examine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -174,6 +175,16 @@ def test_one_tiny_layer_that_hides_the_inputs():
     found = examine(model, collect(x))
     assert found.varies == pytest.approx(((z - z.mean(0)).square().mean() / z.square().mean()).sqrt().item(), rel=1e-3)
     assert found.size == pytest.approx((z.square().mean() * CLASSES / (CLASSES - 1)).sqrt().item(), rel=1e-5)
+
+
+def test_few_points_are_enough_for_a_bias_that_decides():
+    """As many as a slow model gets: 16 of two classes are never far from an even split by chance alone."""
+    torch.manual_seed(0)
+    model = Dense(classes=2)
+    assert [fault.name for fault in named(look_into(model, collect(noise(16, 20))))] == []
+    with torch.no_grad():
+        model.head.bias.copy_(torch.tensor([5.0, 0.0]))
+    assert [fault.name for fault in named(look_into(model, collect(noise(16, 20))))] == ["head bias"]
 
 
 def test_softmax_over_the_batch_at_every_token():

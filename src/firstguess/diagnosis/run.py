@@ -124,7 +124,7 @@ def diagnose(
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
     tick(0, _STAGES)
-    look = subject.look(max(1.0, _LOOK * seconds))
+    look = subject.look(max(_LOOK * seconds, min(1.0, 0.3 * seconds)))
     try:
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
     except NotFinite as error:

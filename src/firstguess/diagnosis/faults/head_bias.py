@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from firstguess.diagnosis.faults.base import Fault, Seen
+from firstguess.diagnosis.notable import NOTABLE, excess
 
 _HALF = 0.5
 _APART = 3.0  # times what torch's initializer reaches, 1/√fan_in, and times the range of the other classes
@@ -16,7 +17,9 @@ def find(seen: Seen) -> Fault | None:
     """The favoured class's bias stands apart, and decides: without it that class, or the excess over an even split,
     gets half at most; or it is far beyond what the rest of the logits vary by."""
     now = seen.now
-    if not seen.notable or now.bias is None or now.without_bias is None or now.level or now.head_zero:
+    if now.bias is None or now.without_bias is None or now.level or now.head_zero:
+        return None
+    if not float(excess(now.fractions)) >= NOTABLE:  # of few points too: what follows is no play of chance
         return None
     bias = np.array([-now.bias[0], now.bias[0]]) if now.single else now.bias
     favoured = int(now.fractions.argmax())
