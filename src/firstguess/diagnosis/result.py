@@ -15,6 +15,7 @@ from firstguess.base.text import ends, interval, plain
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison
+    from firstguess.diagnosis.faults import Fault
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.members import Finding
     from firstguess.modules.gradients import Gradients
@@ -183,6 +184,7 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    faults: tuple[Fault, ...] = ()  # known faults that were seen in the model as it is, or in the data
 
     @property
     def ranked(self) -> tuple[Advice, ...]:
@@ -227,6 +229,7 @@ class Diagnosis:
                 "case": self.case,
                 "measurement": None if self.measurement is None else self.measurement.to_dict(),
                 "structure": None if self.structure is None else self.structure.to_dict(),
+                "faults": [fault.to_dict() for fault in self.faults],
                 "findings": [finding.to_dict() for finding in self.findings],
                 "notes": list(self.notes),
                 "provenance": self.provenance,
@@ -258,6 +261,8 @@ def _page(d: Diagnosis) -> str:
 
 def _parts(d: Diagnosis) -> Iterator[list[str]]:
     yield [f"{d.name}: {d.verdict.name.upper()}{_sure(d.verdict.probability)}", *_wrapped(d.verdict.why)]
+    if d.faults:
+        yield ["Faults", *(line for fault in d.faults for line in _wrapped(str(fault)))]
     yield _numbers(d)
     if d.causes:
         rows = [

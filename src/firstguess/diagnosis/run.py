@@ -21,6 +21,8 @@ from firstguess.data.streams import POINTS, cut_note
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.expectation import expectation
+from firstguess.diagnosis.faults import named
+from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.remedies import Case, Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.diagnosis.result import Diagnosis, Expected
@@ -31,6 +33,7 @@ from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import PARTLY, Finding, FindingKind, Probe
 from firstguess.modules.choice import Strategy
 from firstguess.modules.engines import recorded
+from firstguess.modules.examination import Examination
 from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.fresh import Redrawn
@@ -50,7 +53,7 @@ _SOURCE = "init mode device dtype trained redraw scale logits"  # options that s
 _STAGES, _KERNEL_POINTS = 5, 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
-_MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.07, 0.05, 0.1, 0.25
+_LOOK, _MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.02, 0.36, 0.07, 0.05, 0.1, 0.25
 
 
 @checks.known_options
@@ -130,10 +133,11 @@ def diagnose(
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
     tick(0, _STAGES)
+    look = subject.look(max(_LOOK * seconds, min(1.0, 0.3 * seconds)))
     try:
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
     except NotFinite as error:
-        return _broken(subject, error, started)
+        return replace(_broken(subject, error, started), faults=named(look))
     check_fresh(m)
     partly = any(finding.kind in PARTLY for finding in m.findings)
     notes: list[str] = [subject.note] if subject.note else []
@@ -184,6 +188,7 @@ def diagnose(
         (*(structure.notes if structure is not None else ()), *notes, *tried.notes),
         m.provenance,
         time.perf_counter() - started,
+        named(look, m),
     )
 
 
@@ -335,6 +340,11 @@ class _Subject:
         """Where modules come from, for every stage: the model, or a factory of the description's."""
         return source_of(self._factory(), self.batches) if self.model is None else self.study(self.model)
 
+    def look(self, seconds: float) -> Examination | None:
+        """What one pass of the model, as it is, shows."""
+        what = self._factory() if self.model is None else self.model
+        return look_into(what, self.batches, seconds=seconds, seed=self._seed, **self._known("logits", "init"))
+
     def study(self, model: Model) -> Source:
         """Members of a model, as the options have it."""
         return source_of(model, self.batches, **self._known(*_SOURCE.split()))
@@ -395,6 +405,7 @@ class _Subject:
         if x is None:
             return None
         labels = [b.labels for b in batches if b.labels is not None]
-        y = torch.cat(labels).numpy() if len(labels) == len(batches) and all(v.ndim == 1 for v in labels) else None
+        known = len(labels) == len(batches) and all(v.ndim == 1 and not v.is_floating_point() for v in labels)
+        y = torch.cat(labels).numpy() if known else None
         name = self._data.name if self.model is None else "data"
         return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)

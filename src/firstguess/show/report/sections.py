@@ -49,6 +49,21 @@ def head(d: Diagnosis) -> Markup:
     )
 
 
+def faults(d: Diagnosis) -> Markup:
+    """Known faults, before any number that they would explain."""
+    items = [
+        tag(
+            "li",
+            tag("strong", f.name),
+            f" at {f.layer}" if f.layer else "",
+            f": {_sentence(f.message)} What to do: {f.do}.",
+            class_="finding",
+        )
+        for f in d.faults
+    ]
+    return section("faults", "Faults", tag("ul", *items) if items else None)
+
+
 def numbers(d: Diagnosis) -> Markup:
     """The headline numbers with their intervals."""
     m = d.measurement
