@@ -183,6 +183,11 @@ def growth(network: Network) -> float:
     return float(statistics.median(hidden))
 
 
+def _word(train: Trainability | None) -> str:
+    """What gradients do in the ordered phase: a shallow network's only shrink."""
+    return "vanish" if train is None or train.gradients is None else train.gradients.word
+
+
 def case_of(verdict: Verdict, train: Trainability | None, hidden: int) -> str:
     """Whether this bias is one to worry about (theory.md §5, §8): neutral is not always better."""
     deep = hidden >= _DEEP
@@ -204,8 +209,8 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int) -> str:
         )
     if phase == "ordered":
         return (
-            "Here the bias comes with gradients that vanish going back, and so it stays in training for long (MF): "
-            "larger weights help more than even guesses do."
+            f"Here the bias comes with gradients that {_word(train)} going back, and so it stays in training for long "
+            "(MF): larger weights help more than even guesses do."
         )
     if phase == "chaotic":
         return (

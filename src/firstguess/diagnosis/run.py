@@ -23,7 +23,7 @@ from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.remedies import Case, Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.diagnosis.result import Diagnosis, Expected
-from firstguess.diagnosis.training import trainability_of
+from firstguess.diagnosis.training import trainability_of, with_measured
 from firstguess.diagnosis.verdict import broken, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
@@ -162,7 +162,7 @@ def diagnose(
         causes_of(flow) if flow is not None else (),
         expected,
         train,
-        tried.advice,
+        with_measured(tried.advice, train),
         case_of(verdict, train, hidden),
         subject.name,
         m,

@@ -168,7 +168,7 @@ def test_gradients_by_layer_and_group() -> None:
         np.testing.assert_allclose([mine[k]["position"] for k in range(1, 5)], [level.value for level in levels])
         assert mine[1]["high"] - mine[1]["low"] == pytest.approx(2 * 1.96 * levels[0].error)
     said = svg_text(gradients_chart(g))
-    assert "gradients vanish: × 0.5 a layer" in said
+    assert "gradients shrink: × 0.5 a layer" in said
     assert "output" in said
 
 
