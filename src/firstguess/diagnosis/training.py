@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
+from firstguess.base.errors import FirstguessError
+from firstguess.data import Batch
 from firstguess.diagnosis.result import Advice, Phase, Trainability
 from firstguess.ensemble.gradient_statistics import Gradients, Word
 
@@ -15,6 +18,7 @@ _PHASES: dict[Word, Phase] = {
     "grow": "chaotic",
     "keep their size": "edge of chaos",
 }
+GRADIENT_POINTS = 256
 _APART = 10.0  # ratio of the others' to the favoured class's mean square gradient that is worth saying
 _AS_PREDICTED = 1.25  # a factor a layer further than this from theory's has another cause than the phase
 
@@ -44,6 +48,18 @@ def trainability_of(g: Gradients, *, plain: bool, predicted: float = math.nan) -
         _words(g, phase, scale, ratio, predicted),
         g,
     )
+
+
+def in_parts(work: Callable[[list[Batch], int], Gradients], batches: list[Batch]) -> Gradients:
+    """Gradients of some points; where a model takes whole batches only (a graph, a size in its code), of whole ones."""
+    try:
+        return work(batches, GRADIENT_POINTS)
+    except (FirstguessError, RuntimeError):
+        sizes = [batch.size for batch in batches]
+        count = next((i for i in range(1, len(sizes)) if sum(sizes[:i]) >= GRADIENT_POINTS), len(sizes))
+        if sum(sizes[:count]) <= GRADIENT_POINTS:
+            raise
+        return work(batches[:count], sum(sizes[:count]))
 
 
 def with_measured(advice: tuple[Advice, ...], train: Trainability | None) -> tuple[Advice, ...]:

@@ -66,6 +66,7 @@ class Passes:
         self._call = Caller()
         self.classes = 0
         self._tokens = 1
+        self._coupled = False  # a model that takes whole batches only: its points may see each other
         self.findings: dict[tuple[str, str], Finding] = {}
         self.notes: list[str] = []
         self._nodes: dict[str, Any] = {}  # autograd's, of what layers with weights returned in the latest forward
@@ -76,6 +77,8 @@ class Passes:
             raise InvalidInput("a model that has a layer with weights", got="none that was called", where="the model")
         self._targets = self._labels(labels)
         self.points = sum(len(t) for t in self._targets)
+        if self._coupled:
+            self.notes.append("the model takes whole batches only: gradients are of a batch's loss, not of a point's")
         if len(batches) > 1:
             self.notes.append(f"{len(batches)} passes over batches of up to {max(b.size for b in batches)} points")
         self._got: dict[str, list[torch.Tensor]] = {}
@@ -101,6 +104,7 @@ class Passes:
             for size in (3, 2, first.size) if first.size >= 3 else (first.size,):
                 if size == first.size and finder.order:  # only for a model that takes whole batches
                     break
+                self._coupled = size == first.size and size > 3
                 finder.begin(size)
                 hooks.begin()
                 self._forget()
@@ -260,7 +264,7 @@ class Passes:
             if x is None and len(grad) == batch.size:  # windows, which its reader takes for samples, are cut later
                 x = grad
             if x is not None:
-                self._got[name].append(weight_gradients.bound(self._by_token(x, batch), spec.channel))
+                self._got[name].append(self._bound(self._by_token(x, batch), spec.channel))
                 return
 
     def _take(self, name: str, grad: torch.Tensor, batch: Batch) -> None:
@@ -270,11 +274,14 @@ class Passes:
             return
         flat = self._by_token(x, batch)
         if flat is not x:
-            found = weight_gradients.bound(flat, -1)
+            found = self._bound(flat, -1)
         else:
-            found = weight_gradients.squares(grad, spec, batch.size, given)
+            found = weight_gradients.squares(grad, spec, batch.size, given, coupled=self._coupled)
         if found is not None:
             self._got[name].append(found)
+
+    def _bound(self, x: torch.Tensor, channel: int) -> torch.Tensor:
+        return weight_gradients.bound(x, channel, coupled=self._coupled)
 
     def _by_token(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Where every token has its own logits, tokens are the points."""

@@ -58,7 +58,12 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def squares(
-    grad: torch.Tensor, spec: Spec, size: int, given: tuple[nn.Module, torch.Tensor] | None = None
+    grad: torch.Tensor,
+    spec: Spec,
+    size: int,
+    given: tuple[nn.Module, torch.Tensor] | None = None,
+    *,
+    coupled: bool = False,
 ) -> torch.Tensor | None:
     """By point, the squared gradient of its loss at the weights, for inputs of unit size: ‖∂L/∂W‖² / ‖h‖².
 
@@ -70,27 +75,31 @@ def squares(
     Where the terms of positions have nothing in common it is Σ_p ‖δ_p‖², which a convolution of any kernel and stride
     multiplies by the same χ̃. And an average over positions, which divides the gradient of each by their number, leaves
     the sum over them what it was. Where the input is not known (attention, recurrences) it is `bound`. None: not the
-    shape that the layer had.
+    shape that the layer had. `coupled`: the points of a batch see each other (a graph), and are positions of one.
     """
     x = spec.samples_first(grad, size)
     if x is None:
         return None
     if given is not None:
         module, h = given
-        sums = _dense(x, h, spec, size) if not isinstance(module, (nn.Conv1d, nn.Conv2d)) else _conv(module, x, h, spec)
+        if not isinstance(module, (nn.Conv1d, nn.Conv2d)):
+            sums = _dense(x, h, spec, size, coupled=coupled)
+        else:
+            sums = None if coupled else _conv(module, x, h, spec)
         if sums is not None:
             return sums
-    return bound(x, spec.channel)
+    return bound(x, spec.channel, coupled=coupled)
 
 
-def bound(x: torch.Tensor, channel: int) -> torch.Tensor:
+def bound(x: torch.Tensor, channel: int, *, coupled: bool = False) -> torch.Tensor:
     """By point, the larger of Σ_p ‖δ_p‖² and ‖Σ_p δ_p‖²: what `squares` is where no two positions see alike, and
     where all see the same; one without positions."""
-    x = _scaled_rows(x, channel)
+    x = _rows(x, channel)
+    x = x.flatten(0, 1).unsqueeze(0) if coupled else x
     return torch.maximum(x.square().sum((1, 2)), x.sum(1).square().sum(1))
 
 
-def _scaled_rows(x: torch.Tensor, channel: int) -> torch.Tensor:
+def _rows(x: torch.Tensor, channel: int) -> torch.Tensor:
     """(points, positions, channels), in float64, whose squares reach further."""
     x = x.detach().to("cpu", torch.float64)
     if x.ndim < 3:
@@ -98,11 +107,12 @@ def _scaled_rows(x: torch.Tensor, channel: int) -> torch.Tensor:
     return x.movedim(channel, -1).flatten(1, -2)
 
 
-def _dense(x: torch.Tensor, h: torch.Tensor, spec: Spec, size: int) -> torch.Tensor | None:
+def _dense(x: torch.Tensor, h: torch.Tensor, spec: Spec, size: int, *, coupled: bool) -> torch.Tensor | None:
     given = spec.samples_first(h, size)
     if given is None or given.shape[:-1] != x.shape[:-1]:
         return None
-    return _by_point(x.reshape(len(x), 1, -1, x.shape[-1]), given.reshape(len(x), 1, -1, given.shape[-1]))
+    n = 1 if coupled else len(x)
+    return _by_point(x.reshape(n, 1, -1, x.shape[-1]), given.reshape(n, 1, -1, given.shape[-1]))
 
 
 def _conv(module: nn.Conv1d | nn.Conv2d, x: torch.Tensor, h: torch.Tensor, spec: Spec) -> torch.Tensor | None:
@@ -123,7 +133,11 @@ def _conv(module: nn.Conv1d | nn.Conv2d, x: torch.Tensor, h: torch.Tensor, spec:
 
 def _patches(module: nn.Conv1d | nn.Conv2d, h: torch.Tensor) -> torch.Tensor:
     """What each output position sees: (points, channels × kernel, positions)."""
-    around = cast("list[int]", module._reversed_padding_repeated_twice)
+    around: list[int] = []
+    for axis in reversed(range(len(module.kernel_size))):  # `pad` begins with the last
+        whole = module.dilation[axis] * (module.kernel_size[axis] - 1) if module.padding == "same" else 0
+        even = 0 if isinstance(module.padding, str) else module.padding[axis]
+        around += [whole // 2 + even, whole - whole // 2 + even]
     mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
     h = F.pad(h, around, mode=mode)
     if h.ndim == 3:
