@@ -4,7 +4,7 @@
 64 digits) one brings the mean loss of the last 20 of 200 steps below half of ln 10, the loss of guessing.
 The words are of gradients only. Seen to train badly although gradients are called fine: three sigmoid layers
 (× 0.02 a layer), two or three tanh layers at σw² = 784 (saturated), a ReLU network at its edge with 50 layers of width
-64, twelve post-norm blocks (200 steps are too few). And 30 BatchNorm layers, called explode (× 1.5 a layer), just train.
+64, twelve post-norm blocks (200 steps are too few). And 30 BatchNorm layers, called explode (× 1.5 each), just train.
 """
 
 from __future__ import annotations

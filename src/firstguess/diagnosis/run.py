@@ -343,8 +343,8 @@ class _Subject:
             )
 
     def gradients(self, seconds: float, m: Measurement) -> Any:
-        # A backward pass costs about two forward passes; how long one of these took is known.
-        a_member = m.seconds / max(1, m.inits) * min(1.0, GRADIENT_POINTS / max(1, m.points)) * 3
+        # A backward pass costs about two forward passes, gradients by point two more; how long one took is known.
+        a_member = m.seconds / max(1, m.inits) * min(1.0, GRADIENT_POINTS / max(1, m.points)) * 5
         count = int(min(20, max(4, seconds / max(a_member, 1e-3))))
         known: dict[str, Any] = {"inits": count, "seed": self._seed} | self._known("logits")
         if self.model is None:

@@ -113,7 +113,8 @@ def _whose(g: Gradients) -> str:
 
 
 def _over(g: Gradients) -> str:
-    fitted, hidden = g.growth.layers, len(g.layers) - 1
+    hidden = len(g.layers) - 1
+    fitted = g.growth.layers or hidden
     if g.stream:
         return f"the last {fitted} of {len(g.stream)} places between residual blocks"
     return (

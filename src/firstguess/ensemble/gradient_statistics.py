@@ -224,12 +224,12 @@ class Gradients:
     def _table(self) -> list[str]:
         if not self.layers:
             return []
-        rows = list(enumerate(self.layers, start=1))
+        rows = list(enumerate(self.followed, start=1))
         hidden = max(0, len(rows) - _ROWS)
         head = _ROWS // 2 if hidden else len(rows)
-        width = min(24, max(5, *(len(layer.name) for layer in self.layers)))
+        width = min(24, max(5, *(len(layer.name) for layer in self.followed)))
         lines = [
-            "  log10 of the mean square gradient",
+            f"  log10 of the mean square gradient{' along the stream' if self.stream else ''}",
             f"  {'':>4} {'layer':<{width}} {'kind':<10} {'all ± s.e.':>15} "
             f"{'favoured':>9} {'others':>9} {'weights':>9}",
         ]
@@ -250,7 +250,7 @@ class Gradients:
         body = "".join(cells((label.strip(), value)) for label, value in self.summary())
         body += "".join(cells((f"finding: {f.kind}", f"{f.message} {f.layer}".strip())) for f in self.findings)
         table = cells(("layer", "kind", "nodes", "all", "favoured", "others", "weights"), "th")
-        for layer in self.layers:
+        for layer in (*self.layers, *self.stream):
             levels = [f"{x.value:.3f} ± {x.error:.2g}" for x in (layer.all, layer.favoured, layer.others, layer.weight)]
             table += cells((layer.name, layer.kind, str(layer.nodes), *levels))
         return f"<table>{body}</table><p>log10 of the mean square gradient</p><table>{table}</table>"
