@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.remedies import Case, Variant
     from firstguess.ensemble.measurement import Measurement
     from firstguess.network.network import Network
+from firstguess.network.walk import needs_images
 
 Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a variant, within some seconds
 
@@ -167,11 +168,14 @@ def _cautioned(note: str, before: float, after: float) -> str:
 def growth(network: Network) -> float:
     """χ̃ of a typical hidden layer (the median), in closed form; NaN where it is not known.
 
-    Nor where there are residual blocks: theory has one factor for a block, a measured slope counts its layers.
+    Nor where there are residual blocks: theory has one factor for a block, a measured slope counts its layers. Nor
+    where positions of images are pooled: theory's is of single positions, what trains is their sum (theory.md (39)).
     """
     from firstguess.theory.readings import predict
 
     if any(layer.kind == "residual" for layer in network.layers):
+        return math.nan
+    if needs_images(network.layers) and any("pool" in layer.kind for layer in network.layers):
         return math.nan
     try:
         factors = predict(network).gradient_growth

@@ -25,7 +25,7 @@ _AS_PREDICTED = 1.25  # a factor a layer further than this from theory's has ano
 
 def trainability_of(g: Gradients, *, plain: bool, predicted: float = math.nan) -> Trainability:
     """The measured gradients, summed up. Phases are those of `plain` networks (no norms, no skips, no attention) whose
-    factor is the one that theory predicts, if it does.
+    factor is the one that theory predicts.
 
     `predicted` is theory's factor a layer, which is said where none was measured.
     """
@@ -75,9 +75,7 @@ def with_measured(advice: tuple[Advice, ...], train: Trainability | None) -> tup
 
 
 def _as_predicted(factor: float, predicted: float) -> bool:
-    if math.isnan(factor):
-        return False
-    return math.isnan(predicted) or 1 / _AS_PREDICTED < factor / predicted < _AS_PREDICTED
+    return 1 / _AS_PREDICTED < factor / predicted < _AS_PREDICTED  # False where either is NaN
 
 
 def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: float) -> str:
