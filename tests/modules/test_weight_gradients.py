@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from small_models import points, some_labels
 from torch import nn
 
+from firstguess.diagnosis.training import trainability_of
 from firstguess.modules.gradients import measure_gradients
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -209,3 +210,4 @@ def test_gradients_below_the_number_format_vanish():
     assert g.layers[1].all.zeros == 3
     assert g.layers[-2].all.zeros == 0
     assert (g.word, g.growth.total) == ("vanish", 0.0)
+    assert "× 0" not in trainability_of(g, plain=True).words

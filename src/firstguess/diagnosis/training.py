@@ -86,6 +86,8 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
         return "gradients are not finite (NaN or Inf), so that the first step breaks the network"
     if word == "not known":
         return _unknown(g, predicted)
+    if growth.total == 0:
+        return f"going back, {_whose(g)} vanish: from some layer on exactly 0 (dead units, or below the number format)"
     text = f"going back, the mean square of {_whose(g)} changes by × "
     if math.isnan(growth.value):
         text += f"{growth.total:.2g} over {_over(g)}, but by no one factor: they {word}"
@@ -107,7 +109,7 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
 
 
 def _whose(g: Gradients) -> str:
-    return "the stream's gradient" if g.stream else "weights' gradients"
+    return "the stream's gradients" if g.stream else "weights' gradients"
 
 
 def _over(g: Gradients) -> str:

@@ -119,6 +119,8 @@ class Growth:
             return f"× {self.value:.4g} a layer in mean square  (95 %: {self.low:.4g} to {self.high:.4g}): {said}"
         if word == "not known":
             return word
+        if self.total == 0:
+            return "they vanish: exactly 0 from some layer on"
         return f"they {word}: × {self.total:.4g} in mean square over {self.layers} layers, unevenly"
 
 

@@ -172,6 +172,19 @@ def test_gradients_by_layer_and_group() -> None:
     assert "output" in said
 
 
+def test_gradients_along_a_stream_and_without_one_factor() -> None:
+    g = gradients(4)
+    stream = tuple(replace(layer, name=f"into {layer.name}", kind="stream") for layer in g.layers[:3])
+    said = svg_text(gradients_chart(replace(g, stream=stream)))
+    assert "gradients shrink: × 0.5 a block" in said
+    assert "between residual blocks" in said
+    assert "output |" not in said
+    uneven = replace(g.growth, value=math.nan, low=math.nan, high=math.nan, total_low=0.1, total_high=0.2)
+    said = svg_text(gradients_chart(replace(g, growth=uneven)))
+    assert "gradients shrink, by no one factor" in said
+    assert "× 0.5" not in said
+
+
 def test_gradients_that_are_tiny_missing_or_few() -> None:
     assert "10⁻" in svg_text(gradients_chart(gradients(200, factor=0.01)))  # 1e-398 has no float
     g = gradients(3)
