@@ -74,3 +74,14 @@ def test_a_model_of_my_own(tmp_path: Path) -> None:
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
     assert words in refused("measure", *arguments)
+
+
+def test_what_is_fresh_is_named_in_the_shell(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL)
+    options = ("--data", "digits", "--points", "100", "--inits", "4", "--json")
+    for redraw, layer in (("head", "body.2"), ("body.2*", "body.2"), ("body.0.bias, body.2", "body.0.bias, body.2")):
+        found = json.loads(run("mine:Net", *options, "--redraw", redraw, cwd=tmp_path).stdout)["findings"]
+        assert [f["layer"] for f in found if f["kind"] == "fresh part"] == [layer]
+    assert "a description" in refused("measure", TEXT, "--data", "digits", "--redraw", "head")
+    bad = run("mine:Net", *options, "--redraw", "classifier*", code=2, cwd=tmp_path)
+    assert "one of body" in bad.stderr

@@ -16,6 +16,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import nn
+from tuned import digits, trained
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
@@ -413,3 +414,46 @@ def test_bad_input():
     for bad in ({"inits": 0}, {"points": 1}, {"seconds": 0}, {"seed": -1}, {"width": 10}):
         with pytest.raises(InvalidInput):
             explain_guess(model, points(), **bad)
+
+
+# -- Trained and half-trained models -----------------------------------------------------------------------------------
+
+
+def one_class_only() -> torch.Tensor:
+    """Digits that a trained network takes for few classes: the zeros among them."""
+    x, y = digits()
+    return x[y == 0][:150]
+
+
+def test_a_trained_model_is_not_explained_by_its_initialization() -> None:
+    """It guesses 0 because it sees zeros. An ensemble of initializations has nothing to do with that."""
+    e = explain_guess(trained(), one_class_only(), inits=10)
+    assert e.largest > 0.9
+    assert e.kinds == ("trained",)
+    assert e.measurement is None
+    assert math.isnan(e.surprise)
+    assert "every weight looks trained" in str(e)
+    assert "initializations that do so too" not in str(e)
+    asked = explain_guess(trained(), one_class_only(), inits=10, redraw="all")
+    assert asked.measurement is not None
+    assert asked.measurement.inits == 10
+
+
+def test_of_a_half_trained_model_only_the_fresh_part_is_compared() -> None:
+    model, kinds = trained(), []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        model[4] = nn.Linear(64, 10)
+        e = explain_guess(model, one_class_only(), inits=12)
+        assert not set(e.kinds) & {"expected from architecture", "unlike its initialization", "data not centred"}
+        assert any("looks trained" in note for note in e.notes)
+        assert e.measurement is not None
+        kinds += [kind for kind in e.kinds if notable(e)]
+    assert "expected of the fresh part" in kinds
+
+
+def test_a_fault_of_a_trained_model_is_still_named() -> None:
+    model = trained()
+    with torch.no_grad():
+        model[4].bias[3] = 1e3
+    assert explain_guess(model, digits()[0][:200], inits=5).kinds == ("head bias",)

@@ -8,7 +8,7 @@ import typer
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.cli.output import Json, bar, print_json
-from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
+from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
 
@@ -31,13 +31,14 @@ def check(
     batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
     standardize: Standardize = None,
     init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
+    redraw: Redraw = None,
     seed: Annotated[int, typer.Option(help="The result depends on the seed only.")] = 0,
     json: Json = False,
 ) -> None:
     """Pass if γ of an untrained network's output is at most --max-gamma; else say why and end with exit code 1."""
     from firstguess.diagnosis import gate
 
-    chosen, options = subject(what, init=init, width=width)
+    chosen, options = subject(what, init=init, width=width, redraw=redraw)
     source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed)
     with bar("drawing networks") as tick:
         try:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
-from firstguess.cli.output import Json, bar, print_json, say
-from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
+from firstguess.cli.output import Json, bar, leave_if_interrupted, print_json, say
+from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
 
@@ -33,6 +33,7 @@ def diagnose(
     batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
     standardize: Standardize = None,
     init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
+    redraw: Redraw = None,
     advice: Annotated[bool, typer.Option(help="Try remedies.")] = True,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
     json: Json = False,
@@ -44,7 +45,7 @@ def diagnose(
         raise InvalidInput("a report ending in .html", got=str(report), where="--report", hint="--report report.html")
     if report is not None and not report.absolute().parent.is_dir():
         raise InvalidInput("a folder that exists", got=str(report.parent), where="--report")
-    chosen, options = subject(what, init=init, width=width)
+    chosen, options = subject(what, init=init, width=width, redraw=redraw)
     source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True)
     with bar("diagnosing") as tick:
         d = fg.diagnose(
@@ -66,3 +67,4 @@ def diagnose(
     if report is not None:
         d.save(report)
         say(f"wrote {report}")
+    leave_if_interrupted(d.findings)

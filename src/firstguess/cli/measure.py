@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from firstguess.cli import on_data
-from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, say
-from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
+from firstguess.cli.output import Figure, Json, bar, check_figure, leave_if_interrupted, print_json, say
+from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
 
@@ -38,6 +38,7 @@ def measure(
             "xavier_uniform, orthogonal, or WEIGHT_VAR,BIAS_VAR."
         ),
     ] = None,
+    redraw: Redraw = None,
     precision: Annotated[float | None, typer.Option(help="Stop when the 95 % interval is this narrow (±).")] = None,
     seed: Annotated[int, typer.Option(help="Member i depends on the seed and i only.")] = 0,
     json: Json = False,
@@ -50,7 +51,7 @@ def measure(
     import firstguess as fg
 
     check_figure(figure)
-    chosen, options = subject(what, init=init, width=width)
+    chosen, options = subject(what, init=init, width=width, redraw=redraw)
     source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, shift=shift, seed=seed)
     with bar("drawing networks") as drawing:
         m = fg.measure(
@@ -76,3 +77,4 @@ def measure(
             chart = fg.figures.readings_chart(None, None, m)
         fg.figures.save(chart, figure)
         say(f"wrote {figure}")
+    leave_if_interrupted(m.findings)

@@ -28,15 +28,30 @@ Standardize = Annotated[
 ]
 
 
-def subject(what: str, *, init: str | None, width: int) -> tuple[Any, dict[str, Any]]:
+Redraw = Annotated[
+    str | None,
+    typer.Option(
+        help="For a model, what is fresh: names such as 'classifier*' (several with commas), head or all; the rest is "
+        "kept. [default: what does not look trained]"
+    ),
+]
+
+
+def subject(what: str, *, init: str | None, width: int, redraw: str | None = None) -> tuple[Any, dict[str, Any]]:
     """The network that is meant, and the options of `fg.measure` that only its kind takes."""
     if is_path(what):
-        return factory(what), {} if init is None else {"init": init_option(init)}
+        options: dict[str, Any] = {} if init is None else {"init": init_option(init)}
+        if redraw is not None:
+            names = [name for part in redraw.split(",") if (name := part.strip())]
+            options["redraw"] = names[0] if len(names) == 1 else names
+        return factory(what), options
     from firstguess.network.network import Network
 
     Network.parse(what)  # an error here comes before the data are read
     if init is not None:
         raise InvalidInput("--init with a model only", got="a description", hint="write dense(init=orthogonal)")
+    if redraw is not None:
+        raise InvalidInput("--redraw with a model only", got="a description, which is drawn as a whole")
     return what, {"width": width}
 
 

@@ -17,7 +17,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import plain
 from firstguess.diagnosis.timed_ensemble import Progress, Replay, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import FindingKind
+from firstguess.ensemble.members import PARTLY, FindingKind
 from firstguess.modules.measuring import run
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from firstguess.data import Batch
     from firstguess.diagnosis.guess_causes import GuessCause
     from firstguess.modules.choice import Strategy
+    from firstguess.modules.fresh import Redrawn
     from firstguess.modules.initializers import Init
     from firstguess.modules.outputs import Pick
     from firstguess.modules.probes import Node
@@ -168,6 +169,7 @@ def explain_guess(
     dtype: torch.dtype | None = None,
     memory: float | None = None,
     strategy: Strategy | None = None,
+    redraw: Redrawn = None,
 ) -> Explanation:
     """Explain the guesses of a model as it is now: expected from its architecture, brought by the data, or a fault.
 
@@ -195,6 +197,8 @@ def explain_guess(
         init: Of the ensemble, as for `fg.measure` of a module; likewise logits, node, device, dtype, memory, strategy.
         mode: What BatchNorm does in the ensemble: by default "eval" if the model's are in eval mode and have seen no
             data, else "train".
+        redraw: What of the model is fresh, as for `fg.measure`: the ensemble keeps the rest. By default what does not
+            look trained. Of a model that is trained throughout, nothing is said about its initialization.
     """
     import torch
     from torch import nn
@@ -255,13 +259,16 @@ def explain_guess(
         dtype=dtype,
         memory=memory,
         strategy=strategy,
+        redraw=redraw,
     )
     options["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
     engine = ModuleEngine(model, batches, seed=seed, **options)
-    parts = drawn(engine, 0, inits, deadline, progress, least=_LEAST)
+    kinds = {finding.kind for finding in engine.run(0, 0).findings}
+    fresh = "nothing" if FindingKind.NOTHING_FRESH in kinds else "part" if kinds & PARTLY else "all"
+    parts = drawn(engine, 0, inits if fresh != "nothing" else 1, deadline, progress, least=_LEAST)
     done = sum(part.inits for part in parts)
-    if done < inits:
+    if done < inits and fresh != "nothing":
         notes.append(f"{done} of {inits} initializations, to stay within {seconds:g} seconds")
     origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}"}
     measurement: Measurement | None = None
@@ -273,13 +280,15 @@ def explain_guess(
         notes += [
             f"{f.message} ({f.layer})"
             for f in measurement.findings
-            if f.kind in (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN)
+            if f.kind in (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOTHING_FRESH, *PARTLY)
         ]
+    if fresh == "nothing":
+        measurement = None
     pairs = excesses(parts, ())
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
-    if flat is not None and shifted is not None and time.perf_counter() + 3 * member < limit:
+    if flat is not None and shifted is not None and fresh == "all" and time.perf_counter() + 3 * member < limit:
         pairs = paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
-    seen = Observed(now, measurement, norms, trained, bias, shifted, *pairs)
+    seen = Observed(now, measurement, norms, trained, bias, shifted, *pairs, fresh)
     p, low, high = seen.p
     return Explanation(
         tuple(float(x) for x in now.fractions),

@@ -12,8 +12,9 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import collect, load
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.result import Cause
+from firstguess.diagnosis.verdict import check_fresh
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import ASSUMED, FindingKind, Probe
+from firstguess.ensemble.members import ASSUMED, PARTLY, FindingKind, Probe
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.measuring import Progress, measure
 from firstguess.network.network import Network
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from firstguess.modules.choice import Strategy
+    from firstguess.modules.fresh import Redrawn
     from firstguess.modules.initializers import Init
     from firstguess.modules.outputs import Pick
     from firstguess.modules.probes import Node
@@ -87,6 +89,8 @@ def assert_neutral(
     device: torch.device | str | None = None,
     strategy: Strategy | None = None,
     trained: bool = False,
+    redraw: Redrawn = None,
+    scale: float | None = None,
     threads: int | None = None,
 ) -> Measurement:
     """Raise `NotNeutral`, an AssertionError that explains itself, unless γ of the output is at most `max_gamma`.
@@ -100,7 +104,7 @@ def assert_neutral(
     >>> assert_neutral("9 x [dense(weight_var=2) > relu] > dense", blob(100, 30), width=50)
     Traceback (most recent call last):
         ...
-    firstguess.diagnosis.gate.NotNeutral: γ of the output is 2.99 (95 %: 2.35 to 3.77), at most 1 is allowed.
+    firstguess.diagnosis.gate.NotNeutral: γ of the output is 2.99 (95 %: 2.4 to 3.79), at most 1 is allowed.
       untrained, it puts 87% of the inputs into one class on average (even: 50%)
       c rises most at layer relu (activation): from 0.00 to 0.32
       what to do: fg.diagnose(model, data) names the layer and tries remedies
@@ -121,6 +125,8 @@ def assert_neutral(
         device=device,
         strategy=strategy,
         trained=trained or None,
+        redraw=redraw,
+        scale=scale,
         threads=threads,
     )
     found = check(what, data, max_gamma, inits=inits, seed=seed, reduce=reduce, memory=memory, probe=probe, **options)
@@ -143,6 +149,7 @@ def check(
         m = measure(what, data, inits=count, seed=seed, **options)
         if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
             raise KeyboardInterrupt  # what `measure` keeps is no answer of a gate
+        check_fresh(m)
         gamma, low, high = _gamma(m)
         if count >= most or not low <= max_gamma <= high:
             break
@@ -168,7 +175,7 @@ def _message(m: Measurement, passed: bool, limit: float, where: str, *, tied: bo
     if tied:
         return f"{m.ties:.0%} of all guesses are ties: the head gives all classes the same logit"
     head = f"γ of the output is {gamma:.3g} (95 %: {low:.3g} to {high:.3g}), {allowed}."
-    guessed = [f"  {finding}" for finding in m.findings if finding.kind in ASSUMED]
+    guessed = [f"  {finding}" for finding in m.findings if finding.kind in ASSUMED | PARTLY]
     if passed:
         return "\n".join([head, *guessed])
     lines = [head, *guessed]
@@ -197,7 +204,9 @@ def _where(what: object, data: object, m: Measurement, seed: int, options: dict[
 def _flow(what: object, data: object, m: Measurement, seed: int, options: dict[str, Any]) -> Flow:
     loaded = load(data, points=options.get("points")) if isinstance(data, str) else data
     batches = collect(loaded, options.get("points"), batch_size=options.get("batch_size"))
-    known = {name: options[name] for name in ("init", "logits", "mode") if name in options}
+    known = {name: options[name] for name in ("init", "logits", "mode", "redraw", "scale") if name in options}
+    if options.get("trained"):
+        known.setdefault("redraw", "all")
     model = cast("nn.Module | Callable[[], nn.Module]", what)
     return trace_flow(model, batches, inits=min(_TRACED, m.inits), seed=seed, **known)
 

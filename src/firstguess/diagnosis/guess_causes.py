@@ -20,6 +20,7 @@ from scipy import special
 
 from firstguess.base.statistics import FloatArray, proportion
 from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.members import FindingKind
 from firstguess.modules.snapshot import Snapshot
 from firstguess.theory.databias import DataBias
 
@@ -32,8 +33,13 @@ Kind: TypeAlias = Literal[
     "head bias",
     "data not centred",
     "expected from architecture",
+    "expected of the fresh part",
     "unlike its initialization",
+    "unlike its fresh part",
+    "trained",
 ]
+
+Fresh: TypeAlias = Literal["all", "part", "nothing"]
 
 NOTABLE = 0.3  # of the way from an even split to one class for all: 65 % of two classes, 37 % of ten
 _COINS = 5.0  # standard deviations of fair coins that an even split may be off
@@ -71,6 +77,7 @@ class Observed:
     centred: Snapshot | None  # now, on centred data
     raw_excess: FloatArray  # of members on the data, and of the same members on centred data
     centred_excess: FloatArray
+    fresh: Fresh = "all"  # what of the ensemble is drawn; the rest is as in the model
 
     @property
     def notable(self) -> bool:
@@ -289,10 +296,21 @@ def _expected(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
     over = next((layer.name for layer in m.weights_layers if layer.gamma > 1), "")
     gamma = float(m.gamma[-1]) if m.gamma.size else math.nan
     where = f"; γ is above 1 from layer {over} on" if over else ""
+    other = any(finding.kind == FindingKind.OTHER_VALUES for finding in m.findings)
+    changed = (
+        "; but its own weights are not what its initializers give (trained?), so this need not be why" if other else ""
+    )
+    if seen.fresh == "part":
+        return GuessCause(
+            "expected of the fresh part",
+            f"{p:.0%} of {m.inits} draws of the fresh part do the same or more on these data, with the trained weights "
+            f"as they are: γ = {gamma:.3g} at the output",
+            {"p": p, "interval": [low, high], "gamma": gamma},
+        )
     return GuessCause(
         "expected from architecture",
         f"{p:.0%} of {m.inits} initializations on these data do the same or more: {m.regime}, γ = {gamma:.3g} at the "
-        f"output{where}",
+        f"output{where}{changed}",
         {"p": p, "interval": [low, high], "gamma": gamma, "regime": m.regime, "first_layer_above_1": over},
     )
 
@@ -305,11 +323,28 @@ def _unlike(seen: Observed, found: list[GuessCause]) -> GuessCause | None:
     if not seen.notable or seen.measurement is None or seen.p[0] > 0 or not chance < _RARE:
         return None
     tops = seen.measurement.guesses.fractions.max(axis=1)
+    if seen.fresh == "part":
+        return GuessCause(
+            "unlike its fresh part",
+            f"none of {len(tops)} draws of what looks fresh gives a largest fraction above {tops.max():.1%} with the "
+            f"other weights as they are (chance of this one about {chance:.1g}): it is trained too, or set otherwise",
+            {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])},
+        )
     return GuessCause(
         "unlike its initialization",
         f"none of {len(tops)} initializations has a largest fraction above {tops.max():.1%} (chance of this one about "
         f"{chance:.1g}): its weights have changed since, by training, loading or a fault",
         {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])},
+    )
+
+
+def _trained(seen: Observed, found: list[GuessCause]) -> GuessCause | None:
+    if seen.fresh != "nothing" or not seen.notable or found:
+        return None
+    return GuessCause(
+        "trained",
+        "every weight looks trained: the guesses are what training, and the data, made of them, and the initialization "
+        'has no part in it that could be told; redraw="all" compares with initializations of the same architecture',
     )
 
 
@@ -342,4 +377,5 @@ _TESTS: tuple[Callable[[Observed, list[GuessCause]], GuessCause | None], ...] = 
     _data,
     _expected,
     _unlike,
+    _trained,
 )

@@ -24,12 +24,13 @@ from firstguess.diagnosis.remedies import Case, Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.diagnosis.result import Diagnosis, Expected
 from firstguess.diagnosis.training import GRADIENT_POINTS, in_parts, trainability_of, with_measured
-from firstguess.diagnosis.verdict import broken, verdict_of
+from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.members import Finding, FindingKind, Probe
+from firstguess.ensemble.members import PARTLY, Finding, FindingKind, Probe
 from firstguess.modules.choice import Strategy
 from firstguess.modules.flow import Flow, trace_flow
+from firstguess.modules.fresh import Redrawn
 from firstguess.modules.gradients import measure_gradients
 from firstguess.modules.initializers import Init
 from firstguess.modules.measuring import measure
@@ -43,8 +44,8 @@ from firstguess.network.network import Network
 Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
 POINTS = 1000
-_STAGES = 5
-_KERNEL_POINTS = 1000
+_SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
+_STAGES, _KERNEL_POINTS = 5, 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
 _MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.07, 0.05, 0.1, 0.25
@@ -77,6 +78,8 @@ def diagnose(
     device: torch.device | str | None = None,
     strategy: Strategy | None = None,
     trained: bool = False,
+    redraw: Redrawn = None,
+    scale: float | None = None,
     threads: int | None = None,
 ) -> Diagnosis:
     """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
@@ -100,7 +103,7 @@ def diagnose(
         advice: Try remedies.
         progress: Called with (stages done, stages).
         precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, mode, node,
-            device, strategy and trained, a model no threads.
+            device, strategy, trained, redraw and scale, a model no threads.
     """
     started = time.perf_counter()
     if not checks.number(seconds) > 0:
@@ -116,6 +119,8 @@ def diagnose(
         device=device,
         strategy=strategy,
         trained=trained or None,
+        redraw="all" if redraw is None and trained else redraw,
+        scale=scale,
         threads=threads,
     )
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
@@ -125,6 +130,8 @@ def diagnose(
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
     except NotFinite as error:
         return _broken(subject, error, started)
+    check_fresh(m)
+    partly = any(finding.kind in PARTLY for finding in m.findings)
     notes: list[str] = []
     parts = _Parts(m, tick)
     parts.tick(1)
@@ -149,7 +156,9 @@ def diagnose(
     parts.tick(4)
     verdict = verdict_of(m)
     tried = Advised()
-    if advice:
+    if advice and partly:
+        notes.append("no remedies: they change layers and how these are drawn, and part of the model keeps its values")
+    elif advice:
         case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits)
         trial = Trial(case, expected.prediction, subject.convert, subject.variant, _ADVICE * seconds, seed)
         tried = parts.do("remedies", lambda: advise(trial)) or tried
@@ -163,7 +172,7 @@ def diagnose(
         expected,
         train,
         with_measured(tried.advice, train),
-        case_of(verdict, train, hidden),
+        "" if partly else case_of(verdict, train, hidden),  # what is known is known of training from scratch
         subject.name,
         m,
         structure,
@@ -327,7 +336,7 @@ class _Subject:
 
     def study(self, model: Model) -> Source:
         """Members of a model, as the options have it."""
-        return source_of(model, self.batches, **self._known("init", "mode", "device", "dtype", "trained"))
+        return source_of(model, self.batches, **self._known(*_SOURCE.split()))
 
     def _factory(self) -> Callable[[], nn.Module]:
         network, shape, width = cast(Network, self.network), self._data.x, self._width
@@ -356,6 +365,8 @@ class _Subject:
         """What could be read of the model, and why it could not be read as a whole."""
         if self.model is None:
             return None, ""
+        if any(finding.kind in PARTLY for finding in m.findings):
+            return None, "part of the model keeps its values, and theory is about weights that are drawn"
         try:
             with self._source.lent():
                 found = read(self._source, self.batches[0], said=m.findings, **self._known("init"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from scipy import special
 
+from firstguess.base.errors import InvalidInput
 from firstguess.diagnosis.result import Verdict
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import ASSUMED, Finding, FindingKind
+from firstguess.ensemble.members import ASSUMED, PARTLY, Finding, FindingKind
 from firstguess.theory.prediction import DEEPLY_BIASED, regime
 
 _TIED = 0.5  # share of tied guesses from which the head decides, not γ
@@ -37,7 +39,24 @@ def verdict_of(m: Measurement) -> Verdict:
     if lost is not None and _share(lost, m) >= _LOST:
         return broken(f"{lost.message}", first_bad(m.findings))
     name = m.regime if math.isnan(gamma) else regime(gamma)
-    return _assumed(Verdict(name, _probability(name, gamma, low, high), gamma, low, high, _words(name, m)), m.findings)
+    why = f"{of_the_part(m.findings)}{_words(name, m)}"
+    return _assumed(Verdict(name, _probability(name, gamma, low, high), gamma, low, high, why), m.findings)
+
+
+def of_the_part(findings: Iterable[Finding]) -> str:
+    """What a verdict begins with where part of the model keeps its values."""
+    return "of the fresh part: " if any(finding.kind in PARTLY for finding in findings) else ""
+
+
+def check_fresh(m: Measurement) -> None:
+    """No verdict about the initialization of weights that are all trained."""
+    nothing = next((finding for finding in m.findings if finding.kind == FindingKind.NOTHING_FRESH), None)
+    if nothing is not None:
+        raise InvalidInput(
+            "a model with weights that are drawn",
+            got=f"one whose weights all look trained ({nothing.layer}): there is no initialization to judge",
+            hint='redraw="head" for a fresh last layer, redraw="all" for the architecture; fg.measure for its guesses',
+        )
 
 
 def _assumed(verdict: Verdict, findings: tuple[Finding, ...]) -> Verdict:

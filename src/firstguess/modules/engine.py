@@ -13,12 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way
+from firstguess.modules.fresh import Redrawn
 from firstguess.modules.guard import borrowed, every_module_called
 from firstguess.modules.initializers import BATCH_NORMS, Init
 from firstguess.modules.outputs import (
@@ -58,6 +60,7 @@ class ModuleEngine:
         strategy: "loop" runs one member at a time, "vmap" several at once, "auto" whichever the first members show to
             be faster (also with images in channels-last order).
         probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
+        redraw: What of an instance is fresh (fresh.py), by default what does not look trained; `scale`: × all weights.
         trained: An instance's values may not be those of its constructor: they are followed only where training would
             not give them (zero biases, orthogonal weights, a rule's exact bounds).
 
@@ -85,6 +88,8 @@ class ModuleEngine:
         strategy: Strategy = "auto",
         probe: Probe = "all",
         trained: bool = False,
+        redraw: Redrawn = None,
+        scale: float = 1.0,
     ) -> None:
         _one_of("mode", mode, get_args(Mode))
         _one_of("node", node, get_args(Node))
@@ -96,7 +101,8 @@ class ModuleEngine:
         self._pick, self._mode, self._memory = logits, mode, memory
         self._batches = list(batches)
         self._call = Caller()
-        self._source = source_of(what, self._batches, init=init, mode=mode, device=device, dtype=dtype, trained=trained)
+        known = checks.given(init=init, device=device, dtype=dtype, redraw=redraw, logits=logits)
+        self._source = source_of(what, self._batches, mode=mode, trained=trained, scale=scale, **known)
         # Else what a model caches would be unusable in training, or for the source's other users.
         self._inference = self._source.private is not None and self._source is not what
         self._findings: dict[Finding, None] = dict.fromkeys(self._source.findings)
@@ -227,7 +233,7 @@ class ModuleEngine:
             self._note(FindingKind.BATCHNORM, message, norms[0][0])
             if sizes[-1] < 2:
                 self._note(FindingKind.BATCH_OF_ONE, "BatchNorm over one point removes all that it says", norms[0][0])
-        elif norms:
+        elif norms and any(n.running_mean is not None and not bool(n.running_mean.any()) for _, n in norms):
             self._note(
                 FindingKind.EVAL_BATCHNORM,
                 "BatchNorm in eval mode uses the running statistics of a network without data (mean 0, variance 1), so "
@@ -341,19 +347,28 @@ class ModuleEngine:
         rows: list[NDArray[np.float64]] = []
         findings: dict[Finding, None] = dict(self._findings)
         recorder = self._recorder()
-        while start + len(tallies) < stop:
-            for tally, record in self._next(start + len(tallies), stop, recorder):
-                stats = record.stats()
-                tallies.append(tally)
-                rows.append(stats)
-                findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
-        return Members(
-            start,
-            np.array([tally.fractions for tally in tallies]).reshape(-1, self.classes),
-            np.array([tally.ties for tally in tallies], np.int64),
-            np.array(rows).reshape(-1, len(self.layers), 4),
-            tuple(findings),
-        )
+
+        def finished(count: int) -> Members:
+            return Members(
+                start,
+                np.array([tally.fractions for tally in tallies[:count]]).reshape(-1, self.classes),
+                np.array([tally.ties for tally in tallies[:count]], np.int64),
+                np.array(rows[:count]).reshape(-1, len(self.layers), 4),
+                tuple(findings),
+            )
+
+        try:
+            while start + len(tallies) < stop:
+                for tally, record in self._next(start + len(tallies), stop, recorder):
+                    stats = record.stats()
+                    findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
+                    tallies.append(tally)
+                    rows.append(stats)
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            raise Interrupted(finished(len(rows))) from None
+        return finished(len(rows))
 
     def _next(self, member: int, stop: int, recorder: Recorder) -> list[tuple[Tally, Recorder]]:
         """One member, or several by vmap, in the way that is being tried or has been chosen."""

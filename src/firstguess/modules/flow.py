@@ -21,6 +21,7 @@ from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.calling import Caller, leaves, part, replaced
 from firstguess.modules.flow_steps import DATA, Plan, discover, step_hooks
+from firstguess.modules.fresh import Redrawn
 from firstguess.modules.guard import borrowed
 from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
@@ -75,6 +76,8 @@ def trace_flow(
     init: Init = None,
     logits: Pick = None,
     mode: Mode = "train",
+    redraw: Redrawn = None,
+    scale: float = 1.0,
 ) -> Flow:
     """Measure c before and after each step of `inits` initializations, on one batch of the data.
 
@@ -85,7 +88,7 @@ def trace_flow(
     '1'
     """
     call = Caller()
-    members = source_of(what, batches, init=init, mode=mode)
+    members = source_of(what, batches, init=init, mode=mode, redraw=redraw, scale=scale, logits=logits)
     started = time.perf_counter()
     plan: Plan | None = None
     rows: list[dict[str, Array]] = []

@@ -28,8 +28,9 @@ from firstguess.ensemble.gradient_statistics import (
     growth_of,
 )
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.members import Finding
+from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.fresh import Redrawn
 from firstguess.modules.gradient_passes import Member, Passes
 from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick
@@ -60,6 +61,8 @@ def measure_gradients(
     mode: Mode = "train",
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
+    redraw: Redrawn = None,
+    scale: float | None = None,
 ) -> Gradients:
     """Draw initializations, take one backward pass of the cross-entropy through each, and measure gradients by layer.
 
@@ -92,6 +95,7 @@ def measure_gradients(
         init: For modules, as in `fg.measure`; likewise logits and mode (what BatchNorm does).
         device: Where to compute.
         dtype: By default the model's own. Gradients at the logits are computed in float64 whatever it is.
+        redraw: For modules, what is fresh, as in `fg.measure`; likewise scale.
     """
     started = time.perf_counter()
     inits = checks.count(inits, 1, "number of initializations", "measure_gradients(inits)", "inits=20")
@@ -103,6 +107,8 @@ def measure_gradients(
     if isinstance(what, (Network, str)):
         if init is not None:
             raise InvalidInput("no init: a description says its own", got=repr(init), where="measure_gradients(init)")
+        for name, value in checks.given(redraw=redraw, scale=scale).items():
+            raise InvalidInput(f"no {name}: it is for modules", got=repr(value), where=f"measure_gradients({name})")
         network = Network.parse(what) if isinstance(what, str) else what
         given = load(data) if isinstance(data, str) else as_data(data)
         if labels is not None and not isinstance(labels, str):
@@ -122,8 +128,11 @@ def measure_gradients(
         if isinstance(data, str):
             data = load(data)
         batches = _batches(data, labels, points, batch_size)
-        members = source_of(what, batches, init=init, mode=mode, device=device, dtype=dtype)
+        known = checks.given(init=init, device=device, dtype=dtype, redraw=redraw, scale=scale, logits=logits)
+        members = source_of(what, batches, mode=mode, **known)
         findings = members.findings
+        if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
+            inits = 1  # all members are one
         member = partial(_member, members, seed)
         origin = {
             "model": getattr(members.given, "__qualname__", type(members.given).__qualname__),
@@ -147,8 +156,8 @@ def measure_gradients(
         if progress is not None:
             progress(i + 1, inits)
     squares = np.array(found)  # (inits, layers and stream, 4)
-    known = [layer.name for layer in (*passes.layers, *passes.stream)]
-    way = squares[:, [known.index(name) for name in passes.path]]
+    names = [layer.name for layer in (*passes.layers, *passes.stream)]
+    way = squares[:, [names.index(name) for name in passes.path]]
     remarks = {(f.kind, f.layer): f for f in (*findings, *passes.findings.values(), *passes.missing(squares))}
     levels = gradient_layers((*passes.layers, *passes.stream), squares)
     return Gradients(

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import math
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess._version import __version__
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
-from firstguess.ensemble.measurement import Measurement, layer_measurements
-from firstguess.ensemble.members import Engine, Finding, FindingKind, Members, Probe
+from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
+from firstguess.ensemble.members import PARTLY, Engine, Finding, FindingKind, Interrupted, Members, Probe
+from firstguess.modules.provenance import data_hash, versions
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
     import torch
 
-    from firstguess.data import Batch
     from firstguess.modules.choice import Strategy
+    from firstguess.modules.fresh import Redrawn
     from firstguess.modules.initializers import Init
     from firstguess.modules.outputs import Pick
     from firstguess.modules.probes import Node
@@ -38,7 +35,7 @@ Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every 
 _WIDTH = 1000
 _LEAST = 50  # initializations before `precision` may stop: an interval from fewer can be small by luck
 _MOST = 10_000  # initializations, where `precision` is to decide
-_FEWEST = 4  # initializations before a time limit may stop: fewer have no error bars
+_FEWEST = 2  # initializations before a time limit may stop: one has no error bar
 _TIED = 0.01  # share of tied guesses that is worth a finding; float32 logits alone tie in fewer than 1 of 10 000
 
 
@@ -67,6 +64,8 @@ def measure(
     device: torch.device | str | None = None,
     strategy: Strategy | None = None,
     trained: bool = False,
+    redraw: Redrawn = None,
+    scale: float | None = None,
     threads: int | None = None,
 ) -> Measurement:
     """Draw many initializations, run the data through them, and measure guesses and γ by layer, with error bars.
@@ -95,7 +94,7 @@ def measure(
         points: At most this many data points, always the same ones.
         batch_size: How data are cut for a module (BatchNorm in train mode depends on it); in a description, the batch
             of BatchNorms that name none (default: all points are one batch).
-        seconds: Draw no further initializations once this much time has passed (at least 4 are drawn); a finding says
+        seconds: Draw no further initializations once this much time has passed (at least 2 are drawn); a finding says
             how many there are. The number of members then depends on the machine; each of them does not.
         probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
         dtype: To compute in: by default a module's own, of a description float32.
@@ -110,7 +109,12 @@ def measure(
         strategy: Modules only: "loop" runs one member at a time, "vmap" several at once; by default whichever the first
             members show to be faster.
         trained: Modules only: an instance's values may not be those of its constructor, and are followed only where
-            training would not give them.
+            training would not give them; all of it is re-drawn, unless `redraw` says otherwise.
+        redraw: Modules only: what is fresh, the rest keeps its values: a name of parameters or modules ("classifier*"),
+            a module, a list of these, "head" (the last layers before the logits) or "all". By default what looks
+            trained is kept, and a finding says what that is; classes and factories are drawn by their constructor.
+        scale: Modules only: multiply all weights by this, drawn and kept ones: parameters of two or more axes, but for
+            those of norms and those named a bias.
         threads: Descriptions only: by default one a core.
     """
     started = time.perf_counter()
@@ -136,6 +140,8 @@ def measure(
         device=device,
         strategy=strategy,
         trained=trained or None,
+        redraw="all" if redraw is None and trained else redraw,
+        scale=scale,
         threads=threads,
     )
     if isinstance(what, (Network, str)):
@@ -188,11 +194,13 @@ def run(
         while done < inits:
             stop = min(done + max(1, engine.stretch), inits)
             if seconds is not None and done < _FEWEST:
-                stop = min(stop, done + _FEWEST)
+                stop = done + 1  # how long one takes is not known yet
             if precision is not None:
                 stop = min(stop, check)
             parts.append(engine.run(done, stop))
             done = stop
+            if any(finding.kind == FindingKind.NOTHING_FRESH for finding in parts[0].findings):
+                break  # all members are one
             reached = precision is not None and done == check and _half_width(parts, engine, seed) <= precision
             if progress is not None:
                 progress(done, done if reached else inits)
@@ -212,7 +220,10 @@ def run(
                         f"±{width:.2g} after {done} initializations, not ±{precision:g}",
                     )
                 )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as cut:
+        if isinstance(cut, Interrupted):
+            parts.append(cut.members)
+            done += cut.members.inits
         if not parts:
             raise
         findings.append(Finding(FindingKind.INTERRUPTED, f"{done} of {inits} initializations were computed"))
@@ -228,6 +239,8 @@ def _measurement(
     fractions = np.concatenate([part.fractions for part in parts])
     stats = np.concatenate([part.stats for part in parts])
     inits = len(fractions)
+    if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
+        fractions, stats, inits = fractions[:1], stats[:1], 1
     ties = float(np.concatenate([part.ties for part in parts]).sum() / (inits * engine.points))
     if inits > 1 and ties < _TIED and _one_model(fractions, stats, engine.points):
         findings.append(
@@ -255,9 +268,12 @@ def _measurement(
         message = f"in {ties:.1%} of all guesses the largest logit is shared (a zero head?): broken at random"
         findings.append(Finding(FindingKind.TIES, message))
     findings += _preference(guesses)
+    layers = layer_measurements(engine.layers, stats, seed)
+    if inits > 1 and any(finding.kind in PARTLY for finding in findings):
+        layers = without_errors(layers, stats)
     return Measurement(
         guesses,
-        layer_measurements(engine.layers, stats, seed),
+        layers,
         tuple(findings),
         tuple(engine.notes),
         ties,
@@ -332,7 +348,7 @@ def _of_description(
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
         engine = _make(DescriptionEngine, network, given.x, options)
     origin = {"network": str(network), "width": options["width"], "data": {"name": given.name, "hash": given.hash}}
-    return engine, _versions() | origin
+    return engine, versions() | origin
 
 
 def _of_module(
@@ -350,10 +366,10 @@ def _of_module(
     name = getattr(given, "__qualname__", type(given).__qualname__)
     origin = {
         "model": f"{getattr(given, '__module__', type(given).__module__)}.{name}",
-        "data": {"name": getattr(data, "name", type(data).__qualname__), "hash": _hash(batches)},
+        "data": {"name": getattr(data, "name", type(data).__qualname__), "hash": data_hash(batches)},
         "batch_sizes": sorted({batch.size for batch in batches}),
     }
-    return engine, _versions() | origin
+    return engine, versions() | origin
 
 
 def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Engine:
@@ -368,29 +384,3 @@ def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Eng
             allowed = ", ".join(f"{key}=" for key in known if key not in ours)
             raise InvalidInput(f"an option of measure for this kind of network: {allowed}", got=f"{name}=")
     return cast(Engine, kind(what, data, **options))
-
-
-def _versions() -> dict[str, Any]:
-    return {
-        "firstguess": __version__,
-        "python": sys.version.split()[0],
-        "numpy": np.__version__,
-        "torch": metadata.version("torch"),
-    }
-
-
-def _hash(batches: Sequence[Batch]) -> str:
-    """Twelve hexadecimal digits of the SHA-256 of all inputs, in order, however they are cut into batches."""
-    import torch
-
-    parts: dict[str, Any] = {}
-    for batch in batches:
-        inputs: Any = batch.inputs
-        listed: Any = inputs if isinstance(inputs, dict | tuple) else (inputs,)
-        named: dict[Any, Any] = listed if isinstance(listed, dict) else dict(enumerate(listed))
-        for name, leaf in named.items():
-            if isinstance(leaf, torch.Tensor):
-                digest = parts.setdefault(f"{name} {leaf.dtype} {tuple(leaf.shape[1:])}", hashlib.sha256())
-                digest.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    whole = "; ".join(f"{name}: {parts[name].hexdigest()}" for name in sorted(parts))
-    return hashlib.sha256(whole.encode()).hexdigest()[:12]

@@ -67,7 +67,7 @@ def read(
         classes = checks.count(classes, 2, "number of classes", "read(classes)", "classes=2")
     batch = None if example is None else _batch(example)
     setup = Setup("train", None, None, lambda m: _materialise(m, batch))
-    members = source(model, init, setup)
+    members = source(model, init, setup, redraw="all")  # a description is of weights that are drawn
     with members.member(int(member_seeds(seed, 0, 1)[0])) as first:
         names = list(parameter_names(first))
     draws = draw(members, names, seed)

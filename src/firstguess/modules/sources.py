@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
@@ -10,12 +11,15 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
 import torch
 from torch import nn
 
+from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch
 from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.modules.calling import Caller, part
+from firstguess.modules.fresh import ALL, Redrawn, brief, head_of, part_of, scale_finding, weights_of
 from firstguess.modules.guard import PrivateRandomness, borrowed, is_lazy, private_copy, unwrapped
 from firstguess.modules.initializers import RUNNING_NORMS, Init, rule
+from firstguess.modules.outputs import Pick, find_logits
 from firstguess.modules.redraw import Redraw
 
 Mode: TypeAlias = Literal["train", "eval"]
@@ -37,10 +41,19 @@ class Source(Protocol):
 
 
 class Setup:
-    """What is done to a model before it is used: device, type, dropout off, BatchNorm by `mode`."""
+    """What is done to a model before it is used: device, type, dropout off, BatchNorm by `mode`, weights × `scale`."""
 
-    def __init__(self, mode: Mode, device: torch.device | None, dtype: torch.dtype | None, forward: Forward) -> None:
+    def __init__(
+        self,
+        mode: Mode,
+        device: torch.device | None,
+        dtype: torch.dtype | None,
+        forward: Forward,
+        logits: Forward | None = None,
+        scale: float = 1.0,
+    ) -> None:
         self.mode, self.device, self.dtype, self.forward = mode, device, dtype, forward
+        self.logits, self.scale = logits or forward, scale
 
     def __call__(self, model: nn.Module) -> nn.Module:
         if self.moves:
@@ -66,7 +79,9 @@ class Setup:
 class Instance:
     """A model that is re-drawn on a private copy; where it cannot be copied, on itself, and then restored."""
 
-    def __init__(self, model: nn.Module, init: Init, setup: Setup, *, trained: bool = False) -> None:
+    def __init__(
+        self, model: nn.Module, init: Init, setup: Setup, *, trained: bool = False, redraw: Redrawn = None
+    ) -> None:
         self.given = model
         self._model = unwrapped(model)
         self._setup = setup
@@ -79,12 +94,36 @@ class Instance:
                     hint="give a factory instead: lambda: MyModel(...)",
                 )
             with borrowed(self._model, parameters=True):
-                self._redraw = Redraw(setup(self._model), init, trained=trained)
+                known = self._options(setup(self._model), init, redraw)
+                self._redraw = Redraw(self._model, init, trained=trained, **known)
         else:
+            lazy = is_lazy(self._model)
             with PrivateRandomness(0):
                 setup(self.private)
-            self._redraw = Redraw(self.private, init, trained=trained)
+            own = None if lazy else dict(self._model.named_parameters())
+            known = self._options(self.private, init, redraw)
+            self._redraw = Redraw(self.private, init, trained=trained, own=own, **known)
         self.findings = self._redraw.findings
+
+    def _options(self, model: nn.Module, init: Init, redraw: Redrawn) -> dict[str, Any]:
+        asked = model if isinstance(redraw, str) else self._model  # a module is one of the model that was given
+        found = part_of(asked, redraw, lambda: self._head(model, sure=redraw is not None), look=init is None)
+        return {"part": found, "scale": self._setup.scale}
+
+    def _head(self, model: nn.Module, *, sure: bool) -> set[str]:
+        """The parameters that make the logits; `sure`: or an error."""
+        try:
+            with PrivateRandomness(0), borrowed(model, parameters=False):
+                return head_of(model, self._setup.logits)
+        except Exception as error:  # of a user's model
+            if not sure:
+                return set()
+            raise InvalidInput(
+                "a model whose last layer can be found",
+                got=f"{type(error).__name__}: {error}",
+                where="redraw",
+                hint='its name: redraw="classifier*"',
+            ) from error
 
     @contextmanager
     def member(self, seed: int) -> Generator[nn.Module]:
@@ -127,7 +166,7 @@ class Factory:
             pass
         self.findings = tuple(self._compare(name))
 
-    def _build(self) -> nn.Module:
+    def build(self) -> nn.Module:
         model = self._factory()
         if not isinstance(model, nn.Module):
             raise InvalidInput(
@@ -143,7 +182,7 @@ class Factory:
         models: list[nn.Module] = []
         for seed in (0, 1):
             with PrivateRandomness(seed):
-                models.append(self._build())
+                models.append(self.build())
         one, two = models
         if one is two:
             raise InvalidInput(
@@ -152,32 +191,48 @@ class Factory:
                 where=name,
                 hint="give the model itself: it is re-drawn, and never changed",
             )
+        if self._setup.scale != 1.0 and not is_lazy(one):
+            yield scale_finding(self._setup.scale, weights_of(one))
         if is_lazy(one) or is_lazy(two) or self._init is not None:
             return
         others = dict(two.named_parameters())
-        equal = True
+        equal, loaded = True, set[str]()
         for path, parameter in one.named_parameters():
             other = others.get(path)
             if other is parameter:
                 yield Finding(FindingKind.NOT_REDRAWN, "the factory puts the same parameter into every model", path)
-            elif equal and (other is None or other.shape != parameter.shape or not torch.equal(other, parameter)):
+                loaded.add(path)
+            elif other is None or other.shape != parameter.shape or not torch.equal(other, parameter):
                 equal = False
+            elif parameter.ndim > 1 and parameter.numel() > 1 and bool((parameter != parameter.flatten()[0]).any()):
+                loaded.add(path)
         if equal and others:
             yield Finding(
                 FindingKind.NOT_REDRAWN,
                 "the factory builds the same weights at every call: does it set a seed, or load them?",
             )
+        elif loaded:
+            yield Finding(
+                FindingKind.PART,
+                "the factory gives these the same values at every call (loaded, or set by a formula): results are of "
+                "the rest, the fresh part",
+                brief(one, loaded),
+            )
 
     @contextmanager
     def member(self, seed: int) -> Generator[nn.Module]:
         with PrivateRandomness(seed):
-            model = self._build()
+            model = self.build()
             self._setup.materialise(model)
-            with borrowed(model, parameters=self._init is not None or self._setup.moves):
+            with borrowed(model, parameters=self._init is not None or self._setup.moves or self._setup.scale != 1.0):
                 model = self._setup(model)
                 if self._init is not None:
                     with torch.no_grad():
                         model.apply(self._init)
+                if self._setup.scale != 1.0:
+                    with torch.no_grad():
+                        for name in weights_of(model):
+                            model.get_parameter(name).mul_(self._setup.scale)
                 yield model
 
     def lent(self) -> AbstractContextManager[object]:
@@ -189,17 +244,23 @@ def is_source(what: object) -> TypeGuard[Source]:
     return isinstance(what, Instance | Factory)
 
 
-def source(what: object, init: Init, setup: Setup, *, trained: bool = False) -> Source:
+def source(what: object, init: Init, setup: Setup, *, trained: bool = False, redraw: Redrawn = None) -> Source:
     """Of a model or a factory; a source that there is already stays what it is, so that a model is studied once.
 
-    `trained`: an instance's own values may not be those that its constructor gave it.
+    `trained`: an instance's own values may not be those that its constructor gave it. `redraw`: what of it is fresh; of
+    a factory, one model is built then, and what is not fresh keeps the values that it has there.
     """
     if is_source(what):
         return what
     if isinstance(what, nn.Module):
-        return Instance(what, init, setup, trained=trained)
+        return Instance(what, init, setup, trained=trained, redraw=redraw)
     if callable(what):
-        return Factory(what, init, setup)
+        made = Factory(what, init, setup)
+        if redraw is None or (isinstance(redraw, str) and redraw == ALL):
+            return made
+        with PrivateRandomness(0):
+            model = made.build()
+        return Instance(model, init, setup, trained=trained, redraw=redraw)
     raise InvalidInput(
         "an nn.Module, a class of them, or a function that builds one",
         got=f"a {type(what).__name__}",
@@ -216,9 +277,27 @@ def source_of(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
     trained: bool = False,
+    redraw: Redrawn = None,
+    scale: float = 1.0,
+    logits: Pick = None,
 ) -> Source:
     """`source` of what runs on these batches: two points of the first give lazy layers their shape."""
     call, few = Caller(), part(batches[0], 0, min(2, batches[0].size))
     place = None if device is None else torch.device(device)
-    setup = Setup(mode, place, dtype, lambda model: call(model, few, copies=True))
-    return source(what, init, setup, trained=trained)
+
+    def found(model: nn.Module) -> torch.Tensor:
+        try:
+            return find_logits(call(model, few, copies=True), logits)
+        except Exception:  # of a user's model that takes whole batches only, or it fails again
+            return find_logits(call(model, batches[0], copies=True), logits)
+
+    setup = Setup(mode, place, dtype, lambda model: call(model, few, copies=True), found, check_scale(scale))
+    return source(what, init, setup, trained=trained, redraw=redraw)
+
+
+def check_scale(scale: float) -> float:
+    if isinstance(scale, bool) or not 0 < checks.number(scale) < math.inf:
+        raise InvalidInput(
+            "a scale above 0, that weights are multiplied by", got=repr(scale), where="scale", hint="0.5"
+        )
+    return float(scale)
