@@ -26,7 +26,7 @@ from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.remedies import Case, Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.diagnosis.result import Diagnosis, Expected
-from firstguess.diagnosis.training import trainability_of
+from firstguess.diagnosis.training import GRADIENT_POINTS, in_parts, trainability_of, with_measured
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
@@ -179,7 +179,7 @@ def diagnose(
         causes_of(flow) if flow is not None else (),
         expected,
         train,
-        tried.advice,
+        with_measured(tried.advice, train),
         "" if partly else case_of(verdict, train, hidden),  # what is known is known of training from scratch
         subject.name,
         m,
@@ -363,14 +363,14 @@ class _Subject:
             )
 
     def gradients(self, seconds: float, m: Measurement) -> Any:
-        # A backward pass costs about two forward passes; how long one of these took is known.
-        a_member = m.seconds / max(1, m.inits) * min(1.0, 256 / max(1, m.points)) * 3
+        # A backward pass costs about two forward passes, gradients by point two more; how long one took is known.
+        a_member = m.seconds / max(1, m.inits) * min(1.0, GRADIENT_POINTS / max(1, m.points)) * 5
         count = int(min(20, max(4, seconds / max(a_member, 1e-3))))
         known: dict[str, Any] = {"inits": count, "seed": self._seed} | self._known("logits")
         if self.model is None:
             return measure_gradients(self.network, self._data, width=self._width, **known)
         with self._source.lent():
-            return measure_gradients(self._source, self.batches, **known)
+            return in_parts(lambda b, n: measure_gradients(self._source, b, points=n, **known), self.batches)
 
     def structure(self, m: Measurement) -> tuple[Structure | None, str]:
         """What could be read of the model, and why it could not be read as a whole."""

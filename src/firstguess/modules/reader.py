@@ -283,9 +283,6 @@ def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
         return
     # Growth by the layer is what one weight layer does, where nothing but pools and kernels mixes what is in between.
     if network.plain and growth.max() < 1.0:
-        yield (
-            f"{text}: ordered phase, correlations go to 1, and gradients shrink: their mean square changes by χ̃ ≈ "
-            f"{growth[-1]:.3g} a layer going back"
-        )
+        yield f"{text}: ordered phase, where correlations go to 1 and gradients shrink going back"
     else:
-        yield f"{text}; the mean square of gradients changes by about {growth[-1]:.3g} at the last layer going back"
+        yield text

@@ -186,25 +186,20 @@ def trainability(d: Diagnosis, charts: Drawn) -> Markup:
 
 def _growth(t: Trainability) -> Markup:
     rows: list[list[str]] = []
+    step = "block" if t.gradients is not None and t.gradients.stream else "layer"
     if t.phase != "unknown":
         rows.append(["phase", t.phase])
     if not math.isnan(t.growth):
         rows.append(
             [
-                "factor on the gradients' mean square a layer, going back",
+                f"factor on the gradients' mean square a {step}, going back",
                 f"× {number(t.growth)} ({wording.span(t.low, t.high)})",
             ]
         )
-    for words, factor in (
-        ("the same, points of the favoured class", t.favoured),
-        ("the same, points of the others", t.others),
-    ):
-        if not math.isnan(factor):
-            rows.append([words, f"× {number(factor)}"])
     if not math.isnan(t.ratio):
         rows.append(["favoured class's mean square over the others', at the first layer", number(t.ratio)])
     if not math.isnan(t.depth_scale):
-        rows.append(["layers over which it changes by a factor e", number(t.depth_scale)])
+        rows.append([f"{step}s over which it changes by a factor e", number(t.depth_scale)])
     return table(["Gradients", "value"], rows, caption="Gradients") if rows else Markup("")
 
 
