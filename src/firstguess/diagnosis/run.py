@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import counted
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
-from firstguess.diagnosis.causes import causes_of, without_ending
+from firstguess.diagnosis.causes import Found, Removals, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.remedies import Case, Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
@@ -28,6 +28,7 @@ from firstguess.diagnosis.verdict import broken, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import Finding, FindingKind, Probe
+from firstguess.modules.ablation import Effects, effects_of
 from firstguess.modules.choice import Strategy
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.gradients import measure_gradients
@@ -47,7 +48,7 @@ _STAGES = 5
 _KERNEL_POINTS = 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
-_MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.07, 0.05, 0.1, 0.25
+_MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.05, 0.08, 0.05, 0.1, 0.25
 
 
 @checks.known_options
@@ -129,8 +130,14 @@ def diagnose(
     parts = _Parts(m, tick)
     parts.tick(1)
     flow = parts.do("causes", lambda: _attempt(lambda: subject.flow(_FLOW * seconds), "causes", notes))
+    causes = Found()
     if flow is not None:
         flow = without_ending(flow, m)
+        effects = partial(subject.effects, flow, seconds=_EFFECTS * seconds)
+        found = parts.do(
+            "effects of causes", lambda: _attempt(lambda: ranked(flow, effects), "effects of causes", notes)
+        )
+        causes = found or Found(causes_of(flow))
     parts.tick(2)
     structure, why = parts.do("structure", lambda: subject.structure(m), quick=True) or (None, "it was interrupted")
     expected = parts.do(
@@ -150,7 +157,7 @@ def diagnose(
     verdict = verdict_of(m)
     tried = Advised()
     if advice:
-        case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits)
+        case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits, expected.trusted)
         trial = Trial(case, expected.prediction, subject.convert, subject.variant, _ADVICE * seconds, seed)
         tried = parts.do("remedies", lambda: advise(trial)) or tried
         if tried.interrupted:
@@ -159,7 +166,7 @@ def diagnose(
     hidden = max(0, len(m.weights_layers) - 1)
     return Diagnosis(
         verdict,
-        causes_of(flow) if flow is not None else (),
+        causes.causes,
         expected,
         train,
         tried.advice,
@@ -168,7 +175,7 @@ def diagnose(
         m,
         structure,
         parts.findings(m),
-        (*(structure.notes if structure is not None else ()), *notes, *tried.notes),
+        (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
         m.provenance,
         time.perf_counter() - started,
     )
@@ -313,10 +320,17 @@ class _Subject:
         batches = variant.batches if variant.batches is not None else self.batches
         if variant.model is None:
             return measure(
-                variant.network, self.convert(batches), inits=40, seed=self._seed, seconds=seconds, width=self._width
+                variant.network,
+                self.convert(batches),
+                inits=40,
+                seed=self._seed,
+                seconds=seconds,
+                width=self._width,
+                batch_size=self._batch_size,
             )
         options: dict[str, Any] = self._options | {"probe": "output"}
-        members = self._source if variant.model is self.model else variant.source or self.study(variant.model)
+        same = self._source if variant.model is self.model else None
+        members = variant.source or same or self.study(variant.model)
         with members.lent():
             return measure(members, list(batches), inits=40, seed=self._seed, seconds=seconds, **options)
 
@@ -325,9 +339,10 @@ class _Subject:
         """Where modules come from, for every stage: the model, or a factory of the description's."""
         return source_of(self._factory(), self.batches) if self.model is None else self.study(self.model)
 
-    def study(self, model: Model) -> Source:
+    def study(self, model: Model, **others: Any) -> Source:
         """Members of a model, as the options have it."""
-        return source_of(model, self.batches, **self._known("init", "mode", "device", "dtype", "trained"))
+        known = self._known("init", "mode", "device", "dtype", "trained")
+        return source_of(model, self.batches, **(known | others))
 
     def _factory(self) -> Callable[[], nn.Module]:
         network, shape, width = cast(Network, self.network), self._data.x, self._width
@@ -341,6 +356,11 @@ class _Subject:
             return trace_flow(
                 self._source, self.batches, inits=20, seed=self._seed, seconds=seconds, **self._known("logits")
             )
+
+    def effects(self, flow: Flow, removals: Removals, *, seconds: float) -> Effects:
+        with self._source.lent():
+            known = self._known("logits")
+            return effects_of(self._source, self.batches, flow, removals, seed=self._seed, seconds=seconds, **known)
 
     def gradients(self, seconds: float, m: Measurement) -> Any:
         # A backward pass costs about two forward passes; how long one of these took is known.
