@@ -82,10 +82,11 @@ def lines_of(causes: Sequence[Cause], columns: int) -> list[str]:
     read = next((f" (measured: {c.inits} initializations, {c.points} points)" for c in causes if c.tried), "")
     causes = [c for c in causes if c.tried] or causes
     raising = [c for c in causes if c.added >= 0]
-    lowering = [c for c in reversed(causes) if c.added < 0 and c.matters]
+    lowering = [c for c in reversed(causes) if c.added < 0 and c.matters and not c.gamma_after < c.gamma_before]
     shown = [c for c in raising if c.matters][:_CAUSES]
     more = len(raising) - len(shown)
-    lines = [f"Where it comes from: the largest share, without it{read}"]
+    what = "the largest share and γ, without it" if read else "correlation c of two inputs, before → after"
+    lines = [f"Where it comes from: {what}{read}"]
     lines += [_line(c, columns) for c in shown]
     rest = f"… {more} more" if shown else f"none of {more} steps that raise c changes the guesses by itself"
     lines += [f"  {rest}"] if more else []
@@ -94,9 +95,8 @@ def lines_of(causes: Sequence[Cause], columns: int) -> list[str]:
 
 
 def _line(c: Cause, columns: int) -> str:
-    correlation = "" if c.kind == "constant" else f"c {c.before:.2f} → {c.after:.2f}"
-    if len(c.steps) > 1 and c.kind != "constant":
-        correlation = f"c {c.added:+.2f} in all"
-    gamma = f"γ {c.gamma_before:.2g} → {c.gamma_after:.2g}" if c.tried else ""
-    row = f"  {c.change or 'not tried':<14}  {gamma:<17}  {correlation:<13}  "
+    error = 100 * c.error
+    share = f"{c.change} ± {error:{'.0f' if error >= 1 else '.1g'}}" if c.tried else f"c {c.before:.2f} → {c.after:.2f}"
+    gamma = f"γ {c.gamma_before:.3g} → {c.gamma_after:.3g}" if c.tried else ""
+    row = f"  {share:<18}  {gamma:<20}  "
     return row + c.short(columns - len(row))

@@ -83,12 +83,12 @@ def _changes(flow: Flow) -> list[Cause]:
     fixed = {step.name for step in flow.steps if step.constant}
     singles = [step for step in flow.steps if not step.constant and _is_sure(step) and not _adds_constant(step, fixed)]
     found += [_cause(step.kind, [step]) for step in singles]
-    for raises in (True, False):
-        kinds: dict[str, list[FlowStep]] = {}
-        for step in singles:
-            if (step.added > 0) == raises:
-                kinds.setdefault(step.kind, []).append(step)
-        found += [_cause(kind, steps) for kind, steps in kinds.items() if len(steps) > 1]
+    kinds: dict[str, list[FlowStep]] = {}
+    for step in flow.steps:
+        if not step.constant and not _adds_constant(step, fixed):
+            kinds.setdefault(step.kind, []).append(step)
+    # All of them, also those that add too little to be sure of: together they may matter.
+    found += [_cause(k, steps) for k, steps in kinds.items() if len(steps) > 1 and any(s in singles for s in steps)]
     return found
 
 

@@ -31,6 +31,7 @@ from firstguess.modules.sources import Source
 
 _ENOUGH = 6  # initializations that an effect should have; steps are left out before there are fewer
 _FEWEST = 31  # points below which largest shares say little
+_FEWEST_PAIRS = 3  # of finite numbers: fewer have no error to speak of
 _PROBED = 1.5  # what a forward with its averages takes of one without
 _LARGEST_FACTOR = 10.0  # on averages that are nearly 0: more would be noise
 
@@ -74,8 +75,10 @@ def effects_of(
 ) -> Effects:
     """The output without the steps of each removal (names of `flow.steps`, or "(data)"), the most wanted first.
 
+    Steps of one removal are all taken to raise c, or all to lower it, by what they add together.
+
     As many initializations as there is time for, of the same seeds as `trace_flow`'s. Where time is short there are
-    first fewer points, then fewer removals, then fewer initializations; none where not even two of each fit.
+    first fewer points, then fewer removals, then fewer initializations; none where not even three of two fit.
     """
     started = time.perf_counter()
     call, keys = Caller(), list(removals)
@@ -87,7 +90,7 @@ def effects_of(
             if batch is None:
                 batch, a_pass = _batch(model, batches, flow, call, logits, seconds / (_ENOUGH * (len(keys) + 1)))
                 left = seconds - (time.perf_counter() - started)
-                most = int(min(len(keys), max(left / (_ENOUGH * a_pass) - 1, 2.0))) if left > 6 * a_pass else 0
+                most = int(min(len(keys), max(left / (_ENOUGH * a_pass) - 1, 2.0))) if left > 9 * a_pass else 0
                 keys = keys[:most]
                 if not keys:
                     break
@@ -105,10 +108,12 @@ def effects_of(
                     row[key] = found
             rows.append(row)
         passed = time.perf_counter() - started
-        if len(rows) >= 2 and passed * (1 + 1 / len(rows)) > seconds:
+        if len(rows) == 1 and passed > seconds / _ENOUGH:
+            keys = keys[: max(2, int(len(keys) * seconds / _ENOUGH / passed))]
+        if len(rows) >= _FEWEST_PAIRS and passed * (1 + 1 / len(rows)) > seconds:
             break
     late = tuple(key for key in removals if key not in keys)
-    if batch is None or len(rows) < 2:
+    if batch is None or len(rows) < _FEWEST_PAIRS:
         return Effects(late=tuple(removals))
     found = {key: effect for key in keys if key not in impossible and (effect := _effect(rows, key, batch.size))}
     return Effects(found, tuple(key for key in keys if key in impossible), late)
@@ -117,7 +122,7 @@ def effects_of(
 def _effect(rows: Sequence[dict[Any, tuple[float, float, float]]], key: Hashable, points: int) -> Effect | None:
     pairs = np.array([(row[None], row[key]) for row in rows if key in row])  # (inits, 2, 3)
     pairs = pairs[np.isfinite(pairs).all(axis=(1, 2))]
-    if len(pairs) < 2:
+    if len(pairs) < _FEWEST_PAIRS:
         return None
     largest, center, spread = pairs[:, :, 0], pairs[:, :, 1].sum(0), pairs[:, :, 2].sum(0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -194,6 +199,7 @@ class _Run:
         self._before = {name: [s for s in self._sources(name) if s not in constant] for name in removed}
         self._needed = {source for sources in self._before.values() for source in sources}
         self._seen: dict[str, _Seen] = {}
+        self._raises = sum(self._steps[name].added for name in removed if name in self._steps) >= 0
         self._last = flow.steps[-1].name if flow.steps else ""
         kept = (*model.parameters(), *model.buffers())
         self._kept = {tensor.untyped_storage().data_ptr() for tensor in kept if tensor.device.type != "meta"}
@@ -249,9 +255,9 @@ class _Run:
 
     def _without(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor with averages over the points as they would be if c were what it was before the step."""
-        step, x = self._steps[name], as_samples(tensor, self._batch.size)
+        x = as_samples(tensor, self._batch.size)
         last = name == self._last
-        if step.constant:
+        if self._steps[name].constant:
             return torch.zeros_like(tensor)
         if x is None or (last and tensor.ndim > 2):
             self.impossible = True
@@ -262,7 +268,7 @@ class _Run:
         sources = [self._seen[source] for source in self._before[name] if source in self._seen]
         before = max((source.correlation for source in sources), default=0.0)
         wanted = before / (1 - before) * seen.spread if before < 1 else math.inf
-        if step.added >= 0:
+        if self._raises:
             shares = [source.grand_share for source in sources]
             return self._moved(tensor, _lowered(raw, seen, wanted, 1.0 if last else max(shares, default=0.0)))
         alike = [s for s in sources if s.correlation == before and s.mean.shape == raw.mean.shape and not last]
