@@ -48,7 +48,7 @@ def check(text: str, c: Comparison) -> None:
     assert ("not what was measured" in text) + ("close to what" in text) + (text.startswith("as measured")) == 1
     if text.startswith("as measured") or "close to what" in text:
         assert abs(largest.predicted - largest.measured) <= 0.1
-        if gamma is not None and not (gamma.predicted == gamma.measured):
+        if gamma is not None and gamma.predicted != gamma.measured:
             top = max(gamma.predicted, gamma.measured, 0.2)
             assert math.isfinite(top)
             assert abs(gamma.predicted - gamma.measured) <= 0.5 * top

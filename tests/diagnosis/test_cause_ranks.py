@@ -52,12 +52,15 @@ def without_mean(model: nn.Sequential, x: torch.Tensor, kinds: tuple[type, ...])
 
 
 def plain_loop(
-    build: Callable[[], nn.Sequential], x: torch.Tensor, removals: dict[str, Callable[[nn.Sequential], torch.Tensor]]
+    build: Callable[[], nn.Sequential],
+    x: torch.Tensor,
+    removals: dict[str, Callable[[nn.Sequential], torch.Tensor]],
+    models: int = 100,
 ) -> dict[str, np.ndarray]:
-    """Falls of the largest fraction in 400 models."""
+    """Falls of the largest fraction in so many models."""
     falls: dict[str, list[float]] = {name: [] for name in removals}
     with torch.no_grad():
-        for _ in range(400):
+        for _ in range(models):
             model = build()
             before = largest(model(x))
             for name, remove in removals.items():
@@ -87,13 +90,14 @@ def ranks(causes: tuple[Cause, ...]) -> dict[str, int]:
 def test_the_order_is_that_of_what_removing_each_does(
     build: Callable[[], nn.Sequential], x: torch.Tensor, first: str
 ) -> None:
-    """100 members and 400 models: where the loop is sure by 8 standard errors, members are by 4 of their own."""
+    """100 members and 250 models: where the loop is sure by 8 standard errors, members are by 5 of their own."""
     batches = collect(x, batch_size=251)
     members = source_of(build, batches)
     flow = trace_flow(members, batches, inits=20)
     causes = ranked(flow, lambda removals: effects_of(members, batches, flow, removals, inits=100)).causes
     phi = (nn.ReLU, nn.LeakyReLU)
-    falls = plain_loop(build, x, {"data": lambda m: m(x - x.mean(0)), "activations": lambda m: without_mean(m, x, phi)})
+    removals = {"data": lambda m: m(x - x.mean(0)), "activations": lambda m: without_mean(m, x, phi)}
+    falls = plain_loop(build, x, removals, 250)
     apart = falls["activations"] - falls["data"]
     z = apart.mean() / (apart.std(ddof=1) / math.sqrt(len(apart)))
     assert abs(z) > 8  # else the two are alike, and the order means nothing
@@ -107,7 +111,7 @@ def test_the_order_is_that_of_what_removing_each_does(
 
 @pytest.mark.parametrize("build", [lambda: mlp(5, nn.ReLU, norm=True), lambda: mlp(4, nn.ReLU)])
 def test_effects_are_those_of_a_plain_loop(build: Callable[[], nn.Sequential]) -> None:
-    """Of the same law, other members: 8 standard errors of 20 and of 400, false alarm about 1e-6 with Student's t of
+    """Of the same law, other members: 8 standard errors of 20 and of 100, false alarm about 1e-6 with Student's t of
     19 degrees of freedom."""
     d = fg.diagnose(build, RAW, inits=10, seconds=600, advice=False)
     data = next(c for c in d.causes if c.kind == "data")

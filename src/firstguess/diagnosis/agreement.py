@@ -20,11 +20,14 @@ _FLOOR = 0.2
 def agreement(c: Comparison) -> Agreement:
     """By the tests of `compare`, which need errors that are known: numbers far apart are never "as measured".
 
-    "close": a difference that is sure and small, as finite width makes it (γ within 10 %, the share within 0.02).
+    "close": a difference that is sure and small, as finite width makes it (γ within 10 %, the share within 0.02 or two
+    of its standard errors).
     """
     if c.agrees:
         return "as measured" if _within(c, _SAME_GAMMA, _SAME_SHARE) else "too few to tell"
-    return "close" if _within(c, _CLOSE_GAMMA, _CLOSE_SHARE) else "not as measured"
+    error = 2 * _output(c)[1].se
+    share = min(max(_CLOSE_SHARE, error), _SAME_SHARE) if math.isfinite(error) else _CLOSE_SHARE
+    return "close" if _within(c, _CLOSE_GAMMA, share) else "not as measured"
 
 
 def said(c: Comparison) -> str:

@@ -68,8 +68,9 @@ class Cause:
         if len(self.steps) > 1:
             return elided(f"all {len(self.steps)} {kind}", width)
         name = self.name.removeprefix("code before ")
-        start = elided(f"{kind} before " if kind != self.kind else f"{kind} at ", max(width // 2, 8))
-        return start + elided(name, max(width - len(start), 8))
+        start = f"{kind} before " if kind != self.kind else f"{kind} at "
+        start = elided(start, max(width - len(name), width // 2))
+        return start + elided(name, width - len(start))
 
     @property
     def change(self) -> str:

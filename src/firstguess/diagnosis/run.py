@@ -85,8 +85,8 @@ def diagnose(
     Ctrl-C keeps the parts that are done, once there is a measurement: a finding then says what was left out.
 
     >>> d = diagnose("5 x [dense(weight_var=2) > relu] > dense", "blob:n=200,d=50", inits=30, width=200, advice=False)
-    >>> d.verdict.name, d.causes[0].kind, d.causes[0].name
-    ('biased', 'ReLU', '1')
+    >>> d.verdict.name, d.causes[0].words
+    ('biased', 'all 5 ReLU')
 
     Args:
         what: An `nn.Module` (re-drawn, never changed), a class, a factory, a `Network` or its text.
