@@ -58,8 +58,8 @@ def check(text: str, c: Comparison) -> None:
     if "least alike" in text:
         assert p is not None
         assert float(p[1]) <= c.level
-        if " against " in text:
-            one, other = re.search(r"(\S+) against (\S+)", text).groups()  # type: ignore[union-attr]
+        if " predicted against " in text:
+            one, other = re.search(r"(\S+) predicted against (\S+)", text).groups()  # type: ignore[union-attr]
             assert one != other or c.worst.predicted == c.worst.measured or "nan" in one
     if "cannot rule it out" in text:
         assert c.agrees

@@ -211,10 +211,10 @@ def test_nothing_of_the_users_model_or_data_changes() -> None:
     before, state, data = (
         {k: v.clone() for k, v in model.state_dict().items()},
         torch.get_rng_state(),
-        BATCHES[0].inputs.clone(),
+        X.clone(),
     )
     found(model, "2", DATA)
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(BATCHES[0].inputs, data)
+    assert torch.equal(X, data)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

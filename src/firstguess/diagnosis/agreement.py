@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+from firstguess.base.text import elided
+
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison, Difference
 
@@ -39,10 +41,9 @@ def said(c: Comparison) -> str:
     if word == "too few to tell":
         few = f"{c.inits} initialization{'s' if c.inits > 1 else ''}"
         return f"not what was measured{measured}, but {few} cannot rule it out"
-    least = f"the law of the guesses, p = {adjusted(c):.2g}"
+    least = f"the law of the guesses (p = {adjusted(c):.2g})"
     if c.worst.p_value <= c.p_value:
-        w = c.worst
-        least = f"{w.name} {_pair(w)}, p = {adjusted(c):.2g}"
+        least = f"{_name(c.worst)}, {_pair(c.worst)} (p = {adjusted(c):.2g})"
     start = "close to what was measured" if word == "close" else "not what was measured"
     return f"{start}{measured}; least alike: {least}"
 
@@ -76,8 +77,14 @@ def _measured(c: Comparison) -> str:
     return f", γ = {gamma.measured:.3g} and {largest.measured:.3f}"
 
 
+def _name(d: Difference) -> str:
+    """ "γ 3: fc2" counts layers with weights, and a name may be a number too: γ behind fc2."""
+    what, _, layer = d.name.partition(": ")
+    return f"γ behind {elided(layer, 40)}" if layer and what.startswith("γ ") else what
+
+
 def _pair(d: Difference) -> str:
     """Two numbers with as many digits as tell them apart."""
     texts = [(f"{d.predicted:.{digits}g}", f"{d.measured:.{digits}g}") for digits in range(3, 16)]
     predicted, measured = next((pair for pair in texts if pair[0] != pair[1]), texts[0])
-    return f"{predicted} against {measured} ± {d.se:.2g}"
+    return f"{predicted} predicted against {measured} ± {d.se:.2g}"
