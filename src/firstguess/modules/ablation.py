@@ -136,19 +136,19 @@ def _effect(rows: Sequence[dict[Any, tuple[float, float, float]]], key: Hashable
 def _batch(
     model: nn.Module, batches: Sequence[Batch], flow: Flow, call: Caller, pick: Pick, a_pass: float
 ) -> tuple[Batch, float]:
-    """As many points as memory and `a_pass` seconds for a forward allow, and how long that takes."""
+    """As many points as memory and `a_pass` seconds for a forward allow, by how long a few take; and how long it is."""
     available = sum(b.size for b in batches)
-    numbers = max(1, MOST_NUMBERS // max(flow.points, 1))  # of a point, at the largest tensor of the trace
-    points = most_points(numbers // 8, available)
-    while True:
-        try:
+    numbers = max(1, MOST_NUMBERS // max(flow.points, 1)) // 8  # of a point, at the largest tensor; it is not kept
+    try:
+        batch = gathered(batches, min(most_points(numbers, available), _FEWEST))
+        taken = min(_timed(model, batch, call, pick) for _ in range(2))  # the first call is slower
+        points = most_points(numbers, int(min(available, batch.size * max(a_pass / taken, 1.0))))
+        if points > batch.size:
             batch = gathered(batches, points)
             taken = _timed(model, batch, call, pick)
-        except Exception:  # of a user's model: one that takes whole batches only, or it fails again
-            return batches[0], _timed(model, batches[0], call, pick)
-        if taken <= a_pass or batch.size <= _FEWEST:
-            return batch, taken
-        points = min(most_points(1, max(_FEWEST, int(batch.size * a_pass / taken))), batch.size - 1)
+    except Exception:  # of a user's model: one that takes whole batches only, or it fails again
+        return batches[0], _timed(model, batches[0], call, pick)
+    return batch, taken
 
 
 def _timed(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> float:
