@@ -27,8 +27,7 @@ from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
 from firstguess.modules.probes import OUTPUT, same_memory
 from firstguess.modules.sources import Mode, Source, source_of
 
-# A prime, so that no width or number of tokens is mistaken for the number of points.
-_POINTS = (509, 251, 127, 61, 31, 17, 7, 5, 3, 2)
+_MOST_POINTS = 509
 MOST_NUMBERS = 1 << 22  # of one tensor: decides how many points
 
 Array: TypeAlias = NDArray[np.float64]
@@ -114,7 +113,13 @@ def trace_flow(
 def most_points(largest: int, available: int) -> int:
     """A prime number of points, by what there are and the numbers that the largest tensor has for each."""
     most = min(available, max(2, MOST_NUMBERS // max(largest, 1)))
-    return next((points for points in _POINTS if points <= most), 2)
+    return _prime(most)
+
+
+def _prime(most: int) -> int:
+    """The largest one, so that no width or number of tokens is mistaken for the number of points."""
+    numbers = range(min(most, _MOST_POINTS), 2, -1)
+    return next((n for n in numbers if all(n % k for k in range(2, math.isqrt(n) + 1))), 2)
 
 
 def gathered(batches: Sequence[Batch], points: int) -> Batch:
@@ -130,7 +135,7 @@ def gathered(batches: Sequence[Batch], points: int) -> Batch:
         if leaves(first.inputs)[key].ndim
     }
     size = min(points, sum(b.size for b in alike))
-    size = next(p for p in _POINTS if p <= size)
+    size = _prime(size)
     known = [b.labels for b in alike if b.labels is not None]
     labels = torch.cat(known)[:size] if len(known) == len(alike) else None
     return Batch(replaced(first.inputs, {key: leaf[:size] for key, leaf in joined.items()}), labels, size)
