@@ -161,7 +161,7 @@ class Functional(nn.Module):
         return self.head(x)
 
 
-@pytest.mark.parametrize("pool", [nn.MaxPool2d, nn.AvgPool2d])
+@pytest.mark.parametrize("pool", [nn.MaxPool2d, pytest.param(nn.AvgPool2d, marks=pytest.mark.slow)])
 def test_remedies_of_a_cnn_are_measured_where_theory_is_rough(pool: type[nn.Module]) -> None:
     """And give what an own loop gives: centred data, other members, in standard errors (8 of both)."""
     model = cnn(pool)

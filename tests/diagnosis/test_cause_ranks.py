@@ -134,7 +134,14 @@ def test_norms_that_lower_correlation_are_shown() -> None:
 # -- Pools -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pool", [lambda: nn.MaxPool2d(2), lambda: nn.AvgPool2d(2), lambda: nn.AdaptiveMaxPool2d(4)])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda: nn.MaxPool2d(2),
+        pytest.param(lambda: nn.AvgPool2d(2), marks=pytest.mark.slow),
+        pytest.param(lambda: nn.AdaptiveMaxPool2d(4), marks=pytest.mark.slow),
+    ],
+)
 def test_pools_of_a_cnn_have_an_effect_of_their_own(pool: Callable[[], nn.Module]) -> None:
     """Its own part: the grand average and c fall to what they were before it (once more, by hand)."""
 
