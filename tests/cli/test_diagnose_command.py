@@ -78,7 +78,7 @@ def test_diagnose_prints_a_page_and_writes_a_report(here: Path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("biased: BIASED")
-    assert "Sigmoid 1" in done.stdout
+    assert "Sigmoid at 1" in done.stdout
     assert "wrote r.html" in done.stderr
     assert (here / "r.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
 

@@ -90,7 +90,7 @@ TOKENS = torch.randint(0, 50, (300, 12), generator=torch.Generator().manual_seed
 
 def test_the_layer_behind_a_functional_activation_is_not_blamed():
     message = gate.check(Functional, TOKENS, 0.05).message
-    assert "c rises most in mean > relu (code before h)" in message
+    assert "c rises most in mean > relu before h" in message
     assert "layer h" not in message
 
 

@@ -34,6 +34,7 @@ def said(d: Diagnosis) -> list[str]:
     ("place", "left_out"),
     [
         ("trace_flow", "causes, gradients, remedies"),
+        ("effects_of", "effects of causes, gradients, remedies"),
         ("read", "structure, gradients, remedies"),
         ("expectation", "theory, gradients, remedies"),
         ("measure_gradients", "gradients, remedies"),

@@ -89,3 +89,26 @@ def page(title: str, rows: Sequence[tuple[str, str]], *, table: Iterable[str] = 
     for remark in remarks:
         lines += textwrap.wrap(remark, COLUMNS, initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines)
+
+
+def elided(text: str, width: int) -> str:
+    """The text, with its middle left out where it is too long: of a module's path the end tells most.
+
+    >>> elided("bert.encoder.layer.11.attention.output.LayerNorm", 28)
+    'bert…ention.output.LayerNorm'
+    """
+    if len(text) <= width:
+        return text
+    head = max(width // 6, 1)
+    return f"{text[:head]}…{text[-(width - head - 1) :]}"
+
+
+def percents(before: float, after: float) -> str:
+    """A change of shares, with as many digits as tell the two apart, up to a hundredth of a percent.
+
+    >>> percents(0.731, 0.66), percents(0.9991, 0.9987)
+    ('73 % → 66 %', '99.91 % → 99.87 %')
+    """
+    texts = [(f"{before:.{digits}%}", f"{after:.{digits}%}") for digits in range(3)]
+    one, other = next((pair for pair in texts if pair[0] != pair[1]), texts[0])
+    return f"{one[:-1]} % → {other[:-1]} %"

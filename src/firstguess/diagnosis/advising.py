@@ -97,63 +97,53 @@ def _offered(name: str, remedy: Any, trial: Trial, notes: list[str]) -> Iterator
 
 
 def _is_measured(variant: Variant, trial: Trial) -> bool:
-    return not variant.unchanged and (variant.network is None or trial.prediction is None)
+    return not variant.unchanged and (variant.network is None or not _predicts(trial))
+
+
+def _predicts(trial: Trial) -> bool:
+    """A prediction that is not what was measured says nothing of a change either."""
+    return trial.prediction is not None and trial.case.trusted
 
 
 def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
-    m = trial.case.measurement
+    """Before and after by one reading, which is named."""
+    said: dict[str, Any] = {"note": variant.note, "remedy": name, "aim": variant.aim}
+    m, before = trial.case.measurement, trial.prediction
     gamma = m.layers[-1].gamma if m.layers else math.nan
     largest = m.guesses.expected_max()
     if variant.unchanged:
-        return Advice(
-            variant.title,
-            variant.edit,
-            "measured",
-            gamma,
-            gamma,
-            largest,
-            largest,
-            0.0,
-            note=variant.note,
-            remedy=name,
-            aim=variant.aim,
-        )
-    before = trial.prediction
+        same = (gamma, gamma, largest, largest, 0.0)
+        return Advice(variant.title, variant.edit, "measured", *same, **said, reading=f"{m.inits} initializations")
     if variant.network is not None and before is not None:
-        data = trial.as_data(variant.batches if variant.batches is not None else trial.case.batches)
-        if data is not None:
-            after, _ = predicted(variant.network, data, seed=trial.seed, seconds=_KERNEL * trial.seconds)
-            return Advice(
-                variant.title,
-                variant.edit,
-                "predicted",
-                float(before.gamma[-1]),
-                float(after.gamma[-1]),
-                before.guesses.expected_max(),
-                after.guesses.expected_max(),
-                0.005,  # two laws of 2000 draws
-                *(factors := (growth(before.network), growth(variant.network))),
-                _cautioned(variant.note, *factors),
-                name,
-                variant.aim,
-            )
+        factors = growth(before.network), growth(variant.network)
+        said |= {"gradient_before": factors[0], "gradient_after": factors[1]}
+        said["note"] = _cautioned(variant.note, *factors)
+        after = _predicted(variant, trial) if _predicts(trial) else None
+        if after is not None:
+            gammas = float(before.gamma[-1]), float(after.gamma[-1])
+            shares = before.guesses.expected_max(), after.guesses.expected_max(), 0.005  # two laws of 2000 draws
+            reading = f"{after.reading} reading"
+            return Advice(variant.title, variant.edit, "predicted", *gammas, *shares, **said, reading=reading)
     after_m = trial.measure(variant, seconds)
     if any(f.kind == FindingKind.INTERRUPTED for f in after_m.findings):
         raise KeyboardInterrupt  # `measure` keeps what it has, which here is less than a comparison needs
     error = math.hypot(m.guesses.standard_error("expected_max"), after_m.guesses.standard_error("expected_max"))
-    return Advice(
-        variant.title,
-        variant.edit,
-        "measured",
-        gamma,
-        after_m.layers[-1].gamma if after_m.layers else math.nan,
-        largest,
-        after_m.guesses.expected_max(),
-        error,
-        note=variant.note,
-        remedy=name,
-        aim=variant.aim,
-    )
+    gammas = gamma, after_m.layers[-1].gamma if after_m.layers else math.nan
+    shares = largest, after_m.guesses.expected_max(), error
+    reading = f"{m.inits} and {after_m.inits} initializations"
+    return Advice(variant.title, variant.edit, "measured", *gammas, *shares, **said, reading=reading)
+
+
+def _predicted(variant: Variant, trial: Trial) -> Prediction | None:
+    """By the reading that the network itself was predicted by; None where that one cannot be had."""
+    data = trial.as_data(variant.batches if variant.batches is not None else trial.case.batches)
+    if data is None or variant.network is None or trial.prediction is None:
+        return None
+    try:
+        after, _ = predicted(variant.network, data, seed=trial.seed, seconds=_KERNEL * trial.seconds)
+    except FirstguessError:
+        return None
+    return after if after.reading == trial.prediction.reading and not math.isnan(float(after.gamma[-1])) else None
 
 
 def _cautioned(note: str, before: float, after: float) -> str:

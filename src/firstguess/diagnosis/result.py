@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base.text import ends, interval, plain
+from firstguess.diagnosis.agreement import adjusted, agreement, said
+from firstguess.diagnosis.cause import Cause, lines_of
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison
@@ -28,7 +30,7 @@ How = Literal["predicted", "measured"]
 Aim = Literal["guesses", "gradients", "loss", "repair"]
 
 # Of the printed page: what does not fit is in the report.
-_COLUMNS, _CAUSES, _ADVICE = 100, 5, 5
+_COLUMNS, _ADVICE = 100, 5
 
 
 @dataclass(frozen=True)
@@ -48,32 +50,6 @@ class Verdict:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Cause:
-    """A step that adds correlation: c of two inputs before and after it (measured), and its share of all that is added.
-
-    `kind` is the module's class, "code: add > relu" for plain code between modules, or "data" for the inputs'
-    own correlation.
-    """
-
-    name: str
-    kind: str
-    before: float
-    after: float
-    added: float
-    se: float
-    share: float
-
-    @property
-    def words(self) -> str:
-        """The step in words."""
-        if self.kind == "data":
-            return "the data themselves"
-        if self.kind.startswith("code: "):
-            return f"{self.kind.removeprefix('code: ')} ({self.name})"
-        return f"{self.kind} {self.name}"
-
-
 @dataclass(frozen=True, eq=False)
 class Expected:
     """What theory predicts for this architecture and these data, or why it cannot be read."""
@@ -84,8 +60,8 @@ class Expected:
 
     @property
     def p_value(self) -> float:
-        """The chance of a difference in the law of the guesses like the one seen, if the prediction is right."""
-        return math.nan if self.comparison is None else self.comparison.p_value
+        """The chance of a difference like the largest one seen, if the prediction is right (Bonferroni's bound)."""
+        return math.nan if self.comparison is None else adjusted(self.comparison)
 
     @property
     def words(self) -> str:
@@ -96,8 +72,12 @@ class Expected:
         text = f"the {self.prediction.reading} reading predicts γ = {gamma:.3g}, largest fraction {largest:.3f}"
         if self.comparison is None:
             return f"{text} ({self.why})" if self.why else text
-        verdict = "as measured" if self.comparison.agrees else "not what was measured"
-        return f"{text}: {verdict} (p = {self.p_value:.2g})"
+        return f"{text}: {said(self.comparison)}"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the prediction is what was measured, or close to it: only then are remedies predicted."""
+        return self.comparison is not None and agreement(self.comparison) in ("as measured", "close")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +106,9 @@ class Trainability:
 class Advice:
     """A change that was tried: γ and the average largest fraction before and after, predicted or measured.
 
-    `gradient` is the predicted or measured factor per layer going back, before and after (NaN: not known). `helps` says
-    whether the largest fraction falls by more than its error. `aim` is what the change is for, and `worth_it` whether
-    it is one to make: guesses become more even, or its other aim is reached. `edit` is the change as code or a
+    `gradient` is theory's factor per layer going back, before and after (NaN: not known). `helps` says whether the
+    largest fraction falls by more than its error. `aim` is what the change is for, and `worth_it` whether it is one to
+    make: guesses become more even, or its other aim is reached. `edit` is the change as code or a
     description.
     """
 
@@ -145,6 +125,7 @@ class Advice:
     note: str = ""
     remedy: str = ""
     aim: Aim = "guesses"
+    reading: str = ""  # what both numbers are known by: a prediction's, or how many initializations
 
     @property
     def helps(self) -> bool:
@@ -265,16 +246,7 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
         yield ["Faults", *(line for fault in d.faults for line in _wrapped(str(fault)))]
     yield _numbers(d)
     if d.causes:
-        rows = [
-            f"  {c.added:+.3f}  {c.before:6.3f} → {c.after:<6.3f} {c.share:>5.0%}  {c.words}"
-            for c in d.causes[:_CAUSES]
-        ]
-        more = len(d.causes) - _CAUSES
-        yield [
-            "Where it comes from: correlation c of two inputs, before → after (share of all that is added)",
-            *(_short(row) for row in rows),
-            *([f"  … {more} more"] if more > 0 else []),
-        ]
+        yield lines_of(d.causes, _COLUMNS)
     yield ["Is it expected?", *_wrapped(d.expected.words)]
     if d.trainability is not None:
         yield ["Will it train?", *_wrapped(d.trainability.words)]
@@ -333,9 +305,11 @@ def _advice(rank: str, a: Advice) -> list[str]:
     largest = f"largest {a.largest_before:.2f} → {a.largest_after:.2f}"
     gradient = ""
     if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
-        gradient = f", gradients × {a.gradient_before:.2f} → {a.gradient_after:.2f} a layer"
+        by = ", as theory has it" if a.how == "measured" else ""
+        gradient = f", gradients × {a.gradient_before:.2f} → {a.gradient_after:.2f} a layer{by}"
     mark = ", guesses not more even" if a.worth_it and not a.helps else ""
-    lines = [_short(f"  {rank}{a.title} ({a.how}{mark})"), _short(f"     {largest}, {gamma}{gradient}")]
+    how = f"{a.how}: {a.reading}" if a.reading else a.how
+    lines = [_short(f"  {rank}{a.title} ({how}{mark})"), _short(f"     {largest}, {gamma}{gradient}")]
     return lines + (_wrapped(a.note, "     ") if a.note else [])
 
 

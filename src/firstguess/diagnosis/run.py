@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -19,7 +19,7 @@ from firstguess.base.text import counted
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.data.streams import POINTS, cut_note
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
-from firstguess.diagnosis.causes import causes_of, without_ending
+from firstguess.diagnosis.causes import Found, Removals, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.faults import named
 from firstguess.diagnosis.faults.looking import look_into
@@ -31,6 +31,7 @@ from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import PARTLY, Finding, FindingKind, Probe
+from firstguess.modules.ablation import Effects, effects_of
 from firstguess.modules.choice import Strategy
 from firstguess.modules.engines import recorded
 from firstguess.modules.examination import Examination
@@ -53,7 +54,7 @@ _SOURCE = "init mode device dtype trained redraw scale logits"  # options that s
 _STAGES, _KERNEL_POINTS = 5, 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
-_LOOK, _MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.02, 0.36, 0.07, 0.05, 0.1, 0.25
+_LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS, _ADVICE = 0.02, 0.36, 0.05, 0.08, 0.05, 0.1, 0.25
 
 
 @checks.known_options
@@ -93,8 +94,8 @@ def diagnose(
     Ctrl-C keeps the parts that are done, once there is a measurement: a finding then says what was left out.
 
     >>> d = diagnose("5 x [dense(weight_var=2) > relu] > dense", "blob:n=200,d=50", inits=30, width=200, advice=False)
-    >>> d.verdict.name, d.causes[0].kind, d.causes[0].name
-    ('biased', 'ReLU', '1')
+    >>> d.verdict.name, d.causes[0].words
+    ('biased', 'all 5 ReLU')
 
     Args:
         what: An `nn.Module` (re-drawn, never changed), a class, a factory, a `Network` or its text.
@@ -144,8 +145,14 @@ def diagnose(
     parts = _Parts(m, tick)
     parts.tick(1)
     flow = parts.do("causes", lambda: _attempt(lambda: subject.flow(_FLOW * seconds), "causes", notes))
+    causes = Found()
     if flow is not None:
         flow = without_ending(flow, m)
+        effects = partial(subject.effects, flow, seconds=_EFFECTS * seconds)
+        found = parts.do(
+            "effects of causes", lambda: _attempt(lambda: ranked(flow, effects), "effects of causes", notes)
+        )
+        causes = found or Found(causes_of(flow))
     parts.tick(2)
     structure, why = parts.do("structure", lambda: subject.structure(m), quick=True) or (None, "it was interrupted")
     expected = parts.do(
@@ -167,7 +174,7 @@ def diagnose(
     if advice and partly:
         notes.append("no remedies: they change layers and how these are drawn, and part of the model keeps its values")
     elif advice:
-        case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits)
+        case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits, expected.trusted)
         trial = Trial(case, expected.prediction, subject.convert, subject.variant, _ADVICE * seconds, seed)
         tried = parts.do("remedies", lambda: advise(trial)) or tried
         if tried.interrupted:
@@ -176,7 +183,7 @@ def diagnose(
     hidden = max(0, len(m.weights_layers) - 1)
     return Diagnosis(
         verdict,
-        causes_of(flow) if flow is not None else (),
+        causes.causes,
         expected,
         train,
         with_measured(tried.advice, train),
@@ -185,7 +192,7 @@ def diagnose(
         m,
         structure,
         parts.findings(m),
-        (*(structure.notes if structure is not None else ()), *notes, *tried.notes),
+        (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
         m.provenance,
         time.perf_counter() - started,
         named(look, m),
@@ -329,9 +336,11 @@ class _Subject:
         batches = variant.batches if variant.batches is not None else self.batches
         if variant.model is None:
             known: dict[str, Any] = {"inits": 40, "seed": self._seed, "seconds": seconds, "width": self._width}
+            known["batch_size"] = self._batch_size
             return measure(variant.network, self.convert(batches), points=self._points, **known)
         options: dict[str, Any] = self._options | {"probe": "output"}
-        members = self._source if variant.model is self.model else variant.source or self.study(variant.model)
+        same = self._source if variant.model is self.model else None
+        members = variant.source or same or self.study(variant.model)
         with members.lent():
             return measure(members, list(batches), inits=40, seed=self._seed, seconds=seconds, **options)
 
@@ -345,9 +354,9 @@ class _Subject:
         what = self._factory() if self.model is None else self.model
         return look_into(what, self.batches, seconds=seconds, seed=self._seed, **self._known("logits", "init"))
 
-    def study(self, model: Model) -> Source:
+    def study(self, model: Model, **others: Any) -> Source:
         """Members of a model, as the options have it."""
-        return source_of(model, self.batches, **self._known(*_SOURCE.split()))
+        return source_of(model, self.batches, **(self._known(*_SOURCE.split()) | others))
 
     def _factory(self) -> Callable[[], nn.Module]:
         network, shape, width = cast(Network, self.network), self._data.x, self._width
@@ -361,6 +370,11 @@ class _Subject:
             return trace_flow(
                 self._source, self.batches, inits=20, seed=self._seed, seconds=seconds, **self._known("logits")
             )
+
+    def effects(self, flow: Flow, removals: Removals, *, seconds: float) -> Effects:
+        with self._source.lent():
+            known = self._known("logits")
+            return effects_of(self._source, self.batches, flow, removals, seed=self._seed, seconds=seconds, **known)
 
     def gradients(self, seconds: float, m: Measurement) -> Any:
         # A backward pass costs about two forward passes, gradients by point two more; how long one took is known.

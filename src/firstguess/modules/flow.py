@@ -28,9 +28,8 @@ from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
 from firstguess.modules.probes import OUTPUT, same_memory
 from firstguess.modules.sources import Mode, Source, source_of
 
-# A prime, so that no width or number of tokens is mistaken for the number of points.
-_POINTS = (509, 251, 127, 61, 31, 17, 7, 5, 3, 2)
-_MOST_NUMBERS = 1 << 22  # of one tensor: decides how many points
+_MOST_POINTS = 509
+MOST_NUMBERS = 1 << 22  # of one tensor: decides how many points
 
 Array: TypeAlias = NDArray[np.float64]
 CENTER, SPREAD, MEAN = range(3)
@@ -42,7 +41,8 @@ class FlowStep:
 
     `name` is a module's path (path#2 for its second call), or for plain code the module that the code feeds;
     `sources` are the steps whose results it takes. Of several sources the one with the largest c counts as before, so a
-    sum is not blamed for what its summands bring. `mean` is the average value after the step.
+    sum is not blamed for what its summands bring. `mean` is the average value after the step. A `constant` step gives
+    the same for every point (position embeddings); what is summed with it is compared with its other sources.
     """
 
     name: str
@@ -53,6 +53,7 @@ class FlowStep:
     added: float
     se: float
     mean: float
+    constant: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def trace_flow(
                 try:
                     with borrowed(model, parameters=False):
                         plan, largest = discover(model, part(batch, 0, min(3, batch.size)), call, logits)
-                    batch = _gathered(batches, _points(largest, sum(b.size for b in batches)))
+                    batch = gathered(batches, most_points(largest, sum(b.size for b in batches)))
                 except Exception:  # of a user's model: one that takes whole batches only, or it fails again
                     plan, _ = discover(model, batch, call, logits)
             rows.append(_measured(model, batch, call, logits, plan))
@@ -112,12 +113,19 @@ def trace_flow(
 # -- Numbers of one initialization ------------------------------------------------------------------------------------
 
 
-def _points(largest: int, available: int) -> int:
-    most = min(available, max(2, _MOST_NUMBERS // max(largest, 1)))
-    return next((points for points in _POINTS if points <= most), 2)
+def most_points(largest: int, available: int) -> int:
+    """A prime number of points, by what there are and the numbers that the largest tensor has for each."""
+    most = min(available, max(2, MOST_NUMBERS // max(largest, 1)))
+    return _prime(most)
 
 
-def _gathered(batches: Sequence[Batch], points: int) -> Batch:
+def _prime(most: int) -> int:
+    """The largest one, so that no width or number of tokens is mistaken for the number of points."""
+    numbers = range(min(most, _MOST_POINTS), 2, -1)
+    return next((n for n in numbers if all(n % k for k in range(2, math.isqrt(n) + 1))), 2)
+
+
+def gathered(batches: Sequence[Batch], points: int) -> Batch:
     """One batch of `points` points, from the first batches of the same shape."""
     first = batches[0]
     if first.size >= points:
@@ -132,7 +140,7 @@ def _gathered(batches: Sequence[Batch], points: int) -> Batch:
         if leaves(first.inputs)[key].ndim
     }
     size = min(points, sum(b.size for b in alike))
-    size = next(p for p in _POINTS if p <= size)
+    size = _prime(size)
     known = [b.labels for b in alike if b.labels is not None]
     labels = torch.cat(known)[:size] if len(known) == len(alike) else None
     return Batch(replaced(first.inputs, {key: leaf[:size] for key, leaf in joined.items()}), labels, size)
@@ -141,7 +149,7 @@ def _gathered(batches: Sequence[Batch], points: int) -> Batch:
 def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Plan) -> dict[str, Array]:
     numbers: dict[str, Array] = {}
     latest: list[tuple[str, torch.Tensor]] = []
-    data = [leaf for leaf in leaves(batch.inputs).values() if leaf.is_floating_point()]
+    data = [leaf for leaf in leaves(batch.inputs).values() if varies(leaf, batch.size)]
     if data:
         numbers[DATA] = _moments(data[0], batch.size)
 
@@ -166,15 +174,34 @@ def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Pl
 
 def _moments(tensor: torch.Tensor, size: int) -> Array:
     """center, spread and mean (theory.md (2)) of (samples, …); NaN where no axis runs over the samples."""
-    x = tensor.detach()
-    if x.ndim == 0 or x.shape[0] % size:
-        if x.ndim < 2 or x.shape[1] != size:
-            return np.full(3, np.nan)
-        x = x.movedim(1, 0)
-    x = x.reshape(size, -1).float() if x.dtype != torch.float64 else x.reshape(size, -1)
+    x = as_samples(tensor, size)
+    if x is None and is_broadcast(tensor, size):
+        return np.array([float(tensor.double().square().mean()), 0.0, float(tensor.double().mean())])
+    if x is None:
+        return np.full(3, np.nan)
     variance, mean = (v.double() for v in torch.var_mean(x, dim=0, correction=1))
     spread = float(variance.mean())
     return np.array([float(mean.square().mean()) - spread / size, spread, float(mean.mean())])
+
+
+def as_samples(tensor: torch.Tensor, size: int) -> torch.Tensor | None:
+    """(samples, nodes); None where no axis runs over the samples."""
+    x = tensor.detach()
+    if x.ndim == 0 or x.shape[0] % size:
+        if x.ndim < 2 or x.shape[1] != size:
+            return None
+        x = x.movedim(1, 0)
+    return x.reshape(size, -1).float() if x.dtype != torch.float64 else x.reshape(size, -1)
+
+
+def is_broadcast(tensor: torch.Tensor, size: int) -> bool:
+    """One row that stands for every sample, as of position embeddings."""
+    return tensor.ndim > 1 and tensor.shape[0] == 1 < size and tensor.shape[1] != size
+
+
+def varies(leaf: torch.Tensor, size: int) -> bool:
+    """Whether an input is numbers that differ between points: one that is the same for all of them is no data."""
+    return leaf.is_floating_point() and leaf.ndim > 0 and leaf.shape[0] == size and bool((leaf != leaf[:1]).any())
 
 
 # -- Averages -----------------------------------------------------------------------------------------------------
@@ -191,10 +218,12 @@ def _flow(plan: Plan, rows: Sequence[dict[str, Array]], points: int) -> Flow:
 
 
 def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]) -> Iterator[FlowStep]:
+    constant = {name for name in names if _is_constant(table[name])}
     for name in names:
         sources = _measured_sources(plan, name, curves)
         after = curves[name]
-        before = np.maximum.reduce([curves[s] for s in sources]) if sources else np.zeros_like(after)
+        signals = [s for s in sources if s not in constant]
+        before = np.maximum.reduce([curves[s] for s in signals]) if signals else np.zeros_like(after)
         added = after - before
         if not np.isfinite(added[0]):
             continue
@@ -203,7 +232,13 @@ def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: di
         spread = left_out - left_out.mean()
         error = math.sqrt((count - 1) / count * float(np.square(spread).sum())) if count > 1 else math.nan
         mean = float(np.nanmean(table[name][:, MEAN]))
-        yield FlowStep(name, plan.kinds[name], sources, float(before[0]), float(after[0]), float(added[0]), error, mean)
+        numbers = float(before[0]), float(after[0]), float(added[0]), error, mean
+        yield FlowStep(name, plan.kinds[name], sources, *numbers, constant=name in constant)
+
+
+def _is_constant(values: Array) -> bool:
+    """No spread over the points in any initialization, beyond rounding."""
+    return bool((values[:, SPREAD] <= 1e-12 * np.abs(values[:, CENTER])).all() and (values[:, CENTER] > 0).any())
 
 
 def _measured_sources(plan: Plan, name: str, curves: dict[str, Array]) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -200,28 +201,52 @@ def _tensors(output: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(item)
 
 
+def _exchanged(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
+    """Arguments or a result, with one tensor in place of another."""
+    if value is old:
+        return new
+    if isinstance(value, tuple):
+        items = [_exchanged(item, old, new) for item in cast("tuple[Any, ...]", value)]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, list):
+        return [_exchanged(item, old, new) for item in cast("list[Any]", value)]
+    if isinstance(value, MutableMapping):
+        named = cast("MutableMapping[str, Any]", copy.copy(value))
+        for key in list(named):
+            named[key] = _exchanged(named[key], old, new)
+        return named
+    return value
+
+
 @contextmanager
 def step_hooks(
     model: nn.Module,
-    enter: Callable[[str, nn.Module, torch.Tensor | None], None],
-    leave: Callable[[str, torch.Tensor | None, Sequence[torch.Tensor]], None],
+    enter: Callable[[str, nn.Module, torch.Tensor | None], torch.Tensor | None],
+    leave: Callable[[str, torch.Tensor | None, Sequence[torch.Tensor]], torch.Tensor | None],
 ) -> Generator[None]:
+    """Call `enter` and `leave` around every step; a tensor that they return takes the place of the one they got."""
     calls: dict[str, int] = {}
     names: dict[int, list[str]] = {}
     handles: list[Any] = []
 
-    def before(path: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+    def before(path: str) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
             calls[path] = calls.get(path, 0) + 1
             name = path if calls[path] == 1 else f"{path}#{calls[path]}"
             names.setdefault(id(module), []).append(name)
             tensor = main_tensor(args)
-            enter(name, module, tensor if tensor is not None else main_tensor(kwargs))
+            tensor = tensor if tensor is not None else main_tensor(kwargs)
+            new = enter(name, module, tensor)
+            if new is None or new is tensor or tensor is None:
+                return None
+            return _exchanged(args, tensor, new), _exchanged(kwargs, tensor, new)
 
         return hook
 
-    def after(module: nn.Module, _: Any, output: Any) -> None:
-        leave(names[id(module)].pop(), main_tensor(output), list(_tensors(output)))
+    def after(module: nn.Module, _: Any, output: Any) -> Any:
+        tensor = main_tensor(output)
+        new = leave(names[id(module)].pop(), tensor, list(_tensors(output)))
+        return None if new is None or new is tensor or tensor is None else _exchanged(output, tensor, new)
 
     try:
         for path, module in model.named_modules():

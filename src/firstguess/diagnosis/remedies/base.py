@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from firstguess.diagnosis.result import Aim
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.flow import Flow
 from firstguess.modules.guard import private_copy
+from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick
 from firstguess.modules.sources import Source, source_of
 from firstguess.network.activations.tensors import by_module
@@ -32,12 +34,21 @@ class Case:
     batches: Sequence[Batch]
     measurement: Measurement
     flow: Flow | None
-    study: Callable[[Model], Source] | None = None  # as the diagnosis was told: init, mode, …
+    study: Callable[..., Source] | None = None  # as the diagnosis was told: mode, …; init too, unless it is given here
     pick: Pick = None  # of the logits
+    trusted: bool = True  # theory's prediction is what was measured
 
-    def source(self, model: Model) -> Source:
+    def either(
+        self, description: Callable[[Network], Iterator[Variant]], model: Callable[[Case], Iterator[Variant]]
+    ) -> Iterator[Variant]:
+        """Changes of the description, which are predicted; of the model itself where there is none or theory fails."""
+        found = [] if self.network is not None and self.trusted else list(model(self))
+        yield from found or (() if self.network is None else description(self.network))
+
+    def source(self, model: Model, init: Init = None) -> Source:
         """Members of an edited model."""
-        return source_of(model, self.batches) if self.study is None else self.study(model)
+        known: dict[str, Any] = {} if init is None else {"init": init}
+        return source_of(model, self.batches, **known) if self.study is None else self.study(model, **known)
 
     def example(self) -> nn.Module | None:
         """A model to look at: never to change."""
@@ -53,7 +64,8 @@ def _built(factory: Callable[[], nn.Module]) -> nn.Module:
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A changed network: as a description (predicted), as a model (measured), or on changed data.
+    """A changed network: as a description (predicted, or measured where theory is not trusted), as a model (measured),
+    or on changed data.
 
     `unchanged` means that the guesses cannot change, and `note` says what does. `aim` is what the change is for, and
     `otherwise` is said in place of the note where guesses do not become more even.

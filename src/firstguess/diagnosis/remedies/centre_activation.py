@@ -20,9 +20,10 @@ TITLE = "centre the activation"
 
 def variants(case: Case) -> Iterator[Variant]:
     """The network with φ − E φ in place of every φ that causes bias."""
-    if case.network is not None:
-        yield from described(case.network, TITLE, _centred)
-        return
+    yield from case.either(lambda network: described(network, TITLE, _centred), _of_model)
+
+
+def _of_model(case: Case) -> Iterator[Variant]:
     example = case.example()
     if example is None or case.model is None:
         return

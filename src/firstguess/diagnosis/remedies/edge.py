@@ -33,10 +33,14 @@ def variants(case: Case) -> Iterator[Variant]:
         for layer in network.layers
     )
     shown = f"init=({target:.4g}, {bias_var:.3g})"
+    # Where theory fails the model itself is drawn so; its gradients are still those of theory.
+    drawn = None if case.trusted or case.model is None else case.source(case.model, (target, bias_var))
     yield Variant(
         f"weights at the edge of chaos (σw² {weight_var:.3g} → {target:.4g})",
         shown,
         network=Network(layers, network.classes),
+        model=case.model if drawn is not None else None,
+        source=drawn,
         aim="gradients",
         note="at the edge gradients keep their size, and deep plain networks train best",
         otherwise="for gradients, not for even guesses: at the edge a deep plain network is biased, and trains best",

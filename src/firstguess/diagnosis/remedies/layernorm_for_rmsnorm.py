@@ -15,9 +15,10 @@ TITLE = "LayerNorm in place of RMSNorm"
 
 def variants(case: Case) -> Iterator[Variant]:
     """The network with LayerNorm where an RMSNorm follows an activation; in a model, in place of every RMSNorm."""
-    if case.network is not None:
-        yield from described(case.network, TITLE, _layernorm)
-        return
+    yield from case.either(lambda network: described(network, TITLE, _layernorm), _of_model)
+
+
+def _of_model(case: Case) -> Iterator[Variant]:
     example = case.example()
     if example is None or case.model is None:
         return

@@ -19,12 +19,17 @@ TITLE = "norm after the activation"
 
 def variants(case: Case) -> Iterator[Variant]:
     """The network with every plain [norm, activation] pair turned round."""
-    if case.network is not None:
-        layers, swapped = _turned(case.network.layers)
-        if swapped:
-            network = Network(layers, case.network.classes)
-            yield Variant(_title(swapped), str(network), network=network, note=_rms(case.network.layers))
-        return
+    yield from case.either(_of_description, _of_model)
+
+
+def _of_description(network: Network) -> Iterator[Variant]:
+    layers, swapped = _turned(network.layers)
+    if swapped:
+        new = Network(layers, network.classes)
+        yield Variant(_title(swapped), str(new), network=new, note=_rms(network.layers))
+
+
+def _of_model(case: Case) -> Iterator[Variant]:
     example = case.example()
     if example is None or case.model is None or case.flow is None:
         return

@@ -31,14 +31,15 @@ _CAUSE = theme.PALETTE[1]
 class _Marked:
     rank: int
     cause: Cause
-    at: float
+    at: float | None  # where on the axis, if it has a place
 
 
 def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None) -> theme.Chart:
-    """c of two inputs after every layer in call order, with 95 % intervals; the causes are numbered by what they add.
+    """c of two inputs after every layer in call order, with 95 % intervals; causes are numbered by their effect.
 
     c = γ/(1+γ), theory.md (2): the share of a signal that all inputs have in common. A cause is drawn from c before
-    it to c after it, both measured at that step. Code between modules stands just before the module that it feeds.
+    it to c after it, both measured at that step; its rank is by what the guesses are without it. All steps of a kind
+    together are named at the right only. Code between modules stands just before the module that it feeds.
     """
     measurement = diagnosis.measurement
     if measurement is None or not measurement.layers:
@@ -59,7 +60,7 @@ def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None) -> them
     x, y = _axes(first, last, measurement, lowest)
     layers = gamma_by_depth.regimes([lowest, 0.5, DEEPLY_BIASED / (1 + DEEPLY_BIASED), 1.0])
     layers += _curve(rows, x, y, dots=last <= _MARKED)
-    layers += [*_jumps(marked, x, y), *_names(marked)]
+    layers += [*_jumps([m for m in marked if m.at is not None], x, y), *_names(marked)]
     chart = theme.stacked(layers, _WIDTH, _HEIGHT)
     return theme.house(chart, title or theme.unbroken(_title(diagnosis.causes)), _subtitle(measurement, bool(marked)))
 
@@ -74,13 +75,14 @@ def _rows(measurement: Measurement) -> list[dict[str, Any]]:
 
 
 def _marked(causes: Sequence[Cause], measurement: Measurement) -> list[_Marked]:
-    """Causes that have a place on the axis, by what they add."""
+    """The first causes in the order of the page, with their places."""
     places = {layer.name: step for step, layer in enumerate(measurement.layers, start=1)}
     found: list[_Marked] = []
-    for rank, cause in enumerate(sorted(causes, key=lambda c: -c.added)[:_CAUSES], start=1):
-        at: float | None = 0 if cause.kind == "data" else places.get(cause.name)
-        if at is not None:
-            found.append(_Marked(rank, cause, at - 0.5 if cause.kind.startswith("code: ") else at))
+    for rank, cause in enumerate([c for c in causes if c.added >= 0][:_CAUSES], start=1):
+        code = cause.kind.startswith("code: ")
+        reader = cause.name.removeprefix("code before ")
+        at: float | None = 0 if cause.kind == "data" else places.get(reader if code else cause.name)
+        found.append(_Marked(rank, cause, at - 0.5 if code and at is not None else at))
     return found
 
 
@@ -128,7 +130,7 @@ def _curve(rows: Sequence[Row], x: alt.X, y: alt.Y, *, dots: bool) -> list[alt.C
 def _jumps(marked: Sequence[_Marked], x: alt.X, y: alt.Y) -> list[alt.Chart]:
     rows = [
         {"step": m.at, "position": m.cause.after, "before": m.cause.before, "added": m.cause.added, "se": m.cause.se,
-         "rank": str(m.rank), "cause": m.cause.words}
+         "rank": str(m.rank), "cause": m.cause.words, "effect": m.cause.change or "not tried"}
         for m in marked
     ]  # fmt: skip
     tooltip = [
@@ -137,6 +139,7 @@ def _jumps(marked: Sequence[_Marked], x: alt.X, y: alt.Y) -> list[alt.Chart]:
         alt.Tooltip("position:Q", title="c after it", format=".4f"),
         alt.Tooltip("added:Q", title="added", format="+.4f"),
         alt.Tooltip("se:Q", title="standard error", format=".2~g"),
+        alt.Tooltip("effect:N", title="largest share, without it"),
     ]
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
     return [
@@ -152,12 +155,11 @@ def _names(marked: Sequence[_Marked]) -> list[alt.Chart]:
     """The causes in words, at the right: numbers on the figure never collide, names would."""
     layers: list[alt.Chart] = []
     if marked:
-        head = alt.Chart(theme.data([{"text": "What adds correlation"}])).mark_text(align="left", fontSize=15)
+        head = alt.Chart(theme.data([{"text": "Largest share, without it"}])).mark_text(align="left", fontSize=15)
         layers.append(head.encode(x=alt.value(_WIDTH + 24), y=alt.value(8), text="text:N"))
     for place, m in enumerate(marked):
         at = 40 + 52 * place
-        share = f"+{m.cause.added:.3f}, {theme.percent(m.cause.share)} of all"
-        lines = f"{theme.shortened(m.cause.words, 30)}\n{share}"
+        lines = f"{m.cause.short(34)}\n{m.cause.change or 'not tried'}"
         dot = alt.Chart(theme.data([{"text": str(m.rank)}])).encode(x=alt.value(_WIDTH + 34), y=alt.value(at + 2))
         text = alt.Chart(theme.data([{"text": lines}])).mark_text(
             align="left", baseline="middle", lineBreak="\n", lineHeight=18, dy=-6
@@ -171,16 +173,21 @@ def _names(marked: Sequence[_Marked]) -> list[alt.Chart]:
 
 
 def _title(causes: Sequence[Cause]) -> str:
-    if not causes:
+    raising = [c for c in causes if c.added >= 0]
+    if not raising:
         return "No step adds correlation between inputs"
-    top = max(causes, key=lambda c: c.added)
-    what = "The data themselves bring" if top.kind == "data" else f"{theme.shortened(top.words, 30)} adds"
-    return f"{what} {theme.percent(top.share)} of the correlation between inputs"
+    top = raising[0]
+    name = top.short(44)
+    if not top.tried:
+        return f"Correlation between inputs, and where it rises most: {name}"
+    if not top.matters:
+        return "No step changes the guesses by itself"
+    return f"Without {name}, the largest share goes from {top.change.replace(' → ', ' to ')}"
 
 
 def _subtitle(measurement: Measurement, marked: bool) -> list[str]:
     first = f"Measured after every layer, {measurement.inits:,} initializations, with 95 % intervals"
-    numbers = "; numbered: the steps that add most, from c before to c after" if marked else ""
+    numbers = "; numbered: steps by what the guesses are without them, from c before to c after" if marked else ""
     return [
         f"{first}{numbers}.",
         "c = 0: inputs look unrelated; c = 1: all look the same. Regimes are those of the output.",

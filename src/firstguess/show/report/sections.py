@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.result import Advice, Cause, Diagnosis, Trainability
     from firstguess.ensemble.measurement import Measurement
 
-_CAUSES = 12
+_CAUSES, _LOWERING = 12, 4
 _PARTS = 60
 
 
@@ -115,35 +115,42 @@ def guesses(d: Diagnosis, charts: Drawn) -> Markup:
 def causes(d: Diagnosis, charts: Drawn) -> Markup:
     """Which steps add correlation."""
     if not d.causes:
-        none = tag("p", "No step that adds correlation between inputs was found.") if d.measurement else None
+        none = tag("p", "No step that changes the correlation between inputs was found.") if d.measurement else None
         return section("causes", "Where it comes from", charts.get("correlation"), none)
     words = (
         "A network is biased when its outputs for different inputs are alike. The correlation c of two inputs (0: "
-        "nothing in common, 1: the same) is measured before and after every step; a step that raises it is a cause."
+        "nothing in common, 1: the same) is measured before and after every step; a step that raises it is a cause, "
+        "one that lowers it holds the bias down. How much each matters is measured: the network is run on without "
+        "what the step adds or takes away, and the largest share of the guesses is compared."
     )
-    ranked = sorted(d.causes, key=lambda c: -c.added)
-    rows = [_cause(rank, cause) for rank, cause in enumerate(ranked[:_CAUSES], start=1)]
-    more = len(ranked) - _CAUSES
+    read = next((f" ({c.inits} initializations, {c.points} points)" for c in d.causes if c.tried), "")
+    raising = [c for c in d.causes if c.added >= 0]
+    lowering = [c for c in reversed(d.causes) if c.added < 0]
+    rows = [_cause(str(rank), cause) for rank, cause in enumerate(raising[:_CAUSES], start=1)]
+    rows += [_cause("–", cause) for cause in lowering[:_LOWERING]]
+    more = len(raising) - _CAUSES
     return section(
         "causes",
         "Where it comes from",
         tag("p", words),
         charts.get("correlation"),
         table(
-            ["Step", "c before", "c after", "added", "share of all that is added"],
+            ["Rank", "Step", "c before", "c after", "added", "largest share, without it", "γ, without it"],
             rows,
-            numbers=(1, 2, 3, 4),
-            caption="Steps that add correlation",
+            numbers=(2, 3, 4, 5, 6),
+            caption=f"Steps that raise correlation, by their effect{read}; without a rank, those that lower it",
         ),
-        tag("p", f"… and {more} more that add less.", class_="soft") if more > 0 else None,
+        tag("p", f"… and {more} more that matter less.", class_="soft") if more > 0 else None,
     )
 
 
-def _cause(rank: int, c: Cause) -> list[str]:
+def _cause(rank: str, c: Cause) -> list[str]:
     added = f"{'+' if c.added >= 0 else ''}{wording.value(c.added)}"
     if c.se > 0:
         added += f" ± {c.se:.1g}"
-    return [f"{rank}. {c.words}", wording.value(c.before), wording.value(c.after), added, percent(c.share)]
+    numbers = ["", "", ""] if c.kind == "constant" else [wording.value(c.before), wording.value(c.after), added]
+    gamma = wording.change(c.gamma_before, c.gamma_after) if c.tried else "–"
+    return [rank, c.words, *numbers, c.change or "not tried", gamma]
 
 
 def expected(d: Diagnosis) -> Markup:
