@@ -120,7 +120,7 @@ def bare(classes: int = 10) -> Diagnosis:
     assert whole.measurement is not None
     return replace(
         whole,
-        verdict=Verdict("neutral", math.nan, math.nan, math.nan, math.nan),
+        verdict=Verdict("even", math.nan, math.nan, math.nan, math.nan),
         causes=(),
         expected=Expected(None, None, "a layer could not be read"),
         trainability=None,

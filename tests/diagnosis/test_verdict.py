@@ -9,7 +9,7 @@ from diagnoses import layer, measurement
 
 from firstguess.diagnosis.verdict import verdict_of
 from firstguess.ensemble.members import Finding, FindingKind
-from firstguess.theory.prediction import DEEPLY_BIASED
+from firstguess.theory.words import DEEPLY_BIASED
 
 
 @pytest.mark.parametrize(

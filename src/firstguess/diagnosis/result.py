@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base.text import plain
+from firstguess.theory.words import WORDS
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison
@@ -21,22 +22,27 @@ if TYPE_CHECKING:
     from firstguess.modules.structure import Structure
     from firstguess.theory.prediction import Prediction
 
-VerdictName = Literal["neutral", "biased", "deeply biased", "degenerate head", "broken"]
+VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
 How = Literal["predicted", "measured"]
 Aim = Literal["guesses", "gradients", "loss", "repair"]
 
 # Of the printed page: what does not fit is in the report.
 _COLUMNS, _CAUSES, _ADVICE = 100, 5, 5
+_LIKELY = 0.9  # the chance from which on one word is the verdict
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The regime, how sure it is, and the drift ratio γ of the output with its 95 % interval.
+    """A word for the guesses, how sure it is, and the γ that explain it, each with its 95 % interval.
 
-    `probability` is the chance that γ lies in this regime's range, given its interval (half a normal on each side):
-    1 where γ does not decide (a degenerate head, NaN), NaN where an instance's own values had to say how it is drawn
-    (findings "other scale", "kept values"). `low` and `high` are NaN where γ could not be measured.
+    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose law has the average largest fraction that
+    was measured (theory.md (6)-(8)). `gamma` is measured at the output layer; where its word is another, `why` says so.
+    `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest fraction
+    (half a normal on each side); `probability` is that of `name`: 1 where guesses do not decide (a degenerate head,
+    NaN), NaN where there is no interval (one initialization) and where an instance's own values had to say how it is
+    drawn (findings "other scale", "kept values"). `low`, `high` and the like are NaN where γ could not be measured.
+    `preliminary` says how many of the wanted initializations were drawn, if time was up before all were.
     """
 
     name: VerdictName
@@ -45,6 +51,32 @@ class Verdict:
     low: float
     high: float
     why: str = ""
+    guess_gamma: float = math.nan
+    guess_low: float = math.nan
+    guess_high: float = math.nan
+    chances: tuple[float, ...] = ()
+    preliminary: str = ""
+
+    @property
+    def title(self) -> str:
+        """The word; or, where no single word is likely, what is sure and on which border it is."""
+        return self._said()[0]
+
+    @property
+    def sureness(self) -> str:
+        """The chance that the title is right, as text; empty where it is not known."""
+        chance = self._said()[1]
+        return "" if math.isnan(chance) else "> 99.9 %" if chance > 0.999 else f"{100 * chance:.1f} %"
+
+    def _said(self) -> tuple[str, float]:
+        if not self.chances or self.probability >= _LIKELY:
+            return self.name, self.probability
+        # Not the last word, whose own chance is below; and then at most the second or more, for the same reason.
+        least = max(k for k in range(len(WORDS) - 1) if k == 0 or sum(self.chances[k:]) >= _LIKELY)
+        if least > 0:
+            return f"at least {WORDS[least]}, borderline {WORDS[least + 1]}", sum(self.chances[least:])
+        most = min(k for k in range(1, len(WORDS)) if k == len(WORDS) - 1 or sum(self.chances[: k + 1]) >= _LIKELY)
+        return f"at most {WORDS[most]}, borderline {WORDS[most - 1]}", sum(self.chances[: most + 1])
 
 
 @dataclass(frozen=True)
@@ -175,7 +207,7 @@ class Diagnosis:
     expected: Expected
     trainability: Trainability | None
     advice: tuple[Advice, ...]
-    case: str  # whether this bias is one to worry about: neutral is not always better
+    case: str  # whether this bias is one to worry about: even is not always better
     name: str
     measurement: Measurement | None
     structure: Structure | None
@@ -200,7 +232,8 @@ class Diagnosis:
         return plain(
             {
                 "name": self.name,
-                "verdict": asdict(self.verdict),
+                "verdict": {**asdict(self.verdict), "title": self.verdict.title},
+                "bias_test": None if self.measurement is None else self.measurement.bias_test.to_dict(),
                 "causes": [asdict(cause) for cause in self.causes],
                 "expected": {
                     "words": expected.words,
@@ -256,7 +289,7 @@ def _page(d: Diagnosis) -> str:
 
 
 def _parts(d: Diagnosis) -> Iterator[list[str]]:
-    yield [f"{d.name}: {d.verdict.name.upper()}{_sure(d.verdict.probability)}", *_wrapped(d.verdict.why)]
+    yield [f"{d.name}: {_title(d.verdict)}", *_wrapped(d.verdict.why)]
     yield _numbers(d)
     if d.causes:
         rows = [
@@ -290,10 +323,11 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
         yield [line for remark in remarks for line in _wrapped(remark)]
 
 
-def _sure(probability: float) -> str:
-    if math.isnan(probability):
-        return ""
-    return "  (sure: > 99.9 %)" if probability > 0.999 else f"  (chance that this is right: {probability:.1%})"
+def _title(verdict: Verdict) -> str:
+    first, *rest = verdict.title.split(", ")
+    sure = f" ({verdict.sureness})" if verdict.sureness else ""
+    text = ", ".join([f"{first.upper()}{sure}", *rest])
+    return f"{text}; preliminary: {verdict.preliminary}" if verdict.preliminary else text
 
 
 def _numbers(d: Diagnosis) -> list[str]:
@@ -302,17 +336,19 @@ def _numbers(d: Diagnosis) -> list[str]:
         return []
     g = m.guesses
     rows: list[tuple[str, str]] = []
-    if not math.isnan(verdict.gamma):
-        known = math.isfinite(verdict.low) and math.isfinite(verdict.high)
-        interval = f" ({verdict.low:.3g} to {verdict.high:.3g})" if known else ""
-        rows.append(("drift ratio γ of the output", f"{verdict.gamma:.3g}{interval}"))
     low, high = g.interval("expected_max")
-    rows.append(
-        (
-            "average largest guess fraction",
-            f"{g.expected_max():.3f} ({low:.3f} to {high:.3f}), even {1 / g.classes:.3g}",
-        )
-    )
+    known = math.isfinite(low) and math.isfinite(high)
+    interval = f" ({low:.3f} to {high:.3f})" if known else " (no interval: one initialization)"
+    rows.append(("average largest guess fraction", f"{g.expected_max():.3f}{interval}, even {1 / g.classes:.3g}"))
+    for label, gamma, low, high in (
+        ("γ of networks that guess so", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
+        ("drift ratio γ of the output", verdict.gamma, verdict.low, verdict.high),
+    ):
+        interval = "" if math.isnan(low) or math.isnan(high) else f" ({low:.3g} to {high:.3g})"
+        if not math.isnan(gamma):
+            rows.append((label, f"{gamma:.3g}{interval}".replace("inf", "∞")))
+    if not math.isnan(verdict.gamma):
+        rows.append(("initial guessing bias at all", m.bias_test.words))
     rows.append(("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.3f}"))
     rows.append(("measured on", f"{m.inits} initializations, {m.points} points, {m.classes} classes"))
     width = max(len(label) for label, _ in rows)

@@ -167,7 +167,7 @@ def test_broken_models_and_bare_measurements_have_pages() -> None:
     assert not re.search(r"\bnan\b", text)
 
 
-@pytest.mark.parametrize("name", ["neutral", "biased", "deeply biased", "degenerate head", "broken"])
+@pytest.mark.parametrize("name", ["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"])
 def test_every_verdict_has_a_sentence(name: Any) -> None:
     d = bare()
     sentence = wording.headline(replace(d, verdict=replace(d.verdict, name=name)))
