@@ -66,7 +66,7 @@ class Verdict:
     def sureness(self) -> str:
         """The chance that the title is right, as text; empty where it is not known."""
         chance = self._said()[1]
-        return "" if math.isnan(chance) else "> 99.9 %" if chance > 0.999 else f"{100 * chance:.1f} %"
+        return "" if math.isnan(chance) else "> 99.9 %" if chance > 0.999 else f"{100 * chance:.3g} %"
 
     def _said(self) -> tuple[str, float]:
         if not self.chances or self.probability >= _LIKELY:

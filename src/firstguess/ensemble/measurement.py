@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -197,7 +197,8 @@ class Measurement:
     @property
     def bias_test(self) -> BiasTest:
         """Whether there is initial guessing bias at all, that is γ > 0 of the output: a test at the 1 % level."""
-        return bias_test(self.layers[-1] if self.layers and self.ties < TIED else None, self.inits, self.points)
+        found = bias_test(self.layers[-1] if self.layers and self.ties < TIED else None, self.inits, self.points)
+        return replace(found, uneven=self.verdict not in ("even", "degenerate head"))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text; `Measurement.from_dict` reads it back."""

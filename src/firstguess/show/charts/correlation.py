@@ -183,5 +183,5 @@ def _subtitle(measurement: Measurement, marked: bool) -> list[str]:
     numbers = "; numbered: the steps that add most, from c before to c after" if marked else ""
     return [
         f"{first}{numbers}.",
-        "c = 0: inputs look unrelated; c = 1: all look the same. Regimes are those of the output.",
+        "c = 0: inputs look unrelated; c = 1: all look the same. Words are those for the output.",
     ]

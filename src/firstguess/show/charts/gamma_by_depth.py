@@ -340,7 +340,7 @@ def _subtitle(predictions: Sequence[Prediction], scale: GammaScale) -> list[str]
     if assumptions:
         first += f" Assumes {', '.join(assumptions)}."
     deep = f"deeply biased from γ = {DEEPLY_BIASED:.1f}, where one of two classes gets 90 % of the data on average"
-    lines = [first, f"Biased from γ = 1; {deep}."]
+    lines = [first, f"Even up to γ = 0.05; biased from γ = 1; {deep}."]
     if scale.infinite:
         lines.append("γ = ∞: all inputs are mapped to the same point.")
     return lines
