@@ -184,9 +184,9 @@ def check(
             raise KeyboardInterrupt  # what `measure` keeps is no answer of a gate
         # Every look is one more chance to be misled: each gets its part of the chance that is allowed.
         sides = {name: _side(name, m, limit, _FALSE / len(looks) / len(limits)) for name, limit in limits.items()}
-        if all(sides.values()):
+        tied = m.ties > 0.5
+        if tied or all(sides.values()) or any(math.isnan(_value(name, m)[0]) for name in limits):  # more tell no more
             break
-    tied = m.ties > 0.5
     passed = all(_value(name, m)[0] <= limit for name, limit in limits.items()) and not tied
     decided = all(side < 0 for side in sides.values()) if passed else any(side > 0 for side in sides.values())
     sure = decided and not any(finding.kind in ASSUMED for finding in m.findings)
