@@ -51,7 +51,7 @@ def test_norm_before_is_biased_and_moving_it_cures():
 def test_norm_after_is_even():
     d = fg.diagnose(mlp(10, "after"), BLOB, inits=40, init=(2.0, 0.0))
     assert d.verdict.name == "even"
-    assert d.verdict.probability > 0.999
+    assert d.verdict.probability > 0.9
     assert not any(a.remedy == "move the norm" for a in d.advice)
 
 
