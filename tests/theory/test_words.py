@@ -87,7 +87,7 @@ def test_points_in_clusters_are_uneven_without_a_common_center() -> None:
     """Three heaps at 120°, whose sum is 0: γ is not above 0, but two of them always share their guess: ⅔."""
     angle = np.repeat(2 * np.pi / 3 * np.arange(3), 30)
     noise = 1e-3 * np.random.default_rng(0).standard_normal((90, 2))
-    heaps = fg.data.Data(np.stack([np.cos(angle), np.sin(angle)], axis=1) + noise)
+    heaps = fg.data.Data((np.stack([np.cos(angle), np.sin(angle)], axis=1) + noise).astype(np.float32))
     p = fg.predict("dense > dense", data=heaps)
     assert p.gamma[-1] < 0
     assert not p.has_bias

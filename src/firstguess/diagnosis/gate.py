@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -183,12 +183,25 @@ def check(
         if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
             raise KeyboardInterrupt  # what `measure` keeps is no answer of a gate
         # Every look is one more chance to be misled: each gets its part of the chance that is allowed.
-        sides = {name: _side(name, m, limit, _FALSE / len(looks) / len(limits)) for name, limit in limits.items()}
-        tied = m.ties > 0.5
-        if tied or all(sides.values()) or any(math.isnan(_value(name, m)[0]) for name in limits):  # more tell no more
-            break
+        sides = [_side(name, m, limit, _FALSE / len(looks) / len(limits)) for name, limit in limits.items()]
+        unknown = any(math.isnan(_value(name, m)[0]) for name in limits)
+        if count == most or m.ties > 0.5 or unknown or all(sides):
+            return _answer(what, data, m, limits, sides, seed, options)
+    raise RuntimeError("the last look is at as many as are allowed")
+
+
+def _answer(
+    what: object,
+    data: object,
+    m: Measurement,
+    limits: Mapping[str, float],
+    sides: Sequence[int],
+    seed: int,
+    options: dict[str, Any],
+) -> Check:
+    tied = m.ties > 0.5
     passed = all(_value(name, m)[0] <= limit for name, limit in limits.items()) and not tied
-    decided = all(side < 0 for side in sides.values()) if passed else any(side > 0 for side in sides.values())
+    decided = all(side < 0 for side in sides) if passed else any(side > 0 for side in sides)
     sure = decided and not any(finding.kind in ASSUMED for finding in m.findings)
     where = "" if passed or tied else _where(what, data, m, seed, options)
     message = _message(m, passed, limits, where, tied=tied, decided=decided)

@@ -38,8 +38,8 @@ def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
         return broken(f"{lost.message}", first_bad(m.findings))
     share, ends = m.guesses.expected_max(), m.guesses.interval("expected_max")
     name = word_of_share(share, m.classes, m.points)
-    by_guesses = [gamma_of_share(x, m.classes, m.points) for x in (share, *ends)]
-    found = Verdict(name, math.nan, gamma, low, high, "", *by_guesses)
+    middle, least, most = (gamma_of_share(x, m.classes, m.points) for x in (share, *ends))
+    found = Verdict(name, math.nan, gamma, low, high, "", middle, least, most)
     found = replace(found, why=_words(m) + _other_word(found), chances=_chances(share, ends, m))
     if wanted is not None and m.inits < wanted and any(f.kind in _STOPPED for f in m.findings):
         found = replace(found, preliminary=f"{m.inits} of {wanted} initializations")
