@@ -96,5 +96,7 @@ def test_points_in_clusters_are_uneven_without_a_common_center() -> None:
     assert "guesses are uneven because they come in clusters" in str(p)
     m = fg.measure("dense > dense", heaps, inits=64)
     assert m.verdict == "leaning"
+    for page in (str(p), str(m)):
+        assert "leaning, by the guesses (γ of the output alone would be called even)" in " ".join(page.split())
     assert m.bias_test.found is False
     assert m.bias_test.words.endswith("guesses are uneven as where points come in clusters")

@@ -17,7 +17,7 @@ from firstguess.ensemble.bias_test import BiasTest, bias_test
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.prediction import Regime, regime
-from firstguess.theory.words import Word, gamma_of_share, word_of_share
+from firstguess.theory.words import Word, beside_gamma, gamma_of_share, word_of_share
 
 TIED = 0.5  # share of tied guesses from which the head decides, not γ
 _ROWS = 24  # layers shown when printed; the middle of longer networks is left out
@@ -254,7 +254,8 @@ class Measurement:
         largest = _with_interval(g.expected_max(), *g.interval("expected_max"))
         often = _with_interval(g.prob_max_above(0.9), *g.interval(("prob_max_above", 0.9)))
         rows = [("network", str(self.provenance["network"]))] if "network" in self.provenance else []
-        rows.append(("verdict", self.verdict))
+        gamma = self.weights_layers[-1].gamma if self.weights_layers else math.nan
+        rows.append(("verdict", beside_gamma(self.verdict, gamma)))
         if (test := self.bias_test).found is not None:
             rows.append(("initial guessing bias at all", test.words))
         if self.weights_layers:

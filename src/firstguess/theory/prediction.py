@@ -12,7 +12,7 @@ import numpy as np
 from firstguess.base.gaussian import Array
 from firstguess.network.network import Network
 from firstguess.theory.guesses import Guesses
-from firstguess.theory.words import DEEPLY_BIASED, Word, word, word_of_share
+from firstguess.theory.words import DEEPLY_BIASED, Word, beside_gamma, word, word_of_share
 
 if TYPE_CHECKING:
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -202,7 +202,7 @@ class Prediction:
         growth = self.gradient_growth
         rows = [
             ("network", str(self.network)),
-            ("verdict", self.verdict),
+            ("verdict", beside_gamma(self.verdict, float(self.gamma[-1]))),
             ("initial guessing bias at all", self._bias_words),
             ("drift ratio γ of the output", f"{self.gamma[-1]:.6g}"),
             ("correlation c of two inputs' outputs", f"{self.correlation[-1]:.6g}"),

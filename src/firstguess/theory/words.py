@@ -37,6 +37,17 @@ def word(gamma: float) -> Word:
     return "leaning" if gamma < EDGES[1] else "biased" if gamma < EDGES[2] else "deeply biased"
 
 
+def beside_gamma(verdict: str, gamma: float) -> str:
+    """The verdict of a page, and what γ of the output beside it would be called if that is another word.
+
+    >>> beside_gamma("biased", 3.0), beside_gamma("biased", 0.7)
+    ('biased', 'biased, by the guesses (γ of the output alone would be called leaning)')
+    """
+    if verdict not in WORDS or math.isnan(gamma) or word(gamma) == verdict:
+        return verdict
+    return f"{verdict}, by the guesses (γ of the output alone would be called {word(gamma)})"
+
+
 def largest_share(gamma: float, classes: int, points: int | None = None) -> float:
     """E max_c G_c by theory.md (6)-(8), as `Guesses.expected_max`, but a quick and smooth function of γ.
 
