@@ -156,7 +156,8 @@ def test_the_page_begins_with_it() -> None:
     first = str(replace(whole, verdict=border)).splitlines()[0]
     assert first == "A small MLP: AT LEAST BIASED (> 99.9 %), borderline deeply biased"
     early = replace(border, preliminary="12 of 64 initializations")
-    assert str(replace(whole, verdict=early)).splitlines()[0].endswith("; preliminary: 12 of 64 initializations")
+    second = str(replace(whole, verdict=early)).splitlines()[1]
+    assert second == "  preliminary: 12 of 64 initializations were drawn"
 
 
 def test_one_initialization_has_a_word_and_no_probability() -> None:
@@ -179,7 +180,7 @@ def test_diagnose_says_preliminary_where_time_is_up() -> None:
     net = "5 x [dense(weight_var=2) > relu] > dense"
     slow = fg.diagnose(net, "blob:n=200,d=50", seconds=1e-3, advice=False, width=300)
     assert slow.verdict.preliminary == f"{slow.measurement.inits if slow.measurement else 0} of 64 initializations"
-    assert "; preliminary: " in str(slow).splitlines()[0]
+    assert str(slow).splitlines()[1].startswith("  preliminary: ")
     whole = fg.diagnose(net, "blob:n=200,d=50", advice=False, width=100)
     assert whole.measurement is not None
     assert whole.measurement.inits == 64

@@ -289,7 +289,8 @@ def _page(d: Diagnosis) -> str:
 
 
 def _parts(d: Diagnosis) -> Iterator[list[str]]:
-    yield [f"{d.name}: {_title(d.verdict)}", *_wrapped(d.verdict.why)]
+    early = [f"  preliminary: {d.verdict.preliminary} were drawn"] if d.verdict.preliminary else []
+    yield [f"{d.name}: {_title(d.verdict)}", *early, *_wrapped(d.verdict.why)]
     yield _numbers(d)
     if d.causes:
         rows = [
@@ -326,8 +327,7 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
 def _title(verdict: Verdict) -> str:
     first, *rest = verdict.title.split(", ")
     sure = f" ({verdict.sureness})" if verdict.sureness else ""
-    text = ", ".join([f"{first.upper()}{sure}", *rest])
-    return f"{text}; preliminary: {verdict.preliminary}" if verdict.preliminary else text
+    return ", ".join([f"{first.upper()}{sure}", *rest])
 
 
 def _numbers(d: Diagnosis) -> list[str]:
@@ -352,7 +352,12 @@ def _numbers(d: Diagnosis) -> list[str]:
     rows.append(("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.3f}"))
     rows.append(("measured on", f"{m.inits} initializations, {m.points} points, {m.classes} classes"))
     width = max(len(label) for label, _ in rows)
-    return [f"  {label:<{width}}  {value}" for label, value in rows]
+    hang = " " * (width + 4)
+    return [
+        line
+        for label, value in rows
+        for line in textwrap.wrap(value, _COLUMNS, initial_indent=f"  {label:<{width}}  ", subsequent_indent=hang)
+    ]
 
 
 def _advice(rank: str, a: Advice) -> list[str]:

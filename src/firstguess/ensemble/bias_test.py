@@ -28,8 +28,8 @@ class Output(Protocol):
 class BiasTest:
     """Whether γ of the output is above 0: the one-sided p-value, and the level at which `found` says yes.
 
-    `p_value` is NaN, and `found` None, where it cannot be tested: one initialization, no γ. `uneven`: guesses are not
-    even all the same, which needs no γ > 0 where points come in clusters that are guessed together.
+    `p_value` is NaN, and `found` None, where it cannot be tested: one initialization, no γ. `uneven`: guesses are
+    surely not even all the same, which needs no γ > 0 where points come in clusters that are guessed together.
     """
 
     p_value: float
@@ -49,7 +49,7 @@ class BiasTest:
         if self.found:
             return f"yes: γ > 0 ({shown})"
         none = f"none seen: γ is not above 0 at the {self.level:.0%} level ({shown})".replace("%", " %")
-        return f"{none}; guesses are uneven as where points come in clusters" if self.uneven else none
+        return f"{none}; guesses are uneven all the same, as where points come in clusters" if self.uneven else none
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -17,7 +17,7 @@ from firstguess.ensemble.bias_test import BiasTest, bias_test
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.prediction import Regime, regime
-from firstguess.theory.words import Word, beside_gamma, gamma_of_share, word_of_share
+from firstguess.theory.words import EDGES, Word, beside_gamma, gamma_of_share, largest_share, word_of_share
 
 TIED = 0.5  # share of tied guesses from which the head decides, not γ
 _ROWS = 24  # layers shown when printed; the middle of longer networks is left out
@@ -198,7 +198,8 @@ class Measurement:
     def bias_test(self) -> BiasTest:
         """Whether there is initial guessing bias at all, that is γ > 0 of the output: a test at the 1 % level."""
         found = bias_test(self.layers[-1] if self.layers and self.ties < TIED else None, self.inits, self.points)
-        return replace(found, uneven=self.verdict not in ("even", "degenerate head"))
+        surely = self.guesses.interval("expected_max")[0] > largest_share(EDGES[0], self.classes, self.points)
+        return replace(found, uneven=surely and self.ties < TIED)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text; `Measurement.from_dict` reads it back."""
