@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from firstguess.base.text import plain
+from firstguess.base.text import ends, interval, plain
 from firstguess.theory.words import WORDS
 
 if TYPE_CHECKING:
@@ -232,7 +232,13 @@ class Diagnosis:
         return plain(
             {
                 "name": self.name,
-                "verdict": {**asdict(self.verdict), "title": self.verdict.title},
+                "verdict": {**asdict(self.verdict), "title": self.verdict.title}
+                | ({"low": None, "high": None} if ends(self.verdict.low, self.verdict.high) is None else {})
+                | (
+                    {"guess_low": None, "guess_high": None}
+                    if ends(self.verdict.guess_low, self.verdict.guess_high) is None
+                    else {}
+                ),
                 "bias_test": None if self.measurement is None else self.measurement.bias_test.to_dict(),
                 "causes": [asdict(cause) for cause in self.causes],
                 "expected": {
@@ -337,16 +343,15 @@ def _numbers(d: Diagnosis) -> list[str]:
     g = m.guesses
     rows: list[tuple[str, str]] = []
     low, high = g.interval("expected_max")
-    known = math.isfinite(low) and math.isfinite(high)
-    interval = f" ({low:.3f} to {high:.3f})" if known else " (no interval: one initialization)"
-    rows.append(("average largest guess fraction", f"{g.expected_max():.3f}{interval}, even {1 / g.classes:.3g}"))
+    span = interval(low, high, m.inits) if math.isnan(low) else f"({low:.3f} to {high:.3f})"
+    rows.append(("average largest guess fraction", f"{g.expected_max():.3f} {span}, even {1 / g.classes:.3g}"))
     for label, gamma, low, high in (
         ("γ of networks that guess so", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
         ("drift ratio γ of the output", verdict.gamma, verdict.low, verdict.high),
     ):
-        interval = "" if math.isnan(low) or math.isnan(high) else f" ({low:.3g} to {high:.3g})"
+        around = "" if math.isnan(low) or math.isnan(high) else f" ({low:.3g} to {high:.3g})"
         if not math.isnan(gamma):
-            rows.append((label, f"{gamma:.3g}{interval}".replace("inf", "∞")))
+            rows.append((label, f"{gamma:.3g}{around}".replace("inf", "∞")))
     if not math.isnan(verdict.gamma):
         rows.append(("initial guessing bias at all", m.bias_test.words))
     rows.append(("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.3f}"))
