@@ -12,7 +12,7 @@ from firstguess.cli.output import bar
 OUT = Path("out")
 
 
-def network(placement: str, *, depth: int = 8, width: int = 128) -> nn.Sequential:
+def network(placement: str, *, depth: int = 5, width: int = 128) -> nn.Sequential:
     """An MLP with Kaiming weights, as many people would write it."""
     layers: list[nn.Module] = [nn.Flatten()]
     for i in range(depth):
@@ -24,7 +24,7 @@ def network(placement: str, *, depth: int = 8, width: int = 128) -> nn.Sequentia
 
 def main() -> None:
     OUT.mkdir(exist_ok=True)
-    digits = fg.data.digits(standardize="none")  # pixels in [0, 1], as many people would use them
+    digits = fg.data.digits()  # standardized
     for placement, report in (("before", "report.html"), ("after", "report_after.html")):
         with bar(f"norm {placement}") as tick:
             diagnosis = fg.diagnose(network(placement), digits, init="kaiming_normal", progress=tick)

@@ -75,7 +75,7 @@ def sample(classes: int = 2, *, name: str = "A small MLP") -> Diagnosis:
     seen, prediction = measurement(classes), fg.predict(net, classes=classes)
     read = (Part("0", "Linear", "dense(weight_var=2)", Variances(2.0, 0.01, 0.0, 0.0, "Kaiming", 20)),)
     return Diagnosis(
-        Verdict("biased", 0.97, 3.0, 2.9, 3.1, "it prefers one class"),
+        Verdict("biased", 0.97, 3.0, 2.9, 3.1, "it prefers one class", 3.2, 2.4, 4.3, (0.0, 0.0, 0.97, 0.03)),
         CAUSES,
         Expected(prediction, compare(prediction, seen)),
         Trainability("ordered", 0.5, 0.45, 0.55, 0.4, 0.5, 0.1, 1.44, 3, "gradients vanish going back", gradients()),
@@ -124,7 +124,7 @@ def bare(classes: int = 10) -> Diagnosis:
     assert whole.measurement is not None
     return replace(
         whole,
-        verdict=Verdict("neutral", math.nan, math.nan, math.nan, math.nan),
+        verdict=Verdict("even", math.nan, math.nan, math.nan, math.nan),
         causes=(),
         expected=Expected(None, None, "a layer could not be read"),
         trainability=None,

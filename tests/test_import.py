@@ -72,7 +72,7 @@ def test_errors_are_one_family() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["predict", "measure", "measure_gradients", "diagnose", "assert_neutral", "explain_guess"]
+    "name", ["predict", "measure", "measure_gradients", "diagnose", "assert_even", "explain_guess"]
 )
 def test_verbs_show_their_options(name: str) -> None:
     """An editor sees every keyword, and one that does not exist is refused as other bad input is."""
@@ -86,10 +86,10 @@ def test_verbs_show_their_options(name: str) -> None:
 def test_the_verbs_that_measure_take_the_same_options() -> None:
     options = {
         name: {key: p.annotation for key, p in inspect.signature(getattr(fg, name)).parameters.items()}
-        for name in ("measure", "diagnose", "assert_neutral", "explain_guess")
+        for name in ("measure", "diagnose", "assert_even", "explain_guess")
     }
     assert set(options["measure"]) < set(options["diagnose"])
-    assert set(options["measure"]) < set(options["assert_neutral"])
+    assert set(options["measure"]) < set(options["assert_even"])
     engine = {"init", "logits", "mode", "node", "device", "dtype", "strategy"}
     for key in engine:
         assert len({one[key] for one in options.values()}) == 1, key

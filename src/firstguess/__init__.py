@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
     from firstguess.diagnosis.comparison import Comparison, compare
     from firstguess.diagnosis.explanation import Explanation, explain_guess
-    from firstguess.diagnosis.gate import NotNeutral, assert_neutral
+    from firstguess.diagnosis.gate import NotEven, NotNeutral, assert_even, assert_neutral
     from firstguess.diagnosis.result import Diagnosis
     from firstguess.diagnosis.run import diagnose
     from firstguess.ensemble.gradient_statistics import Gradients
@@ -56,7 +56,7 @@ _NAMES = {
     "modules.structure": "Structure",
     "diagnosis.comparison": "Comparison compare",
     "diagnosis.explanation": "Explanation explain_guess",
-    "diagnosis.gate": "NotNeutral assert_neutral",
+    "diagnosis.gate": "NotEven NotNeutral assert_even assert_neutral",
     "diagnosis.result": "Diagnosis",
     "diagnosis.run": "diagnose",
 }
@@ -80,6 +80,7 @@ __all__ = [
     "Network",
     "NotConverged",
     "NotCovered",
+    "NotEven",
     "NotFinite",
     "NotNeutral",
     "ParseError",
@@ -88,6 +89,7 @@ __all__ = [
     "Structure",
     "__version__",
     "activation",
+    "assert_even",
     "assert_neutral",
     "causes_bias",
     "centered",

@@ -34,7 +34,8 @@ def test_predict_a_description() -> None:
     assert data["gamma"][-1] == pytest.approx(18.390547, abs=1e-6)
     assert len(data["gamma"]) == 21
     assert data["network"] == {"text": TEXT, "classes": 10}
-    assert data["regime"] == "deeply biased"
+    assert data["regime"] == data["verdict"] == "deeply biased"
+    assert data["has_bias"] is True
 
 
 def test_a_builder_and_its_text_agree() -> None:
@@ -53,10 +54,11 @@ def test_every_builder_and_option() -> None:
     assert data["guesses"]["points"] == 1000
 
 
-def test_the_table_keeps_brackets_and_says_the_regime() -> None:
+def test_the_table_keeps_brackets_and_says_the_verdict() -> None:
     output = run("predict", "mlp", "--depth", "2", "--layers").stdout
     assert "2 x [dense(weight_var=2) > relu] > dense(weight_var=2)" in output
-    assert "neutral" in output
+    assert "leaning" in output
+    assert "neutral" not in output
     assert "0.975235" in output
 
 

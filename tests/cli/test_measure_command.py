@@ -42,10 +42,11 @@ def test_a_description_on_digits(tmp_path: Path) -> None:
     assert "<svg" in figure.read_text(encoding="utf-8")[:200]
 
 
-def test_the_page_says_the_regime() -> None:
+def test_the_page_says_the_verdict() -> None:
     output = run(TEXT, "--data", "blob:n=100,d=20", "--inits", "10", "--width", "30").stdout
     assert "Measurement (10 initializations, 100 points, 2 classes" in output
-    assert "regime" in output
+    assert "verdict" in output
+    assert "initial guessing bias at all" in output
 
 
 def test_a_model_of_my_own(tmp_path: Path) -> None:

@@ -48,10 +48,10 @@ def test_norm_before_is_biased_and_moving_it_cures():
     assert moved.gamma_after < 0.2 < 1 < moved.gamma_before
 
 
-def test_norm_after_is_neutral():
+def test_norm_after_is_even():
     d = fg.diagnose(mlp(10, "after"), BLOB, inits=40, init=(2.0, 0.0))
-    assert d.verdict.name == "neutral"
-    assert d.verdict.probability > 0.999
+    assert d.verdict.name == "even"
+    assert d.verdict.probability > 0.9
     assert not any(a.remedy == "move the norm" for a in d.advice)
 
 
@@ -68,7 +68,7 @@ def test_torch_defaults_are_named_as_the_cause():
     assert "vanish" in d.case
 
 
-def test_deep_plain_relu_at_the_edge_is_not_called_worse_than_neutral():
+def test_deep_plain_relu_at_the_edge_is_not_called_worse_than_even():
     d = fg.diagnose("12 x [dense(weight_var=2) > relu] > dense(weight_var=2)", BLOB, inits=40, width=200)
     assert d.verdict.name in ("biased", "deeply biased")
     assert d.trainability is not None

@@ -1,17 +1,26 @@
 """The gate: passes, fails with an explanation, and says when it is not sure."""
 
+import math
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from diagnoses import layer
+from scipy import stats
 from torch import nn
 
 import firstguess as fg
+from firstguess.base import statistics
 from firstguess.diagnosis import gate
+from firstguess.ensemble.measurement import Measurement
+from firstguess.theory.empirical import EmpiricalGuesses
 
 BLOB = fg.data.blob(150, 30)
 
 
-def test_a_neutral_network_passes_and_gives_its_measurement():
-    m = fg.assert_neutral("3 x [dense > tanh] > dense", BLOB, width=60)
+def test_an_even_network_passes_and_gives_its_measurement():
+    m = fg.assert_even("3 x [dense > tanh] > dense", BLOB, width=60)
     assert m.inits == 50
     assert m.gamma[-1] < 1
 
@@ -19,9 +28,86 @@ def test_a_neutral_network_passes_and_gives_its_measurement():
 def test_a_biased_model_fails_with_the_layer():
     model = nn.Sequential(nn.Linear(30, 60), nn.Sigmoid(), nn.Linear(60, 2))
     with pytest.raises(AssertionError, match="c rises most at layer 1 \\(Sigmoid\\)") as caught:
-        fg.assert_neutral(model, BLOB, init=(1.0, 0.0))
-    assert isinstance(caught.value, fg.NotNeutral)
+        fg.assert_even(model, BLOB, init=(1.0, 0.0))
+    assert isinstance(caught.value, fg.NotEven)
     assert caught.value.measurement.regime == "biased"
+
+
+def test_the_old_name_still_works():
+    """`max_gamma` third, and an except-clause that knows the old exception only."""
+    m = fg.assert_neutral("3 x [dense > tanh] > dense", BLOB, 0.5, width=60)
+    assert m.gamma[-1] < 0.5
+    with pytest.raises(fg.NotNeutral, match="at most 1 is allowed") as caught:
+        fg.assert_neutral("9 x [dense(weight_var=2) > relu] > dense", BLOB, width=60)
+    assert isinstance(caught.value, fg.NotEven)
+    with pytest.raises(fg.InvalidInput, match="sed="):
+        fg.assert_neutral("dense > tanh > dense", BLOB, sed=1)
+
+
+def test_the_share_of_the_largest_class_can_be_limited():
+    one_layer = "dense(weight_var=2) > relu > dense(weight_var=2)"  # ½ + arctan(√0.467)/π = 0.69
+    m = fg.assert_even(one_layer, BLOB, max_share=0.8, width=60)
+    assert m.guesses.expected_max() == pytest.approx(0.69, abs=5 * m.guesses.standard_error("expected_max"))
+    with pytest.raises(
+        fg.NotEven, match=r"the largest fraction of the guesses, on average, is 0\.6.*at most 0\.6 is allowed"
+    ):
+        fg.assert_even(one_layer, BLOB, max_share=0.6, width=60, inits=50)
+    both = gate.check(one_layer, BLOB, 1.0, 0.6, width=60)
+    assert not both.passed
+    assert both.sure
+    assert (both.max_gamma, both.max_share) == (1.0, 0.6)
+    assert both.message.splitlines()[1].startswith("  γ of the output is")
+    assert gate.check(one_layer, BLOB, max_share=0.8, width=60).max_gamma is None
+    assert gate.check(one_layer, BLOB, width=60).max_gamma == 1.0
+    assert both.to_dict()["max_share"] == 0.6
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -1, "½"])
+def test_bad_shares_are_refused(share: object):
+    with pytest.raises(fg.InvalidInput, match="a share between 0 and 1"):
+        fg.assert_even("dense > tanh > dense", BLOB, share)  # type: ignore[arg-type]
+
+
+class _Networks:
+    """As many members of the law of γ as a gate asks for, always the same first ones: logits, guesses, γ."""
+
+    def __init__(self, gamma: float, classes: int, seed: int) -> None:
+        rng, self.points = np.random.default_rng(seed), 60
+        centers = math.sqrt(gamma) * rng.standard_normal((400, 1, classes))
+        logits = centers + rng.standard_normal((400, self.points, classes))
+        best = logits.argmax(axis=2)
+        self.fractions = np.stack([(best == c).mean(axis=1) for c in range(classes)], axis=1)
+        logits -= logits.mean(axis=2, keepdims=True)
+        mean, variance = logits.mean(axis=1), logits.var(axis=1, ddof=1)
+        self.center, self.spread = (mean**2 - variance / self.points).mean(axis=1), variance.mean(axis=1)
+
+    def measure(self, *_: object, inits: int, **__: object) -> Measurement:
+        found = statistics.ratios(self.center[:inits, None], self.spread[:inits, None])
+        numbers: Any = {"low": float(found.low[0]), "high": float(found.high[0]), "skew": float(found.skew[0])}
+        head = layer("head", "Linear", float(found.value[0]), float(found.error[0]), **numbers)
+        return Measurement(EmpiricalGuesses(self.fractions[:inits], self.points), (head,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gamma", "classes"), [(1.0, 2), (0.2, 10), (5.0, 2)])
+def test_repeated_looks_do_not_make_it_sure_of_what_is_not_so(
+    gamma: float, classes: int, monkeypatch: pytest.MonkeyPatch
+):
+    """True γ at the limit, up to four looks: sure with a chance of at most 5 % (one 95 % interval a look: 15 %).
+
+    500 gates; the count may exceed that of a rate of 5 % once in 10⁶.
+    """
+    count, wrong = 500, {"gamma": 0, "share": 0}
+    truth = float(np.mean([_Networks(gamma, classes, 10_000 + i).fractions.max(axis=1).mean() for i in range(200)]))
+    monkeypatch.setattr(gate, "_where", lambda *_: "")
+    for i in range(count):
+        networks = _Networks(gamma, classes, i)
+        monkeypatch.setattr(gate, "measure", networks.measure)
+        wrong["gamma"] += gate.check("dense", BLOB, gamma).sure
+        wrong["share"] += gate.check("dense", BLOB, max_share=truth).sure
+    most = stats.binom.isf(1e-6, count, 0.05)
+    assert max(wrong.values()) <= most
+    assert max(wrong.values()) > 0  # it is sure at times
 
 
 def test_more_networks_are_drawn_only_where_the_interval_holds_the_limit():
@@ -43,8 +129,8 @@ def test_a_failure_that_is_not_sure_says_so():
 
 
 def test_a_zero_head_does_not_pass():
-    with pytest.raises(fg.NotNeutral, match="ties"):
-        fg.assert_neutral(_zeroed, BLOB)
+    with pytest.raises(fg.NotEven, match="ties"):
+        fg.assert_even(_zeroed, BLOB)
 
 
 def _zeroed() -> nn.Module:
@@ -57,7 +143,7 @@ def _zeroed() -> nn.Module:
 @pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), "1"])
 def test_bad_limits_are_refused(limit: object):
     with pytest.raises(fg.InvalidInput, match="a drift ratio above 0"):
-        fg.assert_neutral("dense > tanh > dense", BLOB, limit)  # type: ignore[arg-type]
+        fg.assert_even("dense > tanh > dense", BLOB, max_gamma=limit)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit", [20_000.0, 0.5])
@@ -70,7 +156,7 @@ def test_an_interrupted_gate_neither_passes_nor_draws_on(limit: float):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fg.assert_neutral("dense(weight_var=2) > relu > dense(weight_var=2)", BLOB, limit, width=60, progress=once)
+        fg.assert_even("dense(weight_var=2) > relu > dense", BLOB, max_gamma=limit, width=60, progress=once)
     assert len(calls) == 1
 
 

@@ -155,9 +155,11 @@ def test_huge_logits_warn_of_nothing_and_infinite_ones_are_broken(factor: float)
 
 
 def test_constant_data_print_no_interval() -> None:
-    text = str(fg.diagnose(mlp(), (torch.ones(20, 20), Y[:20]), inits=4, seconds=5))
-    assert "DEEPLY BIASED" in text
-    assert "nan to nan" not in text
+    found = fg.diagnose(mlp(), (torch.ones(20, 20), Y[:20]), inits=4, seconds=5)
+    assert found.verdict.name == "deeply biased"
+    assert found.measurement is not None
+    assert found.measurement.bias_test.found
+    assert "nan to nan" not in str(found)
 
 
 def test_the_gate_does_not_blame_the_first_layer_for_the_data() -> None:

@@ -124,7 +124,7 @@ def test_by_vmap_as_in_a_loop(make: type[nn.Module]) -> None:
 
 def test_a_common_bias_is_neither_a_verdict_nor_a_cause() -> None:
     x = points(200, 20)
-    m = fg.assert_neutral(Head, x)
+    m = fg.assert_even(Head, x)
     assert m.gamma[-1] < 1
     assert m.regime == "neutral"
     free = fg.measure(Softplus, x, inits=m.inits).layers[-2]  # the head of Softplus has no bias: its own γ

@@ -74,10 +74,10 @@ def counted(texts: Iterable[str]) -> list[str]:
 def page(title: str, rows: Sequence[tuple[str, str]], *, table: Iterable[str] = (), remarks: Iterable[str] = ()) -> str:
     """A result as text: a title, label and value one a line (long values wrap under themselves), a table, remarks.
 
-    >>> print(page("Result", [("regime", "neutral"), ("γ", "0.4669")], remarks=["note: 100 points"]))
+    >>> print(page("Result", [("verdict", "leaning"), ("γ", "0.4669")], remarks=["note: 100 points"]))
     Result
-      regime  neutral
-      γ       0.4669
+      verdict  leaning
+      γ        0.4669
       note: 100 points
     """
     width = max((len(label) for label, _ in rows), default=0)

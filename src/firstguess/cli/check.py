@@ -14,6 +14,8 @@ EXAMPLES = """Examples:
 
 firstguess check mymodels:Net --data mnist:even-odd --data-dir data
 
+firstguess check mymodels:Net --data digits --max-share 0.5
+
 firstguess check "5 x [dense(weight_var=2) > relu > layernorm] > dense" --data digits --max-gamma 0.5
 
 Exit code: 0 passed, 1 too biased, 2 bad input, 130 interrupted.
@@ -24,7 +26,15 @@ def check(
     what: Subject,
     data: DataName,
     data_dir: DataDir = None,
-    max_gamma: Annotated[float, typer.Option(help="The largest drift ratio γ of the output that passes.")] = 1.0,
+    max_gamma: Annotated[
+        float | None,
+        typer.Option(
+            help="The largest drift ratio γ of the output that passes. [default: 1, unless --max-share is given]"
+        ),
+    ] = None,
+    max_share: Annotated[
+        float | None, typer.Option(help="The largest average fraction of the largest class that passes.")
+    ] = None,
     inits: Annotated[int, typer.Option(help="Initializations at most; 50 where they decide.")] = 400,
     points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: 1000, or all]")] = None,
     width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
@@ -35,7 +45,10 @@ def check(
     seed: Annotated[int, typer.Option(help="The result depends on the seed only.")] = 0,
     json: Json = False,
 ) -> None:
-    """Pass if γ of an untrained network's output is at most --max-gamma; else say why and end with exit code 1."""
+    """Pass if untrained networks guess evenly enough; else say why and end with exit code 1.
+
+    The limits are on γ of the output and on the share of the data that the largest class gets, on average.
+    """
     from firstguess.diagnosis import gate
 
     chosen, options = subject(what, init=init, width=width, redraw=redraw)
@@ -43,7 +56,15 @@ def check(
     with bar("drawing networks") as tick:
         try:
             found = gate.check(
-                chosen, source, max_gamma, inits=inits, seed=seed, batch_size=batch_size, progress=tick, **options
+                chosen,
+                source,
+                max_gamma,
+                max_share,
+                inits=inits,
+                seed=seed,
+                batch_size=batch_size,
+                progress=tick,
+                **options,
             )
         except FirstguessError:
             raise

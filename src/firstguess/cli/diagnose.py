@@ -26,9 +26,12 @@ def diagnose(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report: one .html file that opens offline.")
     ] = None,
-    inits: Annotated[int, typer.Option(help="Initializations at most.")] = 100,
+    inits: Annotated[int, typer.Option(help="Initializations, as many on every machine.")] = 64,
     points: Annotated[int, typer.Option(help="Data points at most.")] = 1000,
-    seconds: Annotated[float, typer.Option(help="About how long it may take.")] = 60.0,
+    seconds: Annotated[
+        float,
+        typer.Option(help="About how long it may take; a verdict of fewer initializations is called preliminary."),
+    ] = 180.0,
     width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
     batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
     standardize: Standardize = None,
@@ -38,7 +41,10 @@ def diagnose(
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
     json: Json = False,
 ) -> None:
-    """Say whether an untrained network is biased, which layer does it, whether that is expected, and what to change."""
+    """Say whether an untrained network is biased, which layer does it, whether that is expected, and what to change.
+
+    The verdict follows the guesses: even, leaning, biased, deeply biased.
+    """
     import firstguess as fg
 
     if report is not None and report.suffix.lower() not in (".html", ".htm"):

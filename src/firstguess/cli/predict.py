@@ -99,8 +99,9 @@ def predict(
 ) -> None:
     """Predict how an untrained network spreads its guesses over the classes.
 
-    Closed form: i.i.d. inputs, wide layers. γ is the drift ratio: below 1 neutral, above 1 biased; γ of two classes
-    fixes the whole law of the guess fractions. With --data, the kernel: these data, wide layers, a sampled law.
+    Closed form: i.i.d. inputs, wide layers. γ is the drift ratio: up to 0.05 even, below 1 leaning, above 1 biased,
+    above 9.5 deeply biased; γ of two classes fixes the whole law of the guess fractions. With --data, the kernel: these
+    data, wide layers, a sampled law.
     """
     import firstguess as fg
 

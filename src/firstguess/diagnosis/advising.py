@@ -183,15 +183,15 @@ def _word(train: Trainability | None) -> str:
 
 
 def case_of(verdict: Verdict, train: Trainability | None, hidden: int) -> str:
-    """Whether this bias is one to worry about (theory.md §5, §8): neutral is not always better."""
+    """Whether this bias is one to worry about (theory.md §5, §8): even is not always better."""
     deep = hidden >= _DEEP
     phase = "unknown" if train is None else train.phase
     if verdict.name in ("broken", "degenerate head"):
         return ""
-    if verdict.name == "neutral":
+    if verdict.name in ("even", "leaning"):
         if phase == "chaotic" and deep:
             return (
-                "Even guesses are no proof of a good start: here gradients grow going back, as deep in chaos, where "
+                "Little bias is no proof of a good start: here gradients grow going back, as deep in chaos, where "
                 "plain networks train poorly (MF)."
             )
         return ""
@@ -213,10 +213,10 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int) -> str:
         )
     if not deep:
         return (
-            "Often, in shallow networks: neutral starts were seen to converge faster, and the gap between classes "
+            "Often, in shallow networks: even starts were seen to converge faster, and the gap between classes "
             "closes sooner (NORM). The final accuracy need not differ."
         )
     return (
-        "It depends: in deep networks accuracy curves from biased and neutral starts were seen to overlap, while the "
-        "gap between classes closes sooner from neutral ones (NORM)."
+        "It depends: in deep networks accuracy curves from biased and even starts were seen to overlap, while the "
+        "gap between classes closes sooner from even ones (NORM)."
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from firstguess.base import checks
+from firstguess.base import checks, statistics
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.text import interval
 from firstguess.data import collect, load
 from firstguess.data.streams import limit
 from firstguess.diagnosis.causes import causes_of, without_ending
@@ -33,26 +34,37 @@ if TYPE_CHECKING:
     from firstguess.modules.sources import Mode
 
 _TRACED = 20  # initializations of the trace that names the step: as many as `diagnose` traces
-_FIRST, _MOST = 50, 400  # initializations: more are drawn only while the interval holds the limit
+_FIRST, _MOST = 50, 400  # initializations: more are drawn only while they leave it open whether a limit holds
+_FALSE = 0.05  # the chance to be sure of the wrong answer, shared among the looks and the limits
+_GAMMA = 1.0  # the limit where none is given
 
 
-class NotNeutral(AssertionError):
-    """An untrained network is more biased than a test allows. `measurement` has the numbers."""
+class NotEven(AssertionError):
+    """An untrained network guesses less evenly than a test allows. `measurement` has the numbers."""
 
     def __init__(self, message: str, measurement: Measurement) -> None:
         super().__init__(message)
         self.measurement = measurement
 
 
+NotNeutral = NotEven  # its name before there was a word for "even"
+
+
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What a check found: whether γ of the output is at most `max_gamma`, and how sure that is."""
+    """What a check found: whether γ of the output and the average largest fraction are at most what is allowed.
+
+    `sure`: the numbers are so far from the limits that the answer is wrong with a chance of at most 5 %, after all
+    looks at 50, 100, … initializations; and no initializer of an instance was guessed. Limits that were not set are
+    None.
+    """
 
     passed: bool
-    sure: bool  # the 95 % interval of γ does not hold the limit, and no initializer of an instance was guessed
-    max_gamma: float
+    sure: bool
+    max_gamma: float | None
     measurement: Measurement
     message: str
+    max_share: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -60,16 +72,18 @@ class Check:
             "passed": self.passed,
             "sure": self.sure,
             "max_gamma": self.max_gamma,
+            "max_share": self.max_share,
             "message": self.message,
             "measurement": self.measurement.to_dict(),
         }
 
 
 @checks.known_options
-def assert_neutral(
+def assert_even(
     what: object,
     data: object,
-    max_gamma: float = 1.0,
+    max_share: float | None = None,
+    max_gamma: float | None = None,
     *,
     inits: int = _MOST,
     seed: int = 0,
@@ -96,18 +110,20 @@ def assert_neutral(
     scale: float | None = None,
     threads: int | None = None,
 ) -> Measurement:
-    """Raise `NotNeutral`, an AssertionError that explains itself, unless γ of the output is at most `max_gamma`.
+    """Raise `NotEven`, an AssertionError that explains itself, unless untrained networks guess evenly enough.
 
-    γ = 1 is where two classes' fractions are spread uniformly (theory.md §1). Options are those of `fg.measure`; 50
-    initializations are drawn, and up to `inits` while the 95 % interval of γ holds the limit. The result depends on the
-    seed only, so a test that passes once passes always.
+    `max_share` limits the average largest fraction of the guesses (½ is even for two classes), `max_gamma` the drift
+    ratio γ of the output. Where neither is given it is `max_gamma=1.0`, from where on a network is called biased: two
+    classes' fractions are then spread uniformly (theory.md §1). Options are those of `fg.measure`; 50 initializations
+    are drawn, and up to `inits` while they leave it open on which side of a limit the network is. The result depends
+    on the seed only, so a test that passes once passes always.
 
     >>> from firstguess.data import blob
-    >>> m = assert_neutral("dense > tanh > dense", blob(100, 30), width=50)
-    >>> assert_neutral("9 x [dense(weight_var=2) > relu] > dense", blob(100, 30), width=50)
+    >>> m = assert_even("dense > tanh > dense", blob(100, 30), max_share=0.6, width=50)
+    >>> assert_even("9 x [dense(weight_var=2) > relu] > dense", blob(100, 30), width=50)
     Traceback (most recent call last):
         ...
-    firstguess.diagnosis.gate.NotNeutral: γ of the output is 2.99 (95 %: 2.4 to 3.79), at most 1 is allowed.
+    firstguess.diagnosis.gate.NotEven: γ of the output is 2.99 (95 %: 2.4 to 3.79), at most 1 is allowed.
       untrained, it puts 87% of the inputs into one class on average (even: 50%)
       c rises most at layer relu (activation): from 0.00 to 0.32
       what to do: fg.diagnose(model, data) names the layer and tries remedies
@@ -133,58 +149,129 @@ def assert_neutral(
         scale=scale,
         threads=threads,
     )
-    found = check(what, data, max_gamma, inits=inits, seed=seed, reduce=reduce, memory=memory, probe=probe, **options)
+    found = check(
+        what,
+        data,
+        max_gamma,
+        max_share,
+        inits=inits,
+        seed=seed,
+        reduce=reduce,
+        memory=memory,
+        probe=probe,
+        **options,
+    )
     if not found.passed:
-        raise NotNeutral(found.message, found.measurement)
+        raise NotEven(found.message, found.measurement)
     return found.measurement
 
 
+def assert_neutral(what: object, data: object, max_gamma: float = _GAMMA, **options: Any) -> Measurement:
+    """The same as `assert_even(what, data, max_gamma=1.0)`, as it was called first."""
+    return assert_even(what, data, max_gamma=max_gamma, **options)
+
+
 def check(
-    what: object, data: object, max_gamma: float = 1.0, *, inits: int = _MOST, seed: int = 0, **options: Any
+    what: object,
+    data: object,
+    max_gamma: float | None = None,
+    max_share: float | None = None,
+    *,
+    inits: int = _MOST,
+    seed: int = 0,
+    **options: Any,
 ) -> Check:
-    """What `assert_neutral` asserts, as a result."""
-    if not 0 < checks.number(max_gamma) < math.inf:
-        raise InvalidInput("a drift ratio above 0", got=max_gamma, where="max_gamma", hint="max_gamma=1.0")
+    """What `assert_even` asserts, as a result."""
+    limits = _limits(max_gamma, max_share)
     most = checks.count(inits, 2, "number of initializations", "inits", "inits=400")
     if isinstance(data, Iterator):  # to be read more than once
         data = collect(data, limit(data, options.pop("points", None)), batch_size=options.pop("batch_size", None))
-    count = min(_FIRST, most)
-    while True:
+    looks = [min(_FIRST, most)]
+    while looks[-1] < most:
+        looks.append(min(2 * looks[-1], most))
+    for count in looks:
         m = measure(what, data, inits=count, seed=seed, **options)
         if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
             raise KeyboardInterrupt  # what `measure` keeps is no answer of a gate
         check_fresh(m)
-        gamma, low, high = _gamma(m)
-        if count >= most or not low <= max_gamma <= high:
-            break
-        count = min(2 * count, most)
+        # Every look is one more chance to be misled: each gets its part of the chance that is allowed.
+        sides = [_side(name, m, most, _FALSE / len(looks) / len(limits)) for name, most in limits.items()]
+        unknown = any(math.isnan(_value(name, m)[0]) for name in limits)
+        if count == looks[-1] or m.ties > 0.5 or unknown or all(sides):
+            return _answer(what, data, m, limits, sides, seed, options)
+    raise RuntimeError("the last look is at as many as are allowed")
+
+
+def _answer(
+    what: object,
+    data: object,
+    m: Measurement,
+    limits: Mapping[str, float],
+    sides: Sequence[int],
+    seed: int,
+    options: dict[str, Any],
+) -> Check:
     tied = m.ties > 0.5
-    passed = gamma <= max_gamma and not tied
+    passed = all(_value(name, m)[0] <= limit for name, limit in limits.items()) and not tied
+    decided = all(side < 0 for side in sides) if passed else any(side > 0 for side in sides)
+    sure = decided and not any(finding.kind in ASSUMED for finding in m.findings)
     where = "" if passed or tied else _where(what, data, m, seed, options)
-    message = _message(m, passed, max_gamma, where, tied=tied)
-    sure = not low <= max_gamma <= high and not any(finding.kind in ASSUMED for finding in m.findings)
-    return Check(passed, sure, max_gamma, m, message)
+    message = _message(m, passed, limits, where, tied=tied, decided=decided)
+    return Check(passed, sure, limits.get("gamma"), m, message, limits.get("share"))
 
 
-def _gamma(m: Measurement) -> tuple[float, float, float]:
+def _limits(max_gamma: float | None, max_share: float | None) -> dict[str, float]:
+    if max_gamma is None and max_share is None:
+        max_gamma = _GAMMA
+    if max_gamma is not None and not 0 < checks.number(max_gamma) < math.inf:
+        raise InvalidInput("a drift ratio above 0", got=max_gamma, where="max_gamma", hint="max_gamma=1.0")
+    if max_share is not None and not 0 < checks.number(max_share) < 1:
+        raise InvalidInput("a share between 0 and 1", got=max_share, where="max_share", hint="max_share=0.7")
+    return checks.given(share=max_share, gamma=max_gamma)
+
+
+def _value(name: str, m: Measurement) -> tuple[float, float, float]:
+    """What a limit is about, with its 95 % interval."""
+    if name == "share":
+        return (m.guesses.expected_max(), *m.guesses.interval("expected_max"))
     if not m.layers:
         raise InvalidInput("a model whose output says something about the data", got="no layer that does")
     last = m.layers[-1]
     return last.gamma, last.low, last.high
 
 
-def _message(m: Measurement, passed: bool, limit: float, where: str, *, tied: bool) -> str:
-    gamma, low, high = _gamma(m)
-    allowed = f"at most {limit:g} is allowed"
+def _side(name: str, m: Measurement, limit: float, alpha: float) -> int:
+    """1 for surely above the limit, −1 for surely below, each with a false-alarm rate of `alpha`/2; else 0."""
+    if name == "share":
+        low, high = m.guesses.interval("expected_max", level=1 - alpha)
+        return (low > limit) - (high < limit)
+    gamma, _, _ = _value(name, m)
+    last = m.layers[-1]
+    if math.isinf(gamma):
+        return 1
+    if not last.gamma_se > 0:  # one initialization; or no error bar, of which nothing is known
+        return 0
+    chance = statistics.chance((gamma - limit) / last.gamma_se, last.skew, m.inits)
+    return 0 if chance >= alpha else 1 if gamma > limit else -1
+
+
+def _message(
+    m: Measurement, passed: bool, limits: Mapping[str, float], where: str, *, tied: bool, decided: bool
+) -> str:
     if tied:
         return f"{m.ties:.0%} of all guesses are ties: the head gives all classes the same logit"
-    head = f"γ of the output is {gamma:.3g} (95 %: {low:.3g} to {high:.3g}), {allowed}."
-    guessed = [f"  {finding}" for finding in m.findings if finding.kind in ASSUMED | PARTLY]
+    names = {"gamma": "γ of the output is", "share": "the largest fraction of the guesses, on average, is"}
+    lines: list[str] = []
+    for name, allowed in limits.items():
+        value, low, high = _value(name, m)
+        around = interval(low, high, m.inits, ".3g")
+        lines.append(f"{names[name]} {value:.3g} {around}, at most {allowed:g} is allowed.")
+    lines[1:] = [f"  {line}" for line in lines[1:]]
+    lines += [f"  {finding}" for finding in m.findings if finding.kind in ASSUMED | PARTLY]
     if passed:
-        return "\n".join([head, *guessed])
-    lines = [head, *guessed]
-    if low <= limit:
-        lines.append(f"  not sure after {m.inits} initializations: the interval holds the limit; raise inits")
+        return "\n".join(lines)
+    if not decided:
+        lines.append(f"  not sure after {m.inits} initializations: too close to the limit; raise inits")
     largest, even = m.guesses.expected_max(), 1 / m.classes
     lines.append(f"  untrained, it puts {largest:.0%} of the inputs into one class on average (even: {even:.0%})")
     lines += [f"  {where}"] if where else []

@@ -187,9 +187,16 @@ def _expected(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
         )
     return GuessCause(
         "expected from architecture",
-        f"{p:.0%} of {m.inits} initializations on these data do the same or more: {m.regime}, γ = {gamma:.3g} at the "
+        f"{p:.0%} of {m.inits} initializations on these data do the same or more: {m.verdict}, γ = {gamma:.3g} at the "
         f"output{where}{changed}",
-        {"p": p, "interval": [low, high], "gamma": gamma, "regime": m.regime, "first_layer_above_1": over},
+        {
+            "p": p,
+            "interval": [low, high],
+            "gamma": gamma,
+            "verdict": m.verdict,
+            "regime": m.regime,
+            "first_layer_above_1": over,
+        },
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from firstguess.base.text import ends, interval, plain
 from firstguess.diagnosis.agreement import adjusted, agreement, said
 from firstguess.diagnosis.cause import Cause, lines_of
+from firstguess.theory.words import WORDS
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison
@@ -24,22 +25,27 @@ if TYPE_CHECKING:
     from firstguess.modules.structure import Structure
     from firstguess.theory.prediction import Prediction
 
-VerdictName = Literal["neutral", "biased", "deeply biased", "degenerate head", "broken"]
+VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
 How = Literal["predicted", "measured"]
 Aim = Literal["guesses", "gradients", "loss", "repair"]
 
 # Of the printed page: what does not fit is in the report.
 _COLUMNS, _ADVICE = 100, 5
+_LIKELY = 0.9  # the chance from which on one word is the verdict
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The regime, how sure it is, and the drift ratio γ of the output with its 95 % interval.
+    """A word for the guesses, how sure it is, and the γ that explain it, each with its 95 % interval.
 
-    `probability` is the chance that γ lies in this regime's range, given its interval (half a normal on each side):
-    1 where γ does not decide (a degenerate head, NaN), NaN where an instance's own values had to say how it is drawn
-    (findings "other scale", "kept values"). `low` and `high` are NaN where γ could not be measured.
+    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose law has the average largest fraction that
+    was measured (theory.md (6)-(8)). `gamma` is measured at the output layer; where its word is another, `why` says so.
+    `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest fraction
+    (half a normal on each side); `probability` is that of `name`: 1 where guesses do not decide (a degenerate head,
+    NaN), NaN where there is no interval (one initialization) and where an instance's own values had to say how it is
+    drawn (findings "other scale", "kept values"). `low`, `high` and the like are NaN where γ could not be measured.
+    `preliminary` says how many of the wanted initializations were drawn, if time was up before all were.
     """
 
     name: VerdictName
@@ -48,6 +54,32 @@ class Verdict:
     low: float
     high: float
     why: str = ""
+    guess_gamma: float = math.nan
+    guess_low: float = math.nan
+    guess_high: float = math.nan
+    chances: tuple[float, ...] = ()
+    preliminary: str = ""
+
+    @property
+    def title(self) -> str:
+        """The word; or, where no single word is likely, what is sure and on which border it is."""
+        return self._said()[0]
+
+    @property
+    def sureness(self) -> str:
+        """The chance that the title is right, as text; empty where it is not known."""
+        chance = self._said()[1]
+        return "" if math.isnan(chance) else "> 99.9 %" if chance > 0.999 else f"{100 * chance:.3g} %"
+
+    def _said(self) -> tuple[str, float]:
+        if not self.chances or self.probability >= _LIKELY:
+            return self.name, self.probability
+        # Not the last word, whose own chance is below; and then at most the second or more, for the same reason.
+        least = max(k for k in range(len(WORDS) - 1) if k == 0 or sum(self.chances[k:]) >= _LIKELY)
+        if least > 0:
+            return f"at least {WORDS[least]}, borderline {WORDS[least + 1]}", sum(self.chances[least:])
+        most = min(k for k in range(1, len(WORDS)) if k == len(WORDS) - 1 or sum(self.chances[: k + 1]) >= _LIKELY)
+        return f"at most {WORDS[most]}, borderline {WORDS[most - 1]}", sum(self.chances[: most + 1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +189,7 @@ class Diagnosis:
     expected: Expected
     trainability: Trainability | None
     advice: tuple[Advice, ...]
-    case: str  # whether this bias is one to worry about: neutral is not always better
+    case: str  # whether this bias is one to worry about: even is not always better
     name: str
     measurement: Measurement | None
     structure: Structure | None
@@ -183,8 +215,14 @@ class Diagnosis:
         return plain(
             {
                 "name": self.name,
-                "verdict": asdict(self.verdict)
-                | ({"low": None, "high": None} if ends(self.verdict.low, self.verdict.high) is None else {}),
+                "verdict": {**asdict(self.verdict), "title": self.verdict.title}
+                | ({"low": None, "high": None} if ends(self.verdict.low, self.verdict.high) is None else {})
+                | (
+                    {"guess_low": None, "guess_high": None}
+                    if ends(self.verdict.guess_low, self.verdict.guess_high) is None
+                    else {}
+                ),
+                "bias_test": None if self.measurement is None else self.measurement.bias_test.to_dict(),
                 "causes": [asdict(cause) for cause in self.causes],
                 "expected": {
                     "words": expected.words,
@@ -241,7 +279,8 @@ def _page(d: Diagnosis) -> str:
 
 
 def _parts(d: Diagnosis) -> Iterator[list[str]]:
-    yield [f"{d.name}: {d.verdict.name.upper()}{_sure(d.verdict.probability)}", *_wrapped(d.verdict.why)]
+    early = [f"  preliminary: {d.verdict.preliminary} were drawn"] if d.verdict.preliminary else []
+    yield [f"{d.name}: {_title(d.verdict)}", *early, *_wrapped(d.verdict.why)]
     if d.faults:
         yield ["Faults", *(line for fault in d.faults for line in _wrapped(str(fault)))]
     yield _numbers(d)
@@ -268,10 +307,10 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
         yield [line for remark in remarks for line in _wrapped(remark)]
 
 
-def _sure(probability: float) -> str:
-    if math.isnan(probability):
-        return ""
-    return "  (sure: > 99.9 %)" if probability > 0.999 else f"  (chance that this is right: {probability:.1%})"
+def _title(verdict: Verdict) -> str:
+    first, *rest = verdict.title.split(", ")
+    sure = f" ({verdict.sureness})" if verdict.sureness else ""
+    return ", ".join([f"{first.upper()}{sure}", *rest])
 
 
 def _numbers(d: Diagnosis) -> list[str]:
@@ -280,24 +319,29 @@ def _numbers(d: Diagnosis) -> list[str]:
         return []
     g = m.guesses
     rows: list[tuple[str, str]] = []
-    if not math.isnan(verdict.gamma):
-        known = math.isfinite(verdict.low) and math.isfinite(verdict.high)
-        around = f" ({verdict.low:.3g} to {verdict.high:.3g})" if known else ""
-        rows.append(("drift ratio γ of the output", f"{verdict.gamma:.3g}{around}"))
     low, high = g.interval("expected_max")
     span = interval(low, high, m.inits) if math.isnan(low) else f"({low:.3f} to {high:.3f})"
-    rows.append(
-        (
-            "average largest guess fraction",
-            f"{g.expected_max():.3f} {span}, even {1 / g.classes:.3g}",
-        )
-    )
+    rows.append(("average largest guess fraction", f"{g.expected_max():.3f} {span}, even {1 / g.classes:.3g}"))
+    for label, gamma, low, high in (
+        ("γ of networks that guess so", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
+        ("drift ratio γ of the output", verdict.gamma, verdict.low, verdict.high),
+    ):
+        around = "" if math.isnan(low) or math.isnan(high) else f" ({low:.3g} to {high:.3g})"
+        if not math.isnan(gamma):
+            rows.append((label, f"{gamma:.3g}{around}".replace("inf", "∞")))
+    if not math.isnan(verdict.gamma):
+        rows.append(("initial guessing bias at all", m.bias_test.words))
     rows.append(("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.3f}"))
     rows.append(("measured on", f"{m.inits} initializations, {m.points} points, {m.classes} classes"))
     if m.data:
         rows.append(("data", m.data))
     width = max(len(label) for label, _ in rows)
-    return [f"  {label:<{width}}  {value}" for label, value in rows]
+    hang = " " * (width + 4)
+    return [
+        line
+        for label, value in rows
+        for line in textwrap.wrap(value, _COLUMNS, initial_indent=f"  {label:<{width}}  ", subsequent_indent=hang)
+    ]
 
 
 def _advice(rank: str, a: Advice) -> list[str]:

@@ -50,6 +50,8 @@ from firstguess.network.network import Network
 
 Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
+# As many networks on every machine, so that the verdict is the same: few models need the time allowed.
+INITS, SECONDS = 64, 180.0
 _SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
 _STAGES, _KERNEL_POINTS = 5, 1000
 
@@ -63,10 +65,10 @@ def diagnose(
     what: object,
     data: object,
     *,
-    inits: int = 100,
+    inits: int = INITS,
     seed: int = 0,
     points: int = POINTS,
-    seconds: float = 60.0,
+    seconds: float = SECONDS,
     classes: int | None = None,
     width: int = 1000,
     batch_size: int | None = None,
@@ -100,10 +102,11 @@ def diagnose(
     Args:
         what: An `nn.Module` (re-drawn, never changed), a class, a factory, a `Network` or its text.
         data: Anything that `fg.measure` takes: a loader, arrays, `Data`, a name.
-        inits: Initializations at most.
+        inits: Initializations; as many on every machine.
         seed: Of everything that is drawn.
         points: Data points at most, always the same ones.
-        seconds: About how long it may take: fewer initializations are drawn when time is up, and a finding says so.
+        seconds: About how long it may take: fewer initializations are drawn when time is up, and the verdict is then
+            called preliminary.
         classes: For a text, the number of classes (default: that of the labels, or 2).
         width: Of the layers of a description that name none.
         batch_size: Of the batches that a model gets; BatchNorm depends on it.
@@ -114,7 +117,7 @@ def diagnose(
     """
     started = time.perf_counter()
     if not checks.number(seconds) > 0:
-        raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=60")
+        raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=180")
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
     options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
         precision=precision,
@@ -169,7 +172,7 @@ def diagnose(
     theory = math.nan if subject.network is None else growth(subject.network)
     train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain(), predicted=theory)
     parts.tick(4)
-    verdict = verdict_of(m)
+    verdict = verdict_of(m, wanted=inits)
     tried = Advised()
     if advice and partly:
         notes.append("no remedies: they change layers and how these are drawn, and part of the model keeps its values")

@@ -1,7 +1,8 @@
-"""The verdict: which regime, and how sure."""
+"""The verdict: which word the guesses deserve, and how sure."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,37 +11,47 @@ from scipy import special
 
 from firstguess.base.errors import InvalidInput
 from firstguess.diagnosis.result import Verdict
-from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.measurement import TIED, Measurement
 from firstguess.ensemble.members import ASSUMED, PARTLY, Finding, FindingKind
-from firstguess.theory.prediction import DEEPLY_BIASED, regime
+from firstguess.theory.words import edges_of_shares, gamma_of_share, word, word_of_share
 
-_TIED = 0.5  # share of tied guesses from which the head decides, not γ
 _LOST = 0.5  # share of initializations with NaN from which a network is called broken
-_EDGES = {"neutral": (-math.inf, 1.0), "biased": (1.0, DEEPLY_BIASED), "deeply biased": (DEEPLY_BIASED, math.inf)}
 
 
-def verdict_of(m: Measurement) -> Verdict:
-    """By γ of the output, unless ties or NaN decide.
+def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
+    """By the guesses, unless ties or NaN decide: the word for the γ whose law has the average largest fraction seen.
 
-    Where no γ was measured (no layer says anything about the output), by the γ whose law has the same average largest
-    fraction, without an interval. Where an instance had to be followed by a guess (`ASSUMED`), without a probability.
+    γ of the output explains the guesses, and is given beside that of the guesses; where it has another word, `why` says
+    so. Where an instance had to be followed by a guess (`ASSUMED`), or one initialization was drawn, there is no
+    probability. With fewer than `wanted` initializations drawn, the verdict is preliminary.
     """
     gamma, low, high = math.nan, math.nan, math.nan
     if m.layers:
         last = m.layers[-1]
         gamma, low, high = last.gamma, last.low, last.high
-    if m.ties >= _TIED and (bad := first_bad(m.findings)):
+    if m.ties >= TIED and (bad := first_bad(m.findings)):
         return broken(f"{m.ties:.0%} of all guesses are ties, of infinite logits", bad)
-    if m.ties >= _TIED:
+    if m.ties >= TIED:
         place = next((f.layer for f in m.findings if f.kind == FindingKind.ZERO_HEAD), "")
         why = f"{m.ties:.0%} of all guesses are ties: the head{f' {place}' if place else ''} gives classes equal logits"
         return Verdict("degenerate head", 1.0, math.nan, math.nan, math.nan, why)
     lost = next((f for f in m.findings if f.kind == FindingKind.LEFT_OUT), None)
     if lost is not None and _share(lost, m) >= _LOST:
         return broken(f"{lost.message}", first_bad(m.findings))
-    name = m.regime if math.isnan(gamma) else regime(gamma)
-    why = f"{of_the_part(m.findings)}{_words(name, m)}"
-    return _assumed(Verdict(name, _probability(name, gamma, low, high), gamma, low, high, why), m.findings)
+    share, ends = m.guesses.expected_max(), m.guesses.interval("expected_max")
+    name = word_of_share(share, m.classes, m.points)
+    middle, least, most = (gamma_of_share(x, m.classes, m.points) for x in (share, *ends))
+    found = Verdict(name, math.nan, gamma, low, high, "", middle, least, most)
+    why = f"{of_the_part(m.findings)}{_words(m)}{_other_word(found)}"
+    found = replace(found, why=why, chances=_chances(share, ends, m))
+    if wanted is not None and m.inits < wanted and any(f.kind in _STOPPED for f in m.findings):
+        found = replace(found, preliminary=f"{m.inits} of {wanted} initializations")
+    found = replace(found, probability=found.chances[_PLACE[name]] if found.chances else math.nan)
+    return _assumed(found, m.findings)
+
+
+_PLACE = {"even": 0, "leaning": 1, "biased": 2, "deeply biased": 3}
+_STOPPED = (FindingKind.TIME_IS_UP, FindingKind.INTERRUPTED)
 
 
 def of_the_part(findings: Iterable[Finding]) -> str:
@@ -60,13 +71,13 @@ def check_fresh(m: Measurement) -> None:
 
 
 def _assumed(verdict: Verdict, findings: tuple[Finding, ...]) -> Verdict:
-    """Without a probability where the measured network is partly a guess, of which γ's interval says nothing."""
+    """Without a probability where the measured network is partly a guess, of which no interval says anything."""
     guessed = [f for f in findings if f.kind in ASSUMED]
     if not guessed:
         return verdict
     first = " and ".join(f"{f.kind} at {f.layer}" for f in guessed)
     why = f"{verdict.why}; if it starts as this instance's own values suggest ({first}): to be sure, pass its class or "
-    return replace(verdict, probability=math.nan, why=f"{why}a factory")
+    return replace(verdict, probability=math.nan, chances=(), why=f"{why}a factory")
 
 
 def broken(message: str, layer: str) -> Verdict:
@@ -85,22 +96,45 @@ def _share(lost: Finding, m: Measurement) -> float:
     return left_out / (left_out + m.inits)
 
 
-def _probability(name: str, gamma: float, low: float, high: float) -> float:
-    """The chance that γ is within its regime's range: half a normal on each side, of the interval's own width."""
-    if not all(math.isfinite(v) for v in (gamma, low, high)):
-        return math.nan
-    below, above = (max((gamma - low) / 1.96, 1e-12), max((high - gamma) / 1.96, 1e-12))
+def _chances(share: float, ends: tuple[float, float], m: Measurement) -> tuple[float, ...]:
+    """The chance of every word: that of the average largest fraction to be in its range.
+
+    Half a normal on each side of what was seen, of the 95 % interval's own width.
+    """
+    low, high = ends
+    if not all(math.isfinite(v) for v in (share, low, high)):
+        return ()
+    below, above = max((share - low) / 1.96, 1e-12), max((high - share) / 1.96, 1e-12)
 
     def cdf(x: float) -> float:
-        return float(special.ndtr((x - gamma) / (below if x < gamma else above)))
+        return float(special.ndtr((x - share) / (below if x < share else above)))
 
-    start, stop = _EDGES[name]
-    return cdf(stop) - cdf(start)
+    at = [0.0, *(cdf(edge) for edge in edges_of_shares(m.classes, m.points)), 1.0]
+    return tuple(b - a for a, b in itertools.pairwise(at))
 
 
-def _words(name: str, m: Measurement) -> str:
+def _words(m: Measurement) -> str:
     largest, often = m.guesses.expected_max(), m.guesses.prob_max_above(0.9)
-    if name == "neutral":
-        return f"untrained, it spreads its guesses: the largest class gets {largest:.0%} on average"
     times = f", and over 90 % in {often:.0%} of initializations" if often > 0 else ""
+    if m.verdict in ("even", "leaning"):
+        how = "evenly" if m.verdict == "even" else "unevenly"
+        even = f"{100 / m.classes:.3g}%"
+        text = f"untrained, it spreads its guesses {how}: the largest class gets {largest:.0%} on average"
+        return f"{text} ({even} is even){times}"
     return f"untrained, it puts {largest:.0%} of the inputs into one class on average{times}"
+
+
+def _other_word(v: Verdict) -> str:
+    """What to say where γ of the output alone would be called otherwise."""
+    if math.isnan(v.gamma) or (other := word(v.gamma)) == v.name:
+        return ""
+    text = f"; γ of the output alone, {v.gamma:.3g}, would be called {other}"
+    if math.isnan(v.low) or math.isnan(v.guess_low):
+        return text
+    if v.low <= v.guess_high and v.guess_low <= v.high:
+        return f"{text}: within their errors the two agree"
+    return (
+        f"{text}: it is a ratio of averages over networks, and these guess as networks of γ = {v.guess_gamma:.3g} do "
+        "(as where layers are deep and narrow, points come in clusters, or logits are not Gaussian); the word follows "
+        "the guesses"
+    ).replace("inf ", "∞ ")

@@ -6,19 +6,20 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
-from scipy import optimize
 
 from firstguess.base import statistics
 from firstguess.base.statistics import Estimates, FloatArray
 from firstguess.base.text import ends, interval, page, plain, with_error
+from firstguess.ensemble.bias_test import BiasTest, bias_test
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
 from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
 from firstguess.theory.prediction import Regime, regime
+from firstguess.theory.words import EDGES, Word, beside_gamma, gamma_of_share, largest_share, word_of_share
 
+TIED = 0.5  # share of tied guesses from which the head decides, not γ
 _ROWS = 24  # layers shown when printed; the middle of longer networks is left out
 
 
@@ -183,23 +184,34 @@ class Measurement:
 
     @property
     def regime(self) -> Regime:
-        """neutral, biased or deeply biased: by γ of the output, as for a prediction.
+        """neutral, biased or deeply biased: by γ of the output, as phases are named. For a word see `verdict`.
 
-        Where no γ of an output was measured, by the γ whose predicted law has the average largest fraction seen here.
+        Where no γ of an output was measured, by `guess_gamma`.
         """
         gamma = self.gamma
-        return regime(float(gamma[-1]) if gamma.size and not math.isnan(gamma[-1]) else self._gamma_of_guesses())
+        return regime(float(gamma[-1]) if gamma.size and not math.isnan(gamma[-1]) else self.guess_gamma)
 
-    def _gamma_of_guesses(self) -> float:
-        target = self.guesses.expected_max()
+    @property
+    def verdict(self) -> Word | Literal["degenerate head"]:
+        """even, leaning, biased or deeply biased (theory.md §1): by the guesses, the word for `guess_gamma`.
 
-        def excess(log_gamma: float) -> float:
-            return Guesses(math.exp(log_gamma), self.classes).expected_max() - target
+        "degenerate head" where at least half of all guesses are ties, which are broken at random.
+        """
+        if self.ties >= TIED:
+            return "degenerate head"
+        return word_of_share(self.guesses.expected_max(), self.classes, self.points)
 
-        low, high = math.log(1e-6), math.log(1e9)
-        if excess(low) >= 0:
-            return 0.0
-        return math.inf if excess(high) <= 0 else math.exp(cast(float, optimize.brentq(excess, low, high, xtol=1e-6)))
+    @property
+    def guess_gamma(self) -> float:
+        """The γ whose law, theory.md (6)-(8) for these classes and points, has the average largest fraction seen."""
+        return gamma_of_share(self.guesses.expected_max(), self.classes, self.points)
+
+    @property
+    def bias_test(self) -> BiasTest:
+        """Whether there is initial guessing bias at all, that is γ > 0 of the output: a test at the 1 % level."""
+        found = bias_test(self.layers[-1] if self.layers and self.ties < TIED else None, self.inits, self.points)
+        surely = self.guesses.interval("expected_max")[0] > largest_share(EDGES[0], self.classes, self.points)
+        return replace(found, uneven=surely and self.ties < TIED)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text; `Measurement.from_dict` reads it back."""
@@ -210,6 +222,8 @@ class Measurement:
                 "classes": self.classes,
                 "seed": self.seed,
                 "regime": self.regime,
+                "verdict": self.verdict,
+                "bias_test": self.bias_test.to_dict(),
                 "gamma": self.gamma.tolist(),
                 "gamma_se": self.gamma_se.tolist(),
                 "correlation": self.correlation.tolist(),
@@ -262,7 +276,10 @@ class Measurement:
         often = with_interval(g.prob_max_above(0.9), *g.interval(("prob_max_above", 0.9)))
         rows = [("network", str(self.provenance["network"]))] if "network" in self.provenance else []
         rows += [("data", self.data)] if self.data else []
-        rows.append(("regime", self.regime))
+        gamma = self.weights_layers[-1].gamma if self.weights_layers else math.nan
+        rows.append(("verdict", beside_gamma(self.verdict, gamma)))
+        if (test := self.bias_test).found is not None:
+            rows.append(("initial guessing bias at all", test.words))
         if self.weights_layers:
             last = self.weights_layers[-1]
             rows.append(("drift ratio γ of the output", with_interval(last.gamma, last.low, last.high)))
@@ -274,7 +291,9 @@ class Measurement:
         return rows
 
     def __repr__(self) -> str:
-        return f"Measurement({self.inits} initializations, {self.classes} classes, {self.points} points, {self.regime})"
+        return (
+            f"Measurement({self.inits} initializations, {self.classes} classes, {self.points} points, {self.verdict})"
+        )
 
     def __str__(self) -> str:
         size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"

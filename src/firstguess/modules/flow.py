@@ -131,7 +131,7 @@ def gathered(batches: Sequence[Batch], points: int) -> Batch:
     if first.size >= points:
         return part(first, 0, points)
     if first.call is not None:  # whose batches may hold more than can be put together
-        return part(first, 0, next(p for p in _POINTS if p <= first.size))
+        return part(first, 0, _prime(first.size))
     shapes = {key: leaf.shape[1:] for key, leaf in leaves(first.inputs).items()}
     alike = [b for b in batches if {key: leaf.shape[1:] for key, leaf in leaves(b.inputs).items()} == shapes]
     joined = {

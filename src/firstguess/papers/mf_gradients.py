@@ -112,7 +112,7 @@ def gradients_cifar10(run: Run) -> Outcome:
 def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits: int, many: int, wide: int) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
-    from firstguess.theory.prediction import DEEPLY_BIASED
+    from firstguess.theory.words import DEEPLY_BIASED
 
     depth, images = 40, x.classes is not None
     options: dict[str, Any] = {"inits": inits, "width": width, "points": x.n}

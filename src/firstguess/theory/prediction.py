@@ -1,4 +1,4 @@
-"""What a reading says about a network: γ, c and q through its layers, the law of the guesses, a regime."""
+"""What a reading says about a network: γ, c and q through its layers, the law of the guesses, a verdict."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from firstguess.base.gaussian import Array
 from firstguess.network.network import Network
 from firstguess.theory.guesses import Guesses
+from firstguess.theory.words import DEEPLY_BIASED, Word, beside_gamma, word, word_of_share
 
 if TYPE_CHECKING:
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -20,15 +21,13 @@ from firstguess.base.text import plain
 Regime = Literal["neutral", "biased", "deeply biased"]
 Reading = Literal["closed form", "kernel"]
 
-# γ at which the average two-class network gives 90 % of all points to one class: ½ + arctan(√γ)/π = 0.9.
-DEEPLY_BIASED = math.tan(0.4 * math.pi) ** 2
-
 
 def regime(gamma: float) -> Regime:
-    """The regime of a drift ratio: neutral below γ = 1, deeply biased from γ = tan²(0.4π) ≈ 9.47 on.
+    """The regime of a drift ratio, as phases are named: neutral below γ = 1, deeply biased from tan²(0.4π) ≈ 9.47 on.
 
     γ = 1 is where the law of a two-class guess fraction is uniform (theory.md §1). The papers call deep what happens as
-    γ → ∞; for finite networks the line is drawn where the average largest fraction of two classes passes 90 %.
+    γ → ∞; for finite networks the line is drawn where the average largest fraction of two classes passes 90 %. What
+    results print is `verdict`, which calls fewer networks even.
 
     >>> regime(0.47), regime(2.8), regime(18.4)
     ('neutral', 'biased', 'deeply biased')
@@ -112,8 +111,36 @@ class Prediction:
 
     @property
     def regime(self) -> Regime:
-        """neutral, biased or deeply biased: by γ of the output."""
+        """neutral, biased or deeply biased: by γ of the output, as phases are named. For a word see `verdict`."""
         return regime(float(self.gamma[-1]))
+
+    @property
+    def verdict(self) -> Word:
+        """even, leaning, biased or deeply biased (theory.md §1): by the law of the guesses.
+
+        In closed form this is the word for γ of the output; on data it is that of the γ whose law has the same average
+        largest fraction, which a kernel with clusters of points has more of than its γ says.
+        """
+        if self.reading == "closed form":
+            return word(float(self.gamma[-1]))
+        g = self.guesses
+        return word_of_share(g.expected_max(), g.classes, g.points)
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether there is initial guessing bias at all: γ of the output is above 0 (IGB). On data, of these points."""
+        return bool(self.gamma[-1] > 0)
+
+    @property
+    def _bias_words(self) -> str:
+        n, gamma = self.guesses.points, float(self.gamma[-1])
+        if self.reading == "closed form" or n is None:
+            return "yes: γ > 0" if self.has_bias else "no: γ is not above 0"
+        if 0 < gamma < 3 / n:  # an average over pairs of n points differs from the population's by up to about √2/n
+            return f"γ > 0 on these points, by no more than the luck of {n} points can bring"
+        if not self.has_bias and self.verdict != "even":
+            return "no: γ is not above 0 on these points; guesses are uneven because they come in clusters"
+        return f"{'yes: γ > 0' if self.has_bias else 'no: γ is not above 0'}, on these points"
 
     @property
     def gradient_growth(self) -> Array:
@@ -139,6 +166,8 @@ class Prediction:
             "network": self.network.to_dict(),
             "reading": self.reading,
             "regime": self.regime,
+            "verdict": self.verdict,
+            "has_bias": self.has_bias,
             "gamma": self.gamma.tolist(),
             "correlation": self.correlation.tolist(),
             "log_q": self.log_q.tolist(),
@@ -180,7 +209,8 @@ class Prediction:
         rows = [
             ("network", str(self.network)),
             *self._data,
-            ("regime", self.regime),
+            ("verdict", beside_gamma(self.verdict, float(self.gamma[-1]))),
+            ("initial guessing bias at all", self._bias_words),
             ("drift ratio γ of the output", f"{self.gamma[-1]:.6g}"),
             ("correlation c of two inputs' outputs", f"{self.correlation[-1]:.6g}"),
             ("average largest guess fraction", f"{g.expected_max():.4f}  (even split {1 / g.classes:.4g})"),

@@ -56,7 +56,7 @@ def test_law_of_more_is_that_of_the_largest(classes: int, gamma: float) -> None:
     said = svg_text(chart)
     assert "even split" in said
     assert "average" in said
-    assert ("(an even split: 0.1 %)" in said) == (seen.regime == "neutral") == (classes == 1000)
+    assert ("(an even split: 0.1 %)" in said) == (seen.verdict == "even") == (classes == 1000)
 
 
 def test_shares_that_are_compared_have_as_many_digits() -> None:

@@ -14,7 +14,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import gamma_by_depth_chart
 from firstguess.show.charts.gamma_by_depth import GammaScale, _apart, _differences
 from firstguess.theory.guesses import Guesses
-from firstguess.theory.prediction import DEEPLY_BIASED
+from firstguess.theory.words import DEEPLY_BIASED
 
 
 def norms(depth: int = 20) -> dict[str, fg.Prediction]:
@@ -40,8 +40,8 @@ def test_norm_placements_are_three_lines_with_seven_names() -> None:
     text = svg_text(chart)
     for words in ("BatchNorm after, LayerNorm after", "γ = 18.4", "γ = 0.467", "γ = 0", "output"):
         assert words in text
-    for regime in ("neutral", "biased", "deeply biased"):
-        assert f"| {regime} |" in text
+    for word in ("even", "leaning", "biased", "deeply biased"):
+        assert f"| {word} |" in text
     assert "lies between 0 and 18.4" in text
 
 
@@ -54,9 +54,10 @@ def test_zero_has_a_place_on_the_axis() -> None:
     assert axis["values"][0] == 0
 
 
-def test_regimes_meet_where_the_prediction_says() -> None:
-    bands = {row["regime"]: row for row in rows(gamma_by_depth_chart(norms(2))) if "regime" in row}
-    assert bands["neutral"]["position"] == 1.0 == bands["biased"]["low"]
+def test_words_meet_where_the_prediction_says() -> None:
+    bands = {row["word"]: row for row in rows(gamma_by_depth_chart(norms(2))) if "word" in row}
+    assert bands["even"]["position"] == 0.05 == bands["leaning"]["low"]
+    assert bands["leaning"]["position"] == 1.0 == bands["biased"]["low"]
     assert bands["biased"]["position"] == DEEPLY_BIASED == bands["deeply biased"]["low"]
 
 

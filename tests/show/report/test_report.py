@@ -78,6 +78,8 @@ def test_it_says_everything_in_order(page: str) -> None:
         "chance that this is right: 97 %",
         "drift ratio γ of the output",
         "95 %: 2.9 to 3.1",
+        "the word above is that of the γ with which wide networks guess as these do: 3.2 (95 %: 2.4 to 4.3).",
+        "Is there initial guessing bias at all? Yes: γ > 0 (p < 1e-12).",
         "1 all 2 ReLU",
         "2 ReLU at 1",
         "0.020 0.330 +0.310 ± 0.01 83 % → 70 % 3 → 1.1",
@@ -169,7 +171,18 @@ def test_broken_models_and_bare_measurements_have_pages() -> None:
     assert not re.search(r"\bnan\b", text)
 
 
-@pytest.mark.parametrize("name", ["neutral", "biased", "deeply biased", "degenerate head", "broken"])
+def test_a_verdict_on_a_border_and_a_preliminary_one_say_so() -> None:
+    d = sample()
+    border = replace(
+        d.verdict, probability=0.54, chances=(0.0, 0.0, 0.54, 0.46), preliminary="12 of 64 initializations"
+    )
+    text = re.sub(r"\s+", " ", Outline(report.page(replace(d, verdict=border))).text)
+    assert (
+        "at least biased, borderline deeply biased chance that this is right: > 99.9 %; preliminary: 12 of 64" in text
+    )
+
+
+@pytest.mark.parametrize("name", ["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"])
 def test_every_verdict_has_a_sentence(name: Any) -> None:
     d = bare()
     sentence = wording.headline(replace(d, verdict=replace(d.verdict, name=name)))

@@ -13,14 +13,14 @@ import altair as alt
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import gamma_by_depth, theme
 from firstguess.show.charts.theme import Row
-from firstguess.theory.prediction import DEEPLY_BIASED
+from firstguess.theory.words import EDGES
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.result import Cause, Diagnosis
     from firstguess.ensemble.measurement import Measurement
 
 _WIDTH, _HEIGHT = 620, 360
-_GUTTER = 118  # pixels at the left for the names of the regimes
+_GUTTER = 118  # pixels at the left for the words
 _NAMED = 16  # steps up to which every step has its kind on the axis
 _MARKED = 60  # steps up to which every step has a dot
 _CAUSES = 6
@@ -58,7 +58,7 @@ def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None) -> them
     first, last = 0 if data is not None else 1, len(measurement.layers)
     lowest = min([0.0, *(row["low"] for row in rows if row["low"] is not None)])
     x, y = _axes(first, last, measurement, lowest)
-    layers = gamma_by_depth.regimes([lowest, 0.5, DEEPLY_BIASED / (1 + DEEPLY_BIASED), 1.0])
+    layers = gamma_by_depth.fills([lowest, *(edge / (1 + edge) for edge in EDGES), 1.0])
     layers += _curve(rows, x, y, dots=last <= _MARKED)
     layers += [*_jumps([m for m in marked if m.at is not None], x, y), *_names(marked)]
     chart = theme.stacked(layers, _WIDTH, _HEIGHT)
@@ -190,5 +190,5 @@ def _subtitle(measurement: Measurement, marked: bool) -> list[str]:
     numbers = "; numbered: steps by what the guesses are without them, from c before to c after" if marked else ""
     return [
         f"{first}{numbers}.",
-        "c = 0: inputs look unrelated; c = 1: all look the same. Regimes are those of the output.",
+        "c = 0: inputs look unrelated; c = 1: all look the same. Words are those for the output.",
     ]

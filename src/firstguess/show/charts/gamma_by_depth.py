@@ -1,4 +1,4 @@
-"""γ by depth: where in a network the bias arises, and in which regime the output is."""
+"""γ by depth: where in a network the bias arises, and what the output's is called."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import numpy as np
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Row
-from firstguess.theory.prediction import DEEPLY_BIASED, Prediction
+from firstguess.theory.prediction import Prediction
+from firstguess.theory.words import DEEPLY_BIASED, EDGES, WORDS
 
 WIDTH, HEIGHT = 720, 440
-_GUTTER = 118  # pixels at the left for the names of the regimes
+_GUTTER = 118  # pixels at the left for the words
 _SAME = 1e-6  # relative difference up to which curves are one line with all their names
 _LABEL = 34  # characters a line of the labels at the lines' ends
 _LINE = 18.0  # pixels a line of text
 _END = 10  # pixels after the last layer
-_BANDS = ("#FFFFFF", "#F7F3EA", "#EFE6D3")
+_BANDS = ("#FFFFFF", "#FBF9F4", "#F7F3EA", "#EFE6D3")
 _MARKED = 40  # layers up to which every layer is marked
 
 
@@ -37,7 +38,7 @@ class GammaScale:
 
     @classmethod
     def of(cls, gammas: Sequence[float], *, noise: Sequence[float] = ()) -> GammaScale:
-        """The scale for these values; all three regimes are always on it. `noise`: values it need not resolve."""
+        """The scale for these values; all four words are always on it. `noise`: values it need not resolve."""
         smallest = min((g for g in gammas if 0 < g < math.inf), default=0.1)
         finite = [g for g in (*gammas, *noise) if math.isfinite(g)]
         unit = min(0.1, max(1e-3, 10.0 ** math.floor(math.log10(smallest) + 1e-9)))
@@ -91,7 +92,7 @@ class _Line:
 def gamma_by_depth_chart(
     predictions: Mapping[str, Prediction] | Sequence[Prediction], *, title: str | None = None
 ) -> theme.Chart:
-    """γ of the pre-activations of every layer, the output last, over the regimes neutral, biased, deeply biased.
+    """γ of the pre-activations of every layer, the output last, over the words even, leaning, biased, deeply biased.
 
     `predictions` by name, or a list, which is named by the networks' texts. The axis is logarithmic above the smallest
     decade that occurs and linear below it, so γ = 0 is on it. Curves that coincide are one line with all their names.
@@ -133,26 +134,29 @@ def layer_axis(longest: int, output: int | None) -> alt.X:
 
 
 def bands(scale: GammaScale) -> list[alt.Chart]:
-    """The regimes as fills behind everything, each with its name."""
-    return regimes([scale.low, 1.0, DEEPLY_BIASED, scale.top])
+    """The words for γ as fills behind everything."""
+    return fills([scale.low, *EDGES, scale.top])
 
 
-def regimes(edges: Sequence[float]) -> list[alt.Chart]:
-    """Fills from edge to edge of "position", called neutral, biased, deeply biased."""
-    names = ["neutral", "biased", "deeply biased"]
+def fills(edges: Sequence[float]) -> list[alt.Chart]:
+    """Fills from edge to edge of "position", called even, leaning, biased, deeply biased."""
     rows = [
-        {"position": high, "low": low, "regime": name, "fill": fill}
-        for low, high, name, fill in zip(edges, edges[1:], names, _BANDS, strict=False)
+        {"position": high, "low": low, "word": name, "fill": fill}
+        for low, high, name, fill in zip(edges, edges[1:], WORDS, _BANDS, strict=False)
     ]
     base = alt.Chart(theme.data(rows)).encode(
         y="position:Q", color=alt.Color("fill:N", scale=None, legend=None), x=alt.value(0), x2=alt.value("width")
     )
-    borders = alt.Chart(theme.data(rows[:2])).encode(y="position:Q")
-    text = alt.Chart(theme.data(rows)).encode(y="position:Q", text="regime:N", x=alt.value(10))
+    borders = alt.Chart(theme.data(rows[:-1])).encode(y="position:Q")
+    first, others = (
+        alt.Chart(theme.data(part)).encode(text="word:N", x=alt.value(10)) for part in (rows[:1], rows[1:])
+    )
+    look: Any = {"align": "left", "fontSize": 14, "fontStyle": "italic", "color": "#7A6A3F"}
     return [
         base.mark_rect().encode(y2="low:Q"),
         borders.mark_rule(color="#BDB08E", strokeWidth=1),
-        text.mark_text(align="left", baseline="top", dy=7, fontSize=14, fontStyle="italic", color="#7A6A3F"),
+        first.mark_text(baseline="bottom", dy=-1, **look).encode(y="low:Q"),  # its fill may be hardly as high as it
+        others.mark_text(baseline="top", dy=7, **look).encode(y="position:Q"),
     ]
 
 
@@ -336,7 +340,7 @@ def _subtitle(predictions: Sequence[Prediction], scale: GammaScale) -> list[str]
     if assumptions:
         first += f" Assumes {', '.join(assumptions)}."
     deep = f"deeply biased from γ = {DEEPLY_BIASED:.1f}, where one of two classes gets 90 % of the data on average"
-    lines = [first, f"Biased from γ = 1; {deep}."]
+    lines = [first, f"Even up to γ = 0.05; biased from γ = 1; {deep}."]
     if scale.infinite:
         lines.append("γ = ∞: all inputs are mapped to the same point.")
     return lines

@@ -61,7 +61,7 @@ def _beside(at: float, text: str, height: int, histogram: histograms.Histogram) 
 def _title(measurement: Measurement, laws: dict[str, histograms.Law]) -> str:
     seen, *rest = theme.percents(measurement.guesses.expected_max(), *(law.expected_max() for law in laws.values()))
     text = f"Before training, {seen} of the data end up in one class on average"
-    if measurement.regime == "neutral":
+    if measurement.verdict in ("even", "leaning"):
         even = theme.percent(1 / measurement.classes)
         text = f"Before training, the largest class gets {seen} of the data on average (an even split: {even})"
     return f"{text}; theory predicts {rest[0]}" if rest else text

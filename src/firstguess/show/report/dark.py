@@ -25,7 +25,8 @@ DARK = {
     theme.PALETTE[4]: "#f0b436",
     theme.PALETTE[5]: "#7cc6f0",
     theme.PALETTE[6]: "#c4c4c4",
-    # regimes
+    # words for γ
+    "#FBF9F4": "#23241f",
     "#F7F3EA": "#292820",
     "#EFE6D3": "#363122",
     "#BDB08E": "#6f6648",

@@ -34,7 +34,7 @@ def section(key: str, title: str, *content: str | None) -> Markup:
 def head(d: Diagnosis) -> Markup:
     """Name, verdict in one sentence, and why."""
     sure = wording.sureness(d.verdict)
-    badge = tag("strong", d.verdict.name, class_="badge")
+    badge = tag("strong", d.verdict.title, class_="badge")
     return tag(
         "header",
         tag("p", "firstguess: what this network believes before it has learned anything", class_="eyebrow"),
@@ -78,14 +78,10 @@ def numbers(d: Diagnosis) -> Markup:
             f"even split {percent(1 / g.classes)}",
         )
     )
-    if not math.isnan(d.verdict.gamma):
-        cards.append(
-            _card(
-                number(d.verdict.gamma),
-                "drift ratio γ of the output",
-                wording.span(d.verdict.low, d.verdict.high, inits=m.inits),
-            )
-        )
+    v = d.verdict
+    if not math.isnan(v.gamma):
+        span = wording.span(v.low, v.high, inits=m.inits)
+        cards.append(_card(number(v.gamma), "drift ratio γ of the output", span))
     often = g.interval(("prob_max_above", 0.9))
     cards.append(
         _card(
@@ -97,9 +93,19 @@ def numbers(d: Diagnosis) -> Markup:
     cards.append(_card(f"{m.inits:,}", "initializations measured", f"{m.points:,} data points, {m.classes:,} classes"))
     meaning = (
         "γ compares how far the average outputs of the classes are apart with how much outputs differ between inputs. "
-        "Below 1 is neutral, above it biased, and from 9.5 on deeply biased."
+        "Up to 0.05 is called even, below 1 leaning, above it biased, and from 9.5 on deeply biased; the word above is "
+        "that of the γ with which wide networks guess as these do"
     )
-    return Markup("").join([tag("div", *cards, class_="cards"), tag("p", meaning, class_="soft")])
+    meaning += "." if math.isnan(v.guess_gamma) else f": {_gamma(v.guess_gamma, v.guess_low, v.guess_high)}."
+    parts = [tag("div", *cards, class_="cards"), tag("p", unbroken(meaning), class_="soft")]
+    if not math.isnan(v.gamma):
+        parts.append(tag("p", unbroken(f"Is there initial guessing bias at all? {_sentence(m.bias_test.words)}")))
+    return Markup("").join(parts)
+
+
+def _gamma(value: float, low: float, high: float) -> str:
+    interval = "" if math.isnan(low) or math.isnan(high) else f" ({wording.span(low, high)})"
+    return f"{number(value)}{interval}"
 
 
 def _card(big: str, words: str, small: str) -> Markup:
@@ -213,7 +219,7 @@ def _growth(t: Trainability) -> Markup:
 def advice(d: Diagnosis, charts: Drawn) -> Markup:
     """Every change that was tried, before → after."""
     if not d.advice:
-        words = tag("p", "No change was tried.", class_="soft") if d.verdict.name != "neutral" else None
+        words = tag("p", "No change was tried.", class_="soft") if d.verdict.name != "even" else None
         return section("advice", "What to change", words, tag("p", _sentence(d.case)) if d.case else None)
     none = tag("p", "No change that was tried is worth making.") if not d.ranked else None
     return section(

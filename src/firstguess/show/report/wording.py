@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.result import Diagnosis, Verdict
 
 _STARTS = {
-    "neutral": "Before any training, this network spreads its guesses about evenly over the classes",
+    "even": "Before any training, this network spreads its guesses about evenly over the classes",
+    "leaning": "Before any training, this network leans towards one class, without neglecting the others",
     "biased": "Before any training, this network already prefers one class over the others",
     "deeply biased": "Before any training, this network puts most of its inputs in one class, whatever they show",
     "degenerate head": "The output layer does not tell inputs apart: these are not guesses yet",
@@ -31,11 +32,9 @@ def headline(d: Diagnosis) -> str:
 
 def sureness(verdict: Verdict) -> str:
     """How sure the verdict is, or nothing where that is not known."""
-    if math.isnan(verdict.probability):
-        return ""
-    if verdict.probability > 0.999:
-        return "sure: over 99.9 %"
-    return f"chance that this is right: {percent(verdict.probability)}"
+    sure = verdict.sureness and f"chance that this is right: {verdict.sureness}"
+    early = verdict.preliminary and f"preliminary: {verdict.preliminary}"
+    return "; ".join(part for part in (sure, early) if part)
 
 
 def span(low: float, high: float, *, share: bool = False, inits: int = 2) -> str:
