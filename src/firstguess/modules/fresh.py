@@ -2,7 +2,8 @@
 
 Unless told, weights that look trained (trained_look.py) keep their values, and with them what stands beside them: the
 other parameters of the same layer and, if most weights look trained, every parameter whose values its initializer
-would not give. What is as its initializer draws it is fresh. A model without a weight that looks trained is re-drawn as a whole.
+would not give. What is as its initializer draws it is fresh. A model without a weight that looks trained is re-drawn
+as a whole.
 """
 
 from __future__ import annotations
