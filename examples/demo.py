@@ -24,7 +24,7 @@ def network(placement: str, *, depth: int = 8, width: int = 128) -> nn.Sequentia
 
 def main() -> None:
     OUT.mkdir(exist_ok=True)
-    digits = fg.data.digits()
+    digits = fg.data.digits(standardize="none")  # pixels in [0, 1], as many people would use them
     for placement, report in (("before", "report.html"), ("after", "report_after.html")):
         with bar(f"norm {placement}") as tick:
             diagnosis = fg.diagnose(network(placement), digits, init="kaiming_normal", progress=tick)

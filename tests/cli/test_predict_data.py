@@ -48,7 +48,7 @@ def test_options_of_the_data() -> None:
         "--shift", "2", "--classes", "5", "--draws", "200",
     )  # fmt: skip
     assert found["network"]["classes"] == 5
-    assert "even vs odd, 40 points, standardized (pixel), shifted by 2" in found["provenance"]["data"]
+    assert "even vs odd, standardized (pixel), 40 points, shifted by 2" in found["provenance"]["data"]
     assert run_json("predict", NET, "--data", "digits:even-odd", "--draws", "50")["provenance"]["points"] == 1000
     output = run("predict", NET, "--data", "digits:even-odd", "--points", "40", "--draws", "200", "--layers").stdout
     assert "Prediction (kernel, 2 classes)" in output
@@ -137,8 +137,11 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str)
 
 def test_data_prints_what_it_brings() -> None:
     output = run("data", "digits").stdout
-    for words in ("drift ratio γ₀ of the data", "2.199", "effective number of directions", "centre"):
+    for words in ("standardized (global)", "drift ratio γ₀ of the data", "0.928", "number of directions", "centre"):
         assert words in output
+    raw = run("data", "digits", "--standardize", "none").stdout
+    assert "not standardized" in raw
+    assert "2.199" in raw
     found = run_json("data", "digits:even-odd", "--points", "200", "--seed", "1")
     expected = fg.data_bias("digits:even-odd", points=200, seed=1)
     assert found["gamma"] == pytest.approx(expected.gamma)

@@ -18,13 +18,13 @@ from firstguess.data import cifar10, fashion_mnist, idx, mnist
 def test_idx(tmp_path: Path, zipped: bool, mark: str) -> None:
     images = write_idx(tmp_path / "mnist", zipped=zipped, mark=mark)
     write_idx(tmp_path / "mnist", prefix="t10k", n=8, zipped=zipped, mark=mark)
-    data = mnist(tmp_path)
+    data = mnist(tmp_path, standardize="none")
     assert data.shape == (1, 5, 4)
     np.testing.assert_allclose(data.x[:, 0], images / 255, rtol=1e-6)
     assert data.y.tolist() == [i % 10 for i in range(20)]
     assert mnist(tmp_path, "test").n == 8
     assert idx(tmp_path / "mnist").hash == data.hash
-    chosen = mnist(tmp_path, classes="even-odd", points=7, seed=5)
+    chosen = mnist(tmp_path, classes="even-odd", points=7, standardize="none", seed=5)
     assert chosen.hash == data.select("even-odd").subset(7, 5).hash
     assert chosen.name == "mnist train, even vs odd, 7 points"
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from data_files import REAL, small_parquet, write_idx
 from scipy.stats import chi2
 
+import firstguess as fg
 from firstguess.base.errors import InvalidInput
-from firstguess.data import blob, cifar10, digits, load, mnist, npz, parquet, two_blobs
+from firstguess.data import blob, cifar10, digits, fashion_mnist, load, mnist, npz, parquet, two_blobs
 
 Z = 5.0  # standard errors: a two-sided false-alarm rate of 6e-7 a check
 
@@ -53,7 +56,7 @@ def test_bad_blobs(n: object, d: object, seed: int) -> None:
 
 
 def test_digits() -> None:
-    data = digits()
+    data = digits(standardize="none")
     assert (data.n, data.shape, data.x.min(), data.x.max()) == (1797, (1, 8, 8), 0, 1)
     assert np.bincount(data.y).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # scikit-learn's own
 
@@ -113,6 +116,43 @@ def test_a_blob_that_does_not_fit_is_refused_before_it_is_made() -> None:
         tracemalloc.stop()
 
 
+def test_a_name_is_its_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The very same array, whoever asks and however few points are asked for: their statistics are those of all."""
+    write_idx(tmp_path / "mnist", prefix="t10k")
+    write_idx(tmp_path / "fashion-mnist", prefix="t10k")
+    monkeypatch.setenv("FIRSTGUESS_DATA", str(tmp_path))
+    pairs = {
+        "digits": digits(),
+        "blob:n=30,d=4": blob(30, 4),
+        "mnist:test": mnist(split="test"),
+        "mnist:test,even-odd": mnist(split="test", classes="even-odd"),
+        "fashion_mnist:test": fashion_mnist(split="test"),
+    }
+    for name, given in pairs.items():
+        np.testing.assert_array_equal(load(name).x, given.x)
+        np.testing.assert_array_equal(load(name, points=8).x, given.subset(8).x)
+        assert str(fg.data_bias(name)) == str(fg.data_bias(given))
+        one, two = (fg.measure("dense > relu > dense", x, inits=2, width=5) for x in (name, given))
+        np.testing.assert_array_equal(one.gamma, two.gamma)
+    assert mnist(split="test", points=8).hash == pairs["mnist:test"].subset(8).hash
+
+
+def test_every_result_prints_how_its_data_were_prepared() -> None:
+    net, x, raw = "dense > relu > dense", "digits", digits(standardize="none")
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+    for ask in (
+        lambda data: fg.measure(net, data, inits=2, width=5),
+        lambda data: fg.measure(model, data, inits=2),
+        lambda data: fg.predict(net, data=data, points=50, draws=10),
+        lambda data: fg.measure_gradients(net, data, inits=2, width=5),
+        lambda data: fg.explain_guess(model, data, inits=3, seconds=5),
+        lambda data: fg.diagnose(model, data, inits=4, seconds=2, advice=False),
+        lambda data: fg.data_bias(data),
+    ):
+        assert "digits, standardized (global)" in str(ask(x))
+        assert re.search(r"digits(, \d+ points)?, not standardized", str(ask(raw)))
+
+
 # --- load ---------------------------------------------------------------------------------------------------------
 
 
@@ -122,8 +162,9 @@ def test_load(tmp_path: Path) -> None:
     assert load("blob:n=20,d=3").hash == blob(20, 3).hash
     assert load("two_blobs:n=20,d=3,seed=4", points=7).hash == two_blobs(20, 3, seed=4).subset(7).hash
     even = load("mnist:test,even-odd", data_dir=tmp_path, points=10, shift=2.0)
-    assert even.hash == mnist(tmp_path, "test").select("parity").subset(10).standardize("global").shift(2.0).hash
-    assert load("mnist:test", data_dir=tmp_path, standardize="none").hash == mnist(tmp_path, "test").hash
+    raw = mnist(tmp_path, "test", standardize="none")
+    assert even.hash == raw.select("parity").standardize("global").subset(10).shift(2.0).hash
+    assert load("mnist:test", data_dir=tmp_path, standardize="none").hash == raw.hash
     pictures = parquet(path)
     assert load(str(path)).hash == pictures.standardize("channel").hash
     assert load(f"{path.parent}:ant-dog").hash == pictures.select("ant-dog").standardize("channel").hash
@@ -168,7 +209,7 @@ def test_files_of_other_kinds_are_told_which_are_known(name: str, tmp_path: Path
 
 @pytest.mark.skipif(not (REAL / "mnist").is_dir(), reason=f"no MNIST in {REAL}")
 def test_real_mnist() -> None:
-    data = mnist(REAL, "test")
+    data = mnist(REAL, "test", standardize="none")
     assert (data.n, data.shape) == (10_000, (1, 28, 28))
     # The usual normalization constants of MNIST's test images.
     assert data.inputs().mean == pytest.approx(0.1325, abs=1e-4)
@@ -182,5 +223,7 @@ def test_real_cifar10() -> None:
     assert (data.n, data.shape, data.class_names) == (500, (3, 32, 32), ("vehicles", "animals"))
     counts = np.bincount(data.y)
     assert abs(counts[0] - 250) < Z * np.sqrt(500) / 2
-    np.testing.assert_allclose(data.x.mean(axis=(0, 2, 3), dtype=np.float64), 0, atol=1e-5)
+    whole = load("cifar10:test,vehicles-animals", data_dir=REAL)
+    np.testing.assert_allclose(whole.x.mean(axis=(0, 2, 3), dtype=np.float64), 0, atol=1e-4)
+    assert data.hash == whole.subset(500).hash
     assert cifar10(REAL, "test", classes="cat-dog", points=50).classes == 2

@@ -98,8 +98,10 @@ def test_labels_that_are_texts() -> None:
     assert as_data(([[0, 1], [1, 0]], ["b", "a"])).y.tolist() == [1, 0]
     for whole in ((x, y), {"x": x, "y": y}, {"x": x, "y": y.tolist()}):
         assert collect(whole)[0].labels.tolist() == [1, 0, 1]
-    with pytest.raises(InvalidInput, match=r"texts such as 'dog'.*number the classes"):
-        collect([(x, y)])
+    stream = collect([(x, y), {"x": x, "label": y.tolist()}])
+    assert [batch.labels for batch in stream] == [None, None]
+    assert [batch.aside for batch in stream] == [("item 1",), ("key 'label'",)]
+    assert stream[1].item()["label"] == ["dog", "ant", "dog"]
 
 
 def test_collect_streams() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 import firstguess as fg
 from firstguess.diagnosis import Advice
 from firstguess.diagnosis.training import trainability_of
-from firstguess.ensemble.gradient_statistics import Growth, Level
+from firstguess.ensemble.gradient_statistics import Growth
 from firstguess.modules.redraw import Redraw
 from firstguess.show.report import sections
 
@@ -196,7 +196,8 @@ def test_with_one_hidden_layer_theory_speaks_for_the_gradients_as_in_the_advice(
     """PyTorch's default, ReLU: χ̃ = σw²/2 = 1/6 (theory.md (10))."""
     d = fg.diagnose(nn.Sequential(nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 10)), BLOB, inits=10)
     assert d.trainability is not None
-    assert "only one hidden layer has weights; theory predicts × 0.167 a layer" in d.trainability.words
+    assert "only one hidden layer has weights, and the first one's gradient has the scale" in d.trainability.words
+    assert d.trainability.words.endswith("; theory predicts × 0.167 a layer in mean square")
     edge = next(a for a in d.advice if a.remedy == "go to the edge of chaos")
     assert edge.gradient_before == pytest.approx(1 / 6)
 
@@ -207,18 +208,23 @@ def test_the_layers_that_are_said_are_those_that_were_fitted():
     assert "over the last 5 of 6 hidden layers" in d.trainability.words
     three = fg.diagnose("3 x [dense(weight_var=2) > relu] > dense", BLOB, inits=6, width=60, advice=False)
     assert three.trainability is not None
-    assert "over 3 hidden layers" in three.trainability.words
+    assert "over the last 2 of 3 hidden layers" in three.trainability.words
 
 
-def test_a_first_layer_that_is_off_the_line_is_said():
-    """The levels of a small U-Net: a slope over the last three, and a first layer that goes the other way."""
-    levels = (-6.39, -6.87, -6.11, -5.33, -1.04)
-    found = gradients(5)
-    layers = tuple(replace(layer, all=Level(x, 0.03, 8)) for layer, x in zip(found.layers, levels, strict=True))
-    growth = Growth(0.17, 0.16, 0.18, 8, 0.03, 3)
-    t = trainability_of(replace(found, layers=layers, growth=growth), plain=False)
-    assert "over the last 3 of 4 hidden layers: they vanish. But the first layer" in t.words
-    assert "is off its line by a factor of 18" in t.words
+def test_where_no_one_factor_describes_the_layers_none_is_said():
+    growth = Growth(math.nan, math.nan, math.nan, 8, 0.03, 3, 0.02, 0.04)
+    t = trainability_of(replace(gradients(5), growth=growth), plain=True, predicted=0.5)
+    assert "changes by × 0.03 over the last 3 of 4 hidden layers, but by no one factor: they shrink" in t.words
+    assert " a layer" not in t.words
+    assert t.phase == "unknown"
+    assert math.isnan(t.growth)
+    assert math.isnan(t.depth_scale)
+
+
+def test_a_phase_is_named_only_where_theory_has_the_same_factor():
+    for predicted, phase in ((0.5, "ordered"), (math.nan, "unknown"), (15.0, "unknown")):
+        assert trainability_of(gradients(12), plain=True, predicted=predicted).phase == phase
+    assert trainability_of(gradients(12), plain=False).phase == "unknown"
 
 
 def test_the_edge_of_chaos_says_what_it_does_to_guesses():
@@ -345,4 +351,5 @@ def test_residual_blocks_have_no_factor_a_layer():
     assert d.advice
     assert all(math.isnan(a.gradient_before) for a in d.advice)
     plain = fg.diagnose("4 x [dense(weight_var=2) > relu] > dense", BLOB, inits=20, width=50)
-    assert any(a.gradient_before == pytest.approx(1.0) for a in plain.advice)
+    assert plain.trainability is not None
+    assert any(a.gradient_before == plain.trainability.growth for a in plain.advice)  # one number on a page

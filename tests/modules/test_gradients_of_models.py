@@ -145,7 +145,7 @@ def test_nan_and_inf_are_blamed_on_their_layer():
     g = measure_gradients(Overflows, points(10, 8), inits=2)
     assert [(f.kind, f.layer) for f in g.findings] == [("nonfinite", "two")]
     assert math.isnan(g.layers[0].all.value)
-    assert g.word == "not known"
+    assert g.word == "not finite"
 
 
 def test_infinite_gradients_are_blamed_too():
@@ -173,7 +173,7 @@ def test_exact_zeros_have_no_logarithm_and_are_counted():
     last = g.layers[-1]
     assert (last.favoured.zeros, last.favoured.inits) == (3, 0)
     assert math.isnan(last.favoured.value)
-    assert last.others.value == pytest.approx(0.0, abs=1e-6)  # sure and wrong: (±1)²
+    assert last.others.value == pytest.approx(math.log10(2), abs=1e-6)  # sure and wrong: 1² + (−1)²
     assert any("exactly 0" in note and "favoured" in note for note in g.notes)
 
 
@@ -197,14 +197,19 @@ def test_it_prints_and_goes_to_json_and_back():
     assert str(Gradients.from_dict(json.loads(json.dumps(lost.to_dict(), allow_nan=False)))) == str(lost)
 
 
-def test_levels_off_a_line_are_noted():
+def test_levels_off_a_line_have_no_factor():
     x = points(32, 20).numpy()
     even = measure_gradients("8 x [dense(weight_var=2) > relu] > dense", x, inits=3, width=100)
     uneven = measure_gradients(
-        "4 x [dense > scale(0.05) > relu > dense > scale(20) > relu] > dense", x, inits=3, width=100
+        "4 x [dense(weight_var=2) > scale(0.05) > relu > dense(weight_var=2) > scale(20) > relu] > dense",
+        x,
+        inits=3,
+        width=100,
     )
-    assert not any("off the line" in note for note in even.notes)
-    assert any("off the line" in note for note in uneven.notes)
+    assert "a layer" in str(even.growth)
+    assert math.isnan(uneven.growth.value)
+    assert "a layer" not in str(uneven.growth)
+    assert uneven.word == "keep their size"  # of the two ends, which are alike
 
 
 def test_in_inference_mode():

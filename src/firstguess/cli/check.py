@@ -26,7 +26,7 @@ def check(
     data_dir: DataDir = None,
     max_gamma: Annotated[float, typer.Option(help="The largest drift ratio γ of the output that passes.")] = 1.0,
     inits: Annotated[int, typer.Option(help="Initializations at most; 50 where they decide.")] = 400,
-    points: Annotated[int | None, typer.Option(help="Use a random subset of the data.")] = None,
+    points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: 1000, or all]")] = None,
     width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
     batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
     standardize: Standardize = None,

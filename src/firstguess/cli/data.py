@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from firstguess.cli.output import Json, bar, print_json, print_pairs
+from firstguess.cli.subjects import Standardize
 
 EXAMPLES = """Examples:
 
@@ -25,18 +26,20 @@ def data(
     name: Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)],
     data_dir: DataDir = None,
     points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: all]")] = None,
+    standardize: Standardize = None,
     seed: Annotated[int, typer.Option(help="Of that drawing.")] = 0,
     json: Json = False,
 ) -> None:
     """Show the bias that data bring: γ₀, how few directions tell points apart, and which standardization helps.
 
-    γ₀ is the drift ratio of the raw points: how far their common mean outweighs their differences. Every network starts
-    from it.
+    γ₀ is the drift ratio of the points: how far their common mean outweighs their differences. Every network starts
+    from it. Points are prepared as in every command; --standardize none leaves them raw.
     """
     import firstguess as fg
 
     with bar("reading") as tick:
-        given = fg.data.load(name, data_dir=data_dir, points=points, standardize="none", seed=seed, progress=tick)
+        how = cast("fg.data.Standardization | None", standardize)  # load checks it
+        given = fg.data.load(name, data_dir=data_dir, points=points, standardize=how, seed=seed, progress=tick)
     bias = fg.data_bias(given, seed=seed)
     if json:
         print_json(bias.to_dict())

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from firstguess.cli import on_data
-from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, say
+from firstguess.cli.output import Figure, Json, bar, check_figure, leave_if_interrupted, print_json, say
 from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
@@ -27,7 +27,7 @@ def measure(
     inits: Annotated[int | None, typer.Option(help="Initializations. [default: 100]")] = None,
     width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
     classes: Annotated[int | None, typer.Option(help="Classes. [default: those of the data, or 2]")] = None,
-    points: Annotated[int | None, typer.Option(help="Use a random subset of the data.")] = None,
+    points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: 1000, or all]")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
     standardize: Standardize = None,
     shift: Annotated[float, typer.Option(help="Add a constant to all inputs.")] = 0.0,
@@ -77,3 +77,4 @@ def measure(
             chart = fg.figures.readings_chart(None, None, m)
         fg.figures.save(chart, figure)
         say(f"wrote {figure}")
+    leave_if_interrupted(m.findings)

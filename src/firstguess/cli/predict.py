@@ -190,7 +190,6 @@ def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | 
 def _show(prediction: Prediction, layers: bool) -> None:
     pairs = prediction.summary()
     if prediction.reading == "kernel":
-        pairs.insert(1, ("data", f"{prediction.provenance['data']}: {prediction.provenance['points']} points"))
         pairs += [("note", remark) for remark in prediction.assumptions]
     print_pairs(f"Prediction ({prediction.reading}, {prediction.network.classes} classes)", pairs)
     if not layers:

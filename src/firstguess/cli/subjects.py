@@ -14,7 +14,7 @@ from firstguess.cli.output import bar
 if TYPE_CHECKING:
     from firstguess.data import Data, Standardization
 
-LARGE = ("mnist", "fashion_mnist", "cifar10")  # have more than anyone asks for; only what is kept is read
+LARGE = ("mnist", "fashion_mnist", "cifar10")  # have more than anyone asks for
 
 Subject = Annotated[
     str, typer.Argument(help="A description, or module:factory (a class or function that makes a model).")

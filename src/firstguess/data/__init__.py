@@ -15,9 +15,10 @@ from firstguess.data.classes import Classes
 from firstguess.data.dataset import Data, InputMoments, Standardization
 from firstguess.data.idx_files import idx
 from firstguess.data.image_parquet import parquet
+from firstguess.data.items import Batch
 from firstguess.data.sources import blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
 from firstguess.data.specs import load
-from firstguess.data.streams import Batch, batches, collect
+from firstguess.data.streams import batches, collect
 
 __all__ = [
     "Batch",

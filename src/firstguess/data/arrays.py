@@ -14,12 +14,14 @@ from firstguess.data.sources import INPUT_KEYS, LABEL_KEYS
 from firstguess.data.streams import collect, is_pair
 
 
-def as_data(obj: object, *, points: int | None = None, seed: int = 0, name: str = "data") -> Data:
+def as_data(
+    obj: object, *, points: int | None = None, most: int | None = None, seed: int = 0, name: str = "data"
+) -> Data:
     """`obj` as `Data`: one array of numbers, with labels if it has any.
 
     Takes `Data`, arrays, tensors (any device, dtype, with or without gradient), lists, (x, y), dicts with a key such as
     x, inputs or pixel_values; DataLoaders, Datasets and iterables of batches are read to the end. `points` of them are
-    drawn by `seed`; from a loader or an iterable, the first are taken.
+    drawn by `seed`; from a loader or an iterable, the first are taken. With `most`, fewer are fine.
 
     Token ids (input_ids) are accepted, but as numbers they mean nothing to `Data.inputs`: for a language model use
     `collect`.
@@ -34,9 +36,11 @@ def as_data(obj: object, *, points: int | None = None, seed: int = 0, name: str 
     else:
         found = _parts(obj)
         if found is None:
-            found, points = _joined(obj, points, seed), None
+            found, points = _joined(obj, points, most, seed), None
         data = Data(cast("Any", found[0]), cast("Any", found[1]), name=name)
-    return data if points is None else data.subset(points, seed)
+    if points is None and most is not None:
+        points = min(most, data.n)
+    return data if points in (None, data.n) else data.subset(points, seed)
 
 
 def _parts(obj: object) -> tuple[object, object] | None:
@@ -98,9 +102,9 @@ def _numpy(value: Any) -> np.ndarray[Any, Any]:
         raise InvalidInput("an array of numbers", got=str(error)) from None
 
 
-def _joined(obj: object, points: int | None, seed: int) -> tuple[object, object]:
+def _joined(obj: object, points: int | None, most: int | None, seed: int) -> tuple[object, object]:
     """A stream read to its end (or to `points`), as one array."""
-    read = collect(obj, points, seed=seed)
+    read = collect(obj, most if points is None else points, seed=seed)
     inputs = [batch.inputs for batch in read]
     if isinstance(inputs[0], dict):
         parts = [_parts(cast("dict[str, object]", one)) for one in inputs]

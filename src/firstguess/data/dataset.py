@@ -94,6 +94,12 @@ class Data:
             return None
         return len(np.unique(self.y)) if self.class_names is None else len(self.class_names)
 
+    @property
+    def prepared(self) -> str:
+        """The name with how the points were prepared: it lists all steps, and here also that none standardized them."""
+        known = any(word in self.name for word in ("standardized", "centred", "blob")) or self.name == "data"
+        return self.name if known else f"{self.name}, not standardized"
+
     def __len__(self) -> int:
         return self.n
 

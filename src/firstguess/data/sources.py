@@ -15,7 +15,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.files import reads_files
 from firstguess.data import idx_files, image_parquet
 from firstguess.data.classes import Classes
-from firstguess.data.dataset import Data, whole_number
+from firstguess.data.dataset import Data, Standardization, whole_number
 from firstguess.data.idx_files import PathLike, Split
 from firstguess.data.image_parquet import Progress
 
@@ -60,12 +60,23 @@ def two_blobs(n_per_class: int, d: int, *, seed: int = 0) -> Data:
     return Data(x, y, name=f"two_blobs(n={n}, d={d}{_seed_text(seed)})", class_names=("minus", "plus"))
 
 
-def digits() -> Data:
-    """The 1797 hand-written digits inside scikit-learn, (1, 8, 8) in [0, 1]: real data without a download.
+# How data sets are prepared, wherever they are asked for by name: in [0, 1], then standardized as in the papers.
+PREPARED: dict[str, Standardization] = {
+    "digits": "global",
+    "mnist": "global",
+    "fashion_mnist": "global",
+    "cifar10": "channel",
+}
+
+
+def digits(*, standardize: Standardization | None = None) -> Data:
+    """The 1797 hand-written digits inside scikit-learn, as (1, 8, 8): real data without a download.
+
+    As wherever "digits" is a name: in [0, 1], then standardized, all entries together ("none": left in [0, 1]).
 
     >>> digits()
-    Data('digits', 1797 points of shape (1, 8, 8), 10 classes)
-    >>> print("mean {:.4f}, mean square {:.4f}, variance {:.4f}".format(*digits().inputs()))
+    Data('digits, standardized (global)', 1797 points of shape (1, 8, 8), 10 classes)
+    >>> print("mean {:.4f}, mean square {:.4f}, variance {:.4f}".format(*digits(standardize="none").inputs()))
     mean 0.3053, mean square 0.1613, variance 0.0733
     """
     try:
@@ -75,12 +86,13 @@ def digits() -> Data:
             "scikit-learn, which holds the digits", got="no such module", hint="pip install 'firstguess[digits]'"
         ) from error
     bunch: Any = load_digits()
-    return Data(
+    raw = Data(
         bunch.images[:, None].astype(np.float32) / np.float32(16),
         bunch.target,
         name="digits",
         class_names=tuple(str(digit) for digit in range(10)),
     )
+    return raw.standardize(standardize or PREPARED["digits"])
 
 
 @reads_files
@@ -90,14 +102,16 @@ def mnist(
     *,
     classes: Classes | None = None,
     points: int | None = None,
+    standardize: Standardization | None = None,
     seed: int = 0,
 ) -> Data:
-    """MNIST as (n, 1, 28, 28) in [0, 1], from its IDX files or a Hugging Face parquet.
+    """MNIST as (n, 1, 28, 28), from its IDX files or a Hugging Face parquet.
 
     Looks in `data_dir` (default: the environment variable FIRSTGUESS_DATA) and its folders `mnist` and `MNIST/raw`.
-    `classes="even-odd"` is the papers' E&O.
+    `classes="even-odd"` is the papers' E&O. As wherever "mnist" is a name: in [0, 1], then standardized by all points
+    of the split and classes ("none": left in [0, 1]), before `points` of them are drawn.
     """
-    return _known("mnist", data_dir, split, classes=classes, points=points, seed=seed)
+    return _prepared("mnist", data_dir, split, standardize, classes=classes, points=points, seed=seed)
 
 
 @reads_files
@@ -107,13 +121,14 @@ def fashion_mnist(
     *,
     classes: Classes | None = None,
     points: int | None = None,
+    standardize: Standardization | None = None,
     seed: int = 0,
 ) -> Data:
-    """Fashion-MNIST as (n, 1, 28, 28) in [0, 1]; looks in `fashion-mnist`, `fashion_mnist` and `FashionMNIST/raw`.
+    """Fashion-MNIST as (n, 1, 28, 28); looks in `fashion-mnist`, `fashion_mnist` and `FashionMNIST/raw`.
 
-    `classes="parity"` joins even and odd labels: the papers' BF.
+    `classes="parity"` joins even and odd labels: the papers' BF. Prepared as `mnist` is.
     """
-    return _known("fashion_mnist", data_dir, split, classes=classes, points=points, seed=seed)
+    return _prepared("fashion_mnist", data_dir, split, standardize, classes=classes, points=points, seed=seed)
 
 
 @reads_files
@@ -123,14 +138,18 @@ def cifar10(
     *,
     classes: Classes | None = None,
     points: int | None = None,
+    standardize: Standardization | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Data:
-    """CIFAR-10 as (n, 3, 32, 32) in [0, 1], from a Hugging Face parquet in the folder `cifar10`.
+    """CIFAR-10 as (n, 3, 32, 32), from a Hugging Face parquet in the folder `cifar10`.
 
-    `classes="cat-dog"` is NORM's C2-A, `classes="vehicles-animals"` its C2-B. Only the rows kept are decoded.
+    `classes="cat-dog"` is NORM's C2-A, `classes="vehicles-animals"` its C2-B. Prepared as `mnist` is, but by channel;
+    with "none" only the rows kept are decoded.
     """
-    return _known("cifar10", data_dir, split, classes=classes, points=points, seed=seed, progress=progress)
+    return _prepared(
+        "cifar10", data_dir, split, standardize, classes=classes, points=points, seed=seed, progress=progress
+    )
 
 
 def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: str | None = None) -> Data:
@@ -215,6 +234,17 @@ _KNOWN = {
         "parquet",
     ),
 }
+
+
+def _prepared(
+    key: str, data_dir: PathLike | None, split: str, how: Standardization | None, *, points: int | None, **rest: Any
+) -> Data:
+    """In [0, 1], standardized by all points, of which `points` are then drawn: whoever draws gets the same points."""
+    how = PREPARED[key] if how is None else how
+    if how == "none":
+        return _known(key, data_dir, split, points=points, **rest)
+    data = _known(key, data_dir, split, points=None, **rest).standardize(how)
+    return data if points is None else data.subset(points, rest["seed"])
 
 
 def _known(

@@ -11,16 +11,16 @@ from firstguess.data import idx_files
 from firstguess.data.dataset import Data, Standardization
 from firstguess.data.idx_files import PathLike, idx
 from firstguess.data.image_parquet import Progress, parquet
-from firstguess.data.sources import blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
+from firstguess.data.sources import PREPARED, blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
 
-# name -> (numbers it takes, whether it has files with a split, default standardization)
-_NAMES: dict[str, tuple[dict[str, int], bool, Standardization]] = {
-    "blob": ({"n": 2000, "d": 1000, "seed": 0}, False, "none"),
-    "two_blobs": ({"n": 1000, "d": 1000, "seed": 0}, False, "none"),
-    "digits": ({}, False, "global"),
-    "mnist": ({}, True, "global"),
-    "fashion_mnist": ({}, True, "global"),
-    "cifar10": ({}, True, "channel"),
+# name -> (numbers it takes, whether it has files with a split)
+_NAMES: dict[str, tuple[dict[str, int], bool]] = {
+    "blob": ({"n": 2000, "d": 1000, "seed": 0}, False),
+    "two_blobs": ({"n": 1000, "d": 1000, "seed": 0}, False),
+    "digits": ({}, False),
+    "mnist": ({}, True),
+    "fashion_mnist": ({}, True),
+    "cifar10": ({}, True),
 }
 _FILES = "a .npz or .npy file of NumPy, a .parquet file of images, a folder of IDX or parquet files"
 _SPLITS = ("train", "test", "validation", "valid")
@@ -47,36 +47,42 @@ def load(
     | `fashion_mnist:parity`, `cifar10:cat-dog`, `cifar10:vehicles-animals` | |
     | `file.npz`, `file.npy`, `file.parquet`, `folder`, `folder:test,cat-dog` | files; `label=` for parquet |
 
-    Steps in order: classes, `points` drawn by `seed`, `standardize`, `shift`. The default standardization: "channel"
-    for CIFAR-10 (as in the papers) and for image files; "global" for digits, MNIST and Fashion-MNIST, which is the same
-    with one channel; "none" for blobs, `.npz` and `.npy`. Its statistics are those of the points kept.
+    A name gives what the function of that name gives, `load("digits")` what `fg.data.digits()`. Steps in order:
+    classes, `standardize`, `points` drawn by `seed`, `shift`. The default standardization: "channel" for CIFAR-10 (as
+    in the papers) and for image files; "global" for digits, MNIST and Fashion-MNIST, which is the same with one
+    channel; "none" for blobs, `.npz` and `.npy`. Its statistics are those of all points, whichever are then drawn.
 
     >>> load("blob:n=50,d=4")
     Data('blob(n=50, d=4)', 50 points of shape (4,), no labels)
     >>> load("digits:even-odd", points=100)
-    Data('digits, even vs odd, 100 points, standardized (global)', 100 points of shape (1, 8, 8), 2 classes)
+    Data('digits, even vs odd, standardized (global), 100 points', 100 points of shape (1, 8, 8), 2 classes)
     """
     name, _, rest = spec.partition(":")
     if name in _NAMES:
-        numbers, has_files, default = _NAMES[name]
+        numbers, has_files = _NAMES[name]
+        how = standardize or PREPARED.get(name, "none")
         split, classes, given = _options(spec, rest, tuple(numbers), splits=has_files)
         if name in ("blob", "two_blobs"):
             values = {key: _number(spec, key, given.get(key), number) for key, number in numbers.items()}
             make = blob if name == "blob" else two_blobs
-            data = _choose(make(values["n"], values["d"], seed=values["seed"]), classes, points, seed)
+            data = _choose(make(values["n"], values["d"], seed=values["seed"]), classes, how, points, seed)
         elif name == "digits":
-            data = _choose(digits(), classes, points, seed)
+            data = _choose(digits(standardize="none"), classes, how, points, seed)
         elif name == "cifar10":
-            data = cifar10(data_dir, _two(split), classes=classes, points=points, seed=seed, progress=progress)
+            data = cifar10(
+                data_dir, _two(split), classes=classes, points=points, standardize=how, seed=seed, progress=progress
+            )
         else:
             make_images = mnist if name == "mnist" else fashion_mnist
-            data = make_images(data_dir, _two(split), classes=classes, points=points, seed=seed)
+            data = make_images(data_dir, _two(split), classes=classes, points=points, standardize=how, seed=seed)
     else:
-        data, default = _from_path(spec, points, seed, progress)
-    return data.standardize(default if standardize is None else standardize).shift(shift)
+        data = _from_path(spec, points, standardize, seed, progress)
+    return data.shift(shift)
 
 
-def _from_path(spec: str, points: int | None, seed: int, progress: Progress | None) -> tuple[Data, Standardization]:
+def _from_path(
+    spec: str, points: int | None, standardize: Standardization | None, seed: int, progress: Progress | None
+) -> Data:
     # The last colon ends the path, unless the whole is a path (Windows drives, odd names).
     text, _, rest = (spec, "", "") if Path(spec).exists() or ":" not in spec else spec.rpartition(":")
     path = Path(text).expanduser()
@@ -90,13 +96,16 @@ def _from_path(spec: str, points: int | None, seed: int, progress: Progress | No
         )
     if path.suffix in (".npz", ".npy"):
         split, classes, _ = _options(spec, rest, (), splits=True)
-        return _choose(npz(path, split), classes, points, seed), "none"
+        return _choose(npz(path, split), classes, standardize or "none", points, seed)
     split, classes, given = _options(spec, rest, ("label",), splits=True)
-    split = split or "train"
+    split, how = split or "train", standardize or "channel"
+    some = points if how == "none" else None  # else the statistics are those of all
     if path.is_dir() and not given and split in ("train", "test") and idx_files.find(path, split):
-        return idx(path, split, classes=classes, points=points, seed=seed), "channel"
-    data = parquet(path, split, classes=classes, points=points, seed=seed, label=given.get("label"), progress=progress)
-    return data, "channel"
+        data = idx(path, split, classes=classes, points=some, seed=seed)
+    else:
+        label = given.get("label")
+        data = parquet(path, split, classes=classes, points=some, seed=seed, label=label, progress=progress)
+    return data if how == "none" else _choose(data, None, how, points, seed)
 
 
 def _is_parquet(path: Path) -> bool:
@@ -125,8 +134,8 @@ def _options(
     return split, classes, given
 
 
-def _choose(data: Data, classes: str | None, points: int | None, seed: int) -> Data:
-    data = data if classes is None else data.select(classes)
+def _choose(data: Data, classes: str | None, how: Standardization, points: int | None, seed: int) -> Data:
+    data = (data if classes is None else data.select(classes)).standardize(how)
     return data if points is None else data.subset(points, seed)
 
 

@@ -5,33 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
-from firstguess.data.classes import encode
-from firstguess.data.dataset import Data, not_finite, pick, whole_number
-from firstguess.data.sources import LABEL_KEYS
+from firstguess.data.dataset import Data, pick, whole_number
+from firstguess.data.items import ACCEPTED, Batch, as_batch, check_finite, first_number, is_array
 
 if TYPE_CHECKING:
     import torch
 
-Inputs: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | dict[str, Any]"
-
+POINTS = 1000  # that are taken unless asked for more: what `measure` and `diagnose` share
 _BATCH_SIZE = 256
-_POSITIONAL = ("x", "img", "image", "images")  # alone in a dict, these name a data column and not a model's argument
-_ACCEPTED = "a tensor, an array, (x, y), a dict of tensors, a Dataset, a DataLoader or an iterable of batches"
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """What one call of a model gets: a tensor, a tuple of positional or a dict of keyword arguments, on the CPU."""
-
-    inputs: Inputs
-    labels: torch.Tensor | None
-    size: int
 
 
 def collect(obj: object, points: int | None = None, *, batch_size: int | None = None, seed: int = 0) -> list[Batch]:
@@ -67,55 +54,75 @@ def batches(obj: object, points: int | None = None, *, batch_size: int | None = 
     return _checked(_stream(obj, points, batch_size or _BATCH_SIZE, seed), points)
 
 
+def limit(obj: object, points: int | None) -> int | None:
+    """How many points are taken at most: as many as were asked for, by default 1000; None for what was collected."""
+    collected = isinstance(obj, list) and bool(obj) and isinstance(cast("list[object]", obj)[0], Batch)
+    return None if points is None and collected else points or POINTS
+
+
+def cut_note(obj: object, points: int | None, taken: int) -> str:
+    """What to say where the default took fewer points than there are; empty where it did not."""
+    if points is not None or limit(obj, points) is None or taken < POINTS:
+        return ""
+    size, drawn = _extent(obj)
+    if size is None:
+        return f"the first {taken} points of a stream (points= takes more)"
+    way = "drawn at random" if drawn else "the first"
+    return f"{taken} of the {size} points, {way} (points={size} takes all)" if size > taken else ""
+
+
+def _extent(obj: object) -> tuple[int | None, bool]:
+    """How many points there are, where that is known without reading them; and whether some of them can be drawn."""
+    from torch.utils.data import DataLoader
+
+    if isinstance(obj, Data):
+        return obj.n, True
+    if (whole := _whole(obj)) is not None:
+        return whole.size, True
+    if isinstance(obj, (list, tuple)):
+        return sum(as_batch(one, where="the data").size for one in cast("Sequence[Any]", obj)), False
+    there = obj.dataset if isinstance(obj, DataLoader) else obj
+    size = len(there) if hasattr(there, "__getitem__") and isinstance(there, Sized) else None
+    return size, size is not None and there is obj
+
+
 def _whole(obj: object) -> Batch | None:
     """`obj` as one large batch, or None if it is a stream."""
     if isinstance(obj, Data):
-        return _batch((obj.x, obj.y), where=obj.name)
+        return as_batch(obj.x if obj.y is None else (obj.x, obj.y), where=obj.name)
     if isinstance(obj, (str, bytes)):
-        raise InvalidInput(_ACCEPTED, got=repr(obj), hint="firstguess.data.load(text) for data by name")
-    if isinstance(obj, list) and _first_leaf(cast("list[object]", obj)) is not None:
+        raise InvalidInput(ACCEPTED, got=repr(obj), hint="firstguess.data.load(text) for data by name")
+    if isinstance(obj, list) and first_number(cast("list[object]", obj)) is not None:
         try:
             obj = np.asarray(obj)
         except ValueError as error:
             raise InvalidInput("a list of equally long lists of numbers", got=str(error)) from None
-    if _is_array(obj) or isinstance(obj, Mapping):
-        return _batch(obj, where="the data", whole=True)
+    if is_array(obj) or isinstance(obj, Mapping):
+        return as_batch(obj, where="the data", whole=True)
     if isinstance(obj, (tuple, list)) and is_pair(cast("Sequence[object]", obj)):
-        return _batch(obj, where="the data", whole=True)
+        return as_batch(obj, where="the data", whole=True)
     return None
 
 
 def is_pair(items: Sequence[object]) -> bool:
     """Whether a tuple or list is one (x, …, y), and not a sequence of batches."""
     if isinstance(items, tuple):
-        return bool(items) and (items[-1] is None or _is_array(items[-1]))
-    if len(items) != 2 or not all(_is_array(item) for item in items):
+        return bool(items) and (items[-1] is None or is_array(items[-1]))
+    if len(items) != 2 or not all(is_array(item) for item in items):
         return False
     x, y = (cast("Any", item) for item in items)
     return x.ndim >= 2 and y.ndim == 1 and len(x) == len(y)
 
 
-def _first_leaf(items: list[object]) -> object:
-    """The first plain number in nested lists, or None."""
-    leaf: object = items
-    while isinstance(leaf, list) and leaf:
-        leaf = leaf[0]
-    return leaf if isinstance(leaf, (int, float)) else None
-
-
-def _is_array(value: object) -> bool:
-    return hasattr(value, "__array__") and hasattr(value, "shape")
-
-
 def _split(whole: Batch, points: int | None, batch_size: int, seed: int) -> Iterator[Batch]:
     if whole.size == 0:
         raise InvalidInput("at least one point", got="empty data")
-    _finite(whole, 0, where="the data")
+    check_finite(whole, 0, where="the data")
     rows = None if points is None or points >= whole.size else pick(whole.size, points, seed=seed, where="the data")
     size = whole.size if rows is None else len(rows)
     for start in range(0, size, batch_size):
         part = slice(start, min(start + batch_size, size))
-        yield _take(whole, part if rows is None else rows[part], part.stop - start)
+        yield whole.rows(part if rows is None else rows[part], part.stop - start)
 
 
 def _stream(obj: object, points: int | None, batch_size: int, seed: int) -> Iterator[Any]:
@@ -125,7 +132,7 @@ def _stream(obj: object, points: int | None, batch_size: int, seed: int) -> Iter
     if isinstance(obj, DataLoader):
         return _private(lambda: iter(cast("Iterable[Any]", obj)), _generators(obj), seed)
     if isinstance(obj, IterableDataset):
-        loader = DataLoader(cast("Dataset[Any]", obj), batch_size=batch_size)
+        loader = DataLoader(cast("Dataset[Any]", obj), batch_size=batch_size, collate_fn=_collated)
         return _private(lambda: iter(loader), [], seed, collated=True)
     if isinstance(obj, (list, tuple)):
         return iter(cast("Iterable[Any]", obj))
@@ -136,10 +143,22 @@ def _stream(obj: object, points: int | None, batch_size: int, seed: int) -> Iter
             raise InvalidInput("at least one point", got="an empty Dataset")
         rows = pick(available, keep, seed=seed, where="the Dataset")
         dataset = Subset(cast("Dataset[Any]", obj), rows.tolist())
-        return _private(lambda: iter(DataLoader(dataset, batch_size=batch_size)), [], seed, collated=True)
+        return _private(
+            lambda: iter(DataLoader(dataset, batch_size=batch_size, collate_fn=_collated)), [], seed, collated=True
+        )
     if isinstance(obj, Iterable):
         return _private(lambda: iter(cast("Iterable[Any]", obj)), [], seed)
-    raise InvalidInput(_ACCEPTED, got=f"{type(obj).__module__}.{type(obj).__qualname__}")
+    raise InvalidInput(ACCEPTED, got=f"{type(obj).__module__}.{type(obj).__qualname__}")
+
+
+def _collated(items: list[Any]) -> Any:
+    """As torch does, which refuses paths."""
+    from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+    def listed(paths: list[Any], *, collate_fn_map: object = None) -> list[Any]:
+        return list(paths)
+
+    return collate(items, collate_fn_map={**default_collate_fn_map, PurePath: listed})
 
 
 def _private(
@@ -226,11 +245,11 @@ def _checked(stream: Iterator[Any], points: int | None) -> Iterator[Batch]:
     with closing(cast("Any", stream)) if hasattr(stream, "close") else _nothing():
         for number, item in enumerate(stream):
             where = f"batch {number}"
-            batch = _batch(item, where=where)
+            batch = as_batch(item, where=where)
             if points is not None and done + batch.size > points:
-                batch = _take(batch, slice(0, points - done), points - done)
+                batch = batch.rows(slice(0, points - done), points - done)
             if batch.size:
-                _finite(batch, done, where=where)
+                check_finite(batch, done, where=where)
                 done += batch.size
                 yield batch
             if done == points:
@@ -243,129 +262,3 @@ class _nothing:
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
-
-
-def _batch(item: Any, *, where: str, whole: bool = False) -> Batch:
-    """One raw batch, its labels set apart; `whole` if it is all there is."""
-    if isinstance(item, Batch):  # collected before, e.g. to serve several readings
-        return item
-    labels: Any = None
-    if isinstance(item, Mapping):
-        named = dict(cast("Mapping[str, Any]", item))
-        for key in LABEL_KEYS:
-            if key in named:
-                value = named.pop(key)
-                labels = value if labels is None else labels
-        inputs: Any = {key: _value(value, where=f"{where}, key {key!r}") for key, value in named.items()}
-        if len(inputs) == 1 and next(iter(inputs)) in _POSITIONAL:
-            inputs = next(iter(inputs.values()))
-    elif isinstance(item, (tuple, list)):
-        parts: list[Any] = list(cast("Sequence[Any]", item))
-        if len(parts) == 2 or (len(parts) > 2 and (parts[-1] is None or _is_class_labels(parts[-1]))):
-            labels = parts.pop()
-        inner: Any = parts[0] if len(parts) == 1 else tuple(parts)
-        if isinstance(inner, Mapping):
-            found = _batch(inner, where=where, whole=whole)
-            inputs, labels = found.inputs, found.labels if labels is None else labels
-        elif isinstance(inner, (tuple, list)) and _first_leaf(cast("list[object]", inner)) is None:
-            inputs = tuple(_tensor(part, where=where) for part in cast("Sequence[Any]", inner))
-        else:
-            inputs = _tensor(inner, where=where)
-    else:
-        inputs = _tensor(item, where=where)
-    sizes = {len(leaf) for _, leaf in _leaves(inputs)}
-    if len(sizes) != 1:
-        raise InvalidInput(
-            "inputs with one number of points", got=f"{sorted(sizes)}" if sizes else "no tensor at all", where=where
-        )
-    size = sizes.pop()
-    labels = None if labels is None else _tensor(_numbered(labels, where, whole=whole), where=f"{where}, labels")
-    if labels is not None and (labels.ndim == 0 or len(labels) != size):
-        raise InvalidInput(
-            f"{size} labels, one a point",
-            got=f"labels of shape {tuple(labels.shape)}",
-            where=where,
-            hint="for several inputs and no labels: (x1, x2, None)",
-        )
-    return Batch(inputs, labels, size)
-
-
-def _numbered(labels: Any, where: str, *, whole: bool) -> Any:
-    """Labels that are texts, as numbers: of a stream only the user can tell which number a text has in all batches."""
-    array = labels if _is_array(labels) else np.asarray(labels, dtype=object)
-    if not isinstance(array, np.ndarray) or (encoded := encode(array, None, where=where)) is None:
-        return labels
-    if not whole:
-        raise InvalidInput(
-            "numbers as labels",
-            got=f"texts such as {str(array.ravel()[0])!r}",
-            where=f"{where}, labels",
-            hint="number the classes in your Dataset, or leave labels out: a guess needs none",
-        )
-    return encoded[0]
-
-
-def _is_class_labels(value: Any) -> bool:
-    return _is_array(value) and value.ndim == 1 and "int" in str(value.dtype)
-
-
-def _value(value: Any, *, where: str) -> Any:
-    """A keyword argument: arrays and lists become tensors, switches such as `return_dict=True` stay."""
-    return value if value is None or isinstance(value, (bool, int, float, str)) else _tensor(value, where=where)
-
-
-def _tensor(value: Any, *, where: str) -> torch.Tensor:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        if value.is_meta:
-            raise InvalidInput("a tensor with content", got="a tensor on the meta device", where=where)
-        value = value.detach().cpu()
-        return value if value.layout == torch.strided else value.to_dense()
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InvalidInput(
-            "equally long rows", got=str(error), where=where, hint='padding=True, return_tensors="pt" for a tokenizer'
-        ) from None
-    if array.dtype.kind not in "fiub":
-        raise InvalidInput(_ACCEPTED, got=f"{type(value).__qualname__} of dtype {array.dtype}", where=where)
-    if array.dtype.kind == "f" and array.itemsize > 8:
-        array = array.astype(np.float64)  # torch has no long double
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    # A copy of what cannot be written: torch warns about such memory, and a model may work in place.
-    tensor = torch.from_numpy(np.ascontiguousarray(array) if array.flags.writeable else array.copy())
-    return tensor.to(torch.get_default_dtype()) if tensor.dtype == torch.float64 else tensor
-
-
-def _leaves(inputs: Any) -> list[tuple[str, torch.Tensor]]:
-    """The tensors that have an axis of points, with the names they go by."""
-    import torch
-
-    if isinstance(inputs, torch.Tensor):
-        named: list[tuple[str, Any]] = [("", inputs)]
-    elif isinstance(inputs, dict):
-        named = list(cast("dict[str, Any]", inputs).items())
-    else:
-        named = [(f"input {number}", part) for number, part in enumerate(inputs)]
-    return [(name, leaf) for name, leaf in named if isinstance(leaf, torch.Tensor) and leaf.ndim]
-
-
-def _take(batch: Batch, rows: Any, size: int) -> Batch:
-    kept = {name: leaf[rows] for name, leaf in _leaves(batch.inputs)}
-    if isinstance(batch.inputs, dict):
-        inputs: Any = {key: kept.get(key, value) for key, value in batch.inputs.items()}
-    else:
-        inputs = tuple(kept.values()) if isinstance(batch.inputs, tuple) else kept[""]
-    return Batch(inputs, None if batch.labels is None else batch.labels[rows], size)
-
-
-def _finite(batch: Batch, first_point: int, *, where: str) -> None:
-    for name, leaf in _leaves(batch.inputs):
-        # An additive attention mask is made of −Inf.
-        if "mask" in name or not leaf.is_floating_point() or bool(leaf.isfinite().all()):
-            continue
-        bad = (~leaf.isfinite()).nonzero()
-        point, *entry = (int(index) for index in bad[0])
-        place = f"{where}, {name}" if name else where
-        raise not_finite(len(bad), leaf.numel(), first_point + point, tuple(entry), where=place)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.remedies import Case, Variant
     from firstguess.ensemble.measurement import Measurement
     from firstguess.network.network import Network
+from firstguess.network.walk import needs_images
 
 Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a variant, within some seconds
 
@@ -167,11 +168,14 @@ def _cautioned(note: str, before: float, after: float) -> str:
 def growth(network: Network) -> float:
     """χ̃ of a typical hidden layer (the median), in closed form; NaN where it is not known.
 
-    Nor where there are residual blocks: theory has one factor for a block, a measured slope counts its layers.
+    Nor where there are residual blocks: theory has one factor for a block, a measured slope counts its layers. Nor
+    where positions of images are pooled: theory's is of single positions, what trains is their sum (theory.md (39)).
     """
     from firstguess.theory.readings import predict
 
     if any(layer.kind == "residual" for layer in network.layers):
+        return math.nan
+    if needs_images(network.layers) and any("pool" in layer.kind for layer in network.layers):
         return math.nan
     try:
         factors = predict(network).gradient_growth
@@ -181,6 +185,11 @@ def growth(network: Network) -> float:
     if not len(hidden) or not all(f > 0 for f in hidden):
         return math.nan
     return float(statistics.median(hidden))
+
+
+def _word(train: Trainability | None) -> str:
+    """What gradients do in the ordered phase: a shallow network's only shrink."""
+    return "vanish" if train is None or train.gradients is None else train.gradients.word
 
 
 def case_of(verdict: Verdict, train: Trainability | None, hidden: int) -> str:
@@ -204,8 +213,8 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int) -> str:
         )
     if phase == "ordered":
         return (
-            "Here the bias comes with gradients that vanish going back, and so it stays in training for long (MF): "
-            "larger weights help more than even guesses do."
+            f"Here the bias comes with gradients that {_word(train)} going back, and so it stays in training for long "
+            "(MF): larger weights help more than even guesses do."
         )
     if phase == "chaotic":
         return (

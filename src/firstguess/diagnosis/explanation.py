@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from firstguess.data import Batch
     from firstguess.diagnosis.guess_causes import GuessCause
     from firstguess.modules.choice import Strategy
+    from firstguess.modules.feeding import Forward
     from firstguess.modules.fresh import Redrawn
     from firstguess.modules.initializers import Init
     from firstguess.modules.outputs import Pick
@@ -36,6 +37,8 @@ _COLUMNS = 100  # of a terminal
 _FEWEST = 64  # points that the budget does not go below
 _LEAST = 3  # initializations that are run whatever the budget
 _SHARE = 0.7  # of the budget that the main ensemble may use
+# Findings of the ensemble that a reader should know.
+_SAID = (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOTHING_FRESH, FindingKind.ASIDE, *PARTLY)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,6 +58,7 @@ class Explanation:
     measurement: Measurement | None  # None: no initialization gave finite logits
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    loss: float = math.nan  # mean cross-entropy with the labels, where they are given
 
     @property
     def largest(self) -> float:
@@ -85,6 +89,7 @@ class Explanation:
                 "measurement": None if self.measurement is None else self.measurement.to_dict(),
                 "notes": list(self.notes),
                 "seconds": self.seconds,
+                "loss": self.loss,
             }
         )
 
@@ -103,12 +108,14 @@ class Explanation:
             None if data["measurement"] is None else Measurement.from_dict(data["measurement"]),
             tuple(data["notes"]),
             data["seconds"],
+            float(data.get("loss", math.nan)),
         )
 
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
         even = 1 / len(self.fractions)
-        rows: list[tuple[str, str]] = []
+        named = "" if self.measurement is None else self.measurement.data
+        rows: list[tuple[str, str]] = [("data", named)] if named else []
         if math.isnan(self.largest):
             rows.append(("largest guess fraction", "none: no point has finite logits"))
         else:
@@ -117,11 +124,15 @@ class Explanation:
             low, high = self.interval
             share = f"{self.surprise:.1%} of {self.measurement.inits}  (95 %: {low:.1%} to {high:.1%})"
             rows.append(("initializations that do so too", share))
+        if not math.isnan(self.loss):
+            classes = len(self.fractions)
+            value = f"{self.loss:.3g}  (log {classes} = {math.log(classes):.3g} for an even guess)"
+            rows.append(("cross-entropy with the labels", value))
         return rows
 
     @property
     def _without_cause(self) -> str:
-        from firstguess.diagnosis.guess_causes import is_notable
+        from firstguess.diagnosis.notable import is_notable
 
         if is_notable(np.array(self.fractions), self.points):
             return "no cause found: few initializations guess like this, but too few were drawn to call it a fault"
@@ -137,13 +148,13 @@ class Explanation:
         lines += [f"  {label:<{width}}  {value}" for label, value in rows]
         if not self.causes:
             lines.append(f"  {self._without_cause}")
-        remarks = [f"{i}. {cause.kind}: {cause.message}" for i, cause in enumerate(self.causes, start=1)]
+        remarks = [f"{i}. {cause.kind}: {cause.words}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
             lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="     ")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [*self.summary(), *((cause.kind, cause.message) for cause in self.causes)]
+        rows = [*self.summary(), *((cause.kind, cause.words) for cause in self.causes)]
         rows += [("note", note) for note in self.notes]
         cells = (
             f"<tr><th style='text-align:left'>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in rows
@@ -163,6 +174,7 @@ def explain_guess(
     progress: Progress | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode | None = None,
     node: Node | None = None,
     device: torch.device | str | None = None,
@@ -173,9 +185,9 @@ def explain_guess(
 ) -> Explanation:
     """Explain the guesses of a model as it is now: expected from its architecture, brought by the data, or a fault.
 
-    The model's own fractions are compared with an ensemble of its initializations on the same points. Then each known
-    cause is tested: NaN or Inf, a zero head, dead units, saturation, a BatchNorm in eval mode that has seen no data, a
-    bias of the head, data that are not centred. The model comes back untouched.
+    The model's own fractions are compared with an ensemble of its initializations on the same points. Then each named
+    fault is tested (docs/named-faults.md: a zero head, pixels from 0 to 255, dead units, a mask that hides everything,
+    …), and whether data that are not centred are the cause. The model comes back untouched.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(10, 50), torch.nn.Tanh(), torch.nn.Linear(50, 2, bias=False))
@@ -194,7 +206,8 @@ def explain_guess(
         seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
             case.
         progress: Called with (initializations done, initializations in all).
-        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, node, device, dtype, memory, strategy.
+        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, forward, node, device, dtype, memory
+            and strategy.
         mode: What BatchNorm does in the ensemble: by default "eval" if the model's are in eval mode and have seen no
             data, else "train".
         redraw: What of the model is fresh, as for `fg.measure`: the ensemble keeps the rest. By default what does not
@@ -204,8 +217,13 @@ def explain_guess(
     from torch import nn
 
     from firstguess.data import collect, load
-    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes, is_notable
+    from firstguess.diagnosis.faults import Seen, faults_of
+    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes
+    from firstguess.diagnosis.notable import is_notable
     from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.engines import recorded
+    from firstguess.modules.examination import examine
+    from firstguess.modules.feeding import fed
     from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
 
     started = time.perf_counter()
@@ -217,11 +235,12 @@ def explain_guess(
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
     if not 0 < checks.number(seconds) < math.inf:
         raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
-    batches = collect(load(data) if isinstance(data, str) else data, points)
+    data = load(data) if isinstance(data, str) else data
+    batches = fed(model, collect(data, points), forward)
     notes: list[str] = []
     trained, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
-        norms = fresh_norms(mine)  # before any forward: a BatchNorm in train mode counts its batches
+        norms = fresh_norms(mine)
         total = sum(batch.size for batch in batches)
         passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
         a_point = time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
@@ -232,7 +251,8 @@ def explain_guess(
             used = sum(batch.size for batch in batches)
             if used < total:
                 notes.append(f"{used} of the {total} points, to stay within {seconds:g} seconds")
-        now = look(mine, batches, pick=logits, seed=seed)
+        looked = examine(mine, batches, pick=logits, seed=seed)
+        now = looked.now
         notable = is_notable(now.fractions, now.points - now.lost)
         if norms and notable:
             with training_norms(mine):
@@ -246,9 +266,9 @@ def explain_guess(
             notes.append(
                 "dropout is on, as in training: the fractions are those of one draw; initializations have none"
             )
-    if now.probabilities:
-        notes.append(f"outputs are probabilities ({now.probabilities}): torch's cross-entropies expect logits")
-        if len(now.fractions) == 2 and now.probabilities == "sigmoid":
+    if now.probabilities == "sigmoid":
+        notes.append("outputs are probabilities (sigmoid): torch's cross-entropies expect logits, but for BCELoss")
+        if len(now.fractions) == 2:
             logits = _threshold(logits)
     options = checks.given(
         init=init,
@@ -270,25 +290,22 @@ def explain_guess(
     done = sum(part.inits for part in parts)
     if done < inits and fresh != "nothing":
         notes.append(f"{done} of {inits} initializations, to stay within {seconds:g} seconds")
-    origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}"}
+    origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}", "data": recorded(data)}
     measurement: Measurement | None = None
     try:
         measurement = run(Replay(engine, parts), inits=done, seed=seed, provenance=origin)
     except NotFinite:
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
-        notes += [
-            f"{f.message} ({f.layer})"
-            for f in measurement.findings
-            if f.kind in (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOTHING_FRESH, *PARTLY)
-        ]
+        notes += [f"{f.message} ({f.layer})" if f.layer else f.message for f in measurement.findings if f.kind in _SAID]
     if fresh == "nothing":
         measurement = None
     pairs = excesses(parts, ())
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and fresh == "all" and time.perf_counter() + 3 * member < limit:
         pairs = paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
-    seen = Observed(now, measurement, norms, trained, bias, shifted, *pairs, fresh)
+    faults = faults_of(Seen(looked, measurement, notable, trained))
+    seen = Observed(now, measurement, faults, bias, shifted, *pairs, fresh)
     p, low, high = seen.p
     return Explanation(
         tuple(float(x) for x in now.fractions),
@@ -299,6 +316,7 @@ def explain_guess(
         measurement,
         tuple(notes),
         time.perf_counter() - started,
+        looked.loss,
     )
 
 

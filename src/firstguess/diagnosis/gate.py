@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import collect, load
+from firstguess.data.streams import limit
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.result import Cause
 from firstguess.diagnosis.verdict import check_fresh
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.members import ASSUMED, PARTLY, FindingKind, Probe
+from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.measuring import Progress, measure
 from firstguess.network.network import Network
@@ -84,6 +86,7 @@ def assert_neutral(
     dtype: torch.dtype | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode | None = None,
     node: Node | None = None,
     device: torch.device | str | None = None,
@@ -104,7 +107,7 @@ def assert_neutral(
     >>> assert_neutral("9 x [dense(weight_var=2) > relu] > dense", blob(100, 30), width=50)
     Traceback (most recent call last):
         ...
-    firstguess.diagnosis.gate.NotNeutral: γ of the output is 2.99 (95 %: 2.35 to 3.77), at most 1 is allowed.
+    firstguess.diagnosis.gate.NotNeutral: γ of the output is 2.99 (95 %: 2.4 to 3.79), at most 1 is allowed.
       untrained, it puts 87% of the inputs into one class on average (even: 50%)
       c rises most at layer relu (activation): from 0.00 to 0.32
       what to do: fg.diagnose(model, data) names the layer and tries remedies
@@ -120,6 +123,7 @@ def assert_neutral(
         dtype=dtype,
         init=init,
         logits=logits,
+        forward=forward,
         mode=mode,
         node=node,
         device=device,
@@ -143,7 +147,7 @@ def check(
         raise InvalidInput("a drift ratio above 0", got=max_gamma, where="max_gamma", hint="max_gamma=1.0")
     most = checks.count(inits, 2, "number of initializations", "inits", "inits=400")
     if isinstance(data, Iterator):  # to be read more than once
-        data = collect(data, options.pop("points", None), batch_size=options.pop("batch_size", None))
+        data = collect(data, limit(data, options.pop("points", None)), batch_size=options.pop("batch_size", None))
     count = min(_FIRST, most)
     while True:
         m = measure(what, data, inits=count, seed=seed, **options)
@@ -202,8 +206,9 @@ def _where(what: object, data: object, m: Measurement, seed: int, options: dict[
 
 
 def _flow(what: object, data: object, m: Measurement, seed: int, options: dict[str, Any]) -> Flow:
-    loaded = load(data, points=options.get("points")) if isinstance(data, str) else data
-    batches = collect(loaded, options.get("points"), batch_size=options.get("batch_size"))
+    loaded = load(data) if isinstance(data, str) else data
+    batches = collect(loaded, limit(loaded, options.get("points")), batch_size=options.get("batch_size"))
+    batches = fed(what, batches, options.get("forward"))
     known = {name: options[name] for name in ("init", "logits", "mode", "redraw", "scale") if name in options}
     if options.get("trained"):
         known.setdefault("redraw", "all")

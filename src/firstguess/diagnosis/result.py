@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from firstguess.base.text import plain
+from firstguess.base.text import ends, interval, plain
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison
+    from firstguess.diagnosis.faults import Fault
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.members import Finding
     from firstguess.modules.gradients import Gradients
@@ -183,6 +184,7 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    faults: tuple[Fault, ...] = ()  # known faults that were seen in the model as it is, or in the data
 
     @property
     def ranked(self) -> tuple[Advice, ...]:
@@ -200,7 +202,8 @@ class Diagnosis:
         return plain(
             {
                 "name": self.name,
-                "verdict": asdict(self.verdict),
+                "verdict": asdict(self.verdict)
+                | ({"low": None, "high": None} if ends(self.verdict.low, self.verdict.high) is None else {}),
                 "causes": [asdict(cause) for cause in self.causes],
                 "expected": {
                     "words": expected.words,
@@ -226,6 +229,7 @@ class Diagnosis:
                 "case": self.case,
                 "measurement": None if self.measurement is None else self.measurement.to_dict(),
                 "structure": None if self.structure is None else self.structure.to_dict(),
+                "faults": [fault.to_dict() for fault in self.faults],
                 "findings": [finding.to_dict() for finding in self.findings],
                 "notes": list(self.notes),
                 "provenance": self.provenance,
@@ -257,6 +261,8 @@ def _page(d: Diagnosis) -> str:
 
 def _parts(d: Diagnosis) -> Iterator[list[str]]:
     yield [f"{d.name}: {d.verdict.name.upper()}{_sure(d.verdict.probability)}", *_wrapped(d.verdict.why)]
+    if d.faults:
+        yield ["Faults", *(line for fault in d.faults for line in _wrapped(str(fault)))]
     yield _numbers(d)
     if d.causes:
         rows = [
@@ -304,17 +310,20 @@ def _numbers(d: Diagnosis) -> list[str]:
     rows: list[tuple[str, str]] = []
     if not math.isnan(verdict.gamma):
         known = math.isfinite(verdict.low) and math.isfinite(verdict.high)
-        interval = f" ({verdict.low:.3g} to {verdict.high:.3g})" if known else ""
-        rows.append(("drift ratio γ of the output", f"{verdict.gamma:.3g}{interval}"))
+        around = f" ({verdict.low:.3g} to {verdict.high:.3g})" if known else ""
+        rows.append(("drift ratio γ of the output", f"{verdict.gamma:.3g}{around}"))
     low, high = g.interval("expected_max")
+    span = interval(low, high, m.inits) if math.isnan(low) else f"({low:.3f} to {high:.3f})"
     rows.append(
         (
             "average largest guess fraction",
-            f"{g.expected_max():.3f} ({low:.3f} to {high:.3f}), even {1 / g.classes:.3g}",
+            f"{g.expected_max():.3f} {span}, even {1 / g.classes:.3g}",
         )
     )
     rows.append(("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.3f}"))
     rows.append(("measured on", f"{m.inits} initializations, {m.points} points, {m.classes} classes"))
+    if m.data:
+        rows.append(("data", m.data))
     width = max(len(label) for label, _ in rows)
     return [f"  {label:<{width}}  {value}" for label, value in rows]
 

@@ -17,18 +17,24 @@ from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.text import counted
 from firstguess.data import Batch, Data, as_data, collect, load
+from firstguess.data.streams import POINTS, cut_note
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
 from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.expectation import expectation
+from firstguess.diagnosis.faults import named
+from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.remedies import Case, Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.diagnosis.result import Diagnosis, Expected
-from firstguess.diagnosis.training import trainability_of
+from firstguess.diagnosis.training import GRADIENT_POINTS, in_parts, trainability_of, with_measured
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import PARTLY, Finding, FindingKind, Probe
 from firstguess.modules.choice import Strategy
+from firstguess.modules.engines import recorded
+from firstguess.modules.examination import Examination
+from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.gradients import measure_gradients
@@ -43,12 +49,11 @@ from firstguess.network.network import Network
 
 Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
-POINTS = 1000
 _SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
 _STAGES, _KERNEL_POINTS = 5, 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
-_MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.36, 0.07, 0.05, 0.1, 0.25
+_LOOK, _MEASURE, _FLOW, _EXPECT, _GRADIENTS, _ADVICE = 0.02, 0.36, 0.07, 0.05, 0.1, 0.25
 
 
 @checks.known_options
@@ -73,6 +78,7 @@ def diagnose(
     dtype: torch.dtype | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode | None = None,
     node: Node | None = None,
     device: torch.device | str | None = None,
@@ -102,8 +108,8 @@ def diagnose(
         batch_size: Of the batches that a model gets; BatchNorm depends on it.
         advice: Try remedies.
         progress: Called with (stages done, stages).
-        precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, mode, node,
-            device, strategy, trained, redraw and scale, a model no threads.
+        precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, forward,
+            mode, node, device, strategy, trained, redraw and scale, a model no threads.
     """
     started = time.perf_counter()
     if not checks.number(seconds) > 0:
@@ -114,6 +120,7 @@ def diagnose(
         dtype=dtype,
         init=init,
         logits=logits,
+        forward=forward,
         mode=mode,
         node=node,
         device=device,
@@ -126,13 +133,14 @@ def diagnose(
     subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
     tick(0, _STAGES)
+    look = subject.look(max(_LOOK * seconds, min(1.0, 0.3 * seconds)))
     try:
         m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
     except NotFinite as error:
-        return _broken(subject, error, started)
+        return replace(_broken(subject, error, started), faults=named(look))
     check_fresh(m)
     partly = any(finding.kind in PARTLY for finding in m.findings)
-    notes: list[str] = []
+    notes: list[str] = [subject.note] if subject.note else []
     parts = _Parts(m, tick)
     parts.tick(1)
     flow = parts.do("causes", lambda: _attempt(lambda: subject.flow(_FLOW * seconds), "causes", notes))
@@ -171,7 +179,7 @@ def diagnose(
         causes_of(flow) if flow is not None else (),
         expected,
         train,
-        tried.advice,
+        with_measured(tried.advice, train),
         "" if partly else case_of(verdict, train, hidden),  # what is known is known of training from scratch
         subject.name,
         m,
@@ -180,6 +188,7 @@ def diagnose(
         (*(structure.notes if structure is not None else ()), *notes, *tried.notes),
         m.provenance,
         time.perf_counter() - started,
+        named(look, m),
     )
 
 
@@ -247,12 +256,6 @@ def _broken(subject: _Subject, error: NotFinite, started: float) -> Diagnosis:
     )
 
 
-def _at_most(data: object, points: int, seed: int) -> Data:
-    """All of the data, or a random `points` of them where there are more."""
-    given = load(data) if isinstance(data, str) else as_data(data)
-    return given if given.n <= points else given.subset(points, seed)
-
-
 class _Subject:
     """A network and its data, read once and used by every stage."""
 
@@ -271,21 +274,20 @@ class _Subject:
         self._batch_size, self._classes = batch_size, classes
         self.network: Network | None = None
         self.model: Model | None = None
-        if isinstance(what, str):
-            what = Network.parse(what)
-            given = _at_most(data, points, seed)
-            wanted = classes if classes is not None else max(2, given.classes or 2)
-            what, data = replace(what, classes=wanted), given
-        elif isinstance(data, str):
-            data = _at_most(data, points, seed)
+        text = isinstance(what, str)
+        what = Network.parse(what) if isinstance(what, str) else what  # a typing error is told before data are read
+        data = load(data) if isinstance(data, str) else data
         if isinstance(what, Network):
+            self._data = as_data(data, most=points)
+            if text:
+                wanted = classes if classes is not None else max(2, self._data.classes or 2)
+                what = replace(what, classes=wanted)
             self.network = what
-            self._data = _at_most(data, points, seed)
-            self.batches = collect(self._data, points, batch_size=batch_size or points, seed=seed)
+            self.batches = collect(self._data, batch_size=batch_size or points)
             self.name = str(what)
         elif callable(what):
             self.model = cast(Model, what)
-            self.batches = collect(data, points, batch_size=batch_size, seed=seed)
+            self.batches = fed(what, collect(data, points, batch_size=batch_size), options.pop("forward", None))
             self.name = getattr(what, "__name__", type(what).__name__)
         else:
             raise InvalidInput(
@@ -294,12 +296,16 @@ class _Subject:
                 where="diagnose",
                 hint="fg.diagnose(model, loader)",
             )
+        self._points = sum(batch.size for batch in self.batches)
+        self.note = cut_note(data, None if points == POINTS else points, self._points)
+        self._origin = recorded(data)
 
     def measure(self, *, inits: int, seconds: float) -> Measurement:
         if self.model is None:
             return measure(
                 self.network,
                 self._data,
+                points=self._points,
                 inits=inits,
                 seed=self._seed,
                 seconds=seconds,
@@ -308,7 +314,7 @@ class _Subject:
                 **self._options,
             )
         with self._source.lent():
-            return measure(
+            m = measure(
                 self._source,
                 self.batches,
                 inits=inits,
@@ -317,13 +323,13 @@ class _Subject:
                 classes=self._classes,
                 **self._options,
             )
+        return replace(m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin})
 
     def variant(self, variant: Variant, seconds: float) -> Measurement:
         batches = variant.batches if variant.batches is not None else self.batches
         if variant.model is None:
-            return measure(
-                variant.network, self.convert(batches), inits=40, seed=self._seed, seconds=seconds, width=self._width
-            )
+            known: dict[str, Any] = {"inits": 40, "seed": self._seed, "seconds": seconds, "width": self._width}
+            return measure(variant.network, self.convert(batches), points=self._points, **known)
         options: dict[str, Any] = self._options | {"probe": "output"}
         members = self._source if variant.model is self.model else variant.source or self.study(variant.model)
         with members.lent():
@@ -333,6 +339,11 @@ class _Subject:
     def _source(self) -> Source:
         """Where modules come from, for every stage: the model, or a factory of the description's."""
         return source_of(self._factory(), self.batches) if self.model is None else self.study(self.model)
+
+    def look(self, seconds: float) -> Examination | None:
+        """What one pass of the model, as it is, shows."""
+        what = self._factory() if self.model is None else self.model
+        return look_into(what, self.batches, seconds=seconds, seed=self._seed, **self._known("logits", "init"))
 
     def study(self, model: Model) -> Source:
         """Members of a model, as the options have it."""
@@ -352,14 +363,14 @@ class _Subject:
             )
 
     def gradients(self, seconds: float, m: Measurement) -> Any:
-        # A backward pass costs about two forward passes; how long one of these took is known.
-        a_member = m.seconds / max(1, m.inits) * min(1.0, 256 / max(1, m.points)) * 3
+        # A backward pass costs about two forward passes, gradients by point two more; how long one took is known.
+        a_member = m.seconds / max(1, m.inits) * min(1.0, GRADIENT_POINTS / max(1, m.points)) * 5
         count = int(min(20, max(4, seconds / max(a_member, 1e-3))))
         known: dict[str, Any] = {"inits": count, "seed": self._seed} | self._known("logits")
         if self.model is None:
             return measure_gradients(self.network, self._data, width=self._width, **known)
         with self._source.lent():
-            return measure_gradients(self._source, self.batches, **known)
+            return in_parts(lambda b, n: measure_gradients(self._source, b, points=n, **known), self.batches)
 
     def structure(self, m: Measurement) -> tuple[Structure | None, str]:
         """What could be read of the model, and why it could not be read as a whole."""
@@ -394,6 +405,7 @@ class _Subject:
         if x is None:
             return None
         labels = [b.labels for b in batches if b.labels is not None]
-        y = torch.cat(labels).numpy() if len(labels) == len(batches) and all(v.ndim == 1 for v in labels) else None
+        known = len(labels) == len(batches) and all(v.ndim == 1 and not v.is_floating_point() for v in labels)
+        y = torch.cat(labels).numpy() if known else None
         name = self._data.name if self.model is None else "data"
         return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)

@@ -82,7 +82,7 @@ def paired(engine: ModuleEngine, parts: Sequence[Members], centred: ModuleEngine
 
 def excesses(parts: Sequence[Members], others: Sequence[Members]) -> tuple[Any, Any]:
     """The excess of the same members on data and on centred data, without those that are not finite."""
-    from firstguess.diagnosis.guess_causes import excess
+    from firstguess.diagnosis.notable import excess
 
     raw = excess(np.concatenate([part.fractions for part in parts]))
     if not others:

@@ -1,30 +1,38 @@
-"""Whether gradients survive, in words: growth per layer, phase, depth scale, who gets them."""
+"""Whether gradients survive, in words: growth per layer or block, phase, depth scale, who gets them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
-from firstguess.diagnosis.result import Phase, Trainability
-from firstguess.ensemble.gradient_statistics import Gradients, Growth
+from firstguess.base.errors import FirstguessError
+from firstguess.data import Batch
+from firstguess.diagnosis.result import Advice, Phase, Trainability
+from firstguess.ensemble.gradient_statistics import Gradients, Word
 
-_PHASES: dict[str, Phase] = {
+_PHASES: dict[Word, Phase] = {
     "vanish": "ordered",
+    "shrink": "ordered",
     "explode": "chaotic",
+    "grow": "chaotic",
     "keep their size": "edge of chaos",
-    "not known": "unknown",
 }
+GRADIENT_POINTS = 256
 _APART = 10.0  # ratio of the others' to the favoured class's mean square gradient that is worth saying
+_AS_PREDICTED = 1.25  # a factor a layer further than this from theory's has another cause than the phase
 
 
 def trainability_of(g: Gradients, *, plain: bool, predicted: float = math.nan) -> Trainability:
-    """The measured gradients, summed up. Phases are those of `plain` networks: no norms, no skips, no attention.
+    """The measured gradients, summed up. Phases are those of `plain` networks (no norms, no skips, no attention) whose
+    factor is the one that theory predicts.
 
     `predicted` is theory's factor a layer, which is said where none was measured.
     """
     growth = g.growth
     factor = growth.value
-    phase = _PHASES[growth.word] if plain else "unknown"
-    scale = 1 / abs(math.log(factor)) if math.isfinite(factor) and factor > 0 and factor != 1.0 else math.inf
+    phase: Phase = _PHASES.get(growth.word, "unknown") if plain and _as_predicted(factor, predicted) else "unknown"
+    scale = 1 / abs(math.log(factor)) if factor > 0 and factor != 1.0 else math.inf if factor == 1.0 else math.nan
     first = g.layers[0] if g.layers else None
     ratio = 10.0 ** (first.favoured.value - first.others.value) if first is not None else math.nan
     return Trainability(
@@ -42,32 +50,97 @@ def trainability_of(g: Gradients, *, plain: bool, predicted: float = math.nan) -
     )
 
 
+def in_parts(work: Callable[[list[Batch], int], Gradients], batches: list[Batch]) -> Gradients:
+    """Gradients of some points; where a model takes whole batches only (a graph, a size in its code), of whole ones."""
+    try:
+        return work(batches, GRADIENT_POINTS)
+    except (FirstguessError, RuntimeError):
+        sizes = [batch.size for batch in batches]
+        count = next((i for i in range(1, len(sizes)) if sum(sizes[:i]) >= GRADIENT_POINTS), len(sizes))
+        if sum(sizes[:count]) <= GRADIENT_POINTS:
+            raise
+        return work(batches[:count], sum(sizes[:count]))
+
+
+def with_measured(advice: tuple[Advice, ...], train: Trainability | None) -> tuple[Advice, ...]:
+    """Advice whose factor before is the measured one, so that a page has one; without any where theory's is another."""
+    if train is None or math.isnan(train.growth):
+        return advice
+    return tuple(
+        a if math.isnan(a.gradient_before)
+        else replace(a, gradient_before=train.growth) if _as_predicted(train.growth, a.gradient_before)
+        else replace(a, gradient_before=math.nan, gradient_after=math.nan)
+        for a in advice
+    )  # fmt: skip
+
+
+def _as_predicted(factor: float, predicted: float) -> bool:
+    return 1 / _AS_PREDICTED < factor / predicted < _AS_PREDICTED  # False where either is NaN
+
+
 def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: float) -> str:
-    growth, hidden = g.growth, len(g.layers) - 1
-    if growth.word == "not known":
-        return _unknown(growth, hidden, predicted)
-    fitted = growth.layers or hidden
-    over = f"{fitted} hidden layers" if fitted == hidden else f"the last {fitted} of {hidden} hidden layers"
-    text = (
-        f"going back, the mean square of gradients changes by × {growth.value:.3g} a layer "
-        f"(95 %: {growth.low:.3g} to {growth.high:.3g}) over {over}: they {growth.word}"
-    )
+    growth, word = g.growth, g.growth.word
+    if word == "zero":
+        return _zero(g)
+    if word == "not finite":
+        return "gradients are not finite (NaN or Inf), so that the first step breaks the network"
+    if word == "not known":
+        return _unknown(g, predicted)
+    if growth.total == 0:
+        return f"going back, {_whose(g)} vanish: from some layer on exactly 0 (dead units, or below the number format)"
+    text = f"going back, the mean square of {_whose(g)} changes by × "
+    if math.isnan(growth.value):
+        text += f"{growth.total:.2g} over {_over(g)}, but by no one factor: they {word}"
+    else:
+        step = "block" if g.stream else "layer"
+        text += (
+            f"{growth.value:.3g} a {step} (95 %: {growth.low:.3g} to {growth.high:.3g}) over {_over(g)}: they {word}"
+        )
     if phase in ("ordered", "chaotic"):
         like = "as in the ordered phase" if phase == "ordered" else "as in chaos"
         text += f", by a factor e every {scale:.2g} layers ({like})"
     elif phase == "edge of chaos":
         text += ", as at the edge of chaos"
-    if g.off_line:
-        text += f". But {g.off_line}"
+    if word in ("shrink", "grow"):
+        text += ". At this depth that need not harm training"
     if math.isfinite(ratio) and ratio < 1 / _APART:
         text += f". Points of the favoured class get {ratio:.2g} of the others' gradient: the others are learned first"
     return text
 
 
-def _unknown(growth: Growth, hidden: int, predicted: float) -> str:
-    if hidden < 2:
-        why = "no hidden layer has weights" if hidden < 1 else "only one hidden layer has weights"
+def _whose(g: Gradients) -> str:
+    return "the stream's gradients" if g.stream else "weights' gradients"
+
+
+def _over(g: Gradients) -> str:
+    hidden = len(g.layers) - 1
+    fitted = g.growth.layers or hidden
+    if g.stream:
+        return f"the last {fitted} of {len(g.stream)} places between residual blocks"
+    return (
+        f"the last {fitted} of {hidden} hidden layers"
+        if fitted == hidden - 1
+        else f"{fitted} of {hidden} hidden layers"
+    )
+
+
+def _zero(g: Gradients) -> str:
+    text = "gradients are zero in all hidden layers"
+    if g.layers and math.isfinite(g.layers[-1].weight.value):
+        return f"{text}; the output layer has some, and is the only one that the first step changes"
+    return f"{text}, and in the output layer too: nothing is learned"
+
+
+def _unknown(g: Gradients, predicted: float) -> str:
+    hidden = len(g.layers) - 1
+    if hidden < 1:
+        why = "no hidden layer has weights"
+    elif hidden < 3 and not g.stream:
+        count = "only one hidden layer has weights" if hidden < 2 else "only two hidden layers have weights"
+        why = f"{count}, and the first one's gradient has the scale of the data"
+    elif g.growth.layers < 2:
+        why = "fewer than two layers that every gradient passes"
     else:
-        why = "only one initialization" if growth.inits else "no initialization has finite gradients at all layers"
+        why = "only one initialization" if g.growth.inits else "no initialization has gradients at all layers"
     text = f"how gradients change from layer to layer was not measured: {why}"
     return text if math.isnan(predicted) else f"{text}; theory predicts × {predicted:.3g} a layer in mean square"

@@ -16,7 +16,7 @@ from firstguess.base.statistics import FloatArray
 from firstguess.base.text import page, plain
 from firstguess.ensemble.members import Finding, ProbedLayer
 
-Word: TypeAlias = Literal["vanish", "keep their size", "explode", "not known"]
+Word: TypeAlias = Literal["vanish", "shrink", "keep their size", "grow", "explode", "zero", "not finite", "not known"]
 
 # The last axis of the members' mean squares, (inits, layers, 4).
 ALL, FAVOURED, OTHERS, WEIGHT = range(4)
@@ -24,8 +24,8 @@ GROUPS = ("all", "favoured", "others", "weight")
 
 _ROWS = 24  # layers shown when printed
 _LINE = 3  # layers from which a line can be missed
-_EVEN = math.log10(2)  # by which layers may be off the line whose slope is the growth
-_TOTAL = 2.0  # a change in mean square over the whole network that is worth a word
+_SMALL = 2.0  # a change in mean square over the whole network that is worth a word
+_LARGE = 1e4  # one that training suffers from: tests/diagnosis/test_words_and_training.py
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,14 @@ class Level:
 
 @dataclass(frozen=True)
 class GradientLayer:
-    """Gradients at one layer with weights: with L_a the loss of point a and u its output (before the activation),
-    the mean over nodes and points of (∂ Σ_a L_a / ∂u)²; over all points, over those whose label is the class that this
-    initialization favours, and over the others. `weight`: the mean over entries of (∂ mean_a L_a / ∂W)².
+    """Gradients at one layer with weights W, or at a place of the residual stream.
+
+    `all`: the mean over points of ‖∂L_a/∂W‖² / ‖h_a‖², with L_a the loss of point a and h_a what the layer is given:
+    the gradient of its weights for inputs of unit size, summed over positions (pixels, tokens) that share them. Without
+    positions it is Σ_i (∂L_a/∂u_i)², u being the layer's output. `favoured`: the same over points whose label is the
+    class that this initialization favours, `others` over the others. `weight`: the mean over entries of
+    (∂ mean_a L_a / ∂W)². At a place of the stream there are no weights: `all` is the larger of Σ_p ‖∂L_a/∂x_p‖² and
+    ‖Σ_p ∂L_a/∂x_p‖², between which the gradients of weights are that it feeds.
     """
 
     name: str
@@ -65,14 +70,16 @@ class GradientLayer:
 
 @dataclass(frozen=True)
 class Growth:
-    """The factor on the mean square of gradients a layer, going back (χ̃ of theory.md (10)), with its 95 % interval.
+    """The factor on the mean square of weights' gradients a layer, going back (χ̃ of theory.md (10)), with its 95 %
+    interval.
 
-    Each initialization gives one: minus the least-squares slope of log mean square against the number of the layer,
-    over hidden layers with weights. The output layer, whose gradient is the loss's own, is left out, and where three
-    layers remain also the first, whose scale is that of the data (before a BatchNorm it would shift the slope). `value`
-    is the geometric mean over `inits` initializations: at finite width a little below χ̃, which is a ratio of averages.
-    `total` is the factor over these `layers`, which are counted in call order, also those side by side (queries and
-    keys, branches): a note of the result says where levels are far from a line, that of the first layer too.
+    Over hidden layers with weights that every gradient passes; in residual networks over the stream, block by block.
+    The output layer, whose gradient is the loss's own, is left out, and the first, whose scale is that of the data.
+    Each initialization gives one: minus the least-squares slope of log `GradientLayer.all` against the number of the
+    layer. `value` is the geometric mean over `inits` initializations: at finite width a little below χ̃, which is a
+    ratio of averages. Where the levels are far from a line no one factor describes them, and `value` is NaN. `total` is
+    the factor over the network: of the line, carried on to the first layer, or else between the two ends of `layers`; 0
+    where the far end has none. In `zeros` initializations all hidden layers' gradients are 0, in `lost` NaN or Inf.
     """
 
     value: float
@@ -80,29 +87,48 @@ class Growth:
     high: float
     inits: int
     total: float
-    layers: int = 0  # that the slope is over
+    layers: int = 0  # or blocks, that the slope is over
+    total_low: float = math.nan
+    total_high: float = math.nan
+    zeros: int = 0
+    lost: int = 0
 
     @property
     def word(self) -> Word:
-        """vanish or explode: the interval excludes 1 and the mean square changes by more than 2 over the network."""
-        if not math.isfinite(self.value) or math.isnan(self.low):
+        """vanish or explode: the mean square changes by more than 10⁴ over the network, gradients a hundredfold, from
+        where on training was seen to suffer. shrink or grow: by more than 2. In each case the interval excludes 1."""
+        if self.zeros > self.inits:
+            return "zero"
+        if self.lost > self.inits:
+            return "not finite"
+        low, high = (self.low, self.high) if math.isfinite(self.value) else (self.total_low, self.total_high)
+        if math.isnan(self.total) or math.isnan(low):
             return "not known"
-        if self.high < 1.0 and self.total < 1 / _TOTAL:
-            return "vanish"
-        return "explode" if self.low > 1.0 and self.total > _TOTAL else "keep their size"
+        if high < 1.0 and self.total < 1 / _SMALL:
+            return "vanish" if self.total < 1 / _LARGE else "shrink"
+        if low > 1.0 and self.total > _SMALL:
+            return "explode" if self.total > _LARGE else "grow"
+        return "keep their size"
 
     def __str__(self) -> str:
-        if not math.isfinite(self.value):
-            return "not known"
-        interval = f"(95 %: {self.low:.4g} to {self.high:.4g})"
-        word = "one initialization has no interval" if self.word == "not known" else f"they {self.word}"
-        return f"× {self.value:.4g} a layer in mean square  {interval}: {word}"
+        word = self.word
+        if word in ("zero", "not finite"):
+            return f"they are {word}"
+        if math.isfinite(self.value):
+            said = "one initialization has no interval" if word == "not known" else f"they {word}"
+            return f"× {self.value:.4g} a layer in mean square  (95 %: {self.low:.4g} to {self.high:.4g}): {said}"
+        if word == "not known":
+            return word
+        if self.total == 0:
+            return "they vanish: exactly 0 from some layer on"
+        return f"they {word}: × {self.total:.4g} in mean square over {self.layers} layers, unevenly"
 
 
 @dataclass(frozen=True, repr=False)
 class Gradients:
     """Gradients of an ensemble of untrained networks at their first step. Print it.
 
+    `layers` are all with weights; `stream`, in residual networks, what enters each block, and what leaves the last.
     `growth` is that of all points; `favoured_growth` and `others_growth` of points whose label is, or is not, the
     class that most points of the batch are put in.
     """
@@ -120,10 +146,11 @@ class Gradients:
     seed: int = 0
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    stream: tuple[GradientLayer, ...] = ()
 
     @property
     def word(self) -> Word:
-        """vanish, keep their size, or explode, going back."""
+        """vanish, keep their size, explode, …, going back."""
         return self.growth.word
 
     @property
@@ -134,9 +161,9 @@ class Gradients:
         return self.layers[-1].favoured.value - self.layers[-1].others.value
 
     @property
-    def off_line(self) -> str:
-        """Where the growth a layer does not describe the layers, in words; empty where it does."""
-        return off_line([layer.all.value for layer in self.layers[:-1]], self.growth.layers)
+    def followed(self) -> tuple[GradientLayer, ...]:
+        """What the growth is of: the stream of a residual network, otherwise its layers."""
+        return self.stream or self.layers
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text; `Gradients.from_dict` reads it back."""
@@ -149,22 +176,26 @@ class Gradients:
         def numbers(item: Mapping[str, Any], *whole: str) -> dict[str, Any]:
             return {key: value if key in whole else float(value) for key, value in item.items()}
 
-        layers = [
-            GradientLayer(
-                layer["name"],
-                layer["kind"],
-                layer["nodes"],
-                *(Level(**numbers(layer[group], "inits", "zeros")) for group in GROUPS),
+        layers, stream = (
+            tuple(
+                GradientLayer(
+                    layer["name"],
+                    layer["kind"],
+                    layer["nodes"],
+                    *(Level(**numbers(layer[group], "inits", "zeros")) for group in GROUPS),
+                )
+                for layer in data.get(part, ())
             )
-            for layer in data["layers"]
-        ]
+            for part in ("layers", "stream")
+        )
         growths = {
-            name: Growth(**numbers(data[name], "inits", "layers"))
+            name: Growth(**numbers(data[name], "inits", "layers", "zeros", "lost"))
             for name in ("growth", "favoured_growth", "others_growth")
         }
         return cls(
-            tuple(layers),
+            layers,
             **growths,
+            stream=stream,
             favoured_fraction=float(data["favoured_fraction"]),
             findings=tuple(Finding.from_dict(finding) for finding in data["findings"]),
             notes=tuple(data["notes"]),
@@ -175,10 +206,10 @@ class Gradients:
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
         rows = [("network", str(self.provenance["network"]))] if "network" in self.provenance else []
+        prepared = self.provenance.get("prepared", "")
+        rows += [("data", str(prepared))] if prepared else []
         rows += [
-            ("gradients, going back", str(self.growth)),
-            ("  of the favoured class", str(self.favoured_growth)),
-            ("  of the other classes", str(self.others_growth)),
+            ("gradients, going back", str(self.growth).replace(" a layer", " a block" if self.stream else " a layer")),
             ("favoured class's share of guesses", f"{self.favoured_fraction:.4g}  (even split {1 / self.classes:.4g})"),
         ]
         if math.isfinite(self.contrast):
@@ -197,12 +228,12 @@ class Gradients:
     def _table(self) -> list[str]:
         if not self.layers:
             return []
-        rows = list(enumerate(self.layers, start=1))
+        rows = list(enumerate(self.followed, start=1))
         hidden = max(0, len(rows) - _ROWS)
         head = _ROWS // 2 if hidden else len(rows)
-        width = min(24, max(5, *(len(layer.name) for layer in self.layers)))
+        width = min(24, max(5, *(len(layer.name) for layer in self.followed)))
         lines = [
-            "  log10 of the mean square gradient",
+            f"  log10 of the mean square gradient{' along the stream' if self.stream else ''}",
             f"  {'':>4} {'layer':<{width}} {'kind':<10} {'all ± s.e.':>15} "
             f"{'favoured':>9} {'others':>9} {'weights':>9}",
         ]
@@ -223,7 +254,7 @@ class Gradients:
         body = "".join(cells((label.strip(), value)) for label, value in self.summary())
         body += "".join(cells((f"finding: {f.kind}", f"{f.message} {f.layer}".strip())) for f in self.findings)
         table = cells(("layer", "kind", "nodes", "all", "favoured", "others", "weights"), "th")
-        for layer in self.layers:
+        for layer in (*self.layers, *self.stream):
             levels = [f"{x.value:.3f} ± {x.error:.2g}" for x in (layer.all, layer.favoured, layer.others, layer.weight)]
             table += cells((layer.name, layer.kind, str(layer.nodes), *levels))
         return f"<table>{body}</table><p>log10 of the mean square gradient</p><table>{table}</table>"
@@ -255,51 +286,56 @@ def logarithms(squares: FloatArray) -> FloatArray:
 
 
 def growth_of(squares: FloatArray) -> Growth:
-    """Growth going back, from the mean squares of hidden layers in call order, (inits, layers).
+    """Growth going back, from the mean squares of hidden layers, input first, (inits, layers).
 
     >>> print(growth_of(np.array([[4.0, 2.0, 1.0], [8.0, 4.0, 2.0], [4.4, 2.0, 1.0]])))
-    × 2.032 a layer in mean square  (95 %: 1.898 to 2.176): they explode
+    × 2.032 a layer in mean square  (95 %: 1.898 to 2.176): they grow
     """
     layers = squares.shape[1]
     if layers < 2 or not len(squares):
         return Growth(math.nan, math.nan, math.nan, 0, math.nan, layers)
     away = np.arange(layers) - (layers - 1) / 2
+    logs = logarithms(squares)
     # A layer without a logarithm leaves its initialization without a slope: part of a network is another network.
-    slopes = -(logarithms(squares) @ away) / float(away @ away)
+    slopes = -(logs @ away) / float(away @ away)
     inits = int(np.isfinite(slopes).sum())
+    value, half = _mean(slopes)
+    total, total_half = value * layers, half * layers
+    if not is_line(logs[np.isfinite(slopes)].mean(axis=0) if inits else logs[:0]):
+        value = half = math.nan
+        total, total_half = _mean(logs[:, 0] - logs[:, -1])
+    with np.errstate(over="ignore", under="ignore"):
+        factor, low, high = (float(x) for x in np.exp([value, value - half, value + half]))
+        ends = [float(x) for x in np.exp([total, total - total_half, total + total_half])]
+    faded = int(((squares[:, 0] == 0) & (squares[:, -1] > 0)).sum())
+    if faded > inits:  # below the number format at the far end
+        inits, factor, low, high, ends = faded, math.nan, math.nan, math.nan, [0.0, 0.0, 0.0]
+    return Growth(factor, low, high, inits, ends[0], layers, ends[1], ends[2])
+
+
+def _mean(values: FloatArray) -> tuple[float, float]:
+    """Mean and half its 95 % interval: Student's t, as slopes average over layers and nodes and are close to Gaussian;
+    no interval from one."""
+    count = int(np.isfinite(values).sum())
     with np.errstate(invalid="ignore"):
-        found = statistics.means(slopes[:, None], level=None)
-    value, error = float(found.value[0]), float(found.error[0])
-    # Student's t: slopes average over layers and nodes, so they are close to Gaussian; NaN from one initialization.
-    half = float(special.stdtrit(inits - 1, 0.975)) * error if inits > 1 else math.nan
-    with np.errstate(over="ignore"):
-        factor, low, high, total = (float(x) for x in np.exp([value, value - half, value + half, value * (layers - 1)]))
-    return Growth(factor, low, high, inits, total, layers)
+        found = statistics.means(values[:, None], level=None)
+    half = float(special.stdtrit(count - 1, 0.975)) * float(found.error[0]) if count > 1 else math.nan
+    return float(found.value[0]), half
 
 
-def off_line(levels: Sequence[float], fitted: int) -> str:
-    """Whether one factor a layer describes these log10 mean squares of hidden layers, the last `fitted` of which are
-    on the line; empty where it does. A layer that was left out of the line is held against it too.
+def is_line(logs: FloatArray) -> bool:
+    """Whether one factor a layer describes these logarithms of mean squares: their distances from a line have an rms of
+    at most a factor 2, or a tenth of what the line changes by.
 
-    >>> off_line([-6.39, -6.87, -6.11, -5.33], 3)
-    'the first layer, which the slope leaves out, is off its line by a factor of 18'
-    >>> off_line([-4.0, -3.0, -2.0, -1.0], 3)
-    ''
+    >>> is_line(np.array([0.0, 1.0, 2.0, 3.0])), is_line(np.array([0.0, 3.0, 0.0, 3.0]))
+    (True, False)
     """
-    level = np.array(levels)
-    if fitted < _LINE or len(level) < fitted or not np.isfinite(level).all():
-        return ""
-    depth = np.arange(len(level))
-    rest = level - np.polyval(np.polyfit(depth[-fitted:], level[-fitted:], 1), depth)
-    words: list[str] = []
-    if (size := float(np.std(rest[-fitted:]))) > _EVEN:
-        words.append(f"layers are off the line by a factor of {10**size:.2g}: no one factor a layer describes them")
-    # Left out because its scale is that of the data; a reader of "a layer" takes it to be on the line all the same.
-    for number, gap in enumerate(np.abs(rest[:-fitted]), start=1):
-        if gap > _EVEN:
-            place = "the first layer" if number == 1 else f"layer {number}"
-            words.append(f"{place}, which the slope leaves out, is off its line by a factor of {10**gap:.2g}")
-    return "; ".join(words)
+    if len(logs) < _LINE or not np.isfinite(logs).all():
+        return len(logs) > 0
+    depth = np.arange(len(logs))
+    slope, at = np.polyfit(depth, logs, 1)
+    rest = float(np.std(logs - slope * depth - at))
+    return rest <= max(math.log(2), 0.1 * abs(slope) * (len(logs) - 1))
 
 
 def _short(text: str, width: int) -> str:

@@ -39,6 +39,7 @@ class FindingKind(StrEnum):
     NODE = "node"
     CONTROL_FLOW = "control flow"
     NO_GRADIENT = "no gradient"
+    ASIDE = "not given to the model"
     # The work
     TIME_IS_UP = "time is up"
     PRECISION_NOT_REACHED = "precision not reached"
@@ -56,6 +57,8 @@ class FindingKind(StrEnum):
     OTHER_INITIALIZER = "other initializer"
     OTHER_SCALE = "other scale"
     KEPT_VALUES = "kept values"
+    RANDOM_VALUES = "random values"
+    RANDOM_BUFFERS = "random buffers"
     # What of a model is fresh
     PART = "fresh part"
     TRAINED = "trained"
@@ -78,7 +81,9 @@ FOLLOWED = frozenset(
         FindingKind.SCALED,
     }
 )
-ASSUMED = frozenset({FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES, FindingKind.MAYBE_TRAINED})
+ASSUMED = frozenset(
+    {FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES, FindingKind.RANDOM_VALUES, FindingKind.MAYBE_TRAINED}
+)
 # Part of the model keeps its values: what is said is said of the rest.
 PARTLY = frozenset({FindingKind.PART, FindingKind.TRAINED})
 
@@ -136,6 +141,14 @@ class Members:
         return self.fractions.shape[0]
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in the middle of a stretch, with the members of it that were finished."""
+
+    def __init__(self, members: Members) -> None:
+        super().__init__()
+        self.members = members
+
+
 class Engine(Protocol):
     """Runs members of an ensemble. Member i depends on (seed, i) only."""
 
@@ -145,7 +158,7 @@ class Engine(Protocol):
     notes: tuple[str, ...]  # what was done to save work, e.g. an exact reduction
 
     def run(self, start: int, stop: int) -> Members:
-        """Compute members start … stop − 1."""
+        """Compute members start … stop − 1; after Ctrl-C, raise `Interrupted` with those that are done, if any."""
         ...
 
     @property

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-
-
-def leaves(inputs: Any) -> dict[Any, torch.Tensor]:
-    """The tensors among a model's inputs, by key or position."""
-    if isinstance(inputs, torch.Tensor):
-        return {None: inputs}
-    items = cast("dict[Any, Any]", inputs).items() if isinstance(inputs, dict) else enumerate(inputs)
-    return {key: value for key, value in items if isinstance(value, torch.Tensor)}
+from firstguess.data.items import tensors as leaves
 
 
 def replaced(inputs: Any, tensors: dict[Any, torch.Tensor]) -> Any:
@@ -32,9 +25,7 @@ def replaced(inputs: Any, tensors: dict[Any, torch.Tensor]) -> Any:
 
 def part(batch: Batch, start: int, stop: int) -> Batch:
     """Some of a batch's points; the memory is the batch's own."""
-    rows = {key: leaf[start:stop] for key, leaf in leaves(batch.inputs).items() if leaf.ndim}
-    labels = batch.labels if batch.labels is None else batch.labels[start:stop]
-    return Batch(replaced(batch.inputs, rows), labels, stop - start)
+    return batch.rows(slice(start, stop), stop - start)
 
 
 def signature(batch: Batch) -> tuple[Any, ...]:
@@ -51,6 +42,12 @@ def mask_of(batch: Batch) -> torch.Tensor | None:
 
 
 _ONE_VALUE = "Expected more than 1 value per channel"  # torch's words
+_OTHER_TYPE = (
+    "dtype",
+    "scalar type",
+    "Input type",
+    "not implemented for 'Byte'",
+)  # torch's, of layers fed with integers
 
 
 @contextmanager
@@ -67,6 +64,21 @@ def first_forward() -> Generator[None]:
             where="the first forward",
             hint="a call of the model on one batch by hand",
         ) from error
+
+
+def _whole_numbers(given: dict[Any, torch.Tensor], error: Exception) -> InvalidInput | None:
+    """The error for images in bytes, or other whole numbers, where layers want floats."""
+    whole = {key: leaf for key, leaf in given.items() if not leaf.is_floating_point() and not leaf.is_complex()}
+    if not isinstance(error, RuntimeError) or not whole or not any(words in str(error) for words in _OTHER_TYPE):
+        return None
+    key, leaf = next(((k, v) for k, v in whole.items() if v.dtype == torch.uint8), next(iter(whole.items())))
+    kind, pixels = str(leaf.dtype).removeprefix("torch."), leaf.dtype == torch.uint8
+    return InvalidInput(
+        "inputs as floats",
+        got=f"{kind} ({'bytes, such as pixels from 0 to 255' if pixels else 'whole numbers'})",
+        where="the data" if key is None else f"the data, {key!r}",
+        hint="x.float() / 255, then (x - x.mean()) / x.std()" if pixels else "x.float()",
+    )
 
 
 class Caller:
@@ -96,12 +108,18 @@ class Caller:
         versions = {key: leaf._version for key, leaf in given.items() if not leaf.is_inference()}
         inputs = replaced(batch.inputs, given)
         try:
-            if isinstance(inputs, torch.Tensor):
+            if batch.call is not None:
+                run = getattr(model, "run_by", None)  # of stacked.py: with other parameters
+                item = batch.item(inputs, lambda leaf: leaf.to(device))
+                output = batch.call(model, item) if run is None else run(batch.call, item)
+            elif isinstance(inputs, torch.Tensor):
                 output = model(inputs)
             else:
                 output = model(**inputs) if isinstance(inputs, dict) else model(*inputs)
-        except ValueError as error:
-            if batch.size > 1 or _ONE_VALUE not in str(error):
+        except Exception as error:  # whatever a user's model raises
+            if (whole := _whole_numbers(given, error)) is not None:
+                raise whole from error
+            if batch.size > 1 or _ONE_VALUE not in str(error) or not isinstance(error, ValueError):
                 raise
             raise InvalidInput(
                 "batches of two points or more, for a BatchNorm in training mode",

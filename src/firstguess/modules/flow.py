@@ -122,6 +122,8 @@ def _gathered(batches: Sequence[Batch], points: int) -> Batch:
     first = batches[0]
     if first.size >= points:
         return part(first, 0, points)
+    if first.call is not None:  # whose batches may hold more than can be put together
+        return part(first, 0, next(p for p in _POINTS if p <= first.size))
     shapes = {key: leaf.shape[1:] for key, leaf in leaves(first.inputs).items()}
     alike = [b for b in batches if {key: leaf.shape[1:] for key, leaf in leaves(b.inputs).items()} == shapes]
     joined = {

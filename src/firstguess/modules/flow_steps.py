@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -161,7 +161,7 @@ def discover(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> tuple[
         key: leaf.detach().clone().requires_grad_() if leaf.is_floating_point() else leaf
         for key, leaf in leaves(batch.inputs).items()
     }
-    inputs = Batch(replaced(batch.inputs, floats), None, batch.size)
+    inputs = replace(batch, inputs=replaced(batch.inputs, floats))
     required = [(p, p.requires_grad) for p in model.parameters()]
     tracer: _Tracer | None = None
 

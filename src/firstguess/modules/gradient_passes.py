@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -16,9 +16,11 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
 from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGHT
 from firstguess.ensemble.members import Finding, FindingKind, ProbedLayer
+from firstguess.modules import weight_gradients
+from firstguess.modules.backbone import Backbone, backbone
 from firstguess.modules.calling import Caller, first_forward, mask_of, part
 from firstguess.modules.guard import borrowed
-from firstguess.modules.initializers import BATCH_NORMS, is_weighted
+from firstguess.modules.initializers import BATCH_NORMS, is_lookup, is_weighted
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, find_logits
 from firstguess.modules.probes import Finder, Spec, hooked
 from firstguess.network.small_modules import LeaveOneOutNorm, MeanFree
@@ -64,27 +66,37 @@ class Passes:
         self._call = Caller()
         self.classes = 0
         self._tokens = 1
+        self._coupled = False  # a model that takes whole batches only: its points may see each other
         self.findings: dict[tuple[str, str], Finding] = {}
         self.notes: list[str] = []
-        self._specs, self.layers = self._discover()
+        self._nodes: dict[str, Any] = {}  # autograd's, of what layers with weights returned in the latest forward
+        self._lookups: list[Any] = []
+        self._inputs = weight_gradients.Inputs()
+        self._specs, self.layers, spine = self._discover()
         if not self.layers:
             raise InvalidInput("a model that has a layer with weights", got="none that was called", where="the model")
         self._targets = self._labels(labels)
         self.points = sum(len(t) for t in self._targets)
+        if self._coupled:
+            self.notes.append("the model takes whole batches only: gradients are of a batch's loss, not of a point's")
         if len(batches) > 1:
             self.notes.append(f"{len(batches)} passes over batches of up to {max(b.size for b in batches)} points")
         self._got: dict[str, list[torch.Tensor]] = {}
+        self.stream: tuple[ProbedLayer, ...] = ()  # what is followed beside the layers
+        self._readers: dict[str, Spec] = {}
+        self.path = self._way(spine)
 
     # Finding out what there is
 
-    def _discover(self) -> tuple[dict[str, Spec], tuple[ProbedLayer, ...]]:
+    def _discover(self) -> tuple[dict[str, Spec], tuple[ProbedLayer, ...], Backbone | None]:
         """Forwards over three and two samples: which axis grows tells samples from tokens and channels."""
         first = self._batches[0]
-        finder, kinds = Finder(), dict[str, bool]()
+        finder, kinds, spine = Finder(), dict[str, bool](), None
 
         def see(name: str, module: nn.Module, tensor: torch.Tensor) -> None:
             finder.see(name, module, tensor)
             kinds[name] = is_weighted(module) or isinstance(module, nn.MultiheadAttention)
+            self._note(name, tensor, weighted=kinds[name], lookup=is_lookup(module))
 
         with self._member(0) as model, _differentiable(), hooked(model, see) as hooks:
             self._look(model)
@@ -92,11 +104,14 @@ class Passes:
             for size in (3, 2, first.size) if first.size >= 3 else (first.size,):
                 if size == first.size and finder.order:  # only for a model that takes whole batches
                     break
+                self._coupled = size == first.size and size > 3
                 finder.begin(size)
                 hooks.begin()
+                self._forget()
                 try:
                     with borrowed(model, parameters=False):
                         raw, rows = self._first_call(model, part(first, 0, size))
+                        spine = self._spine(rows)
                 except FirstguessError:
                     if size == first.size:
                         raise
@@ -105,7 +120,34 @@ class Passes:
                 self.classes = classes_of(rows)
                 self._tokens = raw.numel() // (size * (1 if rows.ndim == 1 else self.classes))
         found = [pair for pair in finder.specs("position") if kinds[pair[0].name]]
-        return {spec.name: spec for spec, _ in found}, tuple(layer for _, layer in found)
+        self._forget()
+        return {spec.name: spec for spec, _ in found}, tuple(layer for _, layer in found), spine
+
+    def _way(self, spine: Backbone | None) -> tuple[str, ...]:
+        """What the growth is measured over, input first. Residual networks: what enters each block of the stream, and
+        leaves the last. Others: the hidden layers with weights that every gradient passes; all hidden ones where there
+        are no two such. The first is left out: its scale is that of the data."""
+        if spine is not None and spine.residual:
+            found = [(name, self._specs[reader]) for name, reader, _ in spine.stream() if reader in self._specs]
+            nodes = {layer.name: layer.nodes for layer in self.layers}
+            self.stream = tuple(ProbedLayer(name, "stream", nodes[spec.name], False) for name, spec in found)
+            self._readers = dict(found)
+            return tuple(name for name, _ in found[1:])
+        hidden = [layer.name for layer in self.layers[1:-1]]
+        passed = [name for name in hidden if spine is not None and name in spine.layers]
+        return tuple(passed if len(passed) > 1 else hidden)
+
+    def _forget(self) -> None:
+        self._nodes, self._lookups = {}, []
+
+    def _note(self, name: str, tensor: torch.Tensor, *, weighted: bool, lookup: bool = False) -> None:
+        if weighted and tensor.grad_fn is not None:
+            self._nodes[name] = tensor.grad_fn
+        elif lookup and tensor.grad_fn is not None:
+            self._lookups.append(tensor.grad_fn)
+
+    def _spine(self, rows: torch.Tensor) -> Backbone | None:
+        return None if rows.grad_fn is None else backbone(rows.grad_fn, self._nodes, self._lookups)
 
     def _first_call(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         with first_forward():
@@ -167,20 +209,27 @@ class Passes:
                 parameter.grad = None
 
     def run(self, member: int) -> tuple[NDArray[np.float64], float]:
-        """Mean squares (layers, 4) of one member, and the share of guesses that its favoured class gets."""
+        """Mean squares (layers and stream, 4) of one member, and the share of guesses that its favoured class gets."""
         tally = Tally(self.classes, self._seed, member)
-        self._got = {name: [] for name in self._specs}
+        self._got = {name: [] for name in (*self._specs, *self._readers)}
+        paths = {name.split("#")[0] for name in self._specs}
         with self._member(member) as model, _differentiable():
             self._prepare(model)
             for batch, labels in zip(self._batches, self._targets, strict=True):
-                with hooked(model, lambda n, _, t, b=batch: self._watch(n, t, b)) as hooks:
+                with (
+                    self._inputs.watched(model, paths),
+                    hooked(model, lambda n, m, t, b=batch: self._watch(n, m, t, b)) as hooks,
+                ):
                     hooks.begin()
+                    self._inputs.begin()
+                    self._forget()
                     _, rows = self._forward(model, batch)
                     if not rows.requires_grad:
                         raise InvalidInput(
                             "logits that can be differentiated", got="a model that cuts its graph (detach, no_grad)"
                         )
                     tally.add(rows.detach())
+                    self._follow(rows, batch)
                     rows.backward(loss_gradient(rows, labels).to(rows))
             weights = self._weight_squares(model)
             for parameter in model.parameters():
@@ -192,34 +241,68 @@ class Passes:
         share = math.nan if tally.undefined else float(tally.fractions.max())
         return squares, share
 
-    def _watch(self, name: str, tensor: torch.Tensor, batch: Batch) -> None:
+    def _watch(self, name: str, module: nn.Module, tensor: torch.Tensor, batch: Batch) -> None:
+        self._note(name, tensor, weighted=name in self._specs, lookup=is_lookup(module))
         if name in self._specs and tensor.requires_grad:
             # A hook of the tensor, not of the module: it also gets the gradient of values that an in-place
             # activation has overwritten since.
             tensor.register_hook(lambda grad: self._take(name, grad, batch))
 
+    def _follow(self, rows: torch.Tensor, batch: Batch) -> None:
+        """Watch the stream, of a member that has the same as the first."""
+        spine = self._spine(rows) if self._readers else None
+        for name, _, node in spine.stream() if spine is not None else ():
+            if name in self._readers:
+                node.register_prehook(lambda grads, name=name: self._take_stream(name, grads, batch))
+
+    def _take_stream(self, name: str, grads: Sequence[torch.Tensor | None], batch: Batch) -> None:
+        spec = self._readers[name]
+        for grad in grads:
+            if grad is None or not grad.ndim:
+                continue
+            x = spec.samples_first(grad, batch.size)
+            if x is None and len(grad) == batch.size:  # windows, which its reader takes for samples, are cut later
+                x = grad
+            if x is not None:
+                self._got[name].append(self._bound(self._by_token(x, batch), spec.channel))
+                return
+
     def _take(self, name: str, grad: torch.Tensor, batch: Batch) -> None:
-        x = self._specs[name].samples_first(grad, batch.size)
+        spec, given = self._specs[name], self._inputs.take(name)
+        x = spec.samples_first(grad, batch.size)
         if x is None:
             return
-        if self._tokens > 1 and x.ndim > 2 and x.shape[1] == self._tokens:
-            mask = mask_of(batch)
-            x = x.flatten(0, 1) if mask is None or mask.shape[1] != self._tokens else x[mask.to(x.device)]
-        wide = x.reshape(len(x), -1).to("cpu", torch.float64)
-        self._got[name].append(wide.square().mean(1))
+        flat = self._by_token(x, batch)
+        if flat is not x:
+            found = self._bound(flat, -1)
+        else:
+            found = weight_gradients.squares(grad, spec, batch.size, given, coupled=self._coupled)
+        if found is not None:
+            self._got[name].append(found)
+
+    def _bound(self, x: torch.Tensor, channel: int) -> torch.Tensor:
+        return weight_gradients.bound(x, channel, coupled=self._coupled)
+
+    def _by_token(self, x: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Where every token has its own logits, tokens are the points."""
+        if self._tokens == 1 or x.ndim < 3 or x.shape[1] != self._tokens:
+            return x
+        mask = mask_of(batch)
+        return x.flatten(0, 1) if mask is None or mask.shape[1] != self._tokens else x[mask.to(x.device)]
 
     def _squares(self, tally: Tally, weights: dict[str, float]) -> NDArray[np.float64]:
         labels = torch.cat(self._targets)
         favoured = labels == int(tally.fractions.argmax())
-        out = np.full((len(self.layers), 4), math.nan)
-        for i, layer in enumerate(self.layers):
+        followed = (*self.layers, *self.stream)
+        out = np.full((len(followed), 4), math.nan)
+        for i, layer in enumerate(followed):
             if parts := self._got[layer.name]:
                 by_point = torch.cat(parts)
                 out[i, ALL] = float(by_point.mean())
                 if len(by_point) == len(labels):  # else a layer before tokens are told apart
                     for group, keep in ((FAVOURED, favoured), (OTHERS, ~favoured)):
                         out[i, group] = float(by_point[keep].mean()) if bool(keep.any()) else math.nan
-            out[i, WEIGHT] = weights[layer.name]
+            out[i, WEIGHT] = weights.get(layer.name, math.nan)
         return out
 
     def _weight_squares(self, model: nn.Module) -> dict[str, float]:
@@ -263,7 +346,7 @@ class Passes:
 
     def missing(self, squares: NDArray[np.float64]) -> list[Finding]:
         """Layers that no gradient reached in any member that is finite."""
-        fine = np.isfinite(squares[:, -1, ALL])
+        fine = np.isfinite(squares[:, len(self.layers) - 1, ALL])
         message = "no gradient arrives: the graph is cut behind it (detach, no_grad, a function of NumPy's)"
         return [
             Finding(FindingKind.NO_GRADIENT, message, layer.name)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, cast, get_args
 
@@ -25,11 +26,12 @@ from firstguess.ensemble.gradient_statistics import (
     Gradients,
     gradient_layers,
     growth_of,
-    off_line,
 )
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import Finding, FindingKind
 from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.engines import recorded
+from firstguess.modules.feeding import Forward, fed, left_aside
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.gradient_passes import Member, Passes
 from firstguess.modules.initializers import Init
@@ -40,7 +42,6 @@ from firstguess.network.network import Network
 Progress: TypeAlias = Callable[[int, int], object]
 
 _WIDTH = 1000
-_LEAST = 3  # layers of a slope that may do without the first
 
 
 @checks.known_options
@@ -59,6 +60,7 @@ def measure_gradients(
     progress: Progress | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode = "train",
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
@@ -67,16 +69,19 @@ def measure_gradients(
 ) -> Gradients:
     """Draw initializations, take one backward pass of the cross-entropy through each, and measure gradients by layer.
 
-    The loss is the sum over points, so the gradient at a point's pre-activation is that of its own loss (except where
-    BatchNorm in train mode, or attention between tokens, couples points). How its mean square changes a layer going
-    back is χ̃ of theory.md (10). Points whose label is the class that this initialization favours (the one that gets
-    most points of the batch) are also told from the others: their losses are small already (MF).
+    What counts is the gradient of a point's own loss at a layer's weights, summed over positions that share them, for
+    inputs of unit size (theory.md (39), `GradientLayer`): in a plain wide network its mean square changes by χ̃ of
+    theory.md (10) a layer going back, and layers of other shapes compare. Residual networks are followed along their
+    stream, block by block. (The loss is the sum over points; BatchNorm in train mode, and attention between tokens that
+    have logits each, couple points, so that their gradients are of several losses.) Points whose label is the class
+    that this initialization favours (the one that gets most points of the batch) are also told from the others: their
+    losses are small already (MF).
     Member i depends on (seed, i) only; a model comes back untouched, its `.grad` included.
 
     >>> x = np.random.default_rng(0).standard_normal((64, 50))
     >>> g = measure_gradients("10 x [dense(weight_var=1) > relu] > dense", x, inits=5, width=200)
     >>> g.word, round(g.growth.value, 2)  # theory: weight_var / 2
-    ('vanish', 0.51)
+    ('shrink', 0.51)
 
     Args:
         what: A `Network` or its text, an `nn.Module`, a class or a factory: as for `fg.measure`.
@@ -90,7 +95,7 @@ def measure_gradients(
         width: Nodes of the layers of a description that name no width.
         classes: For a text, the number of classes; by default that of the labels, or 2.
         progress: Called with (members done, members in all).
-        init: For modules, as in `fg.measure`; likewise logits and mode (what BatchNorm does).
+        init: For modules, as in `fg.measure`; likewise logits, forward and mode (what BatchNorm does).
         device: Where to compute.
         dtype: By default the model's own. Gradients at the logits are computed in float64 whatever it is.
         redraw: For modules, what is fresh, as in `fg.measure`; likewise scale.
@@ -107,8 +112,12 @@ def measure_gradients(
             raise InvalidInput("no init: a description says its own", got=repr(init), where="measure_gradients(init)")
         for name, value in checks.given(redraw=redraw, scale=scale).items():
             raise InvalidInput(f"no {name}: it is for modules", got=repr(value), where=f"measure_gradients({name})")
+        if forward is not None:
+            raise InvalidInput("no forward: a description says its own", got="one", where="measure_gradients(forward)")
         network = Network.parse(what) if isinstance(what, str) else what
-        given = load(data) if isinstance(data, str) else as_data(data)
+        most = points if labels is None or isinstance(labels, str) else None  # else labels are of all of them
+        data = load(data) if isinstance(data, str) else data
+        given = as_data(data, most=most)
         if labels is not None and not isinstance(labels, str):
             given = Data(given.x, np.asarray(labels), given.name)
         given = given.subset(points) if points < given.n else given
@@ -126,9 +135,10 @@ def measure_gradients(
         if isinstance(data, str):
             data = load(data)
         batches = _batches(data, labels, points, batch_size)
+        batches = batches if is_source(what) else fed(what, batches, forward)
         known = checks.given(init=init, device=device, dtype=dtype, redraw=redraw, scale=scale, logits=logits)
         members = source_of(what, batches, mode=mode, **known)
-        findings = members.findings
+        findings = (*members.findings, *left_aside(batches))
         if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
             inits = 1  # all members are one
         member = partial(_member, members, seed)
@@ -142,6 +152,7 @@ def measure_gradients(
             got=f"{type(what).__module__}.{type(what).__qualname__}",
             where="measure_gradients(what)",
         )
+    origin |= {"prepared": name} if (name := recorded(data).get("prepared")) else {}
     passes = Passes(member, batches, seed, logits, "random" if isinstance(labels, str) else None)
     if classes is not None and classes != passes.classes:
         raise InvalidInput(f"{passes.classes} classes, what the model gives", got=classes, where="measure_gradients")
@@ -153,25 +164,26 @@ def measure_gradients(
         shares.append(share)
         if progress is not None:
             progress(i + 1, inits)
-    squares = np.array(found)  # (inits, layers, 4)
-    hidden = squares[:, 1:-1] if len(passes.layers) > _LEAST + 1 else squares[:, :-1]
+    squares = np.array(found)  # (inits, layers and stream, 4)
+    names = [layer.name for layer in (*passes.layers, *passes.stream)]
+    way = squares[:, [names.index(name) for name in passes.path]]
     remarks = {(f.kind, f.layer): f for f in (*findings, *passes.findings.values(), *passes.missing(squares))}
-    layers, growth = gradient_layers(passes.layers, squares), growth_of(hidden[..., ALL])
-    uneven = off_line([layer.all.value for layer in layers[:-1]], growth.layers)
+    levels = gradient_layers((*passes.layers, *passes.stream), squares)
     return Gradients(
-        layers,
-        growth,
-        growth_of(hidden[..., FAVOURED]),
-        growth_of(hidden[..., OTHERS]),
+        levels[: len(passes.layers)],
+        replace(growth_of(way[..., ALL]), **_without(squares[:, : max(1, len(passes.layers) - 1), ALL])),
+        growth_of(way[..., FAVOURED]),
+        growth_of(way[..., OTHERS]),
         float(np.nanmean(shares)) if np.isfinite(shares).any() else math.nan,
         inits,
         passes.points,
         passes.classes,
         tuple(remarks.values()),
-        (*passes.notes, *([uneven] if uneven else []), *_zeros(squares, inits)),
+        (*passes.notes, *_zeros(squares, inits)),
         seed,
         {"firstguess": __version__, "torch": torch.__version__, **origin},
         time.perf_counter() - started,
+        levels[len(passes.layers) :],
     )
 
 
@@ -198,6 +210,12 @@ def _batches(data: object, labels: object, points: int, batch_size: int | None) 
     elif isinstance(labels, str) and labels != "random":
         raise InvalidInput("labels as integers, or 'random'", got=repr(labels), where="measure_gradients(labels)")
     return collect(data, points, batch_size=points if batch_size is None else batch_size)
+
+
+def _without(hidden: NDArray[np.float64]) -> dict[str, int]:
+    """Initializations without gradients in any hidden layer: exactly 0, or NaN."""
+    lost = np.isnan(hidden).all(axis=1)
+    return {"zeros": int((~lost & ((hidden == 0) | np.isnan(hidden)).all(axis=1)).sum()), "lost": int(lost.sum())}
 
 
 def _zeros(squares: NDArray[np.float64], inits: int) -> list[str]:

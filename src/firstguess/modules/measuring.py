@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
-from firstguess.ensemble.members import PARTLY, Engine, Finding, FindingKind, Members, Probe
-from firstguess.modules.provenance import data_hash, versions
+from firstguess.ensemble.members import PARTLY, Engine, Finding, FindingKind, Interrupted, Members, Probe
+from firstguess.modules.engines import of_description, of_module
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
 
@@ -24,18 +23,19 @@ if TYPE_CHECKING:
     import torch
 
     from firstguess.modules.choice import Strategy
+    from firstguess.modules.feeding import Forward
     from firstguess.modules.fresh import Redrawn
     from firstguess.modules.initializers import Init
     from firstguess.modules.outputs import Pick
     from firstguess.modules.probes import Node
-    from firstguess.modules.sources import Mode, Source
+    from firstguess.modules.sources import Mode
 
 Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every stretch
 
 _WIDTH = 1000
 _LEAST = 50  # initializations before `precision` may stop: an interval from fewer can be small by luck
 _MOST = 10_000  # initializations, where `precision` is to decide
-_FEWEST = 4  # initializations before a time limit may stop: fewer have no error bars
+_FEWEST = 2  # initializations before a time limit may stop: one has no error bar
 _TIED = 0.01  # share of tied guesses that is worth a finding; float32 logits alone tie in fewer than 1 of 10 000
 
 
@@ -59,6 +59,7 @@ def measure(
     dtype: torch.dtype | None = None,
     init: Init = None,
     logits: Pick = None,
+    forward: Forward | None = None,
     mode: Mode | None = None,
     node: Node | None = None,
     device: torch.device | str | None = None,
@@ -91,16 +92,20 @@ def measure(
         progress: Called with (members done, members in all) after every stretch.
         reduce: Use exact reductions where they apply (descriptions); they draw other numbers with the same law.
         memory: Bytes that the engine may use.
-        points: At most this many data points, always the same ones.
+        points: This many data points, always the same ones: drawn at random where they can be indexed, the first of a
+            loader or an iterable. By default 1000 where there are more, which a note says.
         batch_size: How data are cut for a module (BatchNorm in train mode depends on it); in a description, the batch
             of BatchNorms that name none (default: all points are one batch).
-        seconds: Draw no further initializations once this much time has passed (at least 4 are drawn); a finding says
+        seconds: Draw no further initializations once this much time has passed (at least 2 are drawn); a finding says
             how many there are. The number of members then depends on the machine; each of them does not.
         probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
         dtype: To compute in: by default a module's own, of a description float32.
         init: Modules only: "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform", "orthogonal", a pair
             (weight_var, bias_var), or a function that is applied to every submodule.
         logits: Modules only: which part of the output they are: a key or attribute, an index, or a function.
+        forward: Modules only: how the model is called, a function of model and batch that returns the output, such as
+            `lambda model, batch: model(batch["image"])`. The batch is as your loader gives it, with labels and texts
+            (of arrays, (x, y) or x). By default inputs are the model's arguments, or a dict its one argument.
         mode: Modules only: what BatchNorm does: "train" (the default) normalizes by the batch, "eval" by running
             statistics. Dropout is off.
         node: Modules only: "position" (the default): a node is a channel at a position; "channel": positions are data
@@ -135,6 +140,7 @@ def measure(
         dtype=dtype,
         init=init,
         logits=logits,
+        forward=forward,
         mode=mode,
         node=node,
         device=device,
@@ -147,11 +153,13 @@ def measure(
     if isinstance(what, (Network, str)):
         if batch_size is not None:
             options["batch"] = batch_size
-        engine, origin = _of_description(what, data, points, classes, {**options, "width": width, "reduce": reduce})
+        engine, origin, note = of_description(
+            what, data, points, classes, {**options, "width": width, "reduce": reduce}
+        )
     elif callable(what) or is_source(what):
         if width != _WIDTH:
             raise InvalidInput("no width: a module has its own", got=width, where="measure(width)")
-        engine, origin = _of_module(what, data, points, batch_size, options)
+        engine, origin, note = of_module(what, data, points, batch_size, options)
         if classes is not None and classes != engine.classes:
             raise InvalidInput(f"{engine.classes} classes, what the model gives", got=classes, where="measure(classes)")
     else:
@@ -161,7 +169,7 @@ def measure(
             where="measure(what)",
             hint='fg.measure("dense > relu > dense", x)',
         )
-    return run(
+    measured = run(
         engine,
         inits=most,
         seed=seed,
@@ -171,6 +179,7 @@ def measure(
         started=started,
         seconds=seconds,
     )
+    return replace(measured, notes=(*measured.notes, note)) if note else measured
 
 
 def run(
@@ -194,7 +203,7 @@ def run(
         while done < inits:
             stop = min(done + max(1, engine.stretch), inits)
             if seconds is not None and done < _FEWEST:
-                stop = min(stop, done + _FEWEST)
+                stop = done + 1  # how long one takes is not known yet
             if precision is not None:
                 stop = min(stop, check)
             parts.append(engine.run(done, stop))
@@ -220,7 +229,10 @@ def run(
                         f"±{width:.2g} after {done} initializations, not ±{precision:g}",
                     )
                 )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as cut:
+        if isinstance(cut, Interrupted):
+            parts.append(cut.members)
+            done += cut.members.inits
         if not parts:
             raise
         findings.append(Finding(FindingKind.INTERRUPTED, f"{done} of {inits} initializations were computed"))
@@ -321,63 +333,3 @@ def _inits(inits: int | None, precision: float | None) -> int:
     if inits is None:
         return 100 if precision is None else _MOST
     return checks.count(inits, 1, "number of initializations", "measure(inits)", "inits=100")
-
-
-# -- Engines -------------------------------------------------------------------------------------------------------
-
-
-def _of_description(
-    what: Network | str, data: object, points: int | None, classes: int | None, options: dict[str, Any]
-) -> tuple[Engine, dict[str, Any]]:
-    from firstguess.data import as_data, load
-
-    network = Network.parse(what) if isinstance(what, str) else what  # a typing error is told before data are read
-    given = load(data, points=points) if isinstance(data, str) else as_data(data, points=points)
-    if classes is None and isinstance(what, str) and given.classes is not None:
-        classes = max(2, given.classes)
-    if classes is not None and classes != network.classes:
-        network = Network(network.layers, classes)
-    from firstguess.ensemble.engine import DescriptionEngine
-
-    with warnings.catch_warnings():
-        # `Data` is read-only, which torch warns of because it cannot promise it; the engine only reads, and a copy of
-        # the data would be in no memory budget.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
-        engine = _make(DescriptionEngine, network, given.x, options)
-    origin = {"network": str(network), "width": options["width"], "data": {"name": given.name, "hash": given.hash}}
-    return engine, versions() | origin
-
-
-def _of_module(
-    what: Callable[..., Any] | Source, data: object, points: int | None, batch_size: int | None, options: dict[str, Any]
-) -> tuple[Engine, dict[str, Any]]:
-    from firstguess.data import collect, load
-    from firstguess.modules.engine import ModuleEngine
-    from firstguess.modules.sources import is_source
-
-    if isinstance(data, str):
-        data = load(data, points=points)
-    batches = collect(data, points, batch_size=batch_size)
-    engine = _make(ModuleEngine, what, batches, options)
-    given = what.given if is_source(what) else what
-    name = getattr(given, "__qualname__", type(given).__qualname__)
-    origin = {
-        "model": f"{getattr(given, '__module__', type(given).__module__)}.{name}",
-        "data": {"name": getattr(data, "name", type(data).__qualname__), "hash": data_hash(batches)},
-        "batch_sizes": sorted({batch.size for batch in batches}),
-    }
-    return engine, versions() | origin
-
-
-def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Engine:
-    known = {
-        name: parameter
-        for name, parameter in inspect.signature(kind).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    for name in options:
-        if name not in known:
-            ours = ("seed", "memory", "width", "reduce", "batch", "group", "chunk")
-            allowed = ", ".join(f"{key}=" for key in known if key not in ours)
-            raise InvalidInput(f"an option of measure for this kind of network: {allowed}", got=f"{name}=")
-    return cast(Engine, kind(what, data, **options))

@@ -114,6 +114,13 @@ def as_rows(logits: torch.Tensor, batch: Batch, pick: Pick) -> torch.Tensor:
     mask = mask_of(batch)
     if logits.ndim >= 3 and mask is not None and mask.shape == logits.shape[:2]:
         logits = logits[mask.to(logits.device)]
+        if not len(logits):
+            raise InvalidInput(
+                "a mask that keeps some tokens",
+                got="an attention_mask that hides every token of a batch",
+                where="the data",
+                hint="1 for tokens that count, 0 for padding",
+            )
     if logits.ndim == 1 or logits.shape[-1] == 1:
         return logits.reshape(-1)
     return logits.reshape(-1, logits.shape[-1])

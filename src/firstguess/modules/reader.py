@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,17 +17,20 @@ from firstguess.ensemble.members import ASSUMED, FOLLOWED, Finding
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, part, replaced
 from firstguess.modules.claims import is_whole
+from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.graph_reader import GraphReading, listed, read_graph
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import PrivateRandomness, borrowed
 from firstguess.modules.initializers import Init
 from firstguess.modules.site import Modules, parameter_names
-from firstguess.modules.sources import Setup, Source, source
+from firstguess.modules.sources import Setup, Source, is_source, shaped_by, source
 from firstguess.modules.structure import Structure, Unread
-from firstguess.modules.tracing import trace
+from firstguess.modules.tracing import Traced, trace
 from firstguess.modules.variances import TORCH_DEFAULT, draw
 from firstguess.network.layer import Layer, Parity
 from firstguess.network.network import Network
 from firstguess.theory import closed_form
+
+_ALL = 1 << 30  # points of a batch: arrays are one
 
 
 def read(
@@ -36,6 +39,7 @@ def read(
     *,
     classes: int | None = None,
     init: Init = None,
+    forward: Forward | None = None,
     seed: int = 0,
     said: Collection[Finding] = (),
 ) -> Structure:
@@ -59,6 +63,7 @@ def read(
             and lazy layers. A pair (x, y) is inputs and labels.
         classes: A check, and for models that end in one output (two classes by its sign) or in none.
         init: As for `fg.measure`: how weights are drawn, if not by the model's own initializers.
+        forward: As for `fg.measure`: how the model is called on the example. What one call of the model gets is read.
         seed: Of the draws.
         said: Findings about re-drawing that the notes need not repeat.
     """
@@ -66,6 +71,8 @@ def read(
     if classes is not None:
         classes = checks.count(classes, 2, "number of classes", "read(classes)", "classes=2")
     batch = None if example is None else _batch(example)
+    if batch is not None and not is_source(model):
+        batch = fed(model, [batch], forward)[0]
     setup = Setup("train", None, None, lambda m: _materialise(m, batch))
     members = source(model, init, setup, redraw="all")  # a description is of weights that are drawn
     with members.member(int(member_seeds(seed, 0, 1)[0])) as first:
@@ -73,7 +80,7 @@ def read(
     draws = draw(members, names, seed)
     with members.member(int(member_seeds(seed, 0, 1)[0])) as member:
         modules = Modules(member, draws, init)
-        reading, notes = _reading(member, modules, batch)
+        reading, notes = _reading(member, modules, None if batch is None else _enough(member, batch))
     for finding in (finding for finding in members.findings if finding not in said):
         notes.append(f"{finding.layer}: {finding.message}" if finding.layer else finding.message)
     followed = any(finding.kind in FOLLOWED | ASSUMED for finding in members.findings)
@@ -83,14 +90,24 @@ def read(
 
 
 def _batch(example: object) -> Batch:
-    """Two points of an example: BatchNorm needs as many."""
+    """An example as one batch, of two points at least: BatchNorm needs as many."""
     if isinstance(example, str):
         example = load(example)
-    batch = example if isinstance(example, Batch) else next(iter(batches(example, 2)))
-    if batch.size == 1:
-        twice = {key: torch.cat([leaf, leaf]) for key, leaf in leaves(batch.inputs).items() if leaf.ndim}
-        return Batch(replaced(batch.inputs, twice), None, 2)
-    return part(batch, 0, 2)
+    if not isinstance(example, Batch):
+        stream = isinstance(example, list) or not (hasattr(example, "shape") or isinstance(example, (Mapping, tuple)))
+        example = next(iter(batches(example, batch_size=None if stream else _ALL)))
+    return example.rows(torch.tensor([0, 0]), 2) if example.size == 1 else example
+
+
+def _enough(model: nn.Module, batch: Batch) -> Batch:
+    """Two points, unless the model fails on them: some take whole batches only."""
+    few = part(batch, 0, 2)
+    try:
+        with borrowed(model, parameters=False), PrivateRandomness(0), torch.no_grad():
+            Caller()(model, few, copies=True)
+    except Exception:  # whatever a user's model raises
+        return batch
+    return few
 
 
 def _materialise(model: nn.Module, batch: Batch | None) -> Any:
@@ -101,12 +118,16 @@ def _materialise(model: nn.Module, batch: Batch | None) -> Any:
             where="read(example)",
             hint="fg.read(model, x)",
         )
-    return Caller()(model, batch, copies=True)
+    return shaped_by(model, batch)
 
 
 def _reading(model: nn.Module, modules: Modules, batch: Batch | None) -> tuple[GraphReading, list[str]]:
-    inputs = None if batch is None else _like(model, batch.inputs)
-    traced = trace(model, inputs)
+    own = _own_inputs(model, batch)
+    if isinstance(own, str):
+        traced = Traced(None, {"": own})
+    else:
+        inputs, as_one = own
+        traced = trace(model, None if inputs is None else _like(model, inputs), as_one=as_one)
     if traced.graph is not None:
         reading = read_graph(traced, modules)
         notes = reading.notes
@@ -129,6 +150,30 @@ def _reading(model: nn.Module, modules: Modules, batch: Batch | None) -> tuple[G
     opaque = {"": "its forward cannot be traced"} | traced.opaque
     stopped = (Unread(path, type(model.get_submodule(path)).__name__, why) for path, why in opaque.items())
     return replace(reading, unread=(*stopped, *reading.unread)), [how, *reading.notes]
+
+
+def _own_inputs(model: nn.Module, batch: Batch | None) -> tuple[Any, bool] | str:
+    """What the model itself gets, and whether that is its one argument; in words why one call of it is not all."""
+    if batch is None or batch.call is None:
+        return (None if batch is None else batch.inputs), False
+    calls: list[tuple[tuple[Any, ...], dict[str, Any], Any]] = []
+    hook = model.register_forward_hook(lambda _, *call: calls.append(call), with_kwargs=True)
+    try:
+        with PrivateRandomness(0), torch.no_grad():
+            output = Caller()(model, batch, copies=True)
+    finally:
+        hook.remove()
+    if len(calls) != 1 or calls[0][2] is not output:
+        return "forward= does more than call it once"
+    args, kwargs, _ = calls[0]
+    if args and kwargs:
+        return "forward= calls it with positional and named arguments"
+    if len(args) != 1:
+        return kwargs or args, False
+    first = args[0]
+    if isinstance(first, Mapping):
+        return {key: value for key, value in first.items() if isinstance(value, torch.Tensor)}, True
+    return first, isinstance(first, tuple)
 
 
 def _order(model: nn.Module, batch: Batch | None) -> Sequence[tuple[str, int | None]]:
@@ -238,9 +283,6 @@ def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
         return
     # Growth by the layer is what one weight layer does, where nothing but pools and kernels mixes what is in between.
     if network.plain and growth.max() < 1.0:
-        yield (
-            f"{text}: ordered phase, correlations go to 1, and gradients shrink: their mean square changes by χ̃ ≈ "
-            f"{growth[-1]:.3g} a layer going back"
-        )
+        yield f"{text}: ordered phase, where correlations go to 1 and gradients shrink going back"
     else:
-        yield f"{text}; the mean square of gradients changes by about {growth[-1]:.3g} at the last layer going back"
+        yield text

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -16,8 +17,9 @@ from firstguess.data import Batch
 from firstguess.modules.calling import Caller, leaves, part, replaced, signature
 from firstguess.modules.guard import PrivateRandomness, borrowed, every_module_called, is_lazy, private_copy, unwrapped
 from firstguess.modules.initializers import BATCH_NORMS, is_weighted
-from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, ending, find_logits
+from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, classes_of, ending, find_logits
 from firstguess.modules.probes import OUTPUT, hooked
+from firstguess.modules.sources import shaped_by
 
 Probabilities: TypeAlias = Literal["", "softmax", "sigmoid"]
 
@@ -43,6 +45,9 @@ class Snapshot:
     without_bias: NDArray[np.float64] | None  # fractions without it
     probabilities: Probabilities  # what the outputs are, if they are no logits
     sure: float  # share of points with a probability above 0.99
+    samples: int  # inputs; a head with a guess at every token has more points
+    single: bool  # one logit, whose sign decides
+    reach: float  # 1/√fan_in of the head: how far torch's initializer draws its bias
 
     @property
     def largest(self) -> float:
@@ -57,19 +62,35 @@ def examined(model: nn.Module, first: Batch, seed: int) -> Generator[nn.Module]:
     if twin is not None:
         if is_lazy(twin):
             with PrivateRandomness(seed), torch.no_grad():
-                Caller()(twin, part(first, 0, min(2, first.size)), copies=True)
+                shaped_by(twin, first)
         yield twin
         return
     with borrowed(inner, parameters=False):
         yield inner
 
 
-def look(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0) -> Snapshot:
+class Watch(Protocol):
+    """Who looks on while `look` runs."""
+
+    def begin(self, batch: Batch) -> None:
+        """Before each forward."""
+        ...
+
+    def end(self, raw: torch.Tensor, rows: torch.Tensor, before: torch.Tensor | None, batch: Batch) -> None:
+        """After it: the output, its rows of classes, and the logits where these are probabilities."""
+        ...
+
+
+def look(
+    model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0, watch: Watch | None = None
+) -> Snapshot:
     """Run the data through `model` as it is (a copy: its BatchNorms may count the batches)."""
-    view = _View(pick, seed)
+    view = _View(pick, seed, watch)
     with PrivateRandomness(seed), torch.no_grad(), every_module_called(), hooked(model, view.see) as hooks:
         for batch in batches:
             hooks.begin()
+            if watch is not None:
+                watch.begin(batch)
             view.forward(model, batch)
     return view.result()
 
@@ -78,6 +99,7 @@ def look(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed:
 class _View:
     pick: Pick
     seed: int
+    watch: Watch | None = None
     size: int = 0
     call: Caller = field(default_factory=Caller)
     nonfinite: str = ""
@@ -89,7 +111,9 @@ class _View:
     version: int = 0
     tally: Tally | None = None
     bare: Tally | None = None  # without the head's bias
-    probabilities: Probabilities | None = None
+    samples: int = 0
+    single: bool = False
+    ending: Ending | None = None  # how outputs come from what the head returned
     sure: int = 0
     lost: int = 0
 
@@ -110,17 +134,20 @@ class _View:
 
     def forward(self, model: nn.Module, batch: Batch) -> None:
         self.size, self.last = batch.size, None
+        self.samples += batch.size
         raw = find_logits(self.call(model, batch, copies=True), self.pick)
         rows = as_rows(raw, batch, self.pick)
-        classes = classes_of(rows)
+        classes, self.single = classes_of(rows), rows.ndim == 1
         self.tally = self.tally or Tally(classes, self.seed, 0)
         fine = torch.isfinite(rows).reshape(len(rows), -1).all(1)
         self.lost += int((~fine).sum())
         if not self.nonfinite and not bool(fine.all()):
             self.nonfinite = OUTPUT
         before = self._head_rows(raw, batch)
-        if self.probabilities is None:
-            self.probabilities = _probabilities(rows[fine], before[fine] if before is not None else None)
+        if self.ending is None:
+            self.ending = ending(rows[fine], before[fine] if before is not None else None)
+        if self.watch is not None:
+            self.watch.end(raw, rows, before if self.ending else None, batch)
         if self.probabilities:
             p = 2 * rows[fine] - 1 if rows.ndim == 1 else rows[fine].amax(1)
             self.sure += int((p.abs() > (2 * SURE - 1 if rows.ndim == 1 else SURE)).sum())
@@ -132,8 +159,12 @@ class _View:
             # sigmoid and softmax keep the order of logits, so that the head's own outputs tell.
             self.bare = self.bare or Tally(classes, self.seed, 0)
             without = (before - bias)[fine] if rows.ndim == 2 else (before - bias[0])[fine]
-            if bool(fine.any()) and (self.probabilities or torch.equal(rows[fine], before[fine])):
+            if bool(fine.any()) and (self.ending or torch.equal(rows[fine], before[fine])):
                 self.bare.add(without)
+
+    @property
+    def probabilities(self) -> Probabilities:
+        return "" if self.ending is None or self.ending == "log-softmax" else self.ending
 
     def _head_rows(self, raw: torch.Tensor, batch: Batch) -> torch.Tensor | None:
         """What the last layer with weights returned, laid out as the logits are."""
@@ -165,15 +196,12 @@ class _View:
             weight is not None and not bool(weight.any()),
             None if bare is None or bias is None else bias.cpu().double().numpy(),
             bare.fractions if bare is not None and bare.points else None,
-            self.probabilities or "",
+            self.probabilities,
             self.sure / max(tally.points, 1),
+            self.samples,
+            self.single,
+            1 / math.sqrt(max(1, weight.numel() // weight.shape[0])) if weight is not None and weight.ndim else 1.0,
         )
-
-
-def _probabilities(rows: torch.Tensor, before: torch.Tensor | None) -> Probabilities:
-    """Whether outputs are the softmax or the sigmoid of what the head returned, by module or by function."""
-    found = ending(rows, before)
-    return "" if found == "log-softmax" else found
 
 
 def fresh_norms(model: nn.Module) -> list[str]:
@@ -208,7 +236,8 @@ def fewer(batches: Sequence[Batch], points: int) -> list[Batch]:
     total = sum(batch.size for batch in batches)
     if points >= total:
         return list(batches)
-    if len({signature(batch) for batch in batches}) > 1:  # of different shapes: they cannot be put together
+    shapes = {signature(batch) for batch in batches}
+    if len(shapes) > 1 or batches[0].call is not None:  # they cannot be put together
         kept: list[Batch] = []
         for batch in batches:
             kept.append(part(batch, 0, min(batch.size, points)))
@@ -223,8 +252,9 @@ def fewer(batches: Sequence[Batch], points: int) -> list[Batch]:
         if leaf.ndim
     }
     labels = [batch.labels for batch in batches if batch.labels is not None]
-    shapes = {label.shape[1:] for label in labels}
-    known = torch.cat(labels)[rows] if len(labels) == len(batches) and len(shapes) == 1 else None
+    known = None
+    if len(labels) == len(batches) and len({label.shape[1:] for label in labels}) == 1:
+        known = torch.cat(labels)[rows]
     whole = Batch(replaced(batches[0].inputs, joined), known, points)
     return [part(whole, start, min(start + _BATCH, points)) for start in range(0, points, _BATCH)]
 
@@ -238,4 +268,4 @@ def centred(batches: Sequence[Batch]) -> list[Batch] | None:
         return None
     x = torch.cat([t for t in tensors if isinstance(t, torch.Tensor)])
     mean = x.double().mean(0).to(x.dtype)
-    return [Batch(b.inputs - mean, b.labels, b.size) for b in batches if isinstance(b.inputs, torch.Tensor)]
+    return [replace(b, inputs=b.inputs - mean) for b in batches if isinstance(b.inputs, torch.Tensor)]

@@ -97,10 +97,12 @@ class Instance:
                 known = self._options(setup(self._model), init, redraw)
                 self._redraw = Redraw(self._model, init, trained=trained, **known)
         else:
+            lazy = is_lazy(self._model)
             with PrivateRandomness(0):
                 setup(self.private)
+            own = None if lazy else dict(self._model.named_parameters())
             known = self._options(self.private, init, redraw)
-            self._redraw = Redraw(self.private, init, trained=trained, **known)
+            self._redraw = Redraw(self.private, init, trained=trained, own=own, **known)
         self.findings = self._redraw.findings
 
     def _options(self, model: nn.Module, init: Init, redraw: Redrawn) -> dict[str, Any]:
@@ -279,21 +281,34 @@ def source_of(
     scale: float = 1.0,
     logits: Pick = None,
 ) -> Source:
-    """`source` of what runs on these batches: two points of the first give lazy layers their shape."""
-    call, few = Caller(), part(batches[0], 0, min(2, batches[0].size))
+    """`source` of what runs on these batches: the first gives lazy layers their shape."""
     place = None if device is None else torch.device(device)
+    call = Caller()
 
     def found(model: nn.Module) -> torch.Tensor:
         try:
-            return find_logits(call(model, few, copies=True), logits)
+            return find_logits(call(model, part(batches[0], 0, min(2, batches[0].size)), copies=True), logits)
         except Exception:  # of a user's model that takes whole batches only, or it fails again
             return find_logits(call(model, batches[0], copies=True), logits)
 
-    setup = Setup(mode, place, dtype, lambda model: call(model, few, copies=True), found, check_scale(scale))
+    setup = Setup(mode, place, dtype, lambda model: shaped_by(model, batches[0]), found, check_scale(scale))
     return source(what, init, setup, trained=trained, redraw=redraw)
 
 
+def shaped_by(model: nn.Module, batch: Batch) -> None:
+    """One forward, which gives lazy layers their shape: on two points, or on all for a model that takes no other."""
+    sizes = tuple(dict.fromkeys((min(2, batch.size), batch.size)))
+    for size in sizes:
+        try:
+            Caller()(model, part(batch, 0, size), copies=True)
+            return
+        except Exception:  # whatever a user's model raises
+            if size == sizes[-1]:
+                raise
+
+
 def check_scale(scale: float) -> float:
+    """A factor on weights, or one clear error."""
     if isinstance(scale, bool) or not 0 < checks.number(scale) < math.inf:
         raise InvalidInput(
             "a scale above 0, that weights are multiplied by", got=repr(scale), where="scale", hint="0.5"

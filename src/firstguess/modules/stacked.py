@@ -144,3 +144,17 @@ class _Functional(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return functional_call(self.__dict__["_inner"], self.__dict__["_tensors"], args, kwargs, tie_weights=False)
+
+    def run_by(self, call: Callable[[Any, Any], Any], item: Any) -> Any:
+        """What a user's `forward=` makes of the model and a batch: it may use any part of the model."""
+        tensors = {f"inner.{name}": tensor for name, tensor in self.__dict__["_tensors"].items()}
+        return functional_call(_Called(self.__dict__["_inner"], call), tensors, (item,), tie_weights=False)
+
+
+class _Called(nn.Module):
+    def __init__(self, inner: nn.Module, call: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.inner, self._call = inner, call
+
+    def forward(self, item: Any) -> Any:
+        return self._call(self.inner, item)

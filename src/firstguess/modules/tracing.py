@@ -21,20 +21,24 @@ _TRIES = 100  # submodules that may stop the tracing before it is given up
 class OneInput(nn.Module):
     """A model as a function of one thing: a tensor, a tuple of positional or a dict of keyword arguments.
 
-    So the graph has one input, and arguments that were not given keep their defaults while it is traced.
+    So the graph has one input, and arguments that were not given keep their defaults while it is traced. `as_one`: the
+    tuple or dict itself is the model's one argument.
     """
 
-    def __init__(self, model: nn.Module, keys: Sequence[str] | int | None) -> None:
+    def __init__(self, model: nn.Module, keys: Sequence[str] | int | None, *, as_one: bool = False) -> None:
         super().__init__()
         self.model = model
         self.keys = keys
+        self.as_one = as_one
 
     def forward(self, inputs: Any) -> Any:
         if self.keys is None:
             return self.model(inputs)
         if isinstance(self.keys, int):
-            return self.model(*(inputs[i] for i in range(self.keys)))
-        return self.model(**{key: inputs[key] for key in self.keys})
+            several = tuple(inputs[i] for i in range(self.keys))
+            return self.model(several) if self.as_one else self.model(*several)
+        named = {key: inputs[key] for key in self.keys}
+        return self.model(named) if self.as_one else self.model(**named)
 
 
 def keys_of(model: nn.Module, inputs: Any) -> Sequence[str] | int | None:
@@ -149,9 +153,9 @@ def path_of(target: str) -> str:
     return "" if target == MODEL else target.removeprefix(f"{MODEL}.")
 
 
-def trace(model: nn.Module, inputs: Any) -> Traced:
+def trace(model: nn.Module, inputs: Any, *, as_one: bool = False) -> Traced:
     """The graph of `model`. Submodules with control flow stay whole; shapes are known if there are inputs."""
-    call = OneInput(model, keys_of(model, inputs))
+    call = OneInput(model, keys_of(model, inputs), as_one=as_one)
     graph, opaque = _graph(call, None)
     if opaque and inputs is not None:  # again, with shapes to decide by
         other, fewer = _graph(call, inputs)

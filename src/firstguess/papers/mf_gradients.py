@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from firstguess.papers.tables import columns, gamma
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.ensemble.gradient_statistics import Gradients, Level
+    from firstguess.ensemble.gradient_statistics import GradientLayer, Gradients, Level
     from firstguess.show.charts.lines import Series
 
 _DEPTH = 100  # MF's
@@ -24,7 +25,10 @@ _GROUPS = {"all": "all points", "favoured": "favoured class", "others": "other c
 
 
 def stored_gradients(run: Run, text: str, data: Data, *, label: str, **options: Any) -> Gradients:
-    """`measure_gradients` of a description, kept as a piece; in float64, which reaches the smallest gradients."""
+    """`measure_gradients` of a description, kept as a piece; in float64, which reaches the smallest gradients.
+
+    Levels are the paper's: means over a dense layer's nodes, where ours are sums.
+    """
     from firstguess.ensemble.gradient_statistics import Gradients
 
     def compute() -> dict[str, Any]:
@@ -36,10 +40,18 @@ def stored_gradients(run: Run, text: str, data: Data, *, label: str, **options: 
             text, data, seed=run.seed, dtype=torch.float64,
             progress=lambda done, total: run.progress(f"gradients of {label}", done, total), **options,
         )  # fmt: skip
-        return {"gradients": json.dumps(g.to_dict() | {"seconds": 0.0})}
+        g = replace(g, layers=tuple(_over_nodes(layer) for layer in g.layers), seconds=0.0)
+        return {"gradients": json.dumps(g.to_dict())}
 
-    piece = run.piece({"gradients": text, "data": data.hash, **options}, compute, label=f"gradients of {label}")
+    about = {"gradients": text, "of": "weights", "data": data.hash, **options}
+    piece = run.piece(about, compute, label=f"gradients of {label}")
     return Gradients.from_dict(json.loads(piece["gradients"]))
+
+
+def _over_nodes(layer: GradientLayer) -> GradientLayer:
+    shift = math.log10(layer.nodes)
+    levels = {group: getattr(layer, group) for group in _GROUPS}
+    return replace(layer, **{group: replace(level, value=level.value - shift) for group, level in levels.items()})
 
 
 def growth(g: Gradients) -> Number:

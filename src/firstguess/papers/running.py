@@ -74,11 +74,17 @@ class Run:
         return quick if self.quick else full
 
     def data(self, spec: str, **options: Any) -> Data:
-        """`fg.data.load(spec, data_dir=…)`; for the data sets that the item `needs`, absence skips the item."""
-        from firstguess.data import load
+        """`fg.data.load(spec, data_dir=…)`; for the data sets that the item `needs`, absence skips the item.
 
+        Standardized by the points that are kept, as the ledger's numbers are; `load` does so by all of them.
+        """
+        from firstguess.data import load
+        from firstguess.data.sources import PREPARED
+
+        how = options.pop("standardize", None) or PREPARED.get(spec.partition(":")[0], "none")
+        by = options.pop("shift", 0.0)
         try:
-            return load(spec, data_dir=self.data_dir, **options)
+            return load(spec, data_dir=self.data_dir, standardize="none", **options).standardize(how).shift(by)
         except (InvalidInput, ImportError) as error:
             if spec.partition(":")[0] in self.item.needs:
                 raise Missing(str(error)) from error
@@ -133,6 +139,7 @@ class Run:
     def _measured(self, what: Any, data: Data, shown: str, seed: int, options: dict[str, Any]) -> Piece:
         import firstguess as fg
 
+        options = {"points": data.n} | options
         m = fg.measure(what, data, seed=seed, progress=lambda done, total: self.progress(shown, done, total), **options)
         if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
             raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run

@@ -132,13 +132,14 @@ class DataBias:
         return f"<table>{''.join(cells)}</table>"
 
 
-def data_bias(x: object, *, points: int | None = None, seed: int = 0) -> DataBias:
+def data_bias(x: object, *, points: int | None = None, standardize: Treatment | None = None, seed: int = 0) -> DataBias:
     """What data bring before any network is chosen: γ₀, its cure, and how many directions tell points apart.
 
-    `x` is anything that `fg.data` takes; a text such as "digits" is loaded without standardization. `points` of them
-    are drawn by `seed`. Of more than 5000 points, 5000 are drawn for the spectrum, which the result says.
+    `x` is anything that `fg.data` takes. A name such as "digits" is prepared as everywhere (`fg.data.load`), unless
+    `standardize` says how. `points` of them are drawn by `seed`. Of more than 5000 points, 5000 are drawn for the
+    spectrum, which the result says.
 
-    >>> bias = data_bias("digits")
+    >>> bias = data_bias("digits", standardize="none")
     >>> print(f"γ₀ {bias.gamma:.3f}, correlation {bias.correlation:.3f}, {bias.directions:.1f} directions")
     γ₀ 2.199, correlation 0.688, 13.2 directions
     >>> {how: round(gamma, 3) for how, gamma in bias.after.items()}
@@ -148,9 +149,10 @@ def data_bias(x: object, *, points: int | None = None, seed: int = 0) -> DataBia
     """
     from firstguess.data import as_data, load
 
-    data = load(x, standardize="none", points=points, seed=seed) if isinstance(x, str) else as_data(x)
-    if points is not None and not isinstance(x, str):
-        data = data.subset(points, seed)
+    if isinstance(x, str):
+        data = load(x, standardize=standardize, points=points, seed=seed)
+    else:
+        data = as_data(x, points=points, seed=seed).standardize(standardize or "none")
     if data.n < 2:
         raise InvalidInput("at least 2 data points", got=data.n, where="data_bias", hint="more data")
     rows = data.flat()
@@ -175,7 +177,7 @@ def data_bias(x: object, *, points: int | None = None, seed: int = 0) -> DataBia
         notes.append(f"spectrum: {_MOST} of the {data.n} points, drawn at random")
     shares, directions = _spectrum(used)
     return DataBias(
-        data.name, data.n, data.shape, m0 / v0, m0, v0, correlation, shares, directions,
+        data.prepared, data.n, data.shape, m0 / v0, m0, v0, correlation, shares, directions,
         _treated(mean, variance, data.shape), tuple(notes), data.hash,
     )  # fmt: skip
 

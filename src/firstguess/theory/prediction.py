@@ -167,12 +167,19 @@ class Prediction:
             None if data.get("per_point") is None else np.array(data["per_point"]),
         )
 
+    @property
+    def _data(self) -> list[tuple[str, str]]:
+        """The data of the kernel reading, with how they were prepared."""
+        name = self.provenance.get("data", "")
+        return [("data", f"{name}: {self.provenance['points']} points")] if name else []
+
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
         g = self.guesses
         growth = self.gradient_growth
         rows = [
             ("network", str(self.network)),
+            *self._data,
             ("regime", self.regime),
             ("drift ratio γ of the output", f"{self.gamma[-1]:.6g}"),
             ("correlation c of two inputs' outputs", f"{self.correlation[-1]:.6g}"),

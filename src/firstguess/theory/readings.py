@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -134,9 +134,10 @@ def _ratio(above: float, below: float) -> float:
 
 
 def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str, str, list[str]]:
-    from firstguess.data import as_data
+    from firstguess.data import as_data, load
 
-    given = as_data(data)
+    endless = isinstance(data, Iterator)  # or as good as that: only its first points are read
+    given = load(data) if isinstance(data, str) else as_data(data, most=points or _MOST_POINTS if endless else None)
     remarks: list[str] = []
     if points is not None:
         given = given.subset(points, seed=seed)
@@ -163,7 +164,7 @@ def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str,
     zero = int(np.sum(~flat.any(axis=1)))
     if zero:
         remarks.append(f"{zero} points are zero everywhere")
-    return x, given.name, given.hash, remarks
+    return x, given.prepared, given.hash, remarks
 
 
 def _distinct(x: np.ndarray) -> int:

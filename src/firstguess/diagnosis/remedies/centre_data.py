@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from firstguess.data import Batch
 from firstguess.diagnosis.remedies.base import Case, Variant, inputs_of
 from firstguess.theory.databias import data_bias
 
@@ -21,7 +21,7 @@ def variants(case: Case) -> Iterator[Variant]:
     if bias.gamma - 1 / bias.points < _WORTH:
         return
     parts = (x - x.mean(0, keepdim=True)).split([b.size for b in case.batches])
-    centred = [Batch(part, b.labels, b.size) for part, b in zip(parts, case.batches, strict=True)]
+    centred = [replace(b, inputs=part) for part, b in zip(parts, case.batches, strict=True)]
     yield Variant(
         "centre the data",
         "x - x.mean(0): subtract the mean point",

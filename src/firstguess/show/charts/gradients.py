@@ -1,4 +1,4 @@
-"""Gradients by layer: of all points, of the favoured class, of the others."""
+"""Gradients by layer, or along the stream: of all points, of the favoured class, of the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def gradients_chart(gradients: Gradients, *, title: str | None = None) -> theme.Chart:
-    """Mean square of the gradients at every layer with weights, from the input to the output, with 95 % bands.
+    """Mean square of weights' gradients at every layer, from the input to the output, with 95 % bands; of a residual
+    network that of the stream between its blocks (`GradientLayer`).
 
     Geometric means over initializations, on a logarithmic axis: a straight line is growth by a factor a layer, χ̃ of
     theory.md (10). Layers whose gradients are all zero leave a gap.
@@ -34,10 +35,11 @@ def gradients_chart(gradients: Gradients, *, title: str | None = None) -> theme.
         raise InvalidInput("gradients of at least one layer", got="none", where="gradients_chart")
     series = {name: _rows(gradients, name) for name in _ENTRIES}
     known = {name: rows for name, rows in series.items() if any(row["position"] is not None for row in rows)}
-    x, y = _x(len(gradients.layers)), _y([row for rows in known.values() for row in rows])
+    followed = gradients.followed
+    x, y = _x(len(followed), stream=bool(gradients.stream)), _y([row for rows in known.values() for row in rows])
     layers: list[alt.Chart] = []
     for name, rows in known.items():
-        layers += _series(rows, _ENTRIES[name], x, y, dots=len(gradients.layers) <= _MARKED)
+        layers += _series(rows, _ENTRIES[name], x, y, dots=len(followed) <= _MARKED)
     layers += parts.key([_ENTRIES[name] for name in known])
     chart = theme.stacked(layers, _WIDTH, _HEIGHT)
     return theme.house(chart, title or _title(gradients), _subtitle(gradients))
@@ -45,7 +47,7 @@ def gradients_chart(gradients: Gradients, *, title: str | None = None) -> theme.
 
 def _rows(gradients: Gradients, group: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for number, layer in enumerate(gradients.layers, start=1):
+    for number, layer in enumerate(gradients.followed, start=1):
         level: Level = getattr(layer, group)
         value = level.value if math.isfinite(level.value) else None
         half = 1.96 * level.error if math.isfinite(level.error) else 0.0
@@ -63,15 +65,16 @@ def _rows(gradients: Gradients, group: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _x(last: int) -> alt.X:
+def _x(last: int, *, stream: bool) -> alt.X:
     step = next(s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if last / s <= 10)
     ticks = sorted({1, *(t for t in range(step, last + 1, step) if last - t >= 0.06 * last), last})
     room = max(0.5, 0.03 * last)
+    labels = "datum.label" if stream else f"datum.value == {last} ? 'output' : datum.label"
     return alt.X(
         "layer:Q",
-        title="Layer with weights, from the input to the output",
+        title="Place between residual blocks, from the input" if stream else "Layer with weights, from the input",
         scale=alt.Scale(domain=[1 - room, last + room], nice=False),
-        axis=alt.Axis(values=ticks, labelExpr=f"datum.value == {last} ? 'output' : datum.label", labelFlush=False),
+        axis=alt.Axis(values=ticks, labelExpr=labels, labelFlush=False),
     )
 
 
@@ -93,7 +96,7 @@ def _y(rows: Sequence[theme.Row]) -> alt.Y:
     names = " : ".join(f"abs(datum.value - {t!r}) < 1e-6 ? '{w}'" for t, w in zip(ticks, words, strict=True))
     return alt.Y(
         "position:Q",
-        title="Mean square of the gradient",
+        title="Mean square of gradients",
         scale=alt.Scale(domain=[low, high], nice=False, zero=False),
         axis=alt.Axis(values=ticks, labelExpr=f"{names} : ''" if names else "''"),
     )
@@ -118,16 +121,15 @@ def _series(rows: Sequence[theme.Row], entry: parts.Entry, x: alt.X, y: alt.Y, *
 
 
 def _title(gradients: Gradients) -> str:
-    growth = gradients.growth
-    if not math.isfinite(growth.value):
+    growth, word = gradients.growth, gradients.word
+    if word in ("zero", "not finite"):
+        return f"Gradients are {word}"
+    if word == "not known":
         return "Gradients by layer"
-    if growth.word == "vanish":
-        return f"Going back, gradients vanish: × {growth.value:.3g} a layer in mean square"
-    if growth.word == "explode":
-        return f"Going back, gradients explode: × {growth.value:.3g} a layer in mean square"
-    if growth.word == "keep their size":
-        return f"Going back, gradients keep their size: × {growth.value:.3g} a layer in mean square"
-    return f"Going back, gradients change by × {growth.value:.3g} a layer in mean square"
+    if math.isnan(growth.value):
+        return f"Going back, gradients {word}, by no one factor"
+    step = "block" if gradients.stream else "layer"
+    return f"Going back, gradients {word}: × {growth.value:.3g} a {step} in mean square"
 
 
 def _subtitle(gradients: Gradients) -> list[str]:

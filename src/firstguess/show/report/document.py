@@ -21,6 +21,7 @@ def document(d: Diagnosis) -> str:
     drawn = charts.draw(d)
     body = [
         sections.head(d),
+        sections.faults(d),
         sections.numbers(d),
         sections.findings(d),
         sections.guesses(d, drawn),

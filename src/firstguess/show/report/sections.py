@@ -49,6 +49,21 @@ def head(d: Diagnosis) -> Markup:
     )
 
 
+def faults(d: Diagnosis) -> Markup:
+    """Known faults, before any number that they would explain."""
+    items = [
+        tag(
+            "li",
+            tag("strong", f.name),
+            f" at {f.layer}" if f.layer else "",
+            f": {_sentence(f.message)} What to do: {f.do}.",
+            class_="finding",
+        )
+        for f in d.faults
+    ]
+    return section("faults", "Faults", tag("ul", *items) if items else None)
+
+
 def numbers(d: Diagnosis) -> Markup:
     """The headline numbers with their intervals."""
     m = d.measurement
@@ -59,19 +74,24 @@ def numbers(d: Diagnosis) -> Markup:
         _card(
             percent(g.expected_max()),
             "of the data in the largest class, on average",
-            f"{wording.span(*g.interval('expected_max'), share=True)}; even split {percent(1 / g.classes)}",
+            f"{wording.span(*g.interval('expected_max'), share=True, inits=m.inits)}; "
+            f"even split {percent(1 / g.classes)}",
         )
     )
     if not math.isnan(d.verdict.gamma):
         cards.append(
-            _card(number(d.verdict.gamma), "drift ratio γ of the output", wording.span(d.verdict.low, d.verdict.high))
+            _card(
+                number(d.verdict.gamma),
+                "drift ratio γ of the output",
+                wording.span(d.verdict.low, d.verdict.high, inits=m.inits),
+            )
         )
     often = g.interval(("prob_max_above", 0.9))
     cards.append(
         _card(
             percent(g.prob_max_above(0.9)),
             "of all initializations put over 90 % of the data in one class",
-            wording.span(*often, share=True),
+            wording.span(*often, share=True, inits=m.inits),
         )
     )
     cards.append(_card(f"{m.inits:,}", "initializations measured", f"{m.points:,} data points, {m.classes:,} classes"))
@@ -166,25 +186,20 @@ def trainability(d: Diagnosis, charts: Drawn) -> Markup:
 
 def _growth(t: Trainability) -> Markup:
     rows: list[list[str]] = []
+    step = "block" if t.gradients is not None and t.gradients.stream else "layer"
     if t.phase != "unknown":
         rows.append(["phase", t.phase])
     if not math.isnan(t.growth):
         rows.append(
             [
-                "factor on the gradients' mean square a layer, going back",
+                f"factor on the gradients' mean square a {step}, going back",
                 f"× {number(t.growth)} ({wording.span(t.low, t.high)})",
             ]
         )
-    for words, factor in (
-        ("the same, points of the favoured class", t.favoured),
-        ("the same, points of the others", t.others),
-    ):
-        if not math.isnan(factor):
-            rows.append([words, f"× {number(factor)}"])
     if not math.isnan(t.ratio):
         rows.append(["favoured class's mean square over the others', at the first layer", number(t.ratio)])
     if not math.isnan(t.depth_scale):
-        rows.append(["layers over which it changes by a factor e", number(t.depth_scale)])
+        rows.append([f"{step}s over which it changes by a factor e", number(t.depth_scale)])
     return table(["Gradients", "value"], rows, caption="Gradients") if rows else Markup("")
 
 
@@ -280,7 +295,7 @@ def layers(m: Measurement | None) -> Markup:
             x.name,
             x.kind,
             f"{x.nodes:,}",
-            f"{number(x.gamma)} ± {x.gamma_se:.2g}" if math.isfinite(x.gamma) else "–",
+            wording.with_error(x.gamma, x.gamma_se),
             wording.value(x.correlation, 4),
             percent(x.dead),
         ]

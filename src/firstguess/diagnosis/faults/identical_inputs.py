@@ -1,0 +1,27 @@
+"""Inputs that say nothing: all points are one, or each point is one number."""
+
+from __future__ import annotations
+
+from firstguess.diagnosis.faults.base import Fault, Seen
+
+_LOOK = "look at what the loader gives: x[0], x[1], x.std(0)"
+
+
+def find(seen: Seen) -> Fault | None:
+    """Facts, up to a rounding of 1e-6 of the largest value."""
+    given = seen.examination.given
+    if given.same:
+        return Fault(
+            "identical inputs",
+            f"all {seen.examination.now.points} points are the same (one point copied, or each replaced by their mean)",
+            _LOOK,
+            evidence={"same": True},
+        )
+    if given.flat:
+        return Fault(
+            "inputs replaced by their mean",
+            "every point has one value in all its entries, as if it were replaced by its mean",
+            "look at what the loader gives, and at averages (mean, pooling) in its transforms",
+            evidence={"flat": True},
+        )
+    return None
