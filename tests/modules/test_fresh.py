@@ -221,6 +221,26 @@ def test_a_head_that_its_owner_drew_in_another_way() -> None:
     assert "maybe trained" in kinds(m)
 
 
+def test_a_table_that_was_set_by_a_formula_says_nothing_of_the_rest() -> None:
+    """Sinusoids in an embedding are kept; the layers, which their owner drew by another rule, are drawn anyway."""
+    table = torch.sin(torch.arange(64)[:, None] / 50 ** (torch.arange(32) / 32))
+    model = nn.Sequential(
+        nn.Embedding.from_pretrained(table), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.Flatten(),
+        nn.Linear(512, 3),
+    )  # fmt: skip
+    for i in (1, 3, 5):
+        nn.init.normal_(model.get_submodule(str(i)).get_parameter("weight"), std=0.3)
+    ids = torch.randint(0, 64, (30, 8), generator=torch.Generator().manual_seed(0))
+    source = source_of(model, collect(ids))
+    found = {str(finding.kind): finding for finding in source.findings}
+    assert found["trained"].layer == "0"
+    assert "other scale" in found
+    with source.member(1) as member:
+        assert torch.equal(member.get_parameter("0.weight"), table)
+        for i in (1, 3, 5):
+            assert not torch.equal(member.get_parameter(f"{i}.weight"), model.get_parameter(f"{i}.weight"))
+
+
 def test_running_statistics_of_a_kept_norm_stay() -> None:
     model = trained("cnn")
     with torch.random.fork_rng():

@@ -1,8 +1,9 @@
 """What of a model is fresh: named by `redraw=`, or told by looking at its weights.
 
 Unless told, weights that look trained (trained_look.py) keep their values, and with them what stands beside them: the
-other parameters of the same layer, and every parameter whose values its initializer would not give. What is as its
-initializer draws it is fresh. A model without a weight that looks trained is re-drawn as a whole.
+other parameters of the same layer and, if most weights look trained, every parameter whose values its initializer
+would not give. What is as its initializer draws it is fresh. A model without a weight that looks trained is re-drawn
+as a whole.
 """
 
 from __future__ import annotations
@@ -112,12 +113,14 @@ def divide(
     entries: Mapping[str, int],
     head: Collection[str],
     enough: int,
+    mostly: bool,
 ) -> Division:
     """Layer by layer, of a model with weights that look `trained`.
 
     `strange` are parameters whose values their initializers do not give, `fixed` those whose initializer is a constant,
     `unmoved` those that training would have moved (zero biases, orthogonal weights). From `enough` entries on, values
-    as their initializer draws them are no accident.
+    as their initializer draws them are no accident. `mostly`: most weights look trained; else those that do may be a
+    table that was loaded or set by a formula (sinusoids, Gabor filters), and say nothing of the other layers.
     """
     layers: dict[str, set[str]] = {}
     for name in names:
@@ -128,6 +131,8 @@ def divide(
         drawn = mine.difference(fixed)
         if not mine.isdisjoint(trained) or not drawn:
             kept |= mine
+        elif not mostly:
+            fresh |= mine
         elif mine.isdisjoint(strange):
             sure = sum(entries[name] for name in drawn) >= enough
             (fresh if sure or last else kept).update(mine)
@@ -156,8 +161,8 @@ def trained_findings(model: nn.Module, found: Division, largest: float) -> list[
         'an interval. redraw="head" draws its last layer, redraw="all" every weight'
     )
     message = (
-        f"kept as it is ({len(found.kept)} parameters), because it looks trained: {why}. Fresh, as their initializers "
-        f'draw them, and re-drawn: {brief(model, found.fresh)}. To say it yourself: redraw=names, "head" or "all"'
+        f"kept as it is ({len(found.kept)} parameters), because it looks trained: {why}. Fresh, "
+        f'and re-drawn: {brief(model, found.fresh)}. To say it yourself: redraw=names, "head" or "all"'
     )
     findings = [Finding(FindingKind.TRAINED, message, kept)]
     if not found.fresh:

@@ -54,7 +54,7 @@ from firstguess.modules.redraw_rules import (
     own_calls,
     post_order,
 )
-from firstguess.modules.trained_look import TRAINED, score
+from firstguess.modules.trained_look import TRAINED, has_power, score
 from firstguess.modules.weight_statistics import SHAPED
 
 _PROBE = 0.12345  # a value that no initializer sets
@@ -279,6 +279,7 @@ class Redraw:
             {name: value.numel() for name, value in kept.items()},
             self._part.head(),
             SHAPED,
+            2 * len(looks) >= sum(not law.fixed and has_power(kept[name]) for name, law in laws.items()),
         )
         self.held = found.kept
         self._chosen = {name: call for name, call in self._chosen.items() if name not in self.held}
