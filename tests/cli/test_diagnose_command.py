@@ -40,6 +40,20 @@ class Late(nn.Module):
             os.kill(os.getpid(), signal.SIGINT)
         return self.body(x)
 
+class Killed(nn.Module):
+    # kill, without -9, while members are drawn
+    count = 0
+
+    def __init__(self):
+        super().__init__()
+        self.body = even()
+
+    def forward(self, x):
+        Killed.count += 1
+        if Killed.count == 30:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self.body(x)
+
 def even():
     return nn.Sequential(nn.Linear(20, 60, bias=False), nn.Tanh(), nn.Linear(60, 2, bias=False))
 """
@@ -126,7 +140,14 @@ def test_an_interrupted_diagnosis_is_printed_and_written(here: Path):
     done = run(
         "diagnose", "mine:Late", "--data", "blob:n=100,d=20", "--inits", "10", "--report", "r.html", cwd=here
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 130, done.stderr
     assert done.stdout.startswith("Late: ")
     assert "! interrupted: left out: causes, gradients, remedies" in done.stdout
     assert "left out: causes" in (here / "r.html").read_text(encoding="utf-8")
+
+
+def test_a_killed_measurement_keeps_its_members(here: Path):
+    done = run("measure", "mine:Killed", "--data", "blob:n=100,d=20", "--inits", "5000", cwd=here)
+    assert done.returncode == 130, done.stderr
+    assert "of 5000 initializations were computed" in done.stdout
+    assert done.stderr.splitlines()[-1] == "firstguess: interrupted; the page has what was computed"

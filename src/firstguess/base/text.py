@@ -37,6 +37,31 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def interval(low: float, high: float, inits: int, form: str = ".4g") -> str:
+    """A 95 % interval behind a value, or why there is none.
+
+    >>> interval(0.25, 0.5, 20), interval(math.nan, math.nan, 1)
+    ('(95 %: 0.25 to 0.5)', '(no interval from one initialization)')
+    """
+    if not math.isnan(low) and not math.isnan(high):
+        return f"(95 %: {low:{form}} to {high:{form}})"
+    return "(no interval from one initialization)" if inits < 2 else "(no interval)"
+
+
+def ends(low: float, high: float) -> list[float] | None:
+    """An interval as data: None where there is none."""
+    return None if math.isnan(low) or math.isnan(high) else [low, high]
+
+
+def with_error(value: float, error: float) -> str:
+    """A value and its standard error, where it has one.
+
+    >>> with_error(0.25, 0.031), with_error(0.25, math.nan)
+    ('0.25 ± 0.031', '0.25')
+    """
+    return f"{value:.4g}" if math.isnan(error) else f"{value:.4g} ± {error:.2g}"
+
+
 def counted(texts: Iterable[str]) -> list[str]:
     """Each text once, in the order of the first, with how many times it came.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -71,7 +72,8 @@ app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 
 
 def main() -> None:
-    """Run the command; bad input ends in one line on stderr and exit code 2, Ctrl-C in 130."""
+    """Run the command; bad input ends in one line on stderr and exit code 2, Ctrl-C and SIGTERM in 130."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # kept like Ctrl-C: what was computed is printed
     try:
         run(app)
     except FirstguessError as error:

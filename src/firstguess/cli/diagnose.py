@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
-from firstguess.cli.output import Json, bar, print_json, say
+from firstguess.cli.output import Json, bar, leave_if_interrupted, print_json, say
 from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
@@ -66,3 +66,4 @@ def diagnose(
     if report is not None:
         d.save(report)
         say(f"wrote {report}")
+    leave_if_interrupted(d.findings)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from firstguess.cli import on_data
-from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, say
+from firstguess.cli.output import Figure, Json, bar, check_figure, leave_if_interrupted, print_json, say
 from firstguess.cli.subjects import DataDir, DataName, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
@@ -76,3 +76,4 @@ def measure(
             chart = fg.figures.readings_chart(None, None, m)
         fg.figures.save(chart, figure)
         say(f"wrote {figure}")
+    leave_if_interrupted(m.findings)

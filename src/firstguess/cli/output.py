@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
+import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +18,8 @@ from firstguess.base.files import told
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from firstguess.ensemble.members import Finding
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Figure = Annotated[
@@ -115,23 +117,38 @@ def say(message: str) -> None:
     typer.echo(message, err=True)
 
 
+def leave_if_interrupted(findings: Iterable[Finding]) -> None:
+    """After the page of what there is: exit code 130, as Ctrl-C has it."""
+    from firstguess.ensemble.members import FindingKind
+
+    if any(finding.kind == FindingKind.INTERRUPTED for finding in findings):
+        say("firstguess: interrupted; the page has what was computed")
+        raise typer.Exit(130)
+
+
 @contextmanager
 def bar(label: str) -> Generator[Callable[[int, int], None]]:
-    """Yields progress(done, total), which shows a bar on stderr: after two seconds, and on a terminal only."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """Yields progress(done, total), which shows a bar on stderr: after two seconds, and on a terminal only.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    It starts, and its clock moves, by itself: one initialization of a large model takes longer than that.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    shown = Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty())
     task = shown.add_task(label, total=None)
-    started = time.monotonic()
+    patience = threading.Timer(_PATIENCE, shown.start)
+    patience.daemon = True
+    patience.start()
 
     def update(done: int, total: int) -> None:
-        if not shown.live.is_started and done < total and time.monotonic() - started > _PATIENCE:
-            shown.start()
         shown.update(task, completed=done, total=total)
 
     try:
         yield update
     finally:
+        patience.cancel()
+        patience.join()
         shown.stop()

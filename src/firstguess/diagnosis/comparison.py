@@ -14,6 +14,7 @@ from scipy import stats
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import chance
+from firstguess.base.text import with_error
 from firstguess.ensemble.measurement import Measurement
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.guesses import Guesses
@@ -308,7 +309,9 @@ def _allowed(text: str, wanted: bool) -> str:
 
 def _line(d: Difference, allowed: bool) -> str:
     name = d.name if len(d.name) <= 32 else f"{d.name[:20]}…{d.name[-11:]}"
-    measured = f"{d.measured:.4g} ± {d.se:.2g}"
+    measured = with_error(d.measured, d.se)
+    if math.isnan(d.z):
+        return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {'not known':>13}"
     apart = f"{d.z:+.1f}" if not abs(d.z) >= 1000 else f"{'+' if d.z > 0 else '-'}>999"
     return f"  {name:<32} {d.predicted:>10.4g}   {measured:>20}{_allowed(_room(d), allowed)}   {apart:>8} s.e."
 

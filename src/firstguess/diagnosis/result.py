@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from firstguess.base.text import plain
+from firstguess.base.text import ends, interval, plain
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison
@@ -200,7 +200,8 @@ class Diagnosis:
         return plain(
             {
                 "name": self.name,
-                "verdict": asdict(self.verdict),
+                "verdict": asdict(self.verdict)
+                | ({"low": None, "high": None} if ends(self.verdict.low, self.verdict.high) is None else {}),
                 "causes": [asdict(cause) for cause in self.causes],
                 "expected": {
                     "words": expected.words,
@@ -304,13 +305,14 @@ def _numbers(d: Diagnosis) -> list[str]:
     rows: list[tuple[str, str]] = []
     if not math.isnan(verdict.gamma):
         known = math.isfinite(verdict.low) and math.isfinite(verdict.high)
-        interval = f" ({verdict.low:.3g} to {verdict.high:.3g})" if known else ""
-        rows.append(("drift ratio γ of the output", f"{verdict.gamma:.3g}{interval}"))
+        around = f" ({verdict.low:.3g} to {verdict.high:.3g})" if known else ""
+        rows.append(("drift ratio γ of the output", f"{verdict.gamma:.3g}{around}"))
     low, high = g.interval("expected_max")
+    span = interval(low, high, m.inits) if math.isnan(low) else f"({low:.3f} to {high:.3f})"
     rows.append(
         (
             "average largest guess fraction",
-            f"{g.expected_max():.3f} ({low:.3f} to {high:.3f}), even {1 / g.classes:.3g}",
+            f"{g.expected_max():.3f} {span}, even {1 / g.classes:.3g}",
         )
     )
     rows.append(("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.3f}"))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput
 from firstguess.base.threads import cores
-from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer
 from firstguess.ensemble.moments import NodeMoments, statistics
 from firstguess.ensemble.places import resolve
 from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule
@@ -154,27 +154,39 @@ class DescriptionEngine:
         for index, fixed in self._fixed.items():
             stats[:, index] = fixed
         firsts = iter(range(0, inits, group))
+        done: set[int] = set()
 
         def work(worker: Worker) -> None:
-            while (first := _next(firsts, self._lock)) is not None and not failures:
+            while not failures and (first := _next(firsts, self._lock)) is not None:
                 part = slice(first, min(first + group, inits))
                 worker.run(start + first, seeds[part], fractions[part], ties[part], stats[part])
+                done.add(first)
+
+        def finished(count: int) -> Members:
+            """The first so many: those that come before a group that was cut."""
+            bad = ~(np.isfinite(fractions[:count]).all(1) & np.isfinite(stats[:count]).all((1, 2)))
+            findings = self._nonfinite(start, np.flatnonzero(bad), count) if bad.any() else ()
+            return Members(start, fractions[:count], ties[:count], stats[:count], findings)
 
         failures: list[BaseException] = []
         with self._lock:
             missing = min(self._program.threads, -(-inits // group)) - len(self._workers)
             self._workers += [self._worker(self._program) for _ in range(missing)]
             workers, self._workers = self._workers, []
-        with one_torch_thread():
-            if len(workers) == 1:
-                work(workers[0])
-            else:
-                _in_threads(work, workers, failures)
+        try:
+            with one_torch_thread():
+                if len(workers) == 1:
+                    work(workers[0])
+                else:
+                    _in_threads(work, workers, failures)
+        except KeyboardInterrupt:
+            whole = next((first for first in range(0, inits, group) if first not in done), inits)
+            if not whole:
+                raise
+            raise Interrupted(finished(whole)) from None
         with self._lock:
             self._workers = workers
-        bad = ~(np.isfinite(fractions).all(1) & np.isfinite(stats).all((1, 2)))
-        findings = self._nonfinite(start, np.flatnonzero(bad), inits) if bad.any() else ()
-        return Members(start, fractions, ties, stats, findings)
+        return finished(inits)
 
     def _worker(self, program: Program) -> Worker:
         return Worker(program, self._data, self.points, self.classes, self.seed)

@@ -13,7 +13,7 @@ from scipy import optimize
 
 from firstguess.base import statistics
 from firstguess.base.statistics import Estimates, FloatArray
-from firstguess.base.text import page, plain
+from firstguess.base.text import ends, interval, page, plain, with_error
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.guesses import Guesses
@@ -49,6 +49,10 @@ class LayerMeasurement:
     correlation_se: float
     dead: float
     dead_se: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; ends that there are not are None."""
+        return asdict(self) | ({"low": None, "high": None} if ends(self.low, self.high) is None else {})
 
     @property
     def correlation_interval(self) -> tuple[float, float]:
@@ -191,8 +195,6 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text; `Measurement.from_dict` reads it back."""
-        low, high = self.guesses.interval("std")
-        low_max, high_max = self.guesses.interval("expected_max")
         return plain(
             {
                 "inits": self.inits,
@@ -204,11 +206,11 @@ class Measurement:
                 "gamma_se": self.gamma_se.tolist(),
                 "correlation": self.correlation.tolist(),
                 "std": self.guesses.std(),
-                "std_interval": [low, high],
+                "std_interval": ends(*self.guesses.interval("std")),
                 "expected_max": self.guesses.expected_max(),
-                "expected_max_interval": [low_max, high_max],
+                "expected_max_interval": ends(*self.guesses.interval("expected_max")),
                 "ties": self.ties,
-                "layers": [asdict(layer) for layer in self.layers],
+                "layers": [layer.to_dict() for layer in self.layers],
                 "findings": [finding.to_dict() for finding in self.findings],
                 "notes": list(self.notes),
                 "guesses": self.guesses.to_dict(),
@@ -222,7 +224,8 @@ class Measurement:
         """The inverse of `to_dict`."""
         numbers = [f.name for f in fields(LayerMeasurement) if f.name not in ("name", "kind", "nodes", "weights")]
         layers: list[dict[str, Any]] = [
-            {**layer, **{name: float(layer[name]) for name in numbers}} for layer in data["layers"]
+            {**layer, **{name: math.nan if layer[name] is None else float(layer[name]) for name in numbers}}
+            for layer in data["layers"]
         ]
         return cls(
             EmpiricalGuesses.from_dict(data["guesses"]),
@@ -243,18 +246,22 @@ class Measurement:
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number, with 95 % intervals."""
         g = self.guesses
-        largest = _with_interval(g.expected_max(), *g.interval("expected_max"))
-        often = _with_interval(g.prob_max_above(0.9), *g.interval(("prob_max_above", 0.9)))
+
+        def with_interval(value: float, low: float, high: float) -> str:
+            return f"{value:.4g}  {interval(low, high, self.inits)}"
+
+        largest = with_interval(g.expected_max(), *g.interval("expected_max"))
+        often = with_interval(g.prob_max_above(0.9), *g.interval(("prob_max_above", 0.9)))
         rows = [("network", str(self.provenance["network"]))] if "network" in self.provenance else []
         rows += [("data", self.data)] if self.data else []
         rows.append(("regime", self.regime))
         if self.weights_layers:
             last = self.weights_layers[-1]
-            rows.append(("drift ratio γ of the output", _with_interval(last.gamma, last.low, last.high)))
+            rows.append(("drift ratio γ of the output", with_interval(last.gamma, last.low, last.high)))
         rows += [
             ("average largest guess fraction", f"{largest}, even split {1 / g.classes:.4g}"),
             ("chance that one class gets over 90 %", often),
-            ("standard deviation of a guess fraction", _with_interval(g.std(), *g.interval("std"))),
+            ("standard deviation of a guess fraction", with_interval(g.std(), *g.interval("std"))),
         ]
         return rows
 
@@ -282,7 +289,7 @@ class Measurement:
                 continue
             i, layer = row
             name, kind = _short(layer.name, width), _short(layer.kind, 12)
-            gamma = f"{layer.gamma:.4g} ± {layer.gamma_se:.2g}"
+            gamma = with_error(layer.gamma, layer.gamma_se)
             numbers = f"{gamma:>21} {layer.correlation:>7.4f} {layer.dead:>6.1%}"
             lines.append(f"  {i:>4} {name:<{width}} {kind:<12} {numbers}")
         return lines
@@ -295,15 +302,11 @@ class Measurement:
         body += "".join(cells((f"finding: {f.kind}", f"{f.message} {f.layer}".strip())) for f in self.findings)
         table = cells(("layer", "kind", "nodes", "γ", "c", "dead"), "th")
         for layer in self.layers:
-            gamma = f"{layer.gamma:.4g} ± {layer.gamma_se:.2g}"
+            gamma = with_error(layer.gamma, layer.gamma_se)
             table += cells(
                 (layer.name, layer.kind, str(layer.nodes), gamma, f"{layer.correlation:.4f}", f"{layer.dead:.1%}")
             )
         return f"<table>{body}</table><table>{table}</table>"
-
-
-def _with_interval(value: float, low: float, high: float) -> str:
-    return f"{value:.4g}  (95 %: {low:.4g} to {high:.4g})"
 
 
 def _short(text: str, width: int) -> str:

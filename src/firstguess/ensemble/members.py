@@ -57,6 +57,8 @@ class FindingKind(StrEnum):
     OTHER_INITIALIZER = "other initializer"
     OTHER_SCALE = "other scale"
     KEPT_VALUES = "kept values"
+    RANDOM_VALUES = "random values"
+    RANDOM_BUFFERS = "random buffers"
 
 
 # Findings about an instance that is not as its initializers would draw it: FOLLOWED are certain and only to be known;
@@ -71,7 +73,7 @@ FOLLOWED = frozenset(
         FindingKind.OTHER_INITIALIZER,
     }
 )
-ASSUMED = frozenset({FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES})
+ASSUMED = frozenset({FindingKind.OTHER_SCALE, FindingKind.KEPT_VALUES, FindingKind.RANDOM_VALUES})
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,14 @@ class Members:
         return self.fractions.shape[0]
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in the middle of a stretch, with the members of it that were finished."""
+
+    def __init__(self, members: Members) -> None:
+        super().__init__()
+        self.members = members
+
+
 class Engine(Protocol):
     """Runs members of an ensemble. Member i depends on (seed, i) only."""
 
@@ -136,7 +146,7 @@ class Engine(Protocol):
     notes: tuple[str, ...]  # what was done to save work, e.g. an exact reduction
 
     def run(self, start: int, stop: int) -> Members:
-        """Compute members start … stop − 1."""
+        """Compute members start … stop − 1; after Ctrl-C, raise `Interrupted` with those that are done, if any."""
         ...
 
     @property

@@ -15,7 +15,7 @@ from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way
@@ -342,19 +342,28 @@ class ModuleEngine:
         rows: list[NDArray[np.float64]] = []
         findings: dict[Finding, None] = dict(self._findings)
         recorder = self._recorder()
-        while start + len(tallies) < stop:
-            for tally, record in self._next(start + len(tallies), stop, recorder):
-                stats = record.stats()
-                tallies.append(tally)
-                rows.append(stats)
-                findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
-        return Members(
-            start,
-            np.array([tally.fractions for tally in tallies]).reshape(-1, self.classes),
-            np.array([tally.ties for tally in tallies], np.int64),
-            np.array(rows).reshape(-1, len(self.layers), 4),
-            tuple(findings),
-        )
+
+        def finished(count: int) -> Members:
+            return Members(
+                start,
+                np.array([tally.fractions for tally in tallies[:count]]).reshape(-1, self.classes),
+                np.array([tally.ties for tally in tallies[:count]], np.int64),
+                np.array(rows[:count]).reshape(-1, len(self.layers), 4),
+                tuple(findings),
+            )
+
+        try:
+            while start + len(tallies) < stop:
+                for tally, record in self._next(start + len(tallies), stop, recorder):
+                    stats = record.stats()
+                    findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
+                    tallies.append(tally)
+                    rows.append(stats)
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            raise Interrupted(finished(len(rows))) from None
+        return finished(len(rows))
 
     def _next(self, member: int, stop: int, recorder: Recorder) -> list[tuple[Tally, Recorder]]:
         """One member, or several by vmap, in the way that is being tried or has been chosen."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.ensemble.measurement import Measurement, layer_measurements
-from firstguess.ensemble.members import Engine, Finding, FindingKind, Members, Probe
+from firstguess.ensemble.members import Engine, Finding, FindingKind, Interrupted, Members, Probe
 from firstguess.modules.engines import of_description, of_module
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
@@ -34,7 +34,7 @@ Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every 
 _WIDTH = 1000
 _LEAST = 50  # initializations before `precision` may stop: an interval from fewer can be small by luck
 _MOST = 10_000  # initializations, where `precision` is to decide
-_FEWEST = 4  # initializations before a time limit may stop: fewer have no error bars
+_FEWEST = 2  # initializations before a time limit may stop: one has no error bar
 _TIED = 0.01  # share of tied guesses that is worth a finding; float32 logits alone tie in fewer than 1 of 10 000
 
 
@@ -93,7 +93,7 @@ def measure(
             loader or an iterable. By default 1000 where there are more, which a note says.
         batch_size: How data are cut for a module (BatchNorm in train mode depends on it); in a description, the batch
             of BatchNorms that name none (default: all points are one batch).
-        seconds: Draw no further initializations once this much time has passed (at least 4 are drawn); a finding says
+        seconds: Draw no further initializations once this much time has passed (at least 2 are drawn); a finding says
             how many there are. The number of members then depends on the machine; each of them does not.
         probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
         dtype: To compute in: by default a module's own, of a description float32.
@@ -193,7 +193,7 @@ def run(
         while done < inits:
             stop = min(done + max(1, engine.stretch), inits)
             if seconds is not None and done < _FEWEST:
-                stop = min(stop, done + _FEWEST)
+                stop = done + 1  # how long one takes is not known yet
             if precision is not None:
                 stop = min(stop, check)
             parts.append(engine.run(done, stop))
@@ -217,7 +217,10 @@ def run(
                         f"±{width:.2g} after {done} initializations, not ±{precision:g}",
                     )
                 )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as cut:
+        if isinstance(cut, Interrupted):
+            parts.append(cut.members)
+            done += cut.members.inits
         if not parts:
             raise
         findings.append(Finding(FindingKind.INTERRUPTED, f"{done} of {inits} initializations were computed"))

@@ -296,7 +296,7 @@ def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
         FindingKind.CONSTANTS: "the model has {rules} where its initializer gives other values: kept, as the "
         "constructor set it",
         FindingKind.KEPT_VALUES: "every initialization has the model's own values, which its initializer cannot give: "
-        "set by the constructor, or trained",
+        "set by the constructor, or trained; intervals are for these values, with no error bar for others",
         FindingKind.ORTHOGONAL: "re-drawn as orthogonal ({rules}), as the model's own values are and its initializer's "
         "are not",
         FindingKind.OWN_RULE: "re-drawn by {rules}, the law that the model's own values have and its initializer has "

@@ -8,7 +8,7 @@ Then every parameter whose own values in the instance none of this can give is m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -32,6 +32,7 @@ from firstguess.modules.own_values import (
     learn_more,
     not_followed,
 )
+from firstguess.modules.own_vectors import buffer_findings, random_buffers, random_findings, random_vectors
 from firstguess.modules.redraw_rules import (
     Initializer,
     assign,
@@ -49,9 +50,20 @@ _PROBE = 0.12345  # a value that no initializer sets
 
 
 class Redraw:
-    """Re-draws `model` in place. `trained`: follow its own values only where training would not give them."""
+    """Re-draws `model` in place.
 
-    def __init__(self, model: nn.Module, init: Init = None, *, trained: bool = False) -> None:
+    `trained`: follow its own values only where training would not give them. `own`: these values, where somebody else
+    has them (the model that this one is a copy of): large models are not copied once more.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        init: Init = None,
+        *,
+        trained: bool = False,
+        own: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
         if any(parameter.is_meta for parameter in model.parameters()):
             raise InvalidInput(
                 "a model whose parameters have values",
@@ -59,11 +71,12 @@ class Redraw:
                 hint='model.to_empty(device="cpu") and its initialization, or give the class itself',
             )
         self.model, self._trained = model, trained
-        kept = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        kept = _kept(model, own)
         self.failures: list[Finding] = []
         self._adjustments: list[Adjustment] = []
         self._chosen: dict[str, Initializer] = {}
         self._clones: dict[str, str] = {}
+        self._random = set[str]()
         calls = list(own_calls(model))
         if init is not None:
             draw = rule(init)
@@ -77,17 +90,21 @@ class Redraw:
             written = set[str]().union(*(call.writes for call in usable))
             self.left = tuple(name for name in kept if name not in written)
             changed = set[str]().union(*(call.changes for call in usable))
-            self._kept = {name: kept[name] for name in self.left if name in changed}
+            self._kept = {name: kept[name].clone() for name in self.left if name in changed}
             followed = tuple(self._follow(kept, usable))
+            buffers = random_buffers(model)
             asked = set[str]().union(*(call.writes | call.changes for call in usable if call.given))
             found = clones({name: value for name, value in kept.items() if name not in asked})
-            if followed or found:
+            if followed or found or buffers:
                 self.draw()
+            now = dict(model.named_buffers())
+            held = [name for name, value in buffers.items() if torch.equal(now[name], value)]
             if found:  # but for what every draw gives alike
                 now = dict(model.named_parameters())
                 self._clones = {name: first for name, first in found.items() if not torch.equal(now[name], now[first])}
                 self.draw()
-        self.findings = (*self._left_findings(), *followed, *self._clone_findings(), *self.failures)
+        others = (*self._clone_findings(), *buffer_findings(held), *self.failures)
+        self.findings = (*self._left_findings(), *followed, *others)
 
     def draw(self) -> None:
         """Draw every parameter from the global generators, which the caller has made private."""
@@ -156,8 +173,18 @@ class Redraw:
             )
         if self._chosen:
             self.calls = needed(usable, self._chosen)
-        adjustments = follow(strange)
+        alone = {*self.left} - {*self._kept} - asked
+        left = [
+            Own.of(name, value)
+            for name, value in kept.items()
+            if name in alone and value.is_floating_point() and value.numel()
+        ]
+        vectors = random_vectors([*(own for own, _ in strange), *left])
+        random = {one.name for one in vectors}
+        adjustments = [*vectors, *follow([(own, law) for own, law in strange if own.name not in random])]
         self._adjustments = [one for one in adjustments if one.certain or not self._trained]
+        self._random = random if not self._trained else set()
+        yield from random_findings([one for one in self._adjustments if one.name in random], type(self.model).__name__)
         yield from findings(self._adjustments, type(self.model).__name__)
         if len(self._adjustments) < len(adjustments):
             others = [one for one in adjustments if not one.certain]
@@ -211,29 +238,31 @@ class Redraw:
 
     def _study(self, call: Initializer) -> bool:
         """Find out what a call does, from what it makes of NaN and of a constant; False if it fails."""
-        after: list[dict[str, torch.Tensor]] = []
-        for value in (math.nan, _PROBE):
-            for parameter in call.module.parameters():
-                if parameter.is_floating_point():
-                    parameter.fill_(value)
-            try:
-                call.run()
-            except Exception as error:  # a model's own initializer: the reading goes on without it, and says so
-                if call.given:
-                    raise
-                self.failures.append(
-                    Finding(FindingKind.INITIALIZER_FAILED, f"{type(error).__name__}: {error}", call.name)
-                )
-                return False
-            after.append({name: p.detach().clone() for name, p in named(self.model, call.module).items()})
-        for name, filled in after[0].items():
-            if not filled.is_floating_point():
-                continue
-            if not bool(filled.isnan().any()):
-                call.writes.add(name)
-            elif bool((after[1][name] != torch.full_like(after[1][name], _PROBE)).any()):
-                call.changes.add(name)
+        filled = self._filled(call, math.nan, lambda p: bool(p.isnan().any()))
+        if filled is None:
+            return False
+        call.writes.update(name for name, partly in filled.items() if not partly)
+        if all(name in call.writes for name in filled):
+            return True
+        changed = self._filled(call, _PROBE, lambda p: bool((p != torch.full((), _PROBE).to(p)).any()))
+        if changed is None:
+            return False
+        call.changes.update(name for name, other in changed.items() if other and name not in call.writes)
         return True
+
+    def _filled(self, call: Initializer, value: float, look: Callable[[torch.Tensor], bool]) -> dict[str, bool] | None:
+        """What `look` says of each parameter of a call that finds `value` everywhere; None if the call fails."""
+        for parameter in call.module.parameters():
+            if parameter.is_floating_point():
+                parameter.fill_(value)
+        try:
+            call.run()
+        except Exception as error:  # a model's own initializer: the reading goes on without it, and says so
+            if call.given:
+                raise
+            self.failures.append(Finding(FindingKind.INITIALIZER_FAILED, f"{type(error).__name__}: {error}", call.name))
+            return None
+        return {name: look(p.detach()) for name, p in named(self.model, call.module).items() if p.is_floating_point()}
 
     def _clone_findings(self) -> Iterator[Finding]:
         if not self._clones:
@@ -249,9 +278,25 @@ class Redraw:
 
     def _left_findings(self) -> Iterator[Finding]:
         for name in self.left:
+            if name in self._random:
+                continue
             yield Finding(
                 FindingKind.NOT_REDRAWN,
-                "no initializer draws all of this parameter, so every initialization has the model's own value: give a "
-                "factory (lambda: Model()) or init=function",
+                "no initializer draws all of this parameter, so every initialization has the model's own value, and "
+                "intervals are for this value: give a factory (lambda: Model()) or init=function",
                 name,
             )
+
+
+def _kept(model: nn.Module, own: Mapping[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
+    """The model's values, by name: those of `own` where they are the same tensors elsewhere, else copies."""
+    found: dict[str, torch.Tensor] = {}
+    for name, parameter in model.named_parameters():
+        other = None if own is None else own.get(name)
+        same = other is not None and (other.shape, other.dtype, other.device) == (
+            parameter.shape,
+            parameter.dtype,
+            parameter.device,
+        )
+        found[name] = other.detach() if other is not None and same else parameter.detach().clone()
+    return found

@@ -81,9 +81,11 @@ class Instance:
             with borrowed(self._model, parameters=True):
                 self._redraw = Redraw(setup(self._model), init, trained=trained)
         else:
+            lazy = is_lazy(self._model)
             with PrivateRandomness(0):
                 setup(self.private)
-            self._redraw = Redraw(self.private, init, trained=trained)
+            own = None if lazy else dict(self._model.named_parameters())
+            self._redraw = Redraw(self.private, init, trained=trained, own=own)
         self.findings = self._redraw.findings
 
     @contextmanager

@@ -19,6 +19,7 @@ ENOUGH = 20_000  # weights of a layer from which σw² is known to 1 %
 _FEW = 2_000  # biases of a layer
 _BUDGET = 20_000_000  # numbers that are drawn beyond the least of 16 initializations
 _LEAST, _MOST = 16, 256
+_PATIENCE = 160_000_000  # numbers that are drawn for these 16: a second or two; of larger models, two initializations
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ def tensor_at(model: nn.Module, name: str) -> torch.Tensor | None:
 
 
 def draw(source: Source, names: Iterable[str], seed: int) -> Draws:
-    """Initialize until every weight has 20 000 entries and every bias 2 000, or 16 times (small models: up to 256)."""
+    """Initialize until every weight has 20 000 entries and every bias 2 000, or 16 times (small models: up to
+    256, very large ones: twice)."""
     numbers = {name: Numbers() for name in names}
     done, most = 0, _LEAST
     while numbers and done < most:
@@ -50,7 +52,8 @@ def draw(source: Source, names: Iterable[str], seed: int) -> Draws:
                     sums.add(value)
         done += 1
         if done == 1:
-            most = min(_MOST, max(_LEAST, _BUDGET // max(1, sum(s.count for s in numbers.values()))))
+            size = max(1, sum(parameter.numel() for parameter in model.parameters()))
+            most = min(_MOST, max(min(_LEAST, max(2, _PATIENCE // size)), _BUDGET // size))
         if done > 1 and all(_known(name, sums) for name, sums in numbers.items()):
             break
     return Draws(numbers, done)

@@ -16,6 +16,8 @@ SHAPED = 160  # entries from which a normal law goes beyond √3 standard deviat
 _SAME = 0.02  # relative differences in size, or of the mean in standard deviations, that change no reading
 _ROUNDED = 0.005  # of a bound: values that were bfloat16 once
 _MOST = 1 << 16  # entries that are looked at: their size is then known to 0.3 %
+_ENTRIES = 1 << 20  # of one draw that are summed: a larger layer's size is known to 0.1 % then
+_ROWS = 64  # of a matrix, which show already that it is not orthogonal
 
 
 @dataclass
@@ -31,9 +33,9 @@ class Numbers:
     gain: float | None = None  # W Wᵀ = gain²·I in every draw
 
     def add(self, value: torch.Tensor, *, gains: bool = True) -> None:
-        w = value.detach().double()
+        gain = orthogonal_gain(value.detach()) if gains and (self.count == 0 or self.gain is not None) else None
+        w = sampled(value, _ENTRIES).double()
         squares = w * w
-        gain = orthogonal_gain(w) if gains and (self.count == 0 or self.gain is not None) else None
         self.gain = gain if self.count == 0 or (gain and self.gain and abs(gain / self.gain - 1) < 1e-3) else None
         self.count += w.numel()
         self.total += float(w.sum())
@@ -89,8 +91,9 @@ def orthogonal_gain(w: torch.Tensor) -> float | None:
     """g where W Wᵀ = g²·I, or Wᵀ W is, to 1e-4; else None."""
     matrix = w.flatten(1) if w.ndim > 1 else w[None]
     matrix = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    if matrix.shape[0] < 2:
+    if matrix.shape[0] < 2 or (matrix.shape[0] > _ROWS and orthogonal_gain(matrix[:_ROWS]) is None):
         return None
+    matrix = matrix.double()
     gram = matrix @ matrix.T
     size = float(gram.diagonal().mean())
     if size <= 0.0:
@@ -167,10 +170,10 @@ def of_size(numbers: Numbers, square: float) -> bool:
     return abs(numbers.mean_square / square - 1.0) <= _SIGMAS * math.sqrt(2.0 / numbers.count) if square > 0 else False
 
 
-def sampled(value: torch.Tensor) -> torch.Tensor:
-    """Entries of a tensor, in a row: all, or 65 536 or fewer at even distances of a larger one."""
+def sampled(value: torch.Tensor, most: int = _MOST) -> torch.Tensor:
+    """Entries of a tensor, in a row: all, or `most` or fewer at even distances of a larger one."""
     flat = value.detach().flatten()
-    return flat[:: math.ceil(flat.numel() / _MOST)] if flat.numel() > _MOST else flat
+    return flat[:: math.ceil(flat.numel() / most)] if flat.numel() > most else flat
 
 
 def differs(own: Numbers, law: Numbers, alpha: float) -> bool:

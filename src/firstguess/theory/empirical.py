@@ -14,6 +14,8 @@ from firstguess.base import checks, statistics
 from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import Estimates, FloatArray, Interval
+from firstguess.base.text import interval
+from firstguess.theory import intervals
 
 # A summary that has an interval; ("prob_max_above", t) names its threshold.
 Summary: TypeAlias = Literal["mean", "var", "std", "expected_max"] | tuple[Literal["prob_max_above"], float]
@@ -170,9 +172,9 @@ class EmpiricalGuesses:
     def interval(self, what: Summary, *, level: float = 0.95) -> Interval:
         """The interval of a summary: `"std"`, `"var"`, `"expected_max"`, or `("prob_max_above", 0.9)`.
 
-        Studentized bootstrap over initializations (see `firstguess.base.statistics`), cut to what is possible;
-        Wilson's interval for `prob_max_above`. One initialization has none: (nan, nan). Where all agree, nothing can be
-        resampled: the interval is then what the initializations that were not seen can change (`statistics.unseen`).
+        By the law of the guesses where the members follow it, else by their own variance (docs/intervals.md has how
+        often they hold); Wilson's interval for `prob_max_above`. One initialization has none: (nan, nan). Where all
+        agree, nothing varies: the interval is then what the initializations that were not seen can change.
 
         >>> EmpiricalGuesses(np.tile([1.0, 0.0], (30, 1)), points=10).interval(("prob_max_above", 0.9))[1]
         1.0
@@ -181,26 +183,37 @@ class EmpiricalGuesses:
             raise InvalidInput("a level between 0 and 1", got=level, where="interval(level)", hint="level=0.95")
         if what == "mean":
             return (1 / self.classes, 1 / self.classes)
+        value = self._above(what) if isinstance(what, tuple) else float(self._estimate(what, None).value[0])
+        if self.inits < 2:
+            return (math.nan, math.nan)
         if isinstance(what, tuple):
-            return statistics.proportion(round(self._above(what) * self.inits), self.inits, level=level)
-        found = self._estimate(what, level)
-        low, high = float(found.low[0]), float(found.high[0])
+            return statistics.proportion(round(value * self.inits), self.inits, level=level)
         if what == "expected_max":
-            if not math.isfinite(found.error[0]):
-                return (math.nan, math.nan)
-            if float(np.ptp(self.largest)) <= 1e-12:
-                mean, share = self.expected_max(), statistics.unseen(self.inits, level=level)
-                return (mean - share * (mean - 1 / self.classes), mean + share * (1.0 - mean))
-            # Where nearly all values are alike, resampled errors are near 0 and the bootstrap knows no end.
-            least, most = statistics.bounded_mean(self.largest, 1 / self.classes, 1.0, level=level)
-            return (max(low, least), min(high, most))
-        if self.inits > 1 and float(np.ptp(self.fractions, axis=0).max()) <= 1e-12:
+            return self._interval_of_max(level)
+        low, high = self._interval_of_std(level)
+        return (low * low, high * high) if what == "var" else (low, high)
+
+    def _interval_of_max(self, level: float) -> Interval:
+        mean = self.expected_max()
+        if float(np.ptp(self.largest)) <= 1e-12:
+            share = statistics.unseen(self.inits, level=level)
+            return (mean - share * (mean - 1 / self.classes), mean + share * (1.0 - mean))
+        low, high = intervals.of_expected_max(self.largest, self.classes, self.points, level)
+        return (min(low, mean), max(high, mean))
+
+    def _interval_of_std(self, level: float) -> Interval:
+        std = self.std()
+        if float(np.ptp(self.fractions, axis=0).max()) <= 1e-12:
             # A share p of members elsewhere makes Σ_c Var G_c ≤ p(1 − p)·|g − g'|², and two fractions are √2 apart.
             share = min(0.5, statistics.unseen(self.inits, level=level))
-            high = math.sqrt(2 * share * (1 - share) / self.classes)
+            return (0.0, math.sqrt(2 * share * (1 - share) / self.classes))
+        found = intervals.of_spread(self.fractions, level)
+        if found is None:
+            rows = self.fractions[np.lexsort(self.fractions.T)]  # so that the order of members does not matter
+            boot = statistics.spread(rows, seed=self.seed, level=level)
+            found = (float(boot.low[0]), float(boot.high[0]))
         # Σ_c (G_c − mean_c)² ≤ 1 − 1/M, reached when one class gets all and each is as likely.
-        high = min(high, math.sqrt((1 - 1 / self.classes) / self.classes * self.inits / max(1, self.inits - 1)))
-        return (low * low, high * high) if what == "var" else (low, high)
+        return (min(std, found[0]), max(std, min(found[1], math.sqrt((1 - 1 / self.classes) / self.classes))))
 
     def standard_error(self, what: Summary) -> float:
         """The standard error of a summary (infinitesimal jackknife; for `prob_max_above` that of a binomial share)."""
@@ -270,8 +283,11 @@ class EmpiricalGuesses:
 
     def __str__(self) -> str:
         often: Summary = ("prob_max_above", 0.9)
+        size = f"{self.inits} initializations, {self.classes} classes, {self.points} points"
+        if self.inits < 2:
+            return f"{size}: the largest fraction is {self.expected_max():.3f}; no error from one initialization"
         return (
-            f"{self.inits} initializations, {self.classes} classes, {self.points} points: the largest fraction is "
+            f"{size}: the largest fraction is "
             f"{self.expected_max():.3f} ± {self.standard_error('expected_max'):.3f} on average and above 0.9 with "
             f"probability {self.prob_max_above(0.9):.3f} ± {self.standard_error(often):.3f}"
         )
@@ -285,5 +301,5 @@ class EmpiricalGuesses:
         ]
         for label, what, value in named:
             low, high = self.interval(what)
-            rows.append((label, f"{value:.4f} (95 %: {low:.4f} to {high:.4f})"))
+            rows.append((label, f"{value:.4f} {interval(low, high, self.inits, '.4f')}"))
         return "<table>" + "".join(f"<tr><th>{k}</th><td>{v}</td></tr>" for k, v in cast(Any, rows)) + "</table>"

@@ -59,19 +59,24 @@ def numbers(d: Diagnosis) -> Markup:
         _card(
             percent(g.expected_max()),
             "of the data in the largest class, on average",
-            f"{wording.span(*g.interval('expected_max'), share=True)}; even split {percent(1 / g.classes)}",
+            f"{wording.span(*g.interval('expected_max'), share=True, inits=m.inits)}; "
+            f"even split {percent(1 / g.classes)}",
         )
     )
     if not math.isnan(d.verdict.gamma):
         cards.append(
-            _card(number(d.verdict.gamma), "drift ratio γ of the output", wording.span(d.verdict.low, d.verdict.high))
+            _card(
+                number(d.verdict.gamma),
+                "drift ratio γ of the output",
+                wording.span(d.verdict.low, d.verdict.high, inits=m.inits),
+            )
         )
     often = g.interval(("prob_max_above", 0.9))
     cards.append(
         _card(
             percent(g.prob_max_above(0.9)),
             "of all initializations put over 90 % of the data in one class",
-            wording.span(*often, share=True),
+            wording.span(*often, share=True, inits=m.inits),
         )
     )
     cards.append(_card(f"{m.inits:,}", "initializations measured", f"{m.points:,} data points, {m.classes:,} classes"))
@@ -280,7 +285,7 @@ def layers(m: Measurement | None) -> Markup:
             x.name,
             x.kind,
             f"{x.nodes:,}",
-            f"{number(x.gamma)} ± {x.gamma_se:.2g}" if math.isfinite(x.gamma) else "–",
+            wording.with_error(x.gamma, x.gamma_se),
             wording.value(x.correlation, 4),
             percent(x.dead),
         ]

@@ -38,12 +38,19 @@ def sureness(verdict: Verdict) -> str:
     return f"chance that this is right: {percent(verdict.probability)}"
 
 
-def span(low: float, high: float, *, share: bool = False) -> str:
-    """A 95 % interval in words, or that there is none."""
+def span(low: float, high: float, *, share: bool = False, inits: int = 2) -> str:
+    """A 95 % interval in words, or that there is none, and why."""
     if math.isnan(low) or math.isnan(high):
-        return "no interval known"
+        return "no interval from one initialization" if inits < 2 else "no interval known"
     ends = percents(low, high) if share else [number(low), number(high)]
     return f"95 %: {ends[0]} to {ends[1]}"
+
+
+def with_error(x: float, error: float) -> str:
+    """A number and its standard error where it has one, or a dash."""
+    if not math.isfinite(x):
+        return "–"
+    return number(x) if math.isnan(error) else f"{number(x)} ± {error:.2g}"
 
 
 def change(before: float, after: float, *, share: bool = False) -> str:
