@@ -11,6 +11,7 @@ A member of the plain loop: draw every layer anew by its own reset_parameters, o
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import resource
 import subprocess
@@ -30,7 +31,7 @@ def mlp() -> tuple[nn.Module, Any]:
     """104 million parameters."""
     sizes = (3072, 5120, 5120, 5120, 5120, 1920)
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], 10)), torch.randn(256, 3072)
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 from scipy import integrate, optimize, special
 
 from firstguess.base import statistics
-from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.empirical import EmpiricalGuesses, Summary
 from firstguess.theory.guesses import Guesses
 from firstguess.theory.intervals import CLASSES, MEANS
 
@@ -31,7 +33,7 @@ def scaled_means(law: Guesses) -> tuple[float, float]:
 def at_the_end(classes: int) -> tuple[float, float]:
     """Mean 1: jumps 1 − max G = Φ(−x) and 1 − Σ G² = 2Φ(−x)Φ(x), x uniform."""
 
-    def ratio(jump):
+    def ratio(jump: Callable[[float], float]) -> float:
         above = integrate.quad(lambda x: jump(special.ndtr(-x)) ** 2, 0, 12)[0]
         return above / integrate.quad(lambda x: jump(special.ndtr(-x)), 0, 12)[0] / (1 - 1 / classes)
 
@@ -53,16 +55,16 @@ def table() -> None:
     for which in (0, 1):
         print(("_LARGEST", "_SQUARES")[which])
         for classes in CLASSES:
-            row = []
+            row: list[float] = []
             for mean in MEANS:
                 if mean == 1:
                     row.append(at_the_end(classes)[which])
                     continue
 
-                def excess(log, mean=mean, classes=classes, which=which):
+                def excess(log: float, mean: float = mean, classes: int = classes, which: int = which) -> float:
                     return scaled_means(Guesses(math.exp(log), classes))[which] - mean
 
-                gamma = 1e-6 if mean == 0 else math.exp(optimize.brentq(excess, -20, 30))
+                gamma = 1e-6 if mean == 0 else math.exp(cast("float", optimize.brentq(excess, -20, 30)))
                 row.append(variances(gamma, classes)[which])
             print("    (" + ", ".join(f"{v:.3f}" for v in row) + "),", flush=True)
 
@@ -95,7 +97,7 @@ def coverage(repetitions: int = 1000) -> None:
 def shares(rows: np.ndarray, points: int, std: float, largest: float) -> list[float]:
     """How often the intervals of rows (repetitions, inits, classes) hold the truth."""
     seen = [EmpiricalGuesses(one, points) for one in rows]
-    truth = (("std", std), ("expected_max", largest))
+    truth: tuple[tuple[Summary, float], ...] = (("std", std), ("expected_max", largest))
     ends = {what: [one.interval(what) for one in seen] for what, _ in truth}
     return [float(np.mean([low <= value <= high for low, high in ends[what]])) for what, value in truth]
 
@@ -103,7 +105,7 @@ def shares(rows: np.ndarray, points: int, std: float, largest: float) -> list[fl
 def of_guesses(law: Guesses, inits: int, repetitions: int, seed: list[int]) -> list[float]:
     """Members drawn from theory.md (8), then a multinomial; truth by (6) to (8)."""
     rows = law.sample(repetitions * inits, seed=int(np.random.default_rng(seed).integers(2**31)))
-    return shares(rows.reshape(repetitions, inits, -1), law.points, law.std(), law.expected_max())
+    return shares(rows.reshape(repetitions, inits, -1), law.points or POINTS, law.std(), law.expected_max())
 
 
 def of_gamma(gamma: float, classes: int, inits: int, repetitions: int, seed: list[int]) -> float:
