@@ -26,6 +26,7 @@ Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a v
 
 _KERNEL = 0.2  # of the time for advice, for one prediction
 _MILD = 0.1  # of the logarithm of a factor a layer: not worth a caution
+_STUDIED = 4.0  # members that it takes at least to study an edited model and to draw two of it
 _DEEP = 5  # hidden layers from which "deep" is meant
 
 
@@ -67,21 +68,21 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
     from firstguess.diagnosis.remedies import REMEDIES
 
     started = time.perf_counter()
-    variants = [
-        (name, variant) for name, remedy in REMEDIES.items() for variant in _offered(name, remedy, trial, notes)
-    ]
-    for index, (name, variant) in enumerate(variants):
-        left = trial.seconds - (time.perf_counter() - started)
-        measured = _is_measured(variant, trial)
-        if measured and left <= 0:
-            notes.append(f"not tried, because time was up: {variant.title}")
-            continue
-        try:
-            tried = _tried(variant, name, trial, left / (len(variants) - index))
-        except FirstguessError as error:
-            notes.append(f"could not be tried: {variant.title} ({error})")
-            continue
-        found.append(tried if tried.helps or not variant.otherwise else _said(tried, variant))
+    m = trial.case.measurement
+    least = _STUDIED * m.seconds / max(1, m.inits)
+    for index, (name, remedy) in enumerate(REMEDIES.items()):
+        # One by one: each has a copy of the model.
+        for variant in _offered(name, remedy, trial, notes):
+            left = trial.seconds - (time.perf_counter() - started)
+            if _is_measured(variant, trial) and left < least:
+                notes.append(f"not tried, because time was up: {variant.title}")
+                continue
+            try:
+                tried = _tried(variant, name, trial, left / (len(REMEDIES) - index))
+            except FirstguessError as error:
+                notes.append(f"could not be tried: {variant.title} ({error})")
+                continue
+            found.append(tried if tried.helps or not variant.otherwise else _said(tried, variant))
 
 
 def _said(tried: Advice, variant: Variant) -> Advice:

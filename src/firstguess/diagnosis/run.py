@@ -3,57 +3,47 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any, TypeVar, cast
+from functools import partial
 
-import numpy as np
 import torch
-from torch import nn
 
 from firstguess.base import checks
-from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
-from firstguess.base.text import counted
-from firstguess.data import Batch, Data, as_data, collect, load
-from firstguess.data.streams import POINTS, cut_note
+from firstguess.base.errors import InvalidInput, NotFinite
+from firstguess.data.streams import POINTS
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
-from firstguess.diagnosis.causes import Found, Removals, causes_of, ranked, without_ending
+from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.faults import named
-from firstguess.diagnosis.faults.looking import look_into
-from firstguess.diagnosis.remedies import Case, Variant
-from firstguess.diagnosis.remedies.base import Model, inputs_of
+from firstguess.diagnosis.remedies import Case
 from firstguess.diagnosis.result import Diagnosis, Expected
-from firstguess.diagnosis.training import GRADIENT_POINTS, in_parts, trainability_of, with_measured
+from firstguess.diagnosis.stages import (
+    ADVISED,
+    CAUSES,
+    DIFFERENTIATED,
+    EXPECTED,
+    LOOKED,
+    MEASURED,
+    Clock,
+    Progress,
+    Stages,
+    attempt,
+)
+from firstguess.diagnosis.subject import Subject
+from firstguess.diagnosis.training import trainability_of, with_measured
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
-from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import PARTLY, Finding, FindingKind, Probe
-from firstguess.modules.ablation import Effects, effects_of
 from firstguess.modules.choice import Strategy
-from firstguess.modules.engines import recorded
-from firstguess.modules.examination import Examination
-from firstguess.modules.feeding import Forward, fed
-from firstguess.modules.flow import Flow, trace_flow
+from firstguess.modules.feeding import Forward
 from firstguess.modules.fresh import Redrawn
-from firstguess.modules.gradients import measure_gradients
 from firstguess.modules.initializers import Init
-from firstguess.modules.measuring import measure
 from firstguess.modules.outputs import Pick
 from firstguess.modules.probes import Node
-from firstguess.modules.reader import read
-from firstguess.modules.sources import Mode, Source, source_of
-from firstguess.modules.structure import Structure
-from firstguess.network.network import Network
+from firstguess.modules.sources import Mode
 
-Progress = Callable[[int, int], object]
-_T = TypeVar("_T")
 # As many networks on every machine, so that the verdict is the same: few models need the time allowed.
 INITS, SECONDS = 64, 180.0
-_SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
-_STAGES, _KERNEL_POINTS = 5, 1000
+_KERNEL_POINTS = 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
 _LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS, _ADVICE = 0.02, 0.36, 0.05, 0.08, 0.05, 0.1, 0.25
@@ -111,11 +101,10 @@ def diagnose(
         width: Of the layers of a description that name none.
         batch_size: Of the batches that a model gets; BatchNorm depends on it.
         advice: Try remedies.
-        progress: Called with (stages done, stages).
+        progress: Called with (percent done, 100).
         precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, forward,
             mode, node, device, strategy, trained, redraw and scale, a model no threads.
     """
-    started = time.perf_counter()
     if not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=180")
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
@@ -134,30 +123,40 @@ def diagnose(
         scale=scale,
         threads=threads,
     )
-    subject = _Subject(what, data, points, classes, width, batch_size, seed, options)
+    clock = Clock(float(seconds))
+    subject = Subject(what, data, points, classes, width, batch_size, seed, options)
     tick = progress or (lambda done, total: None)
-    tick(0, _STAGES)
+    tick(0, 100)
     look = subject.look(max(_LOOK * seconds, min(1.0, 0.3 * seconds)))
+    tick(LOOKED, 100)
+    fewer = subject.fit(look, _MEASURE * seconds)
     try:
-        m = subject.measure(inits=inits, seconds=_MEASURE * seconds)
+        m = subject.measure(
+            inits=inits,
+            seconds=_MEASURE * seconds,
+            progress=lambda done, total: tick(LOOKED + (MEASURED - LOOKED) * done // max(total, 1), 100),
+        )
     except NotFinite as error:
-        return replace(_broken(subject, error, started), faults=named(look))
+        return replace(_broken(subject, error, clock), faults=named(look))
     check_fresh(m)
     partly = any(finding.kind in PARTLY for finding in m.findings)
     notes: list[str] = [subject.note] if subject.note else []
-    parts = _Parts(m, tick)
-    parts.tick(1)
-    flow = parts.do("causes", lambda: _attempt(lambda: subject.flow(_FLOW * seconds), "causes", notes))
+    parts = Stages(m, clock, tick)
+    parts.tick(MEASURED)
+    flow = parts.do("causes", lambda: attempt(lambda: subject.flow(clock.share(_FLOW)), "causes", notes), members=2)
     causes = Found()
     if flow is not None:
         flow = without_ending(flow, m)
-        effects = partial(subject.effects, flow, seconds=_EFFECTS * seconds)
+        effects = partial(subject.effects, flow, seconds=clock.share(_EFFECTS))
         found = parts.do(
-            "effects of causes", lambda: _attempt(lambda: ranked(flow, effects), "effects of causes", notes)
+            "effects of causes", lambda: attempt(lambda: ranked(flow, effects), "effects of causes", notes), members=2
         )
         causes = found or Found(causes_of(flow))
-    parts.tick(2)
-    structure, why = parts.do("structure", lambda: subject.structure(m), quick=True) or (None, "it was interrupted")
+    parts.tick(CAUSES)
+    structure, why = parts.do("structure", lambda: subject.structure(m), quick=True, members=2) or (
+        None,
+        "there was no time to read it",
+    )
     expected = parts.do(
         "theory",
         lambda: expectation(
@@ -165,24 +164,28 @@ def diagnose(
         ),
         quick=True,
     ) or Expected(None, None, "it was interrupted")
-    parts.tick(3)
+    parts.tick(EXPECTED)
     gradients = parts.do(
-        "gradients", lambda: _attempt(lambda: subject.gradients(_GRADIENTS * seconds, m), "gradients", notes)
+        "gradients",
+        lambda: attempt(lambda: subject.gradients(clock.share(_GRADIENTS), m), "gradients", notes),
+        members=4,
     )
     theory = math.nan if subject.network is None else growth(subject.network)
     train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain(), predicted=theory)
-    parts.tick(4)
+    parts.tick(DIFFERENTIATED)
     verdict = verdict_of(m, wanted=inits)
+    if fewer:
+        verdict = replace(verdict, preliminary=f"{verdict.preliminary or f'{m.inits} initializations'}, {fewer}")
     tried = Advised()
     if advice and partly:
         notes.append("no remedies: they change layers and how these are drawn, and part of the model keeps its values")
     elif advice:
         case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits, expected.trusted)
-        trial = Trial(case, expected.prediction, subject.convert, subject.variant, _ADVICE * seconds, seed)
+        trial = Trial(case, expected.prediction, subject.convert, subject.variant, clock.share(_ADVICE), seed)
         tried = parts.do("remedies", lambda: advise(trial)) or tried
         if tried.interrupted:
             parts.interrupt("some remedies" if tried.advice else "remedies")
-    parts.tick(_STAGES)
+    parts.tick(ADVISED)
     hidden = max(0, len(m.weights_layers) - 1)
     return Diagnosis(
         verdict,
@@ -197,59 +200,12 @@ def diagnose(
         parts.findings(m),
         (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
         m.provenance,
-        time.perf_counter() - started,
+        clock.passed,
         named(look, m),
     )
 
 
-class _Parts:
-    """What comes after the measurement, part by part: once there was a Ctrl-C, only what is quick is still done."""
-
-    def __init__(self, m: Measurement, progress: Progress) -> None:
-        self._progress = progress
-        self._said = [finding.message for finding in m.findings if finding.kind == FindingKind.INTERRUPTED]
-        self._interrupted = bool(self._said)
-        self._left_out: list[str] = []
-
-    def do(self, name: str, work: Callable[[], _T], *, quick: bool = False) -> _T | None:
-        if self._interrupted and not quick:
-            self._left_out.append(name)
-            return None
-        try:
-            return work()
-        except KeyboardInterrupt:
-            self.interrupt(name)
-            return None
-
-    def tick(self, stages: int) -> None:
-        try:
-            self._progress(stages, _STAGES)
-        except KeyboardInterrupt:
-            self._interrupted = True
-
-    def interrupt(self, name: str) -> None:
-        self._interrupted = True
-        self._left_out.append(name)
-
-    def findings(self, m: Measurement) -> tuple[Finding, ...]:
-        """Those of the measurement, and what was left out."""
-        if not self._left_out:
-            return m.findings
-        words = "; ".join([*self._said, f"left out: {', '.join(self._left_out)}"])
-        return (*(f for f in m.findings if f.kind != FindingKind.INTERRUPTED), Finding(FindingKind.INTERRUPTED, words))
-
-
-def _attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
-    """A part of the diagnosis, which may fail for a model that the measurement could handle."""
-    try:
-        return work()
-    except (FirstguessError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        notes.append(f"no {name}: {first}")
-        return None
-
-
-def _broken(subject: _Subject, error: NotFinite, started: float) -> Diagnosis:
+def _broken(subject: Subject, error: NotFinite, clock: Clock) -> Diagnosis:
     place = error.where if isinstance(error.where, str) else ""
     return Diagnosis(
         broken("every initialization gives NaN or Inf", place),
@@ -262,167 +218,5 @@ def _broken(subject: _Subject, error: NotFinite, started: float) -> Diagnosis:
         None,
         None,
         (Finding(FindingKind.NONFINITE, str(error), place),),
-        seconds=time.perf_counter() - started,
+        seconds=clock.passed,
     )
-
-
-class _Subject:
-    """A network and its data, read once and used by every stage."""
-
-    def __init__(
-        self,
-        what: object,
-        data: object,
-        points: int,
-        classes: int | None,
-        width: int,
-        batch_size: int | None,
-        seed: int,
-        options: dict[str, Any],
-    ) -> None:
-        self._options, self._width, self._seed = options, width, seed
-        self._batch_size, self._classes = batch_size, classes
-        self.network: Network | None = None
-        self.model: Model | None = None
-        text = isinstance(what, str)
-        what = Network.parse(what) if isinstance(what, str) else what  # a typing error is told before data are read
-        data = load(data) if isinstance(data, str) else data
-        if isinstance(what, Network):
-            self._data = as_data(data, most=points)
-            if text:
-                wanted = classes if classes is not None else max(2, self._data.classes or 2)
-                what = replace(what, classes=wanted)
-            self.network = what
-            self.batches = collect(self._data, batch_size=batch_size or points)
-            self.name = str(what)
-        elif callable(what):
-            self.model = cast(Model, what)
-            self.batches = fed(what, collect(data, points, batch_size=batch_size), options.pop("forward", None))
-            self.name = getattr(what, "__name__", type(what).__name__)
-        else:
-            raise InvalidInput(
-                "an nn.Module, a class or factory, a Network or its text",
-                got=f"a {type(what).__name__}",
-                where="diagnose",
-                hint="fg.diagnose(model, loader)",
-            )
-        self._points = sum(batch.size for batch in self.batches)
-        self.note = cut_note(data, None if points == POINTS else points, self._points)
-        self._origin = recorded(data)
-
-    def measure(self, *, inits: int, seconds: float) -> Measurement:
-        if self.model is None:
-            return measure(
-                self.network,
-                self._data,
-                points=self._points,
-                inits=inits,
-                seed=self._seed,
-                seconds=seconds,
-                width=self._width,
-                batch_size=self._batch_size,
-                **self._options,
-            )
-        with self._source.lent():
-            m = measure(
-                self._source,
-                self.batches,
-                inits=inits,
-                seed=self._seed,
-                seconds=seconds,
-                classes=self._classes,
-                **self._options,
-            )
-        return replace(m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin})
-
-    def variant(self, variant: Variant, seconds: float) -> Measurement:
-        batches = variant.batches if variant.batches is not None else self.batches
-        if variant.model is None:
-            known: dict[str, Any] = {"inits": 40, "seed": self._seed, "seconds": seconds, "width": self._width}
-            known["batch_size"] = self._batch_size
-            return measure(variant.network, self.convert(batches), points=self._points, **known)
-        options: dict[str, Any] = self._options | {"probe": "output"}
-        same = self._source if variant.model is self.model else None
-        members = variant.source or same or self.study(variant.model)
-        with members.lent():
-            return measure(members, list(batches), inits=40, seed=self._seed, seconds=seconds, **options)
-
-    @cached_property
-    def _source(self) -> Source:
-        """Where modules come from, for every stage: the model, or a factory of the description's."""
-        return source_of(self._factory(), self.batches) if self.model is None else self.study(self.model)
-
-    def look(self, seconds: float) -> Examination | None:
-        """What one pass of the model, as it is, shows."""
-        what = self._factory() if self.model is None else self.model
-        return look_into(what, self.batches, seconds=seconds, seed=self._seed, **self._known("logits", "init"))
-
-    def study(self, model: Model, **others: Any) -> Source:
-        """Members of a model, as the options have it."""
-        return source_of(model, self.batches, **(self._known(*_SOURCE.split()) | others))
-
-    def _factory(self) -> Callable[[], nn.Module]:
-        network, shape, width = cast(Network, self.network), self._data.x, self._width
-        return lambda: build(network, shape, width=width, seed=int(torch.randint(2**31, (1,))))
-
-    def _known(self, *names: str) -> dict[str, Any]:
-        return {name: self._options[name] for name in names if name in self._options}
-
-    def flow(self, seconds: float) -> Flow:
-        with self._source.lent():
-            return trace_flow(
-                self._source, self.batches, inits=20, seed=self._seed, seconds=seconds, **self._known("logits")
-            )
-
-    def effects(self, flow: Flow, removals: Removals, *, seconds: float) -> Effects:
-        with self._source.lent():
-            known = self._known("logits")
-            return effects_of(self._source, self.batches, flow, removals, seed=self._seed, seconds=seconds, **known)
-
-    def gradients(self, seconds: float, m: Measurement) -> Any:
-        # A backward pass costs about two forward passes, gradients by point two more; how long one took is known.
-        a_member = m.seconds / max(1, m.inits) * min(1.0, GRADIENT_POINTS / max(1, m.points)) * 5
-        count = int(min(20, max(4, seconds / max(a_member, 1e-3))))
-        known: dict[str, Any] = {"inits": count, "seed": self._seed} | self._known("logits")
-        if self.model is None:
-            return measure_gradients(self.network, self._data, width=self._width, **known)
-        with self._source.lent():
-            return in_parts(lambda b, n: measure_gradients(self._source, b, points=n, **known), self.batches)
-
-    def structure(self, m: Measurement) -> tuple[Structure | None, str]:
-        """What could be read of the model, and why it could not be read as a whole."""
-        if self.model is None:
-            return None, ""
-        if any(finding.kind in PARTLY for finding in m.findings):
-            return None, "part of the model keeps its values, and theory is about weights that are drawn"
-        try:
-            with self._source.lent():
-                found = read(self._source, self.batches[0], said=m.findings, **self._known("init"))
-        except FirstguessError as error:
-            return None, f"its structure could not be read: {error}"
-        self.network = found.network
-        if found.network is None:
-            each = counted(str(part) for part in found.unread)
-            first = "; ".join(each[:2])
-            more = f"; and {len(each) - 2} more" if len(each) > 2 else ""
-            return found, f"its structure could not be read as a whole: {first}{more}"
-        return found, ""
-
-    def is_plain(self) -> bool:
-        """Whether phases mean something, of a network that was read."""
-        return self.network is not None and self.network.plain
-
-    def data(self, most: int) -> Data | None:
-        found = self.convert(self.batches)
-        return found if found is None or found.n <= most else found.subset(most, self._seed)
-
-    def convert(self, batches: Sequence[Batch]) -> Data | None:
-        """Inputs as one array, which the kernel reading needs; None where they are not (token ids, several inputs)."""
-        x = inputs_of(batches)
-        if x is None:
-            return None
-        labels = [b.labels for b in batches if b.labels is not None]
-        known = len(labels) == len(batches) and all(v.ndim == 1 and not v.is_floating_point() for v in labels)
-        y = torch.cat(labels).numpy() if known else None
-        name = self._data.name if self.model is None else "data"
-        return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)

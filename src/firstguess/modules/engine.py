@@ -23,7 +23,7 @@ from firstguess.modules.choice import Choice, Strategy, Way
 from firstguess.modules.feeding import left_aside
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.guard import borrowed, every_module_called
-from firstguess.modules.initializers import BATCH_NORMS, Init
+from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import (
     Ending,
     Pick,
@@ -36,7 +36,7 @@ from firstguess.modules.outputs import (
 )
 from firstguess.modules.probe_sums import Recorder
 from firstguess.modules.probes import Finder, Hooks, Node, Spec, hooked
-from firstguess.modules.remarks import remarks
+from firstguess.modules.remarks import batchnorm_remarks, remarks
 from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.stacked import run_stacked
 
@@ -224,23 +224,9 @@ class ModuleEngine:
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
         self._state_bytes = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
-        norms = [(n, m) for n, m in model.named_modules() if isinstance(m, BATCH_NORMS)]
         self._convolves = any(isinstance(module, nn.Conv2d) for module in model.modules())
-        self._by_batch = bool(norms) and (self._mode == "train" or any(not m.track_running_stats for _, m in norms))
-        if self._by_batch:
-            sizes = sorted({batch.size for batch in self._batches}, reverse=True)
-            several = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} (the smallest has {sizes[-1]})"
-            message = f"BatchNorm normalizes over each batch of {several} points, as in training"
-            self._note(FindingKind.BATCHNORM, message, norms[0][0])
-            if sizes[-1] < 2:
-                self._note(FindingKind.BATCH_OF_ONE, "BatchNorm over one point removes all that it says", norms[0][0])
-        elif norms and any(n.running_mean is not None and not bool(n.running_mean.any()) for _, n in norms):
-            self._note(
-                FindingKind.EVAL_BATCHNORM,
-                "BatchNorm in eval mode uses the running statistics of a network without data (mean 0, variance 1), so "
-                "it does nothing yet; mode='train' is what the first training step sees",
-                norms[0][0],
-            )
+        self._by_batch, said = batchnorm_remarks(model, self._mode, {batch.size for batch in self._batches})
+        self._findings.update(dict.fromkeys(said))
 
     def _note(self, kind: FindingKind, message: str, layer: str = "") -> None:
         self._findings[Finding(kind, message, layer)] = None

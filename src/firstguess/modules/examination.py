@@ -69,6 +69,7 @@ class Examination:
     loss_even: float  # … with labels that are drawn evenly: what is known without any
     tiny: dict[str, float]  # layers whose weights are tiny -> RMS·√fan_in
     weighted: int  # layers with weights
+    a_point: float = math.nan  # seconds of a pass for one point, where that was timed
 
 
 @dataclass

@@ -49,6 +49,11 @@ def loss_gradient(rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return g.scatter(1, index, -g.sum(1, keepdim=True))
 
 
+def _total_square(grad: torch.Tensor) -> float:
+    """Σ g² in float64, some millions at a time: a large model's gradient is not copied whole."""
+    return sum(float(part.to("cpu", torch.float64).square().sum()) for part in grad.flatten().split(1 << 22))
+
+
 @contextmanager
 def _differentiable() -> Generator[None]:
     """Whatever mode the caller is in."""
@@ -312,7 +317,7 @@ class Passes:
             path = name.split("#")[0]
             own = modules["" if path == "(model)" else path].parameters()
             grads = [p.grad for p in own if p.ndim >= 2 and p.grad is not None]
-            total = sum(float(g.to("cpu", torch.float64).square().sum()) for g in grads)
+            total = sum(_total_square(g) for g in grads)
             size = sum(g.numel() for g in grads)
             found[name] = total / size / self.points**2 if size else math.nan
         return found

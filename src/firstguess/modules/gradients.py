@@ -58,6 +58,7 @@ def measure_gradients(
     width: int = _WIDTH,
     classes: int | None = None,
     progress: Progress | None = None,
+    seconds: float | None = None,
     init: Init = None,
     logits: Pick = None,
     forward: Forward | None = None,
@@ -95,6 +96,7 @@ def measure_gradients(
         width: Nodes of the layers of a description that name no width.
         classes: For a text, the number of classes; by default that of the labels, or 2.
         progress: Called with (members done, members in all).
+        seconds: Draw no further initializations once this much time has passed (at least 2 are drawn).
         init: For modules, as in `fg.measure`; likewise logits, forward and mode (what BatchNorm does).
         device: Where to compute.
         dtype: By default the model's own. Gradients at the logits are computed in float64 whatever it is.
@@ -164,6 +166,9 @@ def measure_gradients(
         shares.append(share)
         if progress is not None:
             progress(i + 1, inits)
+        if i > 0 and seconds is not None and time.perf_counter() - started > seconds:
+            break
+    inits = len(found)
     squares = np.array(found)  # (inits, layers and stream, 4)
     names = [layer.name for layer in (*passes.layers, *passes.stream)]
     way = squares[:, [names.index(name) for name in passes.path]]

@@ -1,16 +1,23 @@
-"""What one member of an ensemble of models shows that a user should know."""
+"""What an ensemble of models shows that a user should know: of one member, and of its BatchNorms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.ensemble.members import DEAD, Finding, FindingKind, ProbedLayer
+from firstguess.modules.initializers import BATCH_NORMS
 from firstguess.modules.outputs import Tally
 from firstguess.modules.probe_sums import Recorder
 from firstguess.modules.probes import OUTPUT
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from firstguess.modules.sources import Mode
 
 _TIES = 1e-3  # share of tied points from which they are a finding: below it is rounding
 
@@ -39,3 +46,27 @@ def remarks(
         )
     for name in record.missed:
         yield Finding(FindingKind.CONTROL_FLOW, "not called in some initialization", name)
+
+
+def batchnorm_remarks(model: nn.Module, mode: Mode, sizes: set[int]) -> tuple[bool, list[Finding]]:
+    """Whether BatchNorms normalize over each batch, of these sizes, and what to say about it."""
+    norms = [(n, m) for n, m in model.named_modules() if isinstance(m, BATCH_NORMS)]
+    if not norms:
+        return False, []
+    place, most, least = norms[0][0], max(sizes), min(sizes)
+    if mode != "train" and all(m.track_running_stats for _, m in norms):
+        message = (
+            "BatchNorm in eval mode uses the running statistics of a network without data (mean 0, variance 1), so "
+            "it does nothing yet; mode='train' is what the first training step sees"
+        )
+        fresh = any(n.running_mean is not None and not bool(n.running_mean.any()) for _, n in norms)
+        return False, [Finding(FindingKind.EVAL_BATCHNORM, message, place)] if fresh else []
+    several = f"{most}" if most == least else f"{most} (the smallest has {least})"
+    found = [
+        Finding(
+            FindingKind.BATCHNORM, f"BatchNorm normalizes over each batch of {several} points, as in training", place
+        )
+    ]
+    if least < 2:
+        found.append(Finding(FindingKind.BATCH_OF_ONE, "BatchNorm over one point removes all that it says", place))
+    return True, found

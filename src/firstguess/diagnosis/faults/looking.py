@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,11 +47,12 @@ def _within(model: nn.Module, batches: Sequence[Batch], pick: Pick, seed: int, s
             found = examine(model, few, data=batches, pick=pick, seed=seed)
             taken = time.perf_counter() - began
             if taken > seconds or count >= total:
-                return found
+                return replace(found, a_point=taken / min(count, total))
     except Exception:  # a model that takes whole batches only
         return examine(model, batches[:1], data=batches, pick=pick, seed=seed)
     room = min(total, int(count * seconds / max(taken, 1e-6)))
-    return examine(model, fewer(batches, max(count, room)), data=batches, pick=pick, seed=seed)
+    found = examine(model, fewer(batches, max(count, room)), data=batches, pick=pick, seed=seed)
+    return replace(found, a_point=taken / count)
 
 
 @contextmanager

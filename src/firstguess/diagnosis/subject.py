@@ -1,0 +1,220 @@
+"""What is diagnosed: a network and its data, read once and used by every part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.text import counted
+from firstguess.data import Batch, Data, as_data, collect, load
+from firstguess.data.streams import POINTS, cut_note
+from firstguess.diagnosis.causes import Removals
+from firstguess.diagnosis.faults.looking import look_into
+from firstguess.diagnosis.remedies import Variant
+from firstguess.diagnosis.remedies.base import Model, inputs_of
+from firstguess.diagnosis.stages import Progress
+from firstguess.diagnosis.training import GRADIENT_POINTS, in_parts
+from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.member_module import build
+from firstguess.ensemble.members import PARTLY
+from firstguess.modules.ablation import Effects, effects_of
+from firstguess.modules.engines import recorded
+from firstguess.modules.examination import Examination
+from firstguess.modules.feeding import fed
+from firstguess.modules.flow import Flow, trace_flow
+from firstguess.modules.gradients import measure_gradients
+from firstguess.modules.measuring import measure
+from firstguess.modules.reader import read
+from firstguess.modules.snapshot import fewer
+from firstguess.modules.sources import Source, source_of
+from firstguess.modules.structure import Structure
+from firstguess.network.network import Network
+
+_SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
+_FEWEST = 16  # points that a short time does not go below
+_MEMBERS = 8  # initializations that should fit into the time: else there are fewer points
+
+
+class Subject:
+    """A network and its data, read once and used by every stage."""
+
+    def __init__(
+        self,
+        what: object,
+        data: object,
+        points: int,
+        classes: int | None,
+        width: int,
+        batch_size: int | None,
+        seed: int,
+        options: dict[str, Any],
+    ) -> None:
+        self._options, self._width, self._seed = options, width, seed
+        self._batch_size, self._classes = batch_size, classes
+        self.network: Network | None = None
+        self.model: Model | None = None
+        text = isinstance(what, str)
+        what = Network.parse(what) if isinstance(what, str) else what  # a typing error is told before data are read
+        data = load(data) if isinstance(data, str) else data
+        if isinstance(what, Network):
+            self._data = as_data(data, most=points)
+            if text:
+                wanted = classes if classes is not None else max(2, self._data.classes or 2)
+                what = replace(what, classes=wanted)
+            self.network = what
+            self.batches = collect(self._data, batch_size=batch_size or points)
+            self.name = str(what)
+        elif callable(what):
+            self.model = cast(Model, what)
+            self.batches = fed(what, collect(data, points, batch_size=batch_size), options.pop("forward", None))
+            self.name = getattr(what, "__name__", type(what).__name__)
+        else:
+            raise InvalidInput(
+                "an nn.Module, a class or factory, a Network or its text",
+                got=f"a {type(what).__name__}",
+                where="diagnose",
+                hint="fg.diagnose(model, loader)",
+            )
+        self._points = sum(batch.size for batch in self.batches)
+        self.note = cut_note(data, None if points == POINTS else points, self._points)
+        self._origin = recorded(data)
+
+    def fit(self, look: Examination | None, seconds: float) -> str:
+        """Fewer points where a few initializations would not fit into the time; what to say then."""
+        if look is None or self.model is None or not math.isfinite(look.a_point):
+            return ""
+        most = max(_FEWEST, int(seconds / _MEMBERS / max(look.a_point, 1e-9)))
+        if most >= self._points:
+            return ""
+        total, self.batches = self._points, list(fewer(self.batches, most))
+        self._points = sum(batch.size for batch in self.batches)
+        return f"{self._points:,} of {total:,} points".replace(",", " ")
+
+    def measure(self, *, inits: int, seconds: float, progress: Progress) -> Measurement:
+        if self.model is None:
+            return measure(
+                self.network,
+                self._data,
+                points=self._points,
+                inits=inits,
+                seed=self._seed,
+                seconds=seconds,
+                width=self._width,
+                batch_size=self._batch_size,
+                progress=progress,
+                **self._options,
+            )
+        with self._source.lent():
+            m = measure(
+                self._source,
+                self.batches,
+                inits=inits,
+                seed=self._seed,
+                seconds=seconds,
+                classes=self._classes,
+                progress=progress,
+                **self._options,
+            )
+        return replace(m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin})
+
+    def variant(self, variant: Variant, seconds: float) -> Measurement:
+        batches = variant.batches if variant.batches is not None else self.batches
+        if variant.model is None:
+            known: dict[str, Any] = {"inits": 40, "seed": self._seed, "seconds": seconds, "width": self._width}
+            known["batch_size"] = self._batch_size
+            return measure(variant.network, self.convert(batches), points=self._points, **known)
+        options: dict[str, Any] = self._options | {"probe": "output"}
+        same = self._source if variant.model is self.model else None
+        if same is None:
+            self.__dict__.pop("_source", None)  # its copy of the model goes before there is another
+        members = variant.source or same or self.study(variant.model)
+        with members.lent():
+            return measure(members, list(batches), inits=40, seed=self._seed, seconds=seconds, **options)
+
+    @cached_property
+    def _source(self) -> Source:
+        """Where modules come from, for every stage: the model, or a factory of the description's."""
+        return source_of(self._factory(), self.batches) if self.model is None else self.study(self.model)
+
+    def look(self, seconds: float) -> Examination | None:
+        """What one pass of the model, as it is, shows."""
+        what = self._factory() if self.model is None else self.model
+        return look_into(what, self.batches, seconds=seconds, seed=self._seed, **self._known("logits", "init"))
+
+    def study(self, model: Model, **others: Any) -> Source:
+        """Members of a model, as the options have it."""
+        return source_of(model, self.batches, **(self._known(*_SOURCE.split()) | others))
+
+    def _factory(self) -> Callable[[], nn.Module]:
+        network, shape, width = cast(Network, self.network), self._data.x, self._width
+        return lambda: build(network, shape, width=width, seed=int(torch.randint(2**31, (1,))))
+
+    def _known(self, *names: str) -> dict[str, Any]:
+        return {name: self._options[name] for name in names if name in self._options}
+
+    def flow(self, seconds: float) -> Flow:
+        with self._source.lent():
+            return trace_flow(
+                self._source, self.batches, inits=20, seed=self._seed, seconds=seconds, **self._known("logits")
+            )
+
+    def effects(self, flow: Flow, removals: Removals, *, seconds: float) -> Effects:
+        with self._source.lent():
+            known = self._known("logits")
+            return effects_of(self._source, self.batches, flow, removals, seed=self._seed, seconds=seconds, **known)
+
+    def gradients(self, seconds: float, m: Measurement) -> Any:
+        # A backward pass costs about two forward passes, gradients by point two more; how long one took is known.
+        a_member = m.seconds / max(1, m.inits) * min(1.0, GRADIENT_POINTS / max(1, m.points)) * 5
+        count = int(min(20, max(2, seconds / max(a_member, 1e-3))))
+        known: dict[str, Any] = {"inits": count, "seed": self._seed, "seconds": seconds} | self._known("logits")
+        if self.model is None:
+            return measure_gradients(self.network, self._data, width=self._width, **known)
+        with self._source.lent():
+            return in_parts(lambda b, n: measure_gradients(self._source, b, points=n, **known), self.batches)
+
+    def structure(self, m: Measurement) -> tuple[Structure | None, str]:
+        """What could be read of the model, and why it could not be read as a whole."""
+        if self.model is None:
+            return None, ""
+        if any(finding.kind in PARTLY for finding in m.findings):
+            return None, "part of the model keeps its values, and theory is about weights that are drawn"
+        try:
+            with self._source.lent():
+                found = read(self._source, self.batches[0], said=m.findings, **self._known("init"))
+        except FirstguessError as error:
+            return None, f"its structure could not be read: {error}"
+        self.network = found.network
+        if found.network is None:
+            each = counted(str(part) for part in found.unread)
+            first = "; ".join(each[:2])
+            more = f"; and {len(each) - 2} more" if len(each) > 2 else ""
+            return found, f"its structure could not be read as a whole: {first}{more}"
+        return found, ""
+
+    def is_plain(self) -> bool:
+        """Whether phases mean something, of a network that was read."""
+        return self.network is not None and self.network.plain
+
+    def data(self, most: int) -> Data | None:
+        found = self.convert(self.batches)
+        return found if found is None or found.n <= most else found.subset(most, self._seed)
+
+    def convert(self, batches: Sequence[Batch]) -> Data | None:
+        """Inputs as one array, which the kernel reading needs; None where they are not (token ids, several inputs)."""
+        x = inputs_of(batches)
+        if x is None:
+            return None
+        labels = [b.labels for b in batches if b.labels is not None]
+        known = len(labels) == len(batches) and all(v.ndim == 1 and not v.is_floating_point() for v in labels)
+        y = torch.cat(labels).numpy() if known else None
+        name = self._data.name if self.model is None else "data"
+        return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)
