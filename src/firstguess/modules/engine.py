@@ -99,7 +99,8 @@ class ModuleEngine:
         if sum(batch.size for batch in batches) < 2:
             raise InvalidInput("at least two data points", got=f"{sum(batch.size for batch in batches)}", where="data")
         self._seed = check_seed(seed)
-        self._pick, self._mode, self._memory = logits, mode, memory
+        self._pick, self._memory = logits, memory
+        self._mode: Mode = mode
         self._batches = list(batches)
         self._call = Caller()
         known = checks.given(init=init, device=device, dtype=dtype, redraw=redraw, logits=logits)
