@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import firstguess as fg
-from firstguess.diagnosis import Diagnosis, advising, run
+from firstguess.diagnosis import Diagnosis, advising, run, stages, subject
 
 BLOB = fg.data.blob(100, 20)
 
@@ -43,7 +43,7 @@ def said(d: Diagnosis) -> list[str]:
 def test_parts_that_are_done_are_kept(
     place: str, left_out: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run, place, ctrl_c)
+    monkeypatch.setattr(run if place == "expectation" else subject, place, ctrl_c)
     d = diagnosed()
     assert said(d) == [f"left out: {left_out}"]
     assert d.verdict.gamma > 0
@@ -71,12 +71,12 @@ def test_remedies_that_were_tried_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_remedy_that_was_half_measured_is_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     """`measure` swallows Ctrl-C and gives what it has."""
-    real = run.measure
+    real = subject.measure
 
     def halved(what: Any, data: Any, **options: Any) -> Any:
-        return real(what, data, **options, **({} if options["inits"] == 8 else {"progress": ctrl_c}))
+        return real(what, data, **(options if options["inits"] == 8 else options | {"progress": ctrl_c}))
 
-    monkeypatch.setattr(run, "measure", halved)
+    monkeypatch.setattr(subject, "measure", halved)
     monkeypatch.setattr(run, "expectation", lambda *_, **__: run.Expected(None, None, "not asked"))
     d = diagnosed()
     assert d.advice == ()
@@ -84,14 +84,14 @@ def test_a_remedy_that_was_half_measured_is_no_advice(monkeypatch: pytest.Monkey
 
 
 def test_after_an_interrupted_measurement_only_what_is_quick_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = run.measure
+    real = subject.measure
 
     def broken_off(what: Any, data: Any, **options: Any) -> Any:
-        return real(what, data, **options, progress=ctrl_c)
+        return real(what, data, **(options | {"progress": ctrl_c}))
 
-    monkeypatch.setattr(run, "measure", broken_off)
+    monkeypatch.setattr(subject, "measure", broken_off)
     for slow in ("trace_flow", "measure_gradients", "advise"):
-        monkeypatch.setattr(run, slow, lambda *_, **__: pytest.fail("this takes time"))
+        monkeypatch.setattr(run if slow == "advise" else subject, slow, lambda *_, **__: pytest.fail("this takes time"))
     d = fg.diagnose(model(), BLOB, inits=5000)
     assert d.measurement is not None
     done = d.measurement.inits
@@ -102,13 +102,30 @@ def test_after_an_interrupted_measurement_only_what_is_quick_is_done(monkeypatch
 
 def test_between_parts() -> None:
     def third(done: int, _: int) -> None:
-        if done == 3:
+        if done == stages.EXPECTED:
             raise KeyboardInterrupt
 
     assert said(diagnosed(progress=third)) == ["left out: gradients, remedies"]
 
 
 def test_before_anything_is_measured_there_is_nothing_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "measure", ctrl_c)
+    monkeypatch.setattr(subject, "measure", ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         diagnosed()
+
+
+def test_ctrl_c_while_networks_are_drawn_keeps_those() -> None:
+    """Progress is told within the measurement too."""
+    seen: list[int] = []
+
+    def half(done: int, total: int) -> None:
+        seen.append(done)
+        assert total == 100
+        if done > stages.LOOKED:
+            raise KeyboardInterrupt
+
+    d = fg.diagnose(model(), BLOB, inits=3000, progress=half)
+    assert d.measurement is not None
+    assert 0 < d.measurement.inits < 3000
+    assert stages.LOOKED < seen[-1] < stages.MEASURED or seen[-1] >= stages.MEASURED
+    assert d.verdict.preliminary == f"{d.measurement.inits} of 3000 initializations"

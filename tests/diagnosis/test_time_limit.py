@@ -1,0 +1,61 @@
+"""`seconds`: slow models get fewer points and fewer networks, late parts are left out, and the page says so."""
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import firstguess as fg
+
+
+class Slow(nn.Module):
+    """So many seconds for a point, whatever the weights."""
+
+    def __init__(self, a_point: float) -> None:
+        super().__init__()
+        self.a_point = a_point
+        self.body = nn.Sequential(nn.Linear(10, 30), nn.ReLU(), nn.Linear(30, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.a_point * len(x))
+        return self.body(x)
+
+
+def test_a_slow_model_keeps_to_its_time():
+    began = time.process_time(), time.perf_counter()
+    d = fg.diagnose(Slow(2e-3), fg.data.blob(600, 10), seconds=6)
+    asleep = time.perf_counter() - began[1] - (time.process_time() - began[0])
+    assert asleep < 1.25 * 6 + 3 * 2e-3 * 600  # and one pass forward and back; what a busy machine takes does not count
+    assert d.measurement is not None
+    assert d.measurement.inits >= 2
+    assert d.measurement.points < 600
+    assert "of 600 points" in d.verdict.preliminary
+    assert "preliminary" in str(d)
+
+
+def test_what_was_left_out_is_said():
+    d = fg.diagnose(Slow(5e-3), fg.data.blob(100, 10), seconds=0.5)
+    late = [f.message for f in d.findings if f.kind == "time is up" and "left out" in f.message]
+    assert len(late) == 1
+    assert "gradients" in late[0]
+    assert d.trainability is None
+
+
+def test_ordinary_models_are_not_cut():
+    d = fg.diagnose(nn.Sequential(nn.Linear(10, 30), nn.ReLU(), nn.Linear(30, 2)), fg.data.blob(300, 10), advice=False)
+    assert d.measurement is not None
+    assert (d.measurement.inits, d.measurement.points) == (64, 300)
+    assert d.verdict.preliminary == ""
+
+
+def test_gradients_stop_in_time():
+    g = fg.measure_gradients(Slow(1e-2), fg.data.blob(20, 10), inits=50, seconds=0.5)
+    assert 2 <= g.inits < 50
+    assert g.inits == fg.measure_gradients(Slow(0.0), fg.data.blob(20, 10), inits=g.inits).inits
+
+
+@pytest.mark.parametrize("what", [lambda: Slow(1e-2), Slow(1e-2)])
+def test_a_measurement_stops_between_members(what):
+    m = fg.measure(what, fg.data.blob(20, 10), inits=500, seconds=1.0)
+    assert 2 <= m.inits < 20
