@@ -46,11 +46,9 @@ class Cause:
 
     @property
     def matters(self) -> bool:
-        """Whether guesses or γ change beyond rounding and error without it; True where it was not tried."""
+        """Whether the guesses change beyond rounding and error without it; True where it was not tried."""
         change = abs(self.largest_before - self.largest_after)
-        gamma = abs(self.gamma_before - self.gamma_after)
-        same = gamma <= 0.05 * max(abs(self.gamma_before), abs(self.gamma_after), 0.05)
-        return not (same and change <= max(0.005, 2 * self.error))
+        return not change <= max(0.005, 2 * self.error)
 
     @property
     def words(self) -> str:
@@ -86,10 +84,10 @@ def lines_of(causes: Sequence[Cause], columns: int) -> list[str]:
     lowering = [c for c in reversed(causes) if c.added < 0 and c.matters and not c.gamma_after < c.gamma_before]
     shown = [c for c in raising if c.matters][:_CAUSES]
     more = len(raising) - len(shown)
-    what = "the largest share and γ, without it" if read else "correlation c of two inputs, before → after"
+    what = "the largest share, without it" if read else "correlation c of two inputs, before → after"
     lines = [f"Where it comes from: {what}{read}"]
     lines += [_line(c, columns) for c in shown]
-    rest = f"… {more} more" if shown else f"none of {more} steps that raise c changes the guesses by itself"
+    rest = f"… {more} more" if shown else f"none of {more} steps that raise c surely changes the guesses by itself"
     lines += [f"  {rest}"] if more else []
     lines += ["  held down by" if raising else "  no step adds correlation; held down by"] if lowering else []
     return lines + [_line(c, columns) for c in lowering[:_LOWERING]]
@@ -98,6 +96,5 @@ def lines_of(causes: Sequence[Cause], columns: int) -> list[str]:
 def _line(c: Cause, columns: int) -> str:
     error = 100 * c.error
     share = f"{c.change} ± {error:{'.0f' if error >= 1 else '.1g'}}" if c.tried else f"c {c.before:.2f} → {c.after:.2f}"
-    gamma = f"γ {c.gamma_before:.3g} → {c.gamma_after:.3g}" if c.tried else ""
-    row = f"  {share:<18}  {gamma:<20}  "
+    row = f"  {share:<18}  "
     return row + c.short(columns - len(row))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -26,11 +26,13 @@ from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import PARTLY
 from firstguess.modules.ablation import Effects, effects_of
+from firstguess.modules.calling import Caller
 from firstguess.modules.engines import recorded
 from firstguess.modules.examination import Examination
 from firstguess.modules.feeding import fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.gradients import measure_gradients
+from firstguess.modules.guard import every_module_called
 from firstguess.modules.measuring import measure
 from firstguess.modules.reader import read
 from firstguess.modules.snapshot import fewer
@@ -40,6 +42,7 @@ from firstguess.network.network import Network
 
 _SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
 _FEWEST = 16  # points that a short time does not go below
+_LARGE = 1e8  # bytes of a model from which on there is one copy of it at a time
 _MEMBERS = 8  # initializations that should fit into the time: else there are fewer points
 
 
@@ -89,14 +92,38 @@ class Subject:
 
     def fit(self, look: Examination | None, seconds: float) -> str:
         """Fewer points where a few initializations would not fit into the time; what to say then."""
-        if look is None or self.model is None or not math.isfinite(look.a_point):
-            return ""
-        most = max(_FEWEST, int(seconds / _MEMBERS / max(look.a_point, 1e-9)))
+        wanted = seconds / _MEMBERS
+        if look is None or self.model is None or not look.a_point * self._points > wanted:
+            return ""  # a look is slower than a forward: where even that is fast enough, nothing has to be timed
+        most = self._points_within(wanted)
         if most >= self._points:
             return ""
         total, self.batches = self._points, list(fewer(self.batches, most))
         self._points = sum(batch.size for batch in self.batches)
         return f"{self._points:,} of {total:,} points".replace(",", " ")
+
+    def _points_within(self, seconds: float) -> int:
+        """How many points a member, with its draw, can take in this time; from ever larger parts of the data."""
+        call = Caller()
+        with self._source.lent():
+            began = time.perf_counter()
+            with self._source.member(self._seed) as model, torch.no_grad(), every_module_called():
+                drawn = time.perf_counter() - began
+                times: list[tuple[int, float]] = []
+                size = 4
+                while True:
+                    few = fewer(self.batches, size)
+                    began = time.perf_counter()
+                    for batch in few:
+                        call(model, batch, copies=True)
+                    times.append((sum(batch.size for batch in few), time.perf_counter() - began))
+                    if times[-1][1] > seconds / 4 or times[-1][0] >= self._points or size > self._points:
+                        break
+                    size *= 2
+        (count, taken), (less, least) = times[-1], times[-2] if len(times) > 1 else (0, 0.0)
+        a_point = max(taken - least, 0.1 * taken) / max(count - less, 1)  # a call has costs of its own
+        left = seconds - drawn - (taken - a_point * count)
+        return max(_FEWEST, int(left / a_point))
 
     def measure(self, *, inits: int, seconds: float, progress: Progress) -> Measurement:
         if self.model is None:
@@ -133,11 +160,17 @@ class Subject:
             return measure(variant.network, self.convert(batches), points=self._points, **known)
         options: dict[str, Any] = self._options | {"probe": "output"}
         same = self._source if variant.model is self.model else None
-        if same is None:
+        if same is None and self._large:
             self.__dict__.pop("_source", None)  # its copy of the model goes before there is another
         members = variant.source or same or self.study(variant.model)
         with members.lent():
             return measure(members, list(batches), inits=40, seed=self._seed, seconds=seconds, **options)
+
+    @cached_property
+    def _large(self) -> bool:
+        """Whether copies of the model count."""
+        known = self.model.parameters() if isinstance(self.model, nn.Module) else ()
+        return sum(p.numel() * p.element_size() for p in known) > _LARGE
 
     @cached_property
     def _source(self) -> Source:

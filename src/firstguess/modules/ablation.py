@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -214,7 +214,7 @@ class _Run:
         inputs = {key: x for key, x in leaves(batch.inputs).items() if varies(x, batch.size)}
         if DATA in self._removed:
             inputs = {key: x - x.mean(0, keepdim=True) for key, x in inputs.items()}
-            batch = Batch(replaced(batch.inputs, inputs), batch.labels, batch.size)
+            batch = replace(batch, inputs=replaced(batch.inputs, inputs))
         elif DATA in self._needed and inputs:
             self._note(DATA, next(iter(inputs.values())))
         with torch.no_grad(), every_module_called(), step_hooks(model, self._enter, self._leave):

@@ -16,6 +16,7 @@ from firstguess.modules.initializers import is_lookup, is_weighted
 from firstguess.modules.operations import ALL, Operations, are_alike, watched
 from firstguess.modules.outputs import Pick, contrasts
 from firstguess.modules.snapshot import Snapshot, fresh_norms, look
+from firstguess.modules.weight_statistics import sampled
 
 IGNORED = -100  # torch's label of what is not counted
 _TINY = 5e-3  # of weights: RMS·√fan_in is 0.6 by torch's initializers, and 0.1 at std 0.02 and 32 inputs
@@ -299,7 +300,9 @@ def _tiny_weights(model: nn.Module) -> list[tuple[str, float]]:
         weight = getattr(module, "weight", None) if is_weighted(module) and not is_lookup(module) else None
         if not isinstance(weight, torch.Tensor) or weight.numel() < _ENOUGH or not bool(weight.any()):
             continue
-        size = float(weight.detach().double().square().mean().sqrt()) * math.sqrt(weight.numel() / weight.shape[0])
+        size = float(sampled(weight, 1 << 20).double().square().mean().sqrt()) * math.sqrt(
+            weight.numel() / weight.shape[0]
+        )
         if size < _TINY:
             found.append((name or "(model)", size))
     return found

@@ -51,7 +51,7 @@ def loss_gradient(rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def _total_square(grad: torch.Tensor) -> float:
     """Σ g² in float64, some millions at a time: a large model's gradient is not copied whole."""
-    return sum(float(part.to("cpu", torch.float64).square().sum()) for part in grad.flatten().split(1 << 22))
+    return sum(float(part.to("cpu", torch.float64).square().sum()) for part in grad.flatten().split(1 << 20))
 
 
 @contextmanager

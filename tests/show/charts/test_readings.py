@@ -51,7 +51,7 @@ def test_every_reading_is_there_with_its_numbers(three: tuple[fg.Prediction, fg.
         "% by measurement",
         "600 draws",
         "200 initializations",
-        "80 data points: digits, even vs odd, 80 points",
+        "80 data points: digits, even vs odd, standardized (global), 80 points",
         "measured, 95 % intervals",
         "The drift ratio by layer",
     ):

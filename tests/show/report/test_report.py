@@ -82,7 +82,7 @@ def test_it_says_everything_in_order(page: str) -> None:
         "Is there initial guessing bias at all? Yes: γ > 0 (p < 1e-12).",
         "1 all 2 ReLU",
         "2 ReLU at 1",
-        "0.020 0.330 +0.310 ± 0.01 83 % → 70 % 3 → 1.1",
+        "0.020 → 0.330 83 % → 70 % ± 2",
         "add > relu before 4",
         "– LayerNorm at 2",
         f"The closed form reading predicts γ = {predicted.gamma[-1]:.3g}",

@@ -87,7 +87,7 @@ def test_it_draws_loads_nothing_and_can_be_read(
     dark = browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
     assert dark == (scheme == "dark")
     said = browser.run(TEXT)
-    for words in ("A small MLP", "on average its favourite gets", "Where it comes from", "1. ReLU 1", "83 % → 55 %"):
+    for words in ("A small MLP", "on average its favourite gets", "Where it comes from", "ReLU at 1", "83 % → 55 %"):
         assert words in said
 
 

@@ -141,9 +141,9 @@ def causes(d: Diagnosis, charts: Drawn) -> Markup:
         tag("p", words),
         charts.get("correlation"),
         table(
-            ["Rank", "Step", "c before", "c after", "added", "largest share, without it", "γ, without it"],
+            ["Rank", "Step", "c before → after", "Largest share, without it"],
             rows,
-            numbers=(2, 3, 4, 5, 6),
+            numbers=(2, 3),
             caption=f"Steps that raise correlation, by their effect{read}; without a rank, those that lower it",
         ),
         tag("p", f"… and {more} more that matter less.", class_="soft") if more > 0 else None,
@@ -151,12 +151,9 @@ def causes(d: Diagnosis, charts: Drawn) -> Markup:
 
 
 def _cause(rank: str, c: Cause) -> list[str]:
-    added = f"{'+' if c.added >= 0 else ''}{wording.value(c.added)}"
-    if c.se > 0:
-        added += f" ± {c.se:.1g}"
-    numbers = ["", "", ""] if c.kind == "constant" else [wording.value(c.before), wording.value(c.after), added]
-    gamma = wording.change(c.gamma_before, c.gamma_after) if c.tried else "–"
-    return [rank, c.words, *numbers, c.change or "not tried", gamma]
+    around = "" if c.kind == "constant" else f"{wording.value(c.before)} → {wording.value(c.after)}"
+    change = c.change if not c.tried else f"{c.change} ± {100 * c.error:.{0 if c.error >= 0.01 else 1}f}"
+    return [rank, c.words, around, change or "not tried"]
 
 
 def expected(d: Diagnosis) -> Markup:
