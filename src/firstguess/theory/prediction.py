@@ -79,6 +79,7 @@ class Prediction:
     # the kernel reading only:
     per_point: Array | None = field(default=None, compare=False, repr=False)  # agreement with the majority guess
     tangent: Array | None = field(default=None, compare=False, repr=False)  # Θ over the data, theory.md (12)
+    covariance: Array | None = field(default=None, compare=False, repr=False)  # K of a class's logits, theory.md (11)
 
     @cached_property
     def _weights(self) -> tuple[LayerReading, ...]:
