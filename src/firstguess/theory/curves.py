@@ -64,7 +64,12 @@ class Curve:
 
     def to_dict(self) -> dict[str, list[float]]:
         """Plain data: mean, band and standard error."""
-        return {"mean": self.mean.tolist(), "low": self.low.tolist(), "high": self.high.tolist(), "se": self.se.tolist()}
+        return {
+            "mean": self.mean.tolist(),
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "se": self.se.tolist(),
+        }
 
 
 def _over(draws: Array, what: Any) -> Array:
@@ -132,7 +137,9 @@ class Recorder:
         favoured = self._own[favourites, each]
         sizes = self._sizes.astype(float)
         rest = sizes.sum() - sizes[favourites]
-        counts = np.nansum(self._own * sizes[:, None, None], axis=0) - np.nan_to_num(favoured) * sizes[favourites][:, None]
+        counts = (
+            np.nansum(self._own * sizes[:, None, None], axis=0) - np.nan_to_num(favoured) * sizes[favourites][:, None]
+        )
         others = np.where(np.isnan(self._all), math.nan, counts / np.where(rest > 0, rest, math.nan)[:, None])
         groups: dict[str | int, Array] = {FAVOURED: favoured, OTHERS: others}
         groups |= {int(c): self._own[c] for c in np.flatnonzero(self._sizes)}

@@ -34,6 +34,7 @@ class Task:
     classes: int
     networks: int
     loss: Loss = "cross-entropy"
+    gains: Array | None = None  # by column: factors on Θ of each network, theory.md (19)
 
     @property
     def columns(self) -> int:
@@ -59,7 +60,11 @@ class Task:
         return np.stack([np.zeros_like(z), z], axis=2)
 
     def residuals(self, z: Array) -> Array:
-        """dLoss/dlogits of every training point."""
+        """dLoss/dlogits of every training point, times the network's own factor on Θ."""
+        r = self._residuals(z)
+        return r if self.gains is None else r * self.gains.astype(r.dtype)
+
+    def _residuals(self, z: Array) -> Array:
         if self.classes == 2:
             y = self.labels[:, None].astype(z.dtype)
             return z - (2 * y - 1) if self.loss == "squared" else _sigmoid(z) - y

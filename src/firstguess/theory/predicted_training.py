@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -51,6 +51,23 @@ class Modes:
         return self.bias / self.signal
 
 
+@dataclass(frozen=True)
+class Trust:
+    """Whether the wide limit describes this network: `word`, and the numbers behind it (theory.md §7).
+
+    `spread` and `ratio` are the relative spread and the mean, over a few initializations, of ‖∇ mean g‖² by its limit.
+    """
+
+    word: Literal["good", "with a random factor", "not lazy"]
+    why: str
+    ratio: float
+    spread: float
+    inits: int
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.why}"
+
+
 @dataclass(frozen=True, eq=False)
 class PredictedTraining:
     """Curves over steps, and the numbers that explain them."""
@@ -67,6 +84,7 @@ class PredictedTraining:
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])
     seconds: float = 0.0
     drawn: int = 0  # starts, of which those asked for were kept
+    trust: Trust | None = None
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -111,6 +129,7 @@ class PredictedTraining:
                 "overshoot": self.overshoot,
                 "lr_limit": self.lr_limit,
                 "floor": self.floor,
+                "trust": None if self.trust is None else asdict(self.trust),
                 "assumptions": list(self.assumptions),
                 "provenance": self.provenance,
                 "seconds": self.seconds,
@@ -130,74 +149,91 @@ class Options:
     decay: float
 
 
-def predict_training(
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be predicted, with its kernels."""
+
+    network: Network
+    x: Array  # training points, then held-out ones
+    labels: NDArray[np.int64]
+    held: NDArray[np.int64] | None
+    options: Options
+    width: int
+    level: float
+    kernel: Kernel
+    modes: Modes
+    spread: float  # of g over the data
+    overshoot: float
+
+    @property
+    def n(self) -> int:
+        """Training points."""
+        return len(self.labels)
+
+
+def prepare(
     network: Network | str,
-    *,
     data: Any,
-    test: Any = None,
-    lr: Schedule = 1e-3,
-    steps: int | Sequence[int] = 10_000,
-    optimizer: Optimizer = "gd",
-    batch: int | None = None,
-    loss: Loss = "cross-entropy",
-    weight_decay: float = 0.0,
-    start: Start | Array = "any",
-    draws: int = 200,
-    width: int = 1000,
-    level: float | None = None,
-    seed: int = 0,
-    classes: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> PredictedTraining:
-    """Predict shares, accuracies and loss over training, from the covariance and the tangent kernel of the data.
-
-    Args:
-        network: A description.
-        data: Labelled points: a pair (x, y), `Data`, a name.
-        test: Held-out points, likewise.
-        lr: The learning rate, or a function of the step (`fg.schedules`).
-        steps: How many, or which to look at (default: 0–7, then ten a decade).
-        optimizer: "gd" (full batches), "sgd" (mini-batches of `batch`), "adam" (with or without `batch`).
-        batch: Size of mini-batches.
-        loss: "cross-entropy", or "squared": ½ Σ (f − one-hot)².
-        weight_decay: Of scale-free networks without biases; decoupled, as plain SGD and AdamW have it.
-        start: "any"; "neutral": the largest share is at most 1.1 of an even one; "biased": at least 0.9; or logits
-            (networks, points, classes) of your own networks on the training points (and behind them the held-out ones).
-        draws: Networks.
-        width: Of layers that name none: the tangent kernel grows with it.
-        level: Of the largest share, for `absorption`: 0.6 of two classes, else 1.2 of an even share.
-        seed: Of starts and the order of the data.
-
-    >>> from firstguess.data import two_blobs
-    >>> t = predict_training("dense(weight_var=2) > relu > dense(weight_var=2)", data=two_blobs(50, 20), lr=1e-3, steps=300)
-    >>> bool(t.largest.mean[0] > t.largest.mean[-1]), t.modes.ratio > 1
-    (True, True)
-    """
-    started = time.perf_counter()
+    test: Any,
+    *,
+    lr: Schedule,
+    steps: int | Sequence[int],
+    optimizer: Optimizer,
+    batch: int | None,
+    loss: Loss,
+    weight_decay: float,
+    width: int,
+    level: float | None,
+    classes: int | None,
+) -> Problem:
+    """Check what was asked, and carry the kernels."""
     network = closed_form.as_network(network, classes)
     train, held = _labelled(data, "data"), None if test is None else _labelled(test, "test")
     network = _classes(network, classes, train, held)
     options = _options(lr, steps, optimizer, batch, loss, weight_decay, len(train[1]), network)
-    draws = checks.count(draws, 1, "number of draws", "predict_training(draws)", "draws=200")
     level = _level(level, network.classes)
     if held is not None:
         _no_mixing(network)
     x = train[0] if held is None else np.concatenate([train[0], held[0]])
-    found = _kernel(network, x, width)
-    theta, n = found.tangent, len(train[0])
-    assert theta is not None
-    modes = _modes(theta[:n, :n], train[1])
+    found, n = _kernel(network, x, width), len(train[0])
+    assert found.tangent is not None
+    modes = _modes(found.tangent[:n, :n], train[1])
     spread, kappa = _softness(found.covariance[:n, :n])
     overshoot = network.classes * kappa / modes.bias
     _check_rate(options, modes, overshoot)
-    z0, drawn = _starts(start, found.covariance, network.classes, draws, n, seed)
-    task = Task(train[1], network.classes, z0.shape[1] // _columns(network.classes), options.loss)
+    held_labels = None if held is None else held[1]
+    return Problem(network, x, train[1], held_labels, options, width, level, found, modes, spread, overshoot)
+
+
+def follow(
+    problem: Problem,
+    *,
+    start: Start | Array = "any",
+    draws: int = 200,
+    seed: int = 0,
+    noise: float = 0.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> PredictedTraining:
+    """Draw starts and move them. `noise` is S of (19): ln of the factor on Θ of every network has this variance."""
+    started = time.perf_counter()
+    draws = checks.count(draws, 1, "number of draws", "predict_training(draws)", "draws=200")
+    network, options, modes, n = problem.network, problem.options, problem.modes, problem.n
+    z0, drawn = _starts(start, problem.kernel.covariance, network.classes, draws, n, seed)
+    columns = _columns(network.classes)
+    count = z0.shape[1] // columns
+    gains = None
+    if noise > 0.0:
+        normal = np.random.default_rng([seed, _STREAM, 1 << 30]).standard_normal(count)
+        gains = np.repeat(np.exp(math.sqrt(noise) * normal - noise / 2.0), columns)
+    task = Task(problem.labels, network.classes, count, options.loss, gains)
     looks = options.steps
-    recorders = [Recorder(looks, train[1], network.classes, task.networks)]
-    if held is not None:
-        recorders.append(Recorder(looks, held[1], network.classes, task.networks))
-    favourites = np.zeros(task.networks, np.int64)
-    for index, logits in enumerate(_run(network, task, found, z0, n, options, modes, width, x, seed)):
+    recorders = [
+        Recorder(looks, labels, network.classes, count)
+        for labels in (problem.labels, problem.held)
+        if labels is not None
+    ]
+    favourites = np.zeros(count, np.int64)
+    for index, logits in enumerate(_run(problem, task, z0, seed)):
         for recorder, rows in zip(recorders, (slice(0, n), slice(n, None)), strict=False):
             shares = _record(recorder, index, task, logits[rows])
             if index == 0 and rows.start == 0:
@@ -206,18 +242,26 @@ def predict_training(
             progress(int(looks[index]), int(looks[-1]))
     curves = [recorder.curves(favourites) for recorder in recorders]
     rate = options.rate(0) * modes.bias
+    batch = options.batch if options.optimizer == "sgd" else None
     return PredictedTraining(
         network,
         curves[0],
-        curves[1] if held is not None else None,
+        curves[1] if len(curves) > 1 else None,
         modes,
-        overshoot,
-        2.0 * overshoot,
-        floor(rate, spread, options.batch, n) if options.batch is not None and options.optimizer == "sgd" else math.nan,
-        level,
-        ("wide layers, weights that hardly move (lazy training)", *found.remarks),
-        {"network": str(network), "points": n, "optimizer": optimizer, "draws": draws, "seed": seed, "width": width},
-        time.perf_counter() - started,
+        problem.overshoot,
+        2.0 * problem.overshoot,
+        math.nan if batch is None else floor(rate, problem.spread, batch, n),
+        problem.level,
+        ("wide layers, whose weights hardly move (lazy training)", *problem.kernel.remarks),
+        {
+            "network": str(network),
+            "points": n,
+            "optimizer": options.optimizer,
+            "draws": draws,
+            "seed": seed,
+            "width": problem.width,
+        },
+        problem.kernel.seconds + time.perf_counter() - started,
         drawn,
     )
 
@@ -415,20 +459,9 @@ def _filtered(z: Array, start: str, classes: int, draws: int, n: int) -> Array:
 # -- Running ----------------------------------------------------------------------------------------------------------
 
 
-def _run(
-    network: Network,
-    task: Task,
-    found: Kernel,
-    z0: Array,
-    n: int,
-    options: Options,
-    modes: Modes,
-    width: int,
-    x: Array,
-    seed: int,
-) -> Iterator[Array]:
+def _run(problem: Problem, task: Task, z0: Array, seed: int) -> Iterator[Array]:
     """Logits of all points (training, then held-out) at every step that is looked at."""
-    theta = found.tangent
+    theta, options, n = problem.kernel.tangent, problem.options, problem.n
     assert theta is not None
     full = theta.astype(z0.dtype, copy=False)
     start, looks = z0[:n], options.steps
@@ -439,23 +472,22 @@ def _run(
         return np.concatenate([state.z, z0[n:] - z0.dtype.type(task.factor) * (full[n:, :n] @ state.s)])
 
     if options.optimizer == "adam":
-        yield from _adam(network, task, z0, n, options, width, x)
+        yield from _adam(problem, task, z0)
+        return
+    if options.decay:
+        yield from _decaying(problem.network, task, full[:, :n], z0, n, options)
         return
     square = np.ascontiguousarray(full[:n, :n])
-    if options.decay:
-        yield from _decaying(network, task, full[:, :n], z0, n, options)
-        return
     if options.batch is not None:
         states = mini_batches(task, square, start, options.rate, looks, batch=options.batch, seed=seed)
     else:
-        states = descend(task, square, start, options.rate, looks, spread=modes.largest)
+        most = 1.0 if task.gains is None else float(task.gains.max())
+        states = descend(task, square, start, options.rate, looks, spread=problem.modes.largest * most)
     for state in states:
         yield everywhere(state)
 
 
-def _decaying(
-    network: Network, task: Task, theta: Array, z0: Array, n: int, options: Options
-) -> Iterator[Array]:
+def _decaying(network: Network, task: Task, theta: Array, z0: Array, n: int, options: Options) -> Iterator[Array]:
     """With weights that shrink by s: f ∝ s^D and Θ ∝ s^{2(D−1)} for D layers with weights."""
     layers = sum(layer.draws for layer in every(network.layers))
     z, step, shrunk = z0.copy(), 0, 1.0
@@ -471,14 +503,14 @@ def _decaying(
         yield z
 
 
-def _adam(
-    network: Network, task: Task, z0: Array, n: int, options: Options, width: int, x: Array
-) -> Iterator[Array]:
+def _adam(problem: Problem, task: Task, z0: Array) -> Iterator[Array]:
+    options, n = problem.options, problem.n
     if options.decay:
         raise NotCovered("weight decay with 'gd'", got="'adam'", hint="optimizer='gd'")
     if options.loss == "squared":
         raise NotCovered("cross-entropy, for Adam", got="squared loss", hint="optimizer='gd'")
-    kernels = [(theta.astype(z0.dtype), weights, last) for theta, weights, last in layer_tangents(network, x, width)]
+    found = layer_tangents(problem.network, problem.x, problem.width)
+    kernels = [(theta.astype(z0.dtype), weights, last) for theta, weights, last in found]
     parts = [Part(np.ascontiguousarray(theta[:n, :n]), weights, last) for theta, weights, last in kernels]
     pairs = z0.dtype.type(2.0 if task.classes == 2 else 1.0)
     for state, sums in adam(task, parts, z0[:n], options.rate, options.steps, batch=options.batch):
@@ -542,7 +574,9 @@ def _record(recorder: Recorder, index: int, task: Task, z: Array) -> Array:
     by_class = np.stack([right[labels == c].sum(axis=0) for c in range(classes)], axis=1)
     if task.loss == "squared":
         target = np.eye(classes)[labels][:, None, :]
-        half = 0.5 if classes > 2 else 0.25  # of two classes only the difference is followed: f₁ = g/2 + ½, f₀ = ½ − g/2
+        half = (
+            0.5 if classes > 2 else 0.25
+        )  # of two classes only the difference is followed: f₁ = g/2 + ½, f₀ = ½ − g/2
         off = f - target if classes > 2 else (z - (2 * labels - 1)[:, None])[..., None]
         loss = half * np.square(off).sum(axis=2).mean(axis=0)
     else:

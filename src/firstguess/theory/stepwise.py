@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,10 @@ def mini_batches(
     groups = np.array_split(np.arange(task.networks), min(_ORDERS, task.networks))
     columns = [slice(int(g[0]) * k, (int(g[-1]) + 1) * k) for g in groups]
     orders = [np.random.default_rng([seed, _STREAM, i]) for i in range(len(groups))]
-    parts = [Task(task.labels, task.classes, len(g), task.loss) for g in groups]
+    parts = [
+        replace(task, networks=len(g), gains=None if task.gains is None else task.gains[cols])
+        for g, cols in zip(groups, columns, strict=True)
+    ]
     queues: list[list[NDArray[np.int64]]] = [[] for _ in groups]
     z, s, step = start.copy(), np.zeros_like(start), 0
     for target in looks.tolist():
@@ -38,7 +41,7 @@ def mini_batches(
                     order = rng.permutation(n)
                     queue += [order[i : i + batch] for i in range(0, n, batch)]
                 rows = queue.pop(0)
-                few = Task(part.labels[rows], part.classes, part.networks, part.loss)
+                few = replace(part, labels=part.labels[rows])
                 move = theta.dtype.type(rate(step) / len(rows)) * few.residuals(z[rows, cols])
                 s[rows, cols] += move
                 z[:, cols] -= factor * (theta[:, rows] @ move)
@@ -55,13 +58,6 @@ class Part:
     last: bool
 
 
-@dataclass
-class _Moments:
-    """Adam's averages for one layer: of squared gradients (networks,) or, of the last layer, (networks, classes)."""
-
-    v: Array
-
-
 def adam(
     task: Task,
     parts: Sequence[Part],
@@ -71,9 +67,14 @@ def adam(
     *,
     batch: int | None,
 ) -> Iterator[tuple[State, list[Array]]]:
-    """Adam by (18); besides each state, S of every layer, for logits of other points."""
+    """Adam by (18); besides each state, S of every layer, for logits of other points.
+
+    A factor on Θ divides out but for its root: r is without it here, and every step is longer by √gain.
+    """
     n, networks, k = len(start), task.networks, task.columns
     number = start.dtype.type
+    root = np.ones(networks * k) if task.gains is None else np.sqrt(task.gains)
+    task = replace(task, gains=None)
     mean = np.zeros_like(start)  # the 0.9-average of r
     second = [np.zeros((networks, k)) for _ in parts]
     diagonals = [np.diagonal(part.theta).astype(np.float64) for part in parts]
@@ -94,7 +95,7 @@ def adam(
                 second[index] = _BETA2 * second[index] + (1 - _BETA2) * square
                 v = second[index] / (1 - _BETA2 ** (step + 1))
                 scale = _scale(task, part, v) * (rate(step) / (1 - _BETA1 ** (step + 1)) / n)
-                wide = mean * scale.reshape(-1).astype(z.dtype)
+                wide = mean * (scale.reshape(-1) * root).astype(z.dtype)
                 sums[index] += wide
                 moved += part.theta @ wide
             z = z - number(_pairs(task)) * moved
