@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from firstguess.base.checks import known_options
 from firstguess.base.errors import FirstguessError
@@ -17,16 +18,9 @@ from firstguess.base.gaussian import Array
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
 from firstguess.theory.descent import Loss
-from firstguess.theory.predicted_training import (
-    Optimizer,
-    PredictedTraining,
-    Problem,
-    Schedule,
-    Start,
-    Trust,
-    follow,
-    prepare,
-)
+from firstguess.theory.predicted_training import PredictedTraining, Trust
+from firstguess.theory.training_problem import Optimizer, Problem, Schedule, prepare
+from firstguess.theory.training_runs import Start, follow
 
 _INITS = 10
 _GOOD, _FAIR = 0.2, 0.5  # relative spread of ‖∇ mean g‖² over initializations: theory.md §7
@@ -99,7 +93,8 @@ def predict_training(
     )
     found = trust_of(problem, seed=seed) if trust else None
     noise = math.log1p(found.spread**2) if found is not None and found.word == "with a random factor" else 0.0
-    t = follow(problem, start=start, draws=draws, seed=seed, noise=noise, progress=progress)
+    evenness = evenness_of(problem, seed=seed) if trust and optimizer == "adam" else None
+    t = follow(problem, start=start, draws=draws, seed=seed, noise=noise, evenness=evenness, progress=progress)
     return replace(t, trust=found, seconds=time.perf_counter() - started)
 
 
@@ -130,9 +125,33 @@ def trust_of(problem: Problem, *, seed: int = 0, inits: int = _INITS) -> Trust:
     return Trust("good", said, ratio, spread, inits)
 
 
-def _squared_gradient(problem: Problem, x: Array, seed: int, member: int) -> float:
+def _squared_gradient(problem: Problem, x: NDArray[np.float32], seed: int, member: int) -> float:
     model = build(problem.network, x, width=problem.width, seed=seed, member=member)
     with torch.enable_grad():
         rows = model(torch.from_numpy(x))
         (rows[:, 1] - rows[:, 0]).mean().backward()
     return sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None)
+
+
+def evenness_of(problem: Problem, *, seed: int = 0, inits: int = 4) -> list[tuple[float, float]]:
+    """Σ|g| / (√P·‖g‖) of each layer's weights: by how much less than a step of equal weights Adam's moves the logits.
+
+    For gradients of the points' mean logit, and of the labels' direction: the constants C of (18), which depend on the
+    data (inputs with many zeros, nodes that are silent on all points) more than on the network.
+    """
+    x = problem.x[: problem.n].astype(np.float32)
+    labels = torch.from_numpy(problem.labels)
+    classes = problem.network.classes
+    sums: list[list[float]] = [[], []]
+    for member in range(inits):
+        model = build(problem.network, x, width=problem.width, seed=seed, member=member)
+        weights = [p for p in model.parameters() if p.ndim > 1]
+        for which, targets in enumerate((torch.zeros_like(labels), labels)):
+            pull = torch.nn.functional.one_hot(targets, classes).float()
+            pull -= 1.0 / classes if which == 0 else pull.mean(0)
+            with torch.enable_grad():
+                found = torch.autograd.grad((model(torch.from_numpy(x)) * pull).sum(), weights)
+            sums[which] += [float(g.abs().double().mean() / g.double().square().mean().sqrt()) for g in found]
+    count = len(sums[0]) // inits
+    means = [np.reshape(values, (inits, count)).mean(axis=0) for values in sums]
+    return [(float(one), float(other)) for one, other in zip(*means, strict=True)]

@@ -1,4 +1,4 @@
-"""How long the bias lasts, in closed form: the scalar tangent of i.i.d. inputs and the time to absorb (theory.md (15)-(17)).
+"""How long the bias lasts, in closed form: the tangent of i.i.d. inputs, the time to absorb: theory.md (15)-(17).
 
 Prototype inputs with the data's own overlaps go through the kernel's fold: what it has on the diagonal and off it are
 θ_d and θ_off; a few pairs whose overlap is a little off the data's tell the derivative. BatchNorm sees infinitely many.
@@ -70,7 +70,8 @@ def scalar_tangent(
         k, t = _prototypes(network.layers, total, center, given.mean, dimension, width)
     slopes = [(t[0, i] - t[0, i + 1]) / (2.0 * _STEPS[i - 1] * total) for i in (2, 4)]
     signal = (4.0 * slopes[0] - slopes[1]) / 3.0
-    return Tangent(*(float(v) for v in (k[0, 0], k[0, 1], t[0, 0], t[0, 1], signal)), dimension)
+    q, q_ab, own, off = (float(v) for v in (k[0, 0], k[0, 1], t[0, 0], t[0, 1]))
+    return Tangent(q, q_ab, own, off, float(signal), dimension)
 
 
 def _prototypes(

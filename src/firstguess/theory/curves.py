@@ -123,7 +123,7 @@ class Recorder:
         self._sizes = np.bincount(labels, minlength=classes)
 
     def add(self, index: int, shares: Array, right: Array, loss: Array) -> None:
-        """At one step: shares (networks, classes), how many points of each class are right, the loss of each network."""
+        """At one step: shares (networks, classes), right points of each class, every network's loss."""
         fine = np.isfinite(loss)
         self._largest[fine, index] = shares.max(axis=1)[fine]
         self._loss[:, index] = np.where(fine, loss, math.nan)
@@ -150,7 +150,7 @@ class Recorder:
 
 @dataclass(frozen=True, eq=False)
 class Absorption:
-    """Steps until the largest share falls to `level` for the first time, of every network; inf: not within the steps."""
+    """Steps until the largest share falls to `level` for the first time, of every network; inf: not within these."""
 
     level: float
     draws: Array

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.base.gaussian import Array
-
+Values: TypeAlias = NDArray[np.floating[Any]]  # float32 where there are many points
 Loss: TypeAlias = Literal["cross-entropy", "squared"]
 Rate: TypeAlias = Callable[[int], float]
 
@@ -34,7 +33,7 @@ class Task:
     classes: int
     networks: int
     loss: Loss = "cross-entropy"
-    gains: Array | None = None  # by column: factors on Θ of each network, theory.md (19)
+    gains: Values | None = None  # by column: factors on Θ of each network, theory.md (19)
 
     @property
     def columns(self) -> int:
@@ -53,18 +52,18 @@ class Task:
             return 1.0
         return 0.5  # ¼ · 2 for two classes, and ½ at most for a softmax
 
-    def shaped(self, z: Array) -> Array:
+    def shaped(self, z: Values) -> Values:
         """(points, networks, classes); the logits of two classes are 0 and g."""
         if self.classes > 2:
             return z.reshape(len(z), self.networks, self.classes)
         return np.stack([np.zeros_like(z), z], axis=2)
 
-    def residuals(self, z: Array) -> Array:
+    def residuals(self, z: Values) -> Values:
         """dLoss/dlogits of every training point, times the network's own factor on Θ."""
         r = self._residuals(z)
         return r if self.gains is None else r * self.gains.astype(r.dtype)
 
-    def _residuals(self, z: Array) -> Array:
+    def _residuals(self, z: Values) -> Values:
         if self.classes == 2:
             y = self.labels[:, None].astype(z.dtype)
             return z - (2 * y - 1) if self.loss == "squared" else _sigmoid(z) - y
@@ -74,12 +73,12 @@ class Task:
         return r.reshape(z.shape)
 
 
-def _sigmoid(z: Array) -> Array:
+def _sigmoid(z: Values) -> Values:
     with np.errstate(over="ignore"):
         return 1.0 / (1.0 + np.exp(-z))
 
 
-def _softmax(f: Array) -> Array:
+def _softmax(f: Values) -> Values:
     p = np.exp(f - f.max(axis=2, keepdims=True))
     p /= p.sum(axis=2, keepdims=True)
     return p
@@ -88,12 +87,12 @@ def _softmax(f: Array) -> Array:
 class Product:
     """Z(0) − c·ΘS and how often it was asked for."""
 
-    def __init__(self, theta: Array, start: Array, factor: float) -> None:
+    def __init__(self, theta: Values, start: Values, factor: float) -> None:
         self.theta, self.start = theta, start
         self._factor = theta.dtype.type(factor)
         self.count = 0
 
-    def __call__(self, s: Array) -> Array:
+    def __call__(self, s: Values) -> Values:
         self.count += 1
         return self.start - self._factor * (self.theta @ s)
 
@@ -103,12 +102,19 @@ class State:
     """After some steps: their number, the logits of the training points, and S of every other point's logits."""
 
     step: int
-    z: Array
-    s: Array
+    z: Values
+    s: Values
 
 
 def descend(
-    task: Task, theta: Array, start: Array, rate: Rate, looks: NDArray[np.int64], *, spread: float, exact: bool = False
+    task: Task,
+    theta: Values,
+    start: Values,
+    rate: Rate,
+    looks: NDArray[np.int64],
+    *,
+    spread: float,
+    exact: bool = False,
 ) -> Iterator[State]:
     """Full-batch descent: states at the steps `looks` (the first is 0).
 
@@ -151,13 +157,13 @@ class _Flow:
         # The Jacobian's spectral radius by τ, n included: Θ/n has the largest eigenvalue `spread`.
         self._radius = spread * task.steepest * 1.02
 
-    def _slope(self, z: Array) -> Array:
+    def _slope(self, z: Values) -> Values:
         return self._task.residuals(z) / self._task_type(self._n)
 
     def _task_type(self, value: float) -> np.floating:
         return self._product.start.dtype.type(value)
 
-    def apart(self, s: Array, z: Array, rate_by_n: float) -> float:
+    def apart(self, s: Values, z: Values, rate_by_n: float) -> float:
         """How far one step of descent is from the flow's, in sizes of the logits (root mean square)."""
         h = rate_by_n * self._n
         once = self._product(s + self._task_type(h) * self._slope(z))
@@ -167,7 +173,7 @@ class _Flow:
     def _stages(self, h: float) -> int:
         return max(2, min(_MOST_STAGES, 1 + math.ceil(math.sqrt(1.0 + 1.54 * h * self._radius))))
 
-    def _step(self, s: Array, z: Array, slope: Array, h: float) -> tuple[Array, Array, Array]:
+    def _step(self, s: Values, z: Values, slope: Values, h: float) -> tuple[Values, Values, Values]:
         """S, Z and the slope after a time h."""
         number = self._task_type
         stages = self._stages(h)
@@ -184,7 +190,7 @@ class _Flow:
         z = self._product(now)
         return now, z, self._slope(z)
 
-    def run(self, s: Array, z: Array, step: int, looks: NDArray[np.int64], rate: Rate) -> Iterator[State]:
+    def run(self, s: Values, z: Values, step: int, looks: NDArray[np.int64], rate: Rate) -> Iterator[State]:
         slope = self._slope(z)
         h = 4.0 * rate(step)
         for target in looks.tolist():
@@ -203,7 +209,7 @@ class _Flow:
             step = target
             yield State(step, z, s)
 
-    def _error(self, old: Array, new: Array, slope: Array, slope_new: Array, h: float) -> float:
+    def _error(self, old: Values, new: Values, slope: Values, slope_new: Values, h: float) -> float:
         number = self._task_type
         estimate = number(0.8) * (old - new) + number(0.4 * h) * (slope + slope_new)
         moved = self._product(estimate) - self._product.start
