@@ -140,7 +140,7 @@ def evenness_of(problem: Problem, *, seed: int = 0, inits: int = 4) -> list[tupl
     data (inputs with many zeros, nodes that are silent on all points) more than on the network.
     """
     x = problem.x[: problem.n].astype(np.float32)
-    labels = torch.from_numpy(problem.labels)
+    labels = torch.from_numpy(problem.labels.copy())
     classes = problem.network.classes
     sums: list[list[float]] = [[], []]
     for member in range(inits):
