@@ -64,7 +64,8 @@ def predict_training(
             (networks, points, classes) of your own networks on the training points, and behind them the held-out ones.
         draws: Networks.
         width: Of layers that name none: the tangent kernel grows with it.
-        level: Of the largest share, for `absorption`: 0.6 of two classes, else 1.2 of an even share.
+        level: Of the largest share, for `absorption`: by default a fifth of the way from the labels' largest share to
+            1, which is 0.6 of two even classes.
         seed: Of starts, the order of the data, and the initializations that `trust` looks at.
         classes: For a text; by default those of the labels.
         trust: Draw ten networks of this width and look whether their gradients are those of the limit.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -78,6 +79,47 @@ class PredictedTraining:
         """The same for another level."""
         return absorption(self.curves.largest, level)
 
+    def summary(self) -> list[tuple[str, str]]:
+        """Label and value of every headline number."""
+        found, modes = self.absorption, self.modes
+        start, end = (float(v) for v in self.largest.mean[[0, -1]])
+        rows = [
+            ("network", str(self.network)),
+            ("largest share", f"{start:.3f} at the start, {end:.3f} after {_spaced(float(self.steps[-1]))} steps"),
+            (f"steps until it is {found.level:.3g}", _law(found, int(self.steps[-1]))),
+            ("accuracy at the end", f"{float(self.accuracy.mean[-1]):.3f}"),
+            (
+                "bias is faster than signal by",
+                f"{self.modes.ratio:.3g} (λ {self.modes.bias:.4g} and {self.modes.signal:.4g})",
+            ),
+            (
+                "learning rates",
+                f"classes hand over to each other from {self.overshoot:.3g} on, for ever from {self.lr_limit:.3g}",
+            ),
+        ]
+        if self.test is not None:
+            rows.insert(4, ("accuracy on held-out points", f"{float(self.test.accuracy.mean[-1]):.3f}"))
+        if not math.isnan(self.floor):
+            rows.append(("mini-batches leave", f"a largest share of {self.floor:.3f} on average"))
+        if self.trust is not None:
+            rows.append(("trust", str(self.trust)))
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.summary()
+        width = max(len(label) for label, _ in rows)
+        optimizer, draws = self.provenance.get("optimizer"), len(self.largest.draws)
+        lines = [f"Predicted training ({optimizer}, {draws} networks, {self.network.classes} classes)"]
+        lines += [f"  {label:<{width}}  {value}" for label, value in rows]
+        lines += [f"  assumes: {a}" for a in self.assumptions]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        import html
+
+        cells = (f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in self.summary())
+        return f"<table>{''.join(cells)}</table>"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return plain(
@@ -97,3 +139,19 @@ class PredictedTraining:
                 "seconds": self.seconds,
             }
         )
+
+
+def _spaced(number: float) -> str:
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def _law(found: Absorption, last: int) -> str:
+    """The median and where 90 % of networks are."""
+
+    def words(steps: float) -> str:
+        return _spaced(steps) if math.isfinite(steps) else f"more than {_spaced(last)}"
+
+    if found.quantile(0.95) == 0.0:
+        return "0: it is so at the start"
+    low, high = words(found.quantile(0.05)), words(found.quantile(0.95))
+    return f"{words(found.median)} in the median, 90 % of networks {low} to {high}"

@@ -95,7 +95,7 @@ def prepare(
     train, held = _labelled(data, "data"), None if test is None else _labelled(test, "test")
     network = _classes(network, classes, train, held)
     options = _options(lr, steps, optimizer, batch, loss, weight_decay, len(train[1]), network)
-    level = _level(level, network.classes)
+    level = _level(level, network.classes, train[1])
     if held is not None:
         _no_mixing(network)
     x = train[0] if held is None else np.concatenate([train[0], held[0]])
@@ -180,9 +180,11 @@ def _constant(value: Any) -> Rate:
     return lambda step: constant
 
 
-def _level(level: float | None, classes: int) -> float:
+def _level(level: float | None, classes: int, labels: NDArray[np.int64]) -> float:
+    """By default a fifth of the way from the labels' own largest share to one class: 0.6 of two even classes."""
     if level is None:
-        return 0.6 if classes == 2 else 1.2 / classes
+        even = max(1.0 / classes, float(np.bincount(labels).max() / len(labels)))
+        return even + 0.2 * (1.0 - even)
     if not 1.0 / classes < checks.number(level) < 1.0:
         raise InvalidInput(f"a share between 1/{classes} and 1", got=level, where="level", hint="level=0.6")
     return float(level)

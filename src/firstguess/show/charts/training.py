@@ -105,7 +105,11 @@ def _title(named: Mapping[str, Trained]) -> str:
 
 
 def _within(found: Absorption) -> str:
-    return f"{_spaced(found.median)} steps" if np.isfinite(found.median) else "longer"
+    return (
+        f"{_spaced(found.median)} step{'s' if round(found.median) != 1 else ''}"
+        if np.isfinite(found.median)
+        else "longer"
+    )
 
 
 def _spaced(number: float) -> str:
