@@ -90,7 +90,7 @@ class PredictedTraining:
             ("accuracy at the end", f"{float(self.accuracy.mean[-1]):.3f}"),
             (
                 "bias is faster than signal by",
-                f"{self.modes.ratio:.3g} (λ {self.modes.bias:.4g} and {self.modes.signal:.4g})",
+                f"{modes.ratio:.3g} (λ {modes.bias:.4g} and {modes.signal:.4g})",
             ),
             (
                 "learning rates",
