@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.result import Diagnosis
     from firstguess.diagnosis.run import diagnose
     from firstguess.ensemble.gradient_statistics import Gradients
+    from firstguess.ensemble.lazy_training import predict_training
     from firstguess.ensemble.measurement import Measurement
     from firstguess.modules.gradients import measure_gradients
     from firstguess.modules.measuring import measure
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from firstguess.theory.empirical import EmpiricalGuesses
     from firstguess.theory.guesses import Guesses
     from firstguess.theory.phases import FixedPoint, edge_of_chaos, fixed_point, neutrality_line
+    from firstguess.theory.predicted_training import PredictedTraining
     from firstguess.theory.prediction import Prediction, regime
     from firstguess.theory.readings import predict
 
@@ -46,9 +48,11 @@ _NAMES = {
     "theory.empirical": "EmpiricalGuesses",
     "theory.guesses": "Guesses",
     "theory.phases": "FixedPoint edge_of_chaos fixed_point neutrality_line",
+    "theory.predicted_training": "PredictedTraining",
     "theory.prediction": "Prediction regime",
     "theory.readings": "predict",
     "ensemble.gradient_statistics": "Gradients",
+    "ensemble.lazy_training": "predict_training",
     "ensemble.measurement": "Measurement",
     "modules.gradients": "measure_gradients",
     "modules.measuring": "measure",
@@ -85,6 +89,7 @@ __all__ = [
     "NotNeutral",
     "ParseError",
     "PhaseDiagram",
+    "PredictedTraining",
     "Prediction",
     "Structure",
     "__version__",
@@ -108,6 +113,7 @@ __all__ = [
     "neutrality_line",
     "phase_diagram",
     "predict",
+    "predict_training",
     "read",
     "regime",
     "register_activation",

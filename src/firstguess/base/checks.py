@@ -114,6 +114,12 @@ def check_weights(weight_var: float, bias_var: float, kind: str) -> None:
         )
 
 
+def check_flag(value: bool, name: str, kind: str) -> None:
+    """Raise InvalidInput unless an argument of a layer is true or false."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name} to be true or false", got=value, where=kind, hint=f"{kind}({name}=true)")
+
+
 def check_count(value: int | None, name: str, kind: str, *, low: int = 1) -> None:
     """Raise InvalidInput unless an argument of a layer is None or a whole number ≥ low."""
     if value is None:

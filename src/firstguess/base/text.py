@@ -15,9 +15,11 @@ COLUMNS = 100  # of a terminal
 def number(value: object) -> str:
     """The shortest text that reads back to the same value.
 
-    >>> number(2.0), number(1 / 3), number(7)
-    ('2', '0.3333333333333333', '7')
+    >>> number(2.0), number(1 / 3), number(7), number(True)
+    ('2', '0.3333333333333333', '7', 'true')
     """
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, Real) and not isinstance(value, Integral):  # NumPy's numbers too
         value = float(value)
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from firstguess.base.errors import NotCovered
+from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.cli.output import bar, print_json, print_pairs, print_table, say
 from firstguess.cli.subjects import LARGE
 
@@ -59,6 +59,33 @@ def kernel(network: Network, data: Data, asked: Asked) -> Prediction:
 
     with bar("kernel") as tick:
         return fg.predict(network, data=data, draws=asked.draws, seed=asked.seed, progress=tick)
+
+
+def training(
+    network: Network, asked: Asked | None, options: dict[str, Any], *, wanted: bool, json: bool, figure: Path | None
+) -> None:
+    """What training does to the bias, predicted: a page or JSON, and a figure."""
+    import firstguess as fg
+
+    names = ", ".join(f"--{name}" for name in options)
+    if not wanted:
+        raise InvalidInput(f"--training together with {names}", got="no --training", hint="--training")
+    if asked is None:
+        raise InvalidInput("--data together with --training", got="no --data", hint="--data digits")
+    data = asked.load()
+    draws = {} if asked.draws == DRAWS else {"draws": asked.draws}
+    with bar("training, predicted") as tick:
+        t = fg.predict_training(
+            network, data=data, width=asked.width, seed=asked.seed, progress=tick, **draws, **options
+        )
+    if json:
+        print_json(t.to_dict())
+    else:
+        title = f"Predicted training ({len(t.largest.draws)} networks, {t.network.classes} classes, {data.n} points)"
+        print_pairs(title, [*t.summary(), *(("assumes", remark) for remark in t.assumptions)])
+    if figure is not None:
+        fg.figures.save(fg.figures.training_chart(t), figure)
+        say(f"wrote {figure}")
 
 
 def closed_form(network: Network, data: Data) -> Prediction:

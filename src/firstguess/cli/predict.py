@@ -26,6 +26,8 @@ firstguess predict "20 x [dense(weight_var=2) > layernorm > relu] > dense(weight
 
 firstguess predict cnn --activation tanh --pool "avgpool(4)" --figure law.png
 
+firstguess predict mlp --depth 3 --data digits --training --lr 1e-4 --steps 1000 --figure training.png
+
 firstguess predict mlp --depth 5 --data mnist:even-odd --data-dir ~/data --points 1000 --compare --figure readings.png
 """
 
@@ -90,6 +92,15 @@ def predict(
     ] = False,
     inits: Annotated[int | None, typer.Option(help="Measured initializations, for --compare. [default: 100]")] = None,
     width: Annotated[int | None, typer.Option(help="Width of measured layers, for --compare. [default: 1000]")] = None,
+    training: Annotated[
+        bool, typer.Option("--training", help="With --data: how training absorbs the bias; no network is trained.")
+    ] = False,
+    lr: Annotated[float | None, typer.Option(help="Learning rate, for --training. [default: 0.001]")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of training. [default: 10000]")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="gd, sgd or adam, for --training. [default: gd]")] = None,
+    batch: Annotated[int | None, typer.Option(help="Mini-batches, for --training with sgd or adam.")] = None,
+    loss: Annotated[str | None, typer.Option(help="cross-entropy or squared. [default: cross-entropy]")] = None,
+    start: Annotated[str | None, typer.Option(help="any, neutral or biased starts. [default: any]")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Show every layer.")] = False,
     json: Json = False,
     figure: Figure = None,
@@ -143,6 +154,11 @@ def predict(
                 hint='write them into the text, e.g. "20 x [dense(weight_var=2) > layernorm > relu] > dense"',
             )
         described = fg.Network.parse(network, classes=2 if classes is None else classes)
+    asks = {"lr": lr, "steps": steps, "optimizer": optimizer, "batch": batch, "loss": loss, "start": start}
+    learning = {name: value for name, value in asks.items() if value is not None}
+    if training or learning:
+        on_data.training(described, asked, learning, wanted=training, json=json, figure=figure)
+        return
     if asked is None:
         inputs = fg.Inputs(mean_square=mean_square or 0.0, variance=1.0 if variance is None else variance)
         prediction = fg.predict(described, inputs=inputs, points=points)

@@ -28,7 +28,7 @@ _MOST_LAYERS = 1_000_000
 _ACTIVATION = "activation"  # the kind whose text is the name of a function
 _DEEPEST = 50  # brackets within brackets
 
-Argument = float | str | Activation
+Argument = float | str | bool | Activation
 
 
 def parse_layers(source: str) -> tuple[Layer, ...]:
@@ -187,7 +187,7 @@ class _Parser:
             self.index += 1
             if self._accept("("):
                 return _activation(value, *self._arguments())
-            return value
+            return {"true": True, "false": False}.get(value, value)
         self._fail("a value", "weight_var=2")
         raise AssertionError
 

@@ -27,19 +27,23 @@ def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
     return Signal(0.0, weight_var * signal.center + bias, weight_var * signal.spread, scale, Gaussian()).rescaled()
 
 
-def random_sum_move(layer: Layer, points: Points, weight_var: float, bias_var: float, what: str) -> Move:
+def random_sum_move(
+    layer: Layer, points: Points, weight_var: float, bias_var: float, what: str, *, frozen: bool = False
+) -> Move:
     """K ← σw²K + σb², and Θ ← σw²Θ + N·K_in with N the fan-in: theory.md (11), (12).
 
-    Biases are trained where they exist, that is where σb² > 0 (as `.module()` builds them): then Θ grows by 1.
+    Biases are trained where they exist, that is where σb² > 0 (as `.module()` builds them): then Θ grows by 1. `frozen`
+    weights and biases are not trained: Θ only passes through.
     """
     fan_in, root = points.width, math.sqrt(weight_var)
 
     def step(tile: Tile) -> None:
         if tile.t is not None:
             tile.t *= weight_var
-            tile.t += fan_in * tile.k
-            if bias_var:
-                tile.t += 1.0
+            if not frozen:
+                tile.t += fan_in * tile.k
+                if bias_var:
+                    tile.t += 1.0
         tile.scale(root)
         if bias_var:
             tile.k += bias_var

@@ -15,7 +15,11 @@ from firstguess.theory.guesses import Guesses
 from firstguess.theory.words import DEEPLY_BIASED, Word, beside_gamma, word, word_of_share
 
 if TYPE_CHECKING:
+    from firstguess.theory.absorption import Tangent
+    from firstguess.theory.curves import Absorption
     from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.base.checks import number
+from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.text import plain
 
 Regime = Literal["neutral", "biased", "deeply biased"]
@@ -78,6 +82,7 @@ class Prediction:
     # the kernel reading only:
     per_point: Array | None = field(default=None, compare=False, repr=False)  # agreement with the majority guess
     tangent: Array | None = field(default=None, compare=False, repr=False)  # Θ over the data, theory.md (12)
+    covariance: Array | None = field(default=None, compare=False, repr=False)  # K of a class's logits, theory.md (11)
 
     @cached_property
     def _weights(self) -> tuple[LayerReading, ...]:
@@ -159,6 +164,49 @@ class Prediction:
                     growth.append(product)
                 product = 1.0
         return np.array(growth)
+
+    def absorption(
+        self, *, lr: float, level: float = 0.6, dimension: int = 1000, width: int = 1000, points: int | None = None
+    ) -> Absorption:
+        """Steps of full-batch descent until the largest share of two classes falls to `level`: theory.md (16).
+
+        For i.i.d. inputs of `dimension` components and layers of `width`; the closed form only. Real data have a
+        kernel: `fg.predict_training`.
+
+        >>> from firstguess.theory.readings import predict
+        >>> p = predict("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
+        >>> round(p.absorption(lr=1e-4, dimension=784).median)
+        31
+        """
+        from firstguess.theory.absorption import absorption_of
+
+        if self.network.classes != 2:
+            raise NotCovered("two classes", got=f"{self.network.classes}", hint="fg.predict_training(net, data=(x, y))")
+        if not 0 < number(lr) < math.inf:
+            raise InvalidInput("a learning rate above 0", got=lr, where="absorption(lr)", hint="lr=1e-3")
+        return absorption_of(self._tangent(dimension, width), lr=lr, level=level, points=points)
+
+    @property
+    def bias_to_signal(self) -> float:
+        """λ_b/λ_sig of two blobs at ±1/√d, d = 1000, layers of width 1000 and infinitely many points: theory.md (15).
+
+        Far above 1, the bias is absorbed long before anything is learned.
+        """
+        tangent = self._tangent(1000, 1000)
+        return tangent.bias_mode() / tangent.signal_mode()
+
+    def _tangent(self, dimension: int, width: int) -> Tangent:
+        from firstguess.network.inputs import Inputs
+        from firstguess.theory.absorption import scalar_tangent
+
+        if self.reading != "closed form":
+            raise NotCovered(
+                "the closed form, for i.i.d. inputs",
+                got="the kernel reading",
+                hint="fg.predict_training(net, data=(x, y))",
+            )
+        given = Inputs(**self.provenance["inputs"])
+        return scalar_tangent(self.network, given, dimension=dimension, width=width)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `Prediction.from_dict` reads it back."""

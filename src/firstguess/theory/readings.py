@@ -126,6 +126,7 @@ def predict(
         time.perf_counter() - started,
         per_point=drawn.agreement,
         tangent=result.tangent,
+        covariance=result.covariance,
     )
 
 

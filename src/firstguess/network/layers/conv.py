@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from firstguess.base.checks import check_count, check_number, check_weights
+from firstguess.base.checks import check_count, check_flag, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Grid, Shape
@@ -30,6 +30,7 @@ class Conv(Layer):
     """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
 
     `width` is the number of output channels, `kernel`, `stride` and `padding` matter to the readings that see images.
+    `frozen` weights are not trained: the tangent kernel has no part of theirs.
     """
 
     kind: ClassVar[str] = "conv"
@@ -43,6 +44,7 @@ class Conv(Layer):
     kernel: int = 3
     stride: int = 1
     padding: int = 0
+    frozen: bool = False
 
     def __post_init__(self) -> None:
         check_number(self.weight_var, "weight_var", "conv", hint="conv(weight_var=2)")
@@ -51,6 +53,7 @@ class Conv(Layer):
         check_count(self.kernel, "kernel", "conv")
         check_count(self.stride, "stride", "conv")
         check_count(self.padding, "padding", "conv", low=0)
+        check_flag(self.frozen, "frozen", "conv")
         check_weights(self.weight_var, self.bias_var, "conv")
 
     def shape(self, before: Shape, units: int | None) -> Shape:
@@ -82,7 +85,9 @@ class Conv(Layer):
             images = grid.points(tile.rows), grid.points(tile.cols)
             summed = self._windows(tile.k, grid, after)
             if tile.t is not None:
-                tile.t = share * self._windows(tile.t, grid, after) + channels * summed + bool(self.bias_var)
+                tile.t = share * self._windows(tile.t, grid, after)
+                if not self.frozen:
+                    tile.t += channels * summed + bool(self.bias_var)
             tile.k = summed * share
             if self.bias_var:
                 tile.k += self.bias_var

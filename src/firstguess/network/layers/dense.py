@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from firstguess.base.checks import check_count, check_number, check_weights
+from firstguess.base.checks import check_count, check_flag, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
@@ -34,7 +34,8 @@ class Dense(Layer):
     """`W x + b` with Var W = weight_var / fan-in and Var b = bias_var (Kaiming for ReLU: weight_var = 2).
 
     Uniform and orthogonal weights have the same moments in the wide limit, so `init` changes nothing here; it does in
-    the ensemble reading. `width` is the number of units, where a description wants to fix it.
+    the ensemble reading. `width` is the number of units, where a description wants to fix it. `frozen` weights are not
+    trained: the tangent kernel has no part of theirs.
     """
 
     kind: ClassVar[str] = "dense"
@@ -46,6 +47,7 @@ class Dense(Layer):
     bias_var: float = 0.0
     width: int | None = None
     init: Init = "normal"
+    frozen: bool = False
 
     def __post_init__(self) -> None:
         check_number(self.weight_var, "weight_var", "dense", hint="dense(weight_var=2)")
@@ -55,6 +57,7 @@ class Dense(Layer):
             raise InvalidInput(
                 "init to be normal, uniform or orthogonal", got=self.init, where="dense", hint="dense(init=uniform)"
             )
+        check_flag(self.frozen, "frozen", "dense")
         check_weights(self.weight_var, self.bias_var, "dense")
 
     def shape(self, before: Shape, units: int | None) -> Shape:
@@ -67,7 +70,7 @@ class Dense(Layer):
 
     def covariance(self, points: Points, fold: Fold) -> Move:
         if not points.shape.images:
-            return random_sum_move(self, points, self.weight_var, self.bias_var, "a dense layer")
+            return random_sum_move(self, points, self.weight_var, self.bias_var, "a dense layer", frozen=self.frozen)
         return self._over_positions(points)
 
     def _over_positions(self, points: Points) -> Move:
@@ -79,7 +82,9 @@ class Dense(Layer):
             mean = split(tile.k, grid).diagonal(axis1=1, axis2=3).mean(axis=2)
             if tile.t is not None:
                 own = split(tile.t, grid).diagonal(axis1=1, axis2=3).mean(axis=2)
-                tile.t = self.weight_var * own + fan_in * mean + bool(self.bias_var)  # trained biases add 1
+                tile.t = self.weight_var * own
+                if not self.frozen:
+                    tile.t += fan_in * mean + bool(self.bias_var)  # trained biases add 1
             tile.k = self.weight_var * mean + self.bias_var
             tile.rows, tile.cols = images
 

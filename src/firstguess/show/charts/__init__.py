@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.readings import readings_chart
     from firstguess.show.charts.strip import strip_chart
     from firstguess.show.charts.theme import Chart
+    from firstguess.show.charts.training import training_chart
 
 __all__ = [
     "advice_chart",
@@ -50,10 +51,12 @@ __all__ = [
     "readings_chart",
     "save",
     "strip_chart",
+    "training_chart",
 ]
 
 _HOMES = {
     "strip_chart": "strip",
+    "training_chart": "training",
     "law_chart": "law",
     "gradients_chart": "gradients",
     "correlation_chart": "correlation",

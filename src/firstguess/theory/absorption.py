@@ -1,0 +1,184 @@
+"""How long the bias lasts, in closed form: the tangent of i.i.d. inputs, the time to absorb: theory.md (15)-(17).
+
+Prototype inputs with the data's own overlaps go through the kernel's fold: what it has on the diagonal and off it are
+θ_d and θ_off; a few pairs whose overlap is a little off the data's tell the derivative. BatchNorm sees infinitely many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.float_range import float_range
+from firstguess.base.gaussian import Array
+from firstguess.network.grid import Shape
+from firstguess.network.inputs import Inputs
+from firstguess.network.layer import Layer, Mix, text
+from firstguess.network.network import Network
+from firstguess.network.points import Points
+from firstguess.network.walk import every
+from firstguess.theory.budget import Budget
+from firstguess.theory.carry import carry
+from firstguess.theory.curves import Absorption
+from firstguess.theory.tiles import Run, Stored, whole
+
+_H = 1e-3  # of the inputs' mean square: steps of the overlap, for the derivative by it; the error is of order h⁴
+_STEPS = np.array([0.0, _H, -_H, 2 * _H, -2 * _H])  # by which the overlap of input 0 and the others is off
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """Of i.i.d. inputs: the outputs' covariance and tangent kernel, of a point with itself and of two points.
+
+    `signal` is θ'_off, the derivative of θ_off by the overlap of two inputs (by component).
+    """
+
+    q: float
+    q_ab: float
+    diagonal: float
+    off: float
+    signal: float
+    dimension: int
+
+    def bias_mode(self, points: int | None = None) -> float:
+        """λ_b = θ_off + (θ_d − θ_off)/n: theory.md (15)."""
+        return self.off + (0.0 if points is None else (self.diagonal - self.off) / points)
+
+    def signal_mode(self, points: int | None = None) -> float:
+        """λ_sig = θ'_off/d + (θ_d − θ_off)/n, of two blobs at ±1/√d in every component."""
+        return self.signal / self.dimension + (0.0 if points is None else (self.diagonal - self.off) / points)
+
+
+def scalar_tangent(
+    network: Network, inputs: Inputs | None = None, *, dimension: int = 1000, width: int = 1000
+) -> Tangent:
+    """θ_d, θ_off and θ'_off of a network on i.i.d. inputs of `dimension` components: theory.md (15).
+
+    >>> t = scalar_tangent(Network.parse("dense(weight_var=2) > relu > dense(weight_var=2)"), dimension=784)
+    >>> print(f"{t.diagonal:.0f} {t.off:.5f} {t.signal:.4f}")
+    1784 318.30989 892.0000
+    """
+    given = inputs or Inputs()
+    total, center = given.mean_square + given.variance, given.mean_square
+
+    with float_range():
+        k, t = _prototypes(network.layers, total, center, given.mean, dimension, width)
+    slopes = [(t[0, i] - t[0, i + 1]) / (2.0 * _STEPS[i - 1] * total) for i in (2, 4)]
+    signal = (4.0 * slopes[0] - slopes[1]) / 3.0
+    q, q_ab, own, off = (float(v) for v in (k[0, 0], k[0, 1], t[0, 0], t[0, 1]))
+    return Tangent(q, q_ab, own, off, float(signal), dimension)
+
+
+def _prototypes(
+    layers: Sequence[Layer], total: float, overlap: float, mean: float, dimension: int, width: int
+) -> tuple[Array, Array]:
+    """Covariance and tangent of the prototypes behind all layers; only their first row is meant."""
+    n = 1 + len(_STEPS)
+    budget = Budget(n, True)
+    points = Points(np.full(n, total), np.full(n, mean), False, Shape(dimension), width)
+    k = np.full((n, n), overlap)
+    k[0, 1:] += _STEPS * total
+    k[1:, 0] = k[0, 1:]
+    np.fill_diagonal(k, total)
+    run = Run(Stored(k, np.zeros((n, n)), points), points)
+    for index, layer in enumerate(layers, start=1):
+        if Mix.POINTS in layer.mixes:
+            run = _over_data(layer, run, budget, index)
+        elif any(Mix.POINTS in inner.mixes for path in layer.paths for inner in every(path)):
+            raise NotCovered(
+                "norms over the data outside of residual blocks, for the closed form of training",
+                got=text(layer),
+                where=f"layer {index}",
+                hint="the kernel reading: fg.predict_training(net, data=(x, y))",
+            )
+        else:
+            run = carry([layer], run, budget)
+    k, t = whole(run, budget)
+    assert t is not None
+    return k, t
+
+
+def _over_data(layer: Layer, run: Run, budget: Budget, index: int) -> Run:
+    """BatchNorm over infinitely many points: θ ← (θ − θ_off)/(q − q_ab), and the same of the covariance."""
+    if getattr(layer, "batch", None) is not None:
+        raise NotCovered(
+            "BatchNorm over the whole data set, for training",
+            got=text(layer),
+            where=f"layer {index}",
+            hint="batchnorm without batch=",
+        )
+    before = run.last
+    k, t = whole(run, budget)
+    assert t is not None
+    n, common, tangent = len(k), float(k[0, 1]), float(t[0, 1])
+    spread = float(k[0, 0]) - common
+    if not spread > 0.0:
+        raise NotCovered("inputs that still differ", got="a batch whose points are all alike", where=f"layer {index}")
+    what = f"a batchnorm of {before.what}"
+    after = before.after(layer, np.ones(n), np.zeros(n), gaussian=before.gaussian, what=what)
+    return run.stored((k - common) / spread, (t - tangent) / spread, after)
+
+
+# -- Time to absorb ---------------------------------------------------------------------------------------------------
+
+
+def softening(spread: float) -> float:
+    """κ = √(1 + πs²/8): by how much the spread s of the logits over the data flattens the sigmoid."""
+    return math.sqrt(1.0 + math.pi * spread * spread / 8.0)
+
+
+def steps_to(level: float, mean: Array, spread: float, rate: float) -> Array:
+    """Steps of descent until the largest share of two classes falls to `level`, from means m₀ of g: theory.md (16).
+
+    `rate` is ηλ_b, `spread` is s. 0 where it is there already.
+
+    >>> float(steps_to(0.6, np.array([2.0]), 1.4, 1e-9)[0] * 1e-9)
+    4.840086...
+    """
+    if not 0.5 < level < 1.0:
+        raise InvalidInput("a level above 0.5 and below 1", got=level, where="absorption(level)", hint="level=0.6")
+    kappa = softening(spread)
+    target = spread * float(special.ndtri(level)) / (2.0 * kappa)
+    start = np.abs(mean) / (2.0 * kappa)
+    rho = rate / 2.0
+    if rho >= 1.0:
+        raise InvalidInput(
+            "a learning rate at which the bias does not overshoot",
+            got=f"ηλ = {rate:.3g}",
+            where="absorption(lr)",
+            hint=f"lr below {2.0 / rate:.3g} of it",
+        )
+    discrete = -math.log1p(-rho) / rho
+    with np.errstate(divide="ignore"):
+        found = (2.0 * kappa / rate) * (_log_sinh(start) - _log_sinh(np.array(target))) / discrete
+    return np.where(start <= target, 0.0, found)
+
+
+def _log_sinh(x: Array) -> Array:
+    """ln sinh x, also where sinh leaves float64."""
+    with np.errstate(divide="ignore"):
+        return x + np.log(-np.expm1(-2.0 * x)) - math.log(2.0)
+
+
+def absorption_of(
+    tangent: Tangent, *, lr: float, level: float, points: int | None = None, draws: int = 2001
+) -> Absorption:
+    """The law of the absorption time over initializations of two classes: m₀ ~ N(0, 2q_ab), at its quantiles."""
+    spread = math.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0))
+    quantiles = special.ndtri((np.arange(draws) + 0.5) / draws)
+    mean = math.sqrt(max(2.0 * tangent.q_ab, 0.0)) * quantiles
+    return Absorption(level, steps_to(level, mean, spread, lr * tangent.bias_mode(points)))
+
+
+def floor(rate: float, spread: float, batch: int, points: int | None) -> float:
+    """E max G that mini-batches leave, rate = ηλ_b: theory.md (17). NaN where it has no stationary state."""
+    left = 1.0 if points is None else max(0.0, 1.0 - batch / points)
+    if not rate < 4.0:
+        return math.nan
+    square = rate / batch * left / (1.0 - rate / 4.0)
+    return 0.5 + math.atan(math.sqrt(square) / spread) / math.pi if spread > 0 else math.nan

@@ -1,0 +1,157 @@
+"""What a prediction of training says: curves over steps, and the numbers that explain them (theory.md (12)-(19))."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base.text import plain
+from firstguess.network.network import Network
+from firstguess.theory.curves import Absorption, Accuracy, Curve, Curves, absorption
+from firstguess.theory.training_problem import Modes
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whether the wide limit describes this network: `word`, and the numbers behind it (theory.md §7).
+
+    `spread` and `ratio` are the relative spread and the mean, over a few initializations, of ‖∇ mean g‖² by its limit.
+    """
+
+    word: Literal["good", "with a random factor", "not lazy"]
+    why: str
+    ratio: float
+    spread: float
+    inits: int
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.why}"
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedTraining:
+    """Curves over steps, and the numbers that explain them."""
+
+    network: Network
+    curves: Curves
+    test: Curves | None
+    modes: Modes
+    overshoot: float  # the learning rate from which on classes hand over to each other: 2κ/λ_b
+    lr_limit: float  # from which on that does not end: 4κ/λ_b
+    floor: float  # the largest share that mini-batches leave, on average; NaN: full batches
+    level: float
+    assumptions: tuple[str, ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict[str, Any])
+    seconds: float = 0.0
+    drawn: int = 0  # starts, of which those asked for were kept
+    trust: Trust | None = None
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """The steps that were looked at."""
+        return self.curves.largest.steps
+
+    @property
+    def largest(self) -> Curve:
+        """The share of the class that gets most."""
+        return self.curves.largest
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Over all points; by group with [class], ["favoured"], ["others"]."""
+        return self.curves.accuracy
+
+    @property
+    def loss(self) -> Curve:
+        """Averaged over the training points."""
+        return self.curves.loss
+
+    @property
+    def absorption(self) -> Absorption:
+        """Steps until the largest share falls to `level`."""
+        return self.absorbed(self.level)
+
+    def absorbed(self, level: float) -> Absorption:
+        """The same for another level."""
+        return absorption(self.curves.largest, level)
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Label and value of every headline number."""
+        found, modes = self.absorption, self.modes
+        start, end = (float(v) for v in self.largest.mean[[0, -1]])
+        rows = [
+            ("network", str(self.network)),
+            ("largest share", f"{start:.3f} at the start, {end:.3f} after {_spaced(float(self.steps[-1]))} steps"),
+            (f"steps until it is {found.level:.3g}", _law(found, int(self.steps[-1]))),
+            ("accuracy at the end", f"{float(self.accuracy.mean[-1]):.3f}"),
+            (
+                "bias is faster than signal by",
+                f"{modes.ratio:.3g} (λ {modes.bias:.4g} and {modes.signal:.4g})",
+            ),
+            (
+                "learning rates",
+                f"classes hand over to each other from {self.overshoot:.3g} on, for ever from {self.lr_limit:.3g}",
+            ),
+        ]
+        if self.test is not None:
+            rows.insert(4, ("accuracy on held-out points", f"{float(self.test.accuracy.mean[-1]):.3f}"))
+        if not math.isnan(self.floor):
+            rows.append(("mini-batches leave", f"a largest share of {self.floor:.3f} on average"))
+        if self.trust is not None:
+            rows.append(("trust", str(self.trust)))
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.summary()
+        width = max(len(label) for label, _ in rows)
+        optimizer, draws = self.provenance.get("optimizer"), len(self.largest.draws)
+        lines = [f"Predicted training ({optimizer}, {draws} networks, {self.network.classes} classes)"]
+        lines += [f"  {label:<{width}}  {value}" for label, value in rows]
+        lines += [f"  assumes: {a}" for a in self.assumptions]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        import html
+
+        cells = (f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in self.summary())
+        return f"<table>{''.join(cells)}</table>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return plain(
+            {
+                "network": str(self.network),
+                "steps": self.steps.tolist(),
+                **self.curves.to_dict(),
+                "test": None if self.test is None else self.test.to_dict(),
+                "absorption": self.absorption.to_dict(),
+                "modes": {"bias": self.modes.bias, "signal": self.modes.signal, "ratio": self.modes.ratio},
+                "overshoot": self.overshoot,
+                "lr_limit": self.lr_limit,
+                "floor": self.floor,
+                "trust": None if self.trust is None else asdict(self.trust),
+                "assumptions": list(self.assumptions),
+                "provenance": self.provenance,
+                "seconds": self.seconds,
+            }
+        )
+
+
+def _spaced(number: float) -> str:
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def _law(found: Absorption, last: int) -> str:
+    """The median and where 90 % of networks are."""
+
+    def words(steps: float) -> str:
+        return _spaced(steps) if math.isfinite(steps) else f"more than {_spaced(last)}"
+
+    if found.quantile(0.95) == 0.0:
+        return "0: it is so at the start"
+    low, high = words(found.quantile(0.05)), words(found.quantile(0.95))
+    return f"{words(found.median)} in the median, 90 % of networks {low} to {high}"
