@@ -83,6 +83,7 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
                 notes.append(f"could not be tried: {variant.title} ({error})")
                 continue
             found.append(tried if tried.helps or not variant.otherwise else _said(tried, variant))
+            del variant  # with its copy of the model, before the next has one
 
 
 def _said(tried: Advice, variant: Variant) -> Advice:

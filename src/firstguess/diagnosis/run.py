@@ -181,6 +181,7 @@ def diagnose(
         notes.append("no remedies: they change layers and how these are drawn, and part of the model keeps its values")
     elif advice:
         case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits, expected.trusted)
+        subject.release()
         trial = Trial(case, expected.prediction, subject.convert, subject.variant, clock.share(_ADVICE), seed)
         tried = parts.do("remedies", lambda: advise(trial)) or tried
         if tried.interrupted:

@@ -152,6 +152,11 @@ class Subject:
             )
         return replace(m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin})
 
+    def release(self) -> None:
+        """A large model's copy, before others are made: it is made again if it is needed."""
+        if self._large:
+            self.__dict__.pop("_source", None)
+
     def variant(self, variant: Variant, seconds: float) -> Measurement:
         batches = variant.batches if variant.batches is not None else self.batches
         if variant.model is None:
@@ -160,8 +165,8 @@ class Subject:
             return measure(variant.network, self.convert(batches), points=self._points, **known)
         options: dict[str, Any] = self._options | {"probe": "output"}
         same = self._source if variant.model is self.model else None
-        if same is None and self._large:
-            self.__dict__.pop("_source", None)  # its copy of the model goes before there is another
+        if same is None:
+            self.release()
         members = variant.source or same or self.study(variant.model)
         with members.lent():
             return measure(members, list(batches), inits=40, seed=self._seed, seconds=seconds, **options)
@@ -212,7 +217,8 @@ class Subject:
         if self.model is None:
             return measure_gradients(self.network, self._data, width=self._width, **known)
         with self._source.lent():
-            return in_parts(lambda b, n: measure_gradients(self._source, b, points=n, **known), self.batches)
+            batches = self.batches[:1] if self._large else self.batches  # whose gradients need not be kept to be added
+            return in_parts(lambda b, n: measure_gradients(self._source, b, points=n, **known), batches)
 
     def structure(self, m: Measurement) -> tuple[Structure | None, str]:
         """What could be read of the model, and why it could not be read as a whole."""

@@ -87,6 +87,7 @@ class Passes:
         if len(batches) > 1:
             self.notes.append(f"{len(batches)} passes over batches of up to {max(b.size for b in batches)} points")
         self._got: dict[str, list[torch.Tensor]] = {}
+        self._taken: dict[int, tuple[float, int]] = {}
         self.stream: tuple[ProbedLayer, ...] = ()  # what is followed beside the layers
         self._readers: dict[str, Spec] = {}
         self.path = self._way(spine)
@@ -218,7 +219,7 @@ class Passes:
         tally = Tally(self.classes, self._seed, member)
         self._got = {name: [] for name in (*self._specs, *self._readers)}
         paths = {name.split("#")[0] for name in self._specs}
-        with self._member(member) as model, _differentiable():
+        with self._member(member) as model, _differentiable(), self._taken_at_once(model):
             self._prepare(model)
             for batch, labels in zip(self._batches, self._targets, strict=True):
                 with (
@@ -236,6 +237,8 @@ class Passes:
                     tally.add(rows.detach())
                     self._follow(rows, batch)
                     rows.backward(loss_gradient(rows, labels).to(rows))
+                    del rows
+            self._forget()  # the graph, whose hooks know this object: Python cannot collect such a circle
             weights = self._weight_squares(model)
             for parameter in model.parameters():
                 parameter.grad = None
@@ -245,6 +248,27 @@ class Passes:
             self._blame(member)
         share = math.nan if tally.undefined else float(tally.fractions.max())
         return squares, share
+
+    @contextmanager
+    def _taken_at_once(self, model: nn.Module) -> Generator[None]:
+        """Of one batch, a weight's gradient is squared and dropped when it arrives: all together are as large as the
+        model. (Those of several batches have to be added first.)"""
+        self._taken = {}
+
+        def take(parameter: torch.Tensor) -> None:
+            if parameter.grad is not None and parameter.ndim > 1:
+                self._taken[id(parameter)] = _total_square(parameter.grad), parameter.numel()
+            parameter.grad = None
+
+        known = list(model.parameters()) if len(self._batches) == 1 else []
+        for parameter in known:
+            parameter.requires_grad_(parameter.is_floating_point())
+        hooks = [p.register_post_accumulate_grad_hook(take) for p in known if p.requires_grad]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def _watch(self, name: str, module: nn.Module, tensor: torch.Tensor, batch: Batch) -> None:
         self._note(name, tensor, weighted=name in self._specs, lookup=is_lookup(module))
@@ -315,10 +339,11 @@ class Passes:
         found: dict[str, float] = {}
         for name in self._specs:
             path = name.split("#")[0]
-            own = modules["" if path == "(model)" else path].parameters()
+            own = list(modules["" if path == "(model)" else path].parameters())
             grads = [p.grad for p in own if p.ndim >= 2 and p.grad is not None]
-            total = sum(_total_square(g) for g in grads)
-            size = sum(g.numel() for g in grads)
+            taken = [self._taken[id(p)] for p in own if id(p) in self._taken]
+            total = sum(_total_square(g) for g in grads) + sum(square for square, _ in taken)
+            size = sum(g.numel() for g in grads) + sum(count for _, count in taken)
             found[name] = total / size / self.points**2 if size else math.nan
         return found
 

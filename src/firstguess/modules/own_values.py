@@ -88,7 +88,7 @@ def _blanks(value: torch.Tensor) -> torch.Tensor | None:
     if not _ZEROS <= count < value.numel():
         return None
     # A draw of 24 random bits has 0 with chance 2⁻²⁴; below 3e-8 a number was 0 if it was float16 once.
-    size = float(value.detach().float().square().sum() / (value.numel() - count)) ** 0.5
+    size = float(sampled(value).float().square().mean()) ** 0.5 * (value.numel() / (value.numel() - count)) ** 0.5
     chance = 4 * torch.finfo(value.dtype).eps + 6e-8 / max(size, 1e-30)
     return zero if special.pdtrc(count - 1, value.numel() * chance) < _EQUAL else None
 
