@@ -32,7 +32,7 @@ from firstguess.modules.examination import Examination
 from firstguess.modules.feeding import fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.gradients import measure_gradients
-from firstguess.modules.guard import every_module_called
+from firstguess.modules.guard import every_module_called, is_lazy
 from firstguess.modules.measuring import measure
 from firstguess.modules.reader import read
 from firstguess.modules.snapshot import fewer
@@ -174,7 +174,7 @@ class Subject:
     @cached_property
     def _large(self) -> bool:
         """Whether copies of the model count."""
-        known = self.model.parameters() if isinstance(self.model, nn.Module) else ()
+        known = self.model.parameters() if isinstance(self.model, nn.Module) and not is_lazy(self.model) else ()
         return sum(p.numel() * p.element_size() for p in known) > _LARGE
 
     @cached_property

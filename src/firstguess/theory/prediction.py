@@ -176,7 +176,7 @@ class Prediction:
         >>> from firstguess.theory.readings import predict
         >>> p = predict("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
         >>> round(p.absorption(lr=1e-4, dimension=784).median)
-        31
+        28
         """
         from firstguess.theory.absorption import absorption_of
 
