@@ -127,5 +127,5 @@ def test_ctrl_c_while_networks_are_drawn_keeps_those() -> None:
     d = fg.diagnose(model(), BLOB, inits=3000, progress=half)
     assert d.measurement is not None
     assert 0 < d.measurement.inits < 3000
-    assert stages.LOOKED < seen[-1] < stages.MEASURED or seen[-1] >= stages.MEASURED
+    assert any(stages.LOOKED < done < stages.MEASURED for done in seen)
     assert d.verdict.preliminary == f"{d.measurement.inits} of 3000 initializations"

@@ -101,14 +101,9 @@ def adam(
                 wide = mean * (scale.reshape(-1) * root).astype(z.dtype)
                 sums[index] += wide
                 moved += part.theta @ wide
-            z = z - number(_pairs(task)) * moved
+            z = z - number(task.factor) * moved
             step += 1
         yield State(step, z, sums[0]), sums
-
-
-def _pairs(task: Task) -> float:
-    """Of two classes both logits move, against each other."""
-    return 2.0 if task.classes == 2 else 1.0
 
 
 def _evenness(part: Part, common: Values, square: Values) -> Values:
@@ -129,6 +124,6 @@ def _scale(task: Task, part: Part, v: Values) -> Values:
     if part.last:
         weights = part.weights / task.classes
         return math.sqrt(weights) / (np.sqrt(v) + _EPS * math.sqrt(weights))
-    total = v.sum(axis=1, keepdims=True) * _pairs(task)
+    total = v.sum(axis=1, keepdims=True) * task.factor
     found = math.sqrt(part.weights) / (np.sqrt(total) + _EPS * math.sqrt(part.weights))
     return np.broadcast_to(found, v.shape)

@@ -203,7 +203,7 @@ def _adam(problem: Problem, task: Task, z0: Values, evenness: Sequence[tuple[flo
         Part(np.ascontiguousarray(theta[:n, :n]), weights, last, even)
         for (theta, weights, last), even in zip(kernels, known, strict=True)
     ]
-    pairs = z0.dtype.type(2.0 if task.classes == 2 else 1.0)
+    pairs = z0.dtype.type(task.factor)
     for state, sums in adam(task, parts, z0[:n], options.rate, options.steps, batch=options.batch):
         if len(z0) == n:
             yield state.z
