@@ -98,6 +98,9 @@ def _without_weights(layer: Layer, x: Array) -> Array:
         size = layer.batch or len(x)
         one = _left_out if layer.estimator == "leave_one_out" else _normed
         return np.concatenate([one(x[i : i + size], (0, *nodes[1:])) for i in range(0, len(x), size)])
+    if kind == "batchcenter":
+        size = layer.batch or len(x)
+        return np.concatenate([x[i : i + size] - x[i : i + size].mean(0) for i in range(0, len(x), size)])
     if kind == "layernorm":
         return _normed(x, nodes)
     if kind == "groupnorm":

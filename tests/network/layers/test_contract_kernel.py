@@ -35,6 +35,12 @@ STRETCHES = [
     "batchnorm",
     "batchnorm(batch=4)",
     "batchnorm(batch=6, estimator=leave_one_out)",
+    "batchcenter",
+    "batchcenter(batch=4)",
+    "relu > batchcenter",
+    "batchcenter > batchnorm(batch=4) > tanh",
+    "relu > batchcenter(batch=4) > batchnorm > avgpool(4)",
+    "residual[relu > dense > batchcenter]",
     "layernorm",
     "rmsnorm",
     "groupnorm(groups=2)",
@@ -69,6 +75,7 @@ REFUSED = {
     ("images", "relu > residual[dense > tanh] > relu"): "gives back the shape it gets",
     ("flat", "relu > residual[dense > tanh] > relu"): "a Gaussian signal in front of an activation",
     ("images", "relu > residual[maxpool(4) > dense]"): "gives back the shape it gets",
+    ("images", "residual[relu > dense > batchcenter]"): "gives back the shape it gets",
 }
 POINTS, GROUPS, Z = 12, 100, 5.6
 

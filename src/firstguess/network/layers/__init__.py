@@ -3,6 +3,7 @@
 from firstguess.network.layer import KINDS, Layer, sequence_text, steps, text
 from firstguess.network.layers.activate import Activate
 from firstguess.network.layers.avgpool import AvgPool
+from firstguess.network.layers.batchcenter import BatchCenter
 from firstguess.network.layers.batchnorm import BatchNorm
 from firstguess.network.layers.conv import Conv
 from firstguess.network.layers.dense import Dense
@@ -18,6 +19,7 @@ __all__ = [
     "KINDS",
     "Activate",
     "AvgPool",
+    "BatchCenter",
     "BatchNorm",
     "Conv",
     "Dense",
