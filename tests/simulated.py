@@ -103,6 +103,8 @@ def _without_weights(layer: Layer, x: Array) -> Array:
         return np.concatenate([x[i : i + size] - x[i : i + size].mean(0) for i in range(0, len(x), size)])
     if kind == "layernorm":
         return _normed(x, nodes)
+    if kind == "instancenorm":
+        return _normed(x, nodes[1:])
     if kind == "groupnorm":
         return _normed(x.reshape(x.shape[0], layer.groups, -1), (2,)).reshape(x.shape)
     if kind == "rmsnorm":

@@ -43,6 +43,7 @@ IMAGES = [
     "rmsnorm",
     "batchnorm",
     "batchcenter",
+    "instancenorm",
     "groupnorm(4)",
     "maxpool(4)",
     "maxpool(9, stride=2, padding=1)",

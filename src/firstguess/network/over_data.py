@@ -85,6 +85,23 @@ def centre_points(k: Array, places: int, batch: int | None) -> None:
         part -= part.mean(axis=2, keepdims=True)
 
 
+def effective(k: Array, size: int | None) -> tuple[float, float]:
+    """Of the batches of so many rows: the least number of effective directions, the least share of the variance left."""
+    rows = k.shape[0]
+    size = min(size or rows, rows)
+    directions, share = math.inf, 1.0
+    for start in range(0, rows, size):
+        block = k[start : start + size, start : start + size].astype(np.float64)
+        full = float(np.trace(block))
+        block -= block.mean(axis=0)
+        block -= block.mean(axis=1, keepdims=True)
+        trace = float(np.trace(block))
+        if trace > 0.0:
+            directions = min(directions, trace**2 / float(np.vdot(block, block)))
+        share = min(share, trace / full if full > 0.0 else 0.0)
+    return directions, share
+
+
 def over_batches(size: int | None, *, leave_one_out: bool) -> Op:
     """BatchNorm of sampled nodes; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5)."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from simulated import agrees, forward, moments, state
 
-from firstguess.base.errors import FirstguessError
+from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.network.activations import lookup
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layers import KINDS, Layer, sequence_text, steps, text
@@ -49,6 +49,8 @@ EVERY = [
     "shift(0.4) > layernorm",
     "relu > shift(-0.5) > scale(2)",
 ]
+# What has no closed form, in words of its refusal.
+REFUSED = {"instancenorm": "how the positions of an image are correlated"}
 STATES = [(0.0, 1.0), (0.4, 0.6), (1.9, 0.1)]
 
 
@@ -62,8 +64,17 @@ def after(layers: tuple[Layer, ...], signal: Signal) -> Signal:
 
 
 def test_every_kind_is_under_contract() -> None:
-    kinds = {layer.kind for source in EVERY for layer in only(source)}
+    kinds = {layer.kind for source in (*EVERY, *REFUSED) for layer in only(source)}
     assert kinds == {*KINDS, "residual", "activation"}
+
+
+@pytest.mark.parametrize("source", REFUSED)
+def test_what_has_no_closed_form_says_why(source: str) -> None:
+    with pytest.raises(NotCovered, match=REFUSED[source]) as caught:
+        after(only(source), Signal(0.0, 0.4, 0.6, law=Gaussian()))
+    assert f"layer 1 ({source})" in str(caught.value)
+    assert "fg.predict(net, data=x)" in caught.value.hint
+    assert parse_layers(sequence_text(only(source))) == only(source)
 
 
 @pytest.mark.parametrize("source", EVERY)

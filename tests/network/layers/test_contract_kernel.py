@@ -41,6 +41,10 @@ STRETCHES = [
     "batchcenter > batchnorm(batch=4) > tanh",
     "relu > batchcenter(batch=4) > batchnorm > avgpool(4)",
     "residual[relu > dense > batchcenter]",
+    "instancenorm",
+    "relu > instancenorm > maxpool(4)",
+    "instancenorm > tanh",
+    "residual[instancenorm > relu > conv(padding=1)]",
     "layernorm",
     "rmsnorm",
     "groupnorm(groups=2)",
@@ -67,6 +71,9 @@ STRETCHES = [
 ]
 # What has no kernel, in words of its refusal. All else must have one.
 REFUSED = {
+    ("flat", "instancenorm"): "images of at least 2 positions",
+    ("flat", "relu > instancenorm > maxpool(4)"): "images of at least 2 positions",
+    ("flat", "instancenorm > tanh"): "images of at least 2 positions",
     ("flat", "maxpool(4, stride=1)"): "side by side",
     ("flat", "maxpool(9, stride=2, padding=1)"): "side by side",
     ("images", "residual(scale=0.5)[relu > dense(weight_var=2, bias_var=0.1)]"): "gives back the shape it gets",

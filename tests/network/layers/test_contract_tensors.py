@@ -46,6 +46,8 @@ STRETCHES = [
     "batchcenter",
     "batchcenter(batch=7)",
     "relu > batchcenter > maxpool(4)",
+    "instancenorm",
+    "relu > instancenorm > avgpool(4)",
     "layernorm",
     "rmsnorm",
     "groupnorm(groups=2)",
@@ -70,6 +72,8 @@ STRETCHES = [
 ]
 # What cannot mean anything, in words of its refusal. All else must have a meaning.
 REFUSED = {
+    ("flat", "instancenorm"): "images of at least 2 positions",
+    ("flat", "relu > instancenorm > avgpool(4)"): "images of at least 2 positions",
     ("flat", "maxpool(4, stride=1)"): "where there are no images",
     ("flat", "maxpool(9, stride=2, padding=1)"): "where there are no images",
     ("images", "batchnorm(batch=8, estimator=leave_one_out)"): "the usual estimator for a BatchNorm of images",

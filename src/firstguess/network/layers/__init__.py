@@ -8,6 +8,7 @@ from firstguess.network.layers.batchnorm import BatchNorm
 from firstguess.network.layers.conv import Conv
 from firstguess.network.layers.dense import Dense
 from firstguess.network.layers.groupnorm import GroupNorm
+from firstguess.network.layers.instancenorm import InstanceNorm
 from firstguess.network.layers.layernorm import LayerNorm
 from firstguess.network.layers.maxpool import MaxPool
 from firstguess.network.layers.residual import Residual
@@ -24,6 +25,7 @@ __all__ = [
     "Conv",
     "Dense",
     "GroupNorm",
+    "InstanceNorm",
     "Layer",
     "LayerNorm",
     "MaxPool",

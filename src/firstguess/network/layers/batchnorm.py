@@ -19,7 +19,7 @@ from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.leave_one_out import variance_of_others
 from firstguess.network.meaning import FLAT, IMAGE, Site
 from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove, Values
-from firstguess.network.over_data import batches, centre_over_data, columns, length_of, over_batches
+from firstguess.network.over_data import batches, centre_over_data, columns, effective, length_of, over_batches
 from firstguess.network.points import Done, Points, Whole, mean_of_pairs
 from firstguess.network.remarks import Remark
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
@@ -178,19 +178,7 @@ class BatchNorm(Layer):
 
     def need(self, points: Points, k: Array) -> Need:
         """Of the batches: the least number of effective directions, and the least share of the variance left."""
-        rows = k.shape[0]
-        size = min(self._rows(points) or rows, rows)
-        directions, share = math.inf, 1.0
-        for start in range(0, rows, size):
-            block = k[start : start + size, start : start + size].astype(np.float64)
-            full = float(np.trace(block))
-            block -= block.mean(axis=0)
-            block -= block.mean(axis=1, keepdims=True)
-            trace = float(np.trace(block))
-            if trace > 0.0:
-                directions = min(directions, trace**2 / float(np.vdot(block, block)))
-            share = min(share, trace / full if full > 0.0 else 0.0)
-        return Need(directions, share, always=self.estimator == "leave_one_out")
+        return Need(*effective(k, self._rows(points)), always=self.estimator == "leave_one_out")
 
     def exact(self, rest: Sequence[Layer]) -> bool:
         """Over all data, with nothing bent behind it: `base.self_normalized`."""
