@@ -106,7 +106,8 @@ def _without_weights(layer: Layer, x: Array) -> Array:
     if kind == "instancenorm":
         return _normed(x, nodes[1:])
     if kind == "groupnorm":
-        return _normed(x.reshape(x.shape[0], layer.groups, -1), (2,)).reshape(x.shape)
+        groups = layer.groups if layer.each is None else x.shape[1] // layer.each
+        return _normed(x.reshape(x.shape[0], groups, -1), (2,)).reshape(x.shape)
     if kind == "rmsnorm":
         return x / np.sqrt(np.mean(x * x, axis=nodes, keepdims=True))
     if kind in ("maxpool", "avgpool") and x.ndim == 4:

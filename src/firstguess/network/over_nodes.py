@@ -23,7 +23,7 @@ def over_nodes(signal: Signal, kind: str) -> Signal:
             hint="a larger weight variance before this layer",
         )
     law = (
-        Gaussian()
+        signal.law
         if isinstance(signal.law, Gaussian)
         else Unknown(f"a {kind} of a signal that is not Gaussian", signal)
     )

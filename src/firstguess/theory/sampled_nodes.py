@@ -78,10 +78,11 @@ def by_nodes(
     path = _follow(layers, points, k, t, budget)
     pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
     fitting = min(_AT_ONCE, max(128, _BYTES_AT_ONCE // (2 * rows * np.dtype(dtype).itemsize)))
-    at_once = max(1, fitting // pools) * pools
+    bunch = math.prod(x.together for x in layers)
+    at_once = max(1, fitting // (pools * bunch)) * pools * bunch
     wanted = max(nodes * min(1.0, 2000.0 / rows), 2.0 * rows) * pools
     chunks = max(1, math.ceil(wanted / (2 * at_once)))
-    tally = _Tally(path, points.count)
+    tally = _Tally(path, points.count, bunch)
     # blocks of a ResNet may have the same place in their branch: what arrives there tells them apart
     mark = round(1e4 * float(points.q.mean())) % 2**32
 
@@ -204,8 +205,9 @@ def _follow(layers: Sequence[Layer], points: Points, k: Array, t: Array | None, 
 class _Tally:
     """Sums over nodes: products of all pairs of points, some of them with their squares, and means by layer."""
 
-    def __init__(self, path: _Path, images: int) -> None:
+    def __init__(self, path: _Path, images: int, bunch: int = 1) -> None:
         self.path, self.images, self.nodes = path, images, 0
+        self._bunch = bunch  # nodes that a norm over a narrow group ties together
         places = path.grids[-1].places
         size = images * places
         self._products = np.zeros((size, size))
@@ -251,7 +253,8 @@ class _Tally:
         mean = y.mean(axis=1, dtype=np.float64) ** 2
         both = np.concatenate([entries, mean[:, None]], axis=1)
         half = len(both) // 2
-        return 0.5 * (both[:half] + both[half:])
+        pairs = 0.5 * (both[:half] + both[half:])
+        return pairs.reshape(-1, self._bunch, pairs.shape[1]).mean(axis=1)
 
     def covariance(self) -> tuple[Array, float, float]:
         """The estimate, the standard error of an entry (root mean square) and that of the mean, by the diagonal."""

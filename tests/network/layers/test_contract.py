@@ -28,6 +28,10 @@ EVERY = [
     "layernorm",
     "rmsnorm",
     "groupnorm(4)",
+    "groupnorm(each=2)",
+    "groupnorm(each=4)",
+    "groupnorm(each=3) > relu",
+    "shift(0.4) > groupnorm(each=6) > relu",
     "maxpool(1)",
     "maxpool(2)",
     "maxpool(9)",
@@ -92,11 +96,15 @@ def test_closed_form_is_what_drawn_nodes_do(source: str, between: float, spread:
         [moments(forward(layers, state(between, spread, 0.0, points, nodes, rng), rng, nodes)) for _ in range(240)]
     )
     scale = math.exp(want.log_scale)
-    if want.mean != 0.0 or not ("norm" in source or centred):  # a norm's mean over nodes is 0 to rounding, with no error to compare
+    if want.mean != 0.0 or not (
+        "norm" in source or centred
+    ):  # a norm's mean over nodes is 0 to rounding, with no error to compare
         agrees(got[:, 0], want.mean * math.sqrt(scale), what="mean")
     if centred:
         assert want.center == 0.0
-        assert float(np.abs(got[:, 1]).max()) <= 1.01 / points * float(got[:, 2].max())  # n(n−1) pairs of a sum that is 0: −1/(n−1)
+        assert float(np.abs(got[:, 1]).max()) <= 1.01 / points * float(
+            got[:, 2].max()
+        )  # n(n−1) pairs of a sum that is 0: −1/(n−1)
     else:
         agrees(got[:, 1], want.center * scale, what="center")
     if source.rsplit("> ", maxsplit=1)[-1].split("(")[0] in ("layernorm", "rmsnorm", "groupnorm", "batchnorm"):

@@ -48,6 +48,12 @@ STRETCHES = [
     "layernorm",
     "rmsnorm",
     "groupnorm(groups=2)",
+    "groupnorm(each=2)",
+    "groupnorm(each=4) > gelu",
+    "relu > groupnorm(each=5) > avgpool(4)",
+    "maxpool(4) > groupnorm(each=2)",
+    "relu > residual[dense] > groupnorm(each=4) > relu",
+    "groupnorm(each=1)",
     "maxpool(4)",
     "maxpool(4, stride=1)",
     "maxpool(9, stride=2, padding=1)",
@@ -71,6 +77,8 @@ STRETCHES = [
 ]
 # What has no kernel, in words of its refusal. All else must have one.
 REFUSED = {
+    ("flat", "groupnorm(each=1)"): "groups of at least 2 nodes",
+    ("images", "relu > residual[dense] > groupnorm(each=4) > relu"): "gives back the shape it gets",
     ("flat", "instancenorm"): "images of at least 2 positions",
     ("flat", "relu > instancenorm > maxpool(4)"): "images of at least 2 positions",
     ("flat", "instancenorm > tanh"): "images of at least 2 positions",

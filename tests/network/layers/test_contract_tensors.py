@@ -51,6 +51,10 @@ STRETCHES = [
     "layernorm",
     "rmsnorm",
     "groupnorm(groups=2)",
+    "dense > groupnorm(each=4)",
+    "conv > groupnorm(each=4)",
+    "groupnorm(each=1)",
+    "relu > groupnorm(each=2) > maxpool(4)",
     "maxpool(4)",
     "maxpool(4, stride=1)",
     "maxpool(9, stride=2, padding=1)",
@@ -72,6 +76,7 @@ STRETCHES = [
 ]
 # What cannot mean anything, in words of its refusal. All else must have a meaning.
 REFUSED = {
+    ("flat", "groupnorm(each=1)"): "groups of at least 2 nodes",
     ("flat", "instancenorm"): "images of at least 2 positions",
     ("flat", "relu > instancenorm > avgpool(4)"): "images of at least 2 positions",
     ("flat", "maxpool(4, stride=1)"): "where there are no images",

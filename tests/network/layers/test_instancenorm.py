@@ -91,4 +91,7 @@ def test_running_statistics_are_not_read() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8, track_running_stats=True), nn.Flatten(),
                           nn.Linear(8 * 16, 3))  # fmt: skip
     (unread,) = fg.read(model, torch.zeros(2, 3, 6, 6)).unread
-    assert (unread.path, unread.why) == ("1", "keeps running statistics, which a description's instancenorm has none of")
+    assert (unread.path, unread.why) == (
+        "1",
+        "keeps running statistics, which a description's instancenorm has none of",
+    )

@@ -55,7 +55,7 @@ class BatchCenter(Layer):
             )
         spread = signal.spread * (1.0 if self.batch is None else 1.0 - 1.0 / self.batch)
         if isinstance(signal.law, Gaussian):
-            return Signal(0.0, 0.0, spread, signal.log_scale, Gaussian()).rescaled()
+            return Signal(0.0, 0.0, spread, signal.log_scale, signal.law).rescaled()
         # without centers of their own, the same constant is taken off all nodes
         alike = signal if signal.between == 0.0 and self.batch is None else None
         law = Unknown("a batchcenter of a signal that is not Gaussian", alike)
@@ -74,7 +74,9 @@ class BatchCenter(Layer):
                 centre_points(matrix, places, self.batch)
         # what centring leaves of identical points is rounding
         if float(np.trace(k)) <= 64.0 * float(np.finfo(k.dtype).eps) * float(points.q.sum()):
-            raise NotCovered("data points that differ", got="a batch whose points are all alike", hint="drop duplicates")
+            raise NotCovered(
+                "data points that differ", got="a batch whose points are all alike", hint="drop duplicates"
+            )
         mean = points.mean.reshape(points.count, places)
         cut = [mean[i : i + self._size(points.count)] for i in range(0, points.count, self._size(points.count))]
         mean = np.concatenate([part - part.mean(axis=0) for part in cut]).ravel()

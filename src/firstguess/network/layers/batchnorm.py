@@ -86,7 +86,7 @@ class BatchNorm(Layer):
             # Without centers of their own, all nodes have the same statistics over the data.
             alike = signal if signal.between == 0.0 and self.batch is None else None
             return Signal(0.0, 0.0, spread, law=Unknown("a BatchNorm of a signal that is not Gaussian", alike))
-        law = Gaussian() if self.batch is None else BatchLaw(self.batch, self.estimator)
+        law = signal.law if self.batch is None else BatchLaw(self.batch, self.estimator)
         return Signal(0.0, 0.0, spread, law=law)
 
     def covariance(self, points: Points, fold: Fold) -> Whole:

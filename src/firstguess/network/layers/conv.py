@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -16,7 +16,7 @@ from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.meaning import IMAGE, Site
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.random_sums import random_sum
-from firstguess.network.signal import Signal
+from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Place, Weights
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Conv(Layer):
         return Shape(self.width or units, after, before.drawn)
 
     def moments(self, signal: Signal) -> Signal:
-        return random_sum(signal, self.weight_var, self.bias_var)
+        return replace(random_sum(signal, self.weight_var, self.bias_var), law=Gaussian(positions=True))
 
     def covariance(self, points: Points, fold: Fold) -> Move:
         """K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb², zeros as padding: theory.md (11) by position."""

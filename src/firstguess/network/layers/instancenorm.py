@@ -172,5 +172,3 @@ def _tangent(k: Array, t: Array, left: Array, right: Array) -> Array:
     both += np.einsum("aibj,akbj,akbl->aibl", k, t, k, optimize=True)
     both += k * np.einsum("aibk,aibk->ab", t, k)[:, None, :, None]
     return np.asarray(t - (on_left + on_right) / places + both / places**2)
-
-
