@@ -86,9 +86,9 @@ def centre_points(k: Array, places: int, batch: int | None) -> None:
 
 
 def effective(k: Array, size: int | None) -> tuple[float, float]:
-    """Of the batches of so many rows: the least number of effective directions, the least share of the variance left."""
+    """Of batches of so many rows: the least number of effective directions, the least share of the variance left."""
     rows = k.shape[0]
-    size = min(size or rows, rows)
+    size = rows if size is None else min(size, rows)
     directions, share = math.inf, 1.0
     for start in range(0, rows, size):
         block = k[start : start + size, start : start + size].astype(np.float64)

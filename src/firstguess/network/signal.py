@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from firstguess.base.errors import InvalidInput, NotCovered
@@ -134,7 +134,7 @@ class Gaussian:
     `positions`: it is the output of a convolution, and of what its positions have in common nothing is known.
     """
 
-    positions: bool = False
+    positions: bool = field(default=False, compare=False)
 
     def activate(self, signal: Signal, phi: Activation) -> Signal:
         log_q = signal.log_q

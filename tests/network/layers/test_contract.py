@@ -18,6 +18,8 @@ from firstguess.network.signal import Gaussian, Largest, Signal, Unknown
 EVERY = [
     "dense(weight_var=1.7, bias_var=0.3)",
     "conv(weight_var=1.7, bias_var=0.3, kernel=1)",
+    "dense(weight_var=1.7, bias_var=0.3, init=student(3))",
+    "conv(kernel=1, init=rademacher)",
     "relu",
     "tanh",
     "gelu",

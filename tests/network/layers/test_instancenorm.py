@@ -70,7 +70,7 @@ def test_one_channel_of_data_is_exact_and_several_are_refused() -> None:
     found = image_kernel(fg.Network.parse("instancenorm > conv > relu > dense"), grey)
     wanted = image_kernel(fg.Network.parse("conv > relu > dense"), normed)
     np.testing.assert_allclose(found.covariance, wanted.covariance, rtol=1e-10, atol=1e-12)
-    with pytest.raises(fg.NotCovered, match="Gaussian nodes.*got the inputs"):
+    with pytest.raises(fg.NotCovered, match=r"Gaussian nodes.*got the inputs"):
         image_kernel(fg.Network.parse("instancenorm > conv > relu > dense"), rng.normal(size=(5, 3, 4, 4)))
     blank = grey.copy()
     blank[2] = 0.7

@@ -35,8 +35,8 @@ _NARROW = 16  # nodes (channels) of a module's groups below which they are descr
 class GroupNorm(Layer):
     """One mean and one scale per sample and group: so many `groups`, or groups of so many nodes (channels) `each`.
 
-    `groups` are taken to be wide: each is a LayerNorm and so is the whole. Groups of a few nodes `each` are not, however
-    wide the layer: what they leave is exact in closed form (`group_law`), and sampled in the kernel reading.
+    `groups` are taken to be wide: each is a LayerNorm and so is the whole. Groups of a few nodes `each` are not,
+    however wide the layer: what they leave is exact in closed form (`group_law`), and sampled in the kernel reading.
     """
 
     kind: ClassVar[str] = "groupnorm"
