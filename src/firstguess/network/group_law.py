@@ -35,8 +35,8 @@ def cosines(nodes: int, c: float, one_minus_c: float) -> tuple[Array, Array]:
     """(angles θ, weights) of the law of r = cos θ for groups of so many nodes at correlation c ≥ 0.
 
     >>> theta, weights = cosines(4, 0.5, 0.5)
-    >>> print(f"{weights @ np.cos(theta):.10f}")      # (π/4)·½·₂F₁(½, ½; 5/2; ¼)
-    0.4355065350
+    >>> print(f"{weights @ np.cos(theta):.10f}")      # 4/3π·₂F₁(½, ½; 5/2; ¼)
+    0.4359911242
     """
     if nodes == 2:  # r = ±1
         apart = 2.0 / math.pi * math.asin(math.sqrt(0.5 * one_minus_c))
