@@ -1,4 +1,4 @@
-"""`fg.causes_bias` of blocks: the answer is that of the closed form, of drawn nodes, and of oddness, with its reason."""
+"""`fg.causes_bias` of blocks: the answer is that of closed form, drawn nodes and oddness, with its reason."""
 
 from __future__ import annotations
 
