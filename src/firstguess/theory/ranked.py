@@ -152,8 +152,8 @@ def entropy_of_two(gamma: float) -> float:
 def entropy_of_many(gamma: float, classes: int) -> tuple[float, float]:
     """E of the entropy for M > 2 classes, 0 < γ < ∞, and its standard error.
 
-    M·E[−G₁ ln G₁]: rivals are drawn and the own center integrated (`plurality.Rivals`), with E G₁ = 1/M and E G₁², which
-    are known, as control variates.
+    M·E[−G₁ ln G₁]: rivals are drawn and the own center integrated (`plurality.Rivals`), with E G₁ = 1/M and E G₁²,
+    which are known, as control variates.
     """
     second = (1.0 / classes + plurality.excess_agreement(classes, *_overlap(max(gamma, 1e-300)))) / classes
     if gamma < plurality.TINY_GAMMA:  # 1/M plus a small Gaussian: ln M − ½M²·Var G
