@@ -88,10 +88,10 @@ def centre_points(k: Array, places: int, batch: int | None) -> None:
 def effective(k: Array, size: int | None) -> tuple[float, float]:
     """Of batches of so many rows: the least number of effective directions, the least share of the variance left."""
     rows = k.shape[0]
-    size = rows if size is None else min(size, rows)
+    each = rows if size is None else min(size, rows)
     directions, share = math.inf, 1.0
-    for start in range(0, rows, size):
-        block = k[start : start + size, start : start + size].astype(np.float64)
+    for start in range(0, rows, each):
+        block = k[start : start + each, start : start + each].astype(np.float64)
         full = float(np.trace(block))
         block -= block.mean(axis=0)
         block -= block.mean(axis=1, keepdims=True)

@@ -32,6 +32,7 @@ from firstguess.theory.phases import (
     phase_name,
     phase_of,
     stage_crossing,
+    stage_point,
 )
 from firstguess.theory.stages import Stage, as_stage
 
@@ -116,7 +117,7 @@ class PhaseDiagram:
 
 
 def phase_diagram(
-    what: str | Activation | Function | Block | Stage,
+    what: str | Activation | Function | Block,
     *,
     weight_vars: ArrayLike | None = None,
     bias_vars: ArrayLike | None = None,
@@ -183,7 +184,7 @@ def phase_diagram(
 
 def _of_stage(stage: Stage, weights: Array, biases: Array, lines: bool) -> PhaseDiagram:
     """Point by point: residual blocks and BatchNorm have no maps to tabulate."""
-    points = [[fixed_point(stage, weight_var=float(w), bias_var=float(b)) for w in weights] for b in biases]
+    points = [[stage_point(stage, float(w), float(b)) for w in weights] for b in biases]
 
     def grid(name: str) -> Any:
         return np.array([[getattr(point, name) for point in row] for row in points])
@@ -204,7 +205,7 @@ def _of_stage(stage: Stage, weights: Array, biases: Array, lines: bool) -> Phase
     notes = {point.note for row in points for point in row}
     note = notes.pop() if len(notes) == 1 else ""
     return PhaseDiagram(
-        str(stage), weights, biases, *(grid(name) for name in ("q", "c", "gamma", "chi", "phase", "regime")),
+        str(stage), weights, biases, grid("q"), grid("c"), grid("gamma"), grid("chi"), grid("phase"), grid("regime"),
         edge, none, neutral, note=note,
     )  # fmt: skip
 

@@ -104,9 +104,7 @@ def phase_of(chi: float) -> Phase:
     return "ordered" if chi < 1.0 else "chaotic"
 
 
-def fixed_point(
-    what: str | Activation | Function | Block | Stage, *, weight_var: float, bias_var: float = 0.0
-) -> FixedPoint:
+def fixed_point(what: str | Activation | Function | Block, *, weight_var: float, bias_var: float = 0.0) -> FixedPoint:
     """Where a deep network with this activation (or block, "relu > maxpool(2)") ends up, started from blob inputs.
 
     A residual block, "residual[layernorm > dense > tanh]", is what is repeated: `weight_var`, `bias_var` are those of
@@ -119,7 +117,7 @@ def fixed_point(
     check_number(weight_var, "weight_var", "fixed_point", strict=True)
     check_number(bias_var, "bias_var", "fixed_point")
     if stage := as_stage(what):
-        return _of_stage(stage, weight_var, bias_var)
+        return stage_point(stage, weight_var, bias_var)
     block = as_block(what)
     log_q = settle(block, weight_var, bias_var)
     chi = weight_var * block.slope(log_q)
@@ -130,7 +128,7 @@ def fixed_point(
     return FixedPoint(str(block), weight_var, bias_var, q, c, gamma, chi, scale, phase_of(chi))
 
 
-def _of_stage(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
+def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
     def advance(log_q: float) -> float:
         return stage.next(log_q, math.pi / 2, weight_var, bias_var).log_q
 
@@ -247,7 +245,7 @@ def settle_by(advance: Callable[[float], float], start: float) -> float:
 
 
 def edge_of_chaos(
-    what: str | Activation | Function | Block | Stage,
+    what: str | Activation | Function | Block,
     *,
     bias_var: float = 0.0,
     kind: Literal["gradients", "variance"] = "gradients",
@@ -283,7 +281,7 @@ def edge_of_chaos(
     return _along(block, block.slope, bias_var, "edge of chaos")
 
 
-def neutrality_line(what: str | Activation | Function | Block | Stage, *, bias_var: float = 0.0) -> float:
+def neutrality_line(what: str | Activation | Function | Block, *, bias_var: float = 0.0) -> float:
     """The weight variance at which c* = ½, γ = 1, in an infinitely deep network: beyond it, neutral (theory.md §5).
 
     >>> print(f"{neutrality_line('tanh', bias_var=0.05):.5f}")
@@ -333,7 +331,7 @@ def stage_crossing(stage: Stage, bias_var: float, what: str, weights: Array, val
 
 
 def _excess(stage: Stage, weight_var: float, bias_var: float, what: str) -> float:
-    found = _of_stage(stage, weight_var, bias_var)
+    found = stage_point(stage, weight_var, bias_var)
     if what == "neutrality line":
         return 0.5 - found.c
     return 0.0 if found.phase == "edge of chaos" else found.chi - 1.0

@@ -95,8 +95,6 @@ class Stage:
 
 def as_stage(what: object) -> Stage | None:
     """The stage of a text with BatchNorm or residual blocks in it; None for what `blocks.as_block` has a map for."""
-    if isinstance(what, Stage):
-        return what
     if not isinstance(what, str):
         return None
     try:
