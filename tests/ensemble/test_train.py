@@ -129,6 +129,7 @@ NETWORKS = [
     "residual[dense > tanh > dense] > relu > dense",
     "dense > residual[relu > dense | dense > tanh] > residual[relu > residual[tanh > dense] > dense] > relu > dense",
     "dense > centered(relu) > dense > centered(tanh) > dense",
+    "dense > relu > centered(softplus) > dense > tanh > centered(relu) > dense",  # by the mean over data and nodes
     "dense(frozen=true) > relu > dense(bias_var=0.1) > relu > dense",
     "dense > relu > dense(frozen=true) > relu > dense(frozen=true)",
     "dense(init=orthogonal) > tanh > dense(init=uniform, bias_var=0.1) > tanh > dense",
@@ -209,6 +210,16 @@ def test_layers_without_a_batched_backward_are_trained_one_by_one() -> None:
             np.testing.assert_allclose(r.loss.draws[row, step], float(loss.detach()), rtol=1e-9)
             loss.backward()
             steps.step()
+
+
+@pytest.mark.parametrize(
+    "net", ["dense > maxpool(2) > dense", "dense > batchnorm(batch=5, estimator=leave_one_out) > dense"]
+)
+def test_others_that_are_trained_one_by_one(net: str) -> None:
+    options = {"optimizer": "adam", "lr": 0.01, "batch": 15}
+    r = described(net, **options)
+    assert "one by one" in r.notes[0]
+    agrees(r, net, **options)
 
 
 def test_both_ways_of_training_agree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds
 from firstguess.ensemble.training_loop import Observe, Values
 from firstguess.ensemble.training_ops import (
@@ -31,6 +30,7 @@ from firstguess.ensemble.training_ops import (
     widths,
 )
 from firstguess.ensemble.training_order import orders
+from firstguess.ensemble.training_plain import room_for
 from firstguess.ensemble.training_plan import Plan
 
 _CACHE = 220_000  # numbers of an activation of a group
@@ -78,16 +78,13 @@ class BatchedTrainer:
         weights = sum(math.prod(op.weights.shape) + op.weights.shape[0] for op in every_dense(self._ops))
         kept = sum(self._kept) + 4 * self._widest + (self._x.shape[1] if self.plan.batch else 0)
         looked_at = 4 * self._widest * len(self._x) if self._whole else 4 * _CACHE
-        while (need := threads * size * (group * (5 * weights + kept * self._batch) + looked_at)) > memory:
-            if group == threads == 1:
-                raise InvalidInput(
-                    f"memory for one network in training, {need:.2g} bytes",
-                    got=f"{memory:.2g} bytes that are free",
-                    where="train",
-                    hint="a smaller batch, a smaller width, or fewer points",
-                )
-            group, threads = (group // 2, threads) if group > 1 else (1, threads - 1)
-        return group, threads
+
+        def need(members: int) -> float:
+            return size * (members * (5.0 * weights + kept * self._batch) + looked_at)
+
+        while group > 1 and threads * need(group) > memory:
+            group //= 2
+        return group, room_for(need(group), threads, memory)
 
     def first(self, members: Sequence[int]) -> Iterator[Values]:
         """Logits at the start, of each."""

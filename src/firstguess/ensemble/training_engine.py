@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,7 @@ from firstguess.ensemble.training_plan import Plan, mean_loss, plan
 from firstguess.ensemble.training_store import MemberStore, address
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
+from firstguess.network.tensors import Place
 from firstguess.network.walk import every
 from firstguess.theory.closed_form import as_network
 from firstguess.theory.training_problem import labelled, level_of, with_classes
@@ -113,13 +114,22 @@ def _trainer(
     """Hand-batched where every layer has a way back, else one by one."""
     places = resolve(network, x.shape[1:], width=width, inputs=lambda: moments_of(x))
     _check_points(network, how, len(x), held is not None)
+    common: dict[str, Any] = {"threads": threads, "memory": _free_memory(), "dtype": dtype}
     ops = compile_ops(places)
     if isinstance(ops, str):
         note = f"{ops} has no batched backward pass: networks were trained one by one, by autograd"
-        return PlainTrainer(network, x, labels, held, how, width=width, threads=threads, dtype=dtype, notes=(note,))
-    free = _free_memory()
-    classes = network.classes
-    return BatchedTrainer(ops, x, labels, held, how, classes=classes, threads=threads, memory=free, dtype=dtype)
+        nodes = list(_nodes(places))
+        given: dict[str, Any] = {"width": width, "nodes": nodes, "notes": (note,)}
+        return PlainTrainer(network, x, labels, held, how, **given, **common)
+    return BatchedTrainer(ops, x, labels, held, how, classes=network.classes, **common)
+
+
+def _nodes(places: Sequence[Place]) -> Iterator[int]:
+    """Of what comes out of every layer."""
+    for place in places:
+        for path in place.paths:
+            yield from _nodes(path)
+        yield place.after.nodes
 
 
 def _check_points(network: Network, how: Plan, n: int, held: bool) -> None:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from firstguess.base.errors import NotCovered
+from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.training_loop import Observe, Values
 from firstguess.ensemble.training_order import orders
@@ -20,7 +20,7 @@ from firstguess.network.layer import Mix
 from firstguess.network.network import Network
 from firstguess.network.walk import every
 
-_CHUNK = 1 << 24  # numbers of one activation that are carried together where points do not see each other
+_CHUNK = 1 << 22  # numbers of one activation that are carried together where points do not see each other
 
 
 class PlainTrainer:
@@ -41,16 +41,22 @@ class PlainTrainer:
         plan: Plan,
         *,
         width: int,
+        nodes: Sequence[int],
         threads: int,
+        memory: float,
         dtype: torch.dtype = torch.float32,
         notes: tuple[str, ...] = (),
     ) -> None:
-        self.network, self.plan, self.width, self.threads, self.notes = network, plan, width, threads, notes
+        self.network, self.plan, self.width, self.notes = network, plan, width, notes
         self.classes = network.classes
         self._data, self._dtype = x, dtype
         self._x, self._y = _tensor(x, dtype), torch.tensor(labels)
         self._held = None if held is None else _tensor(held, dtype)
         self._mixes = any(Mix.POINTS in layer.mixes for layer in every(network.layers))
+        self._widest = max(nodes)
+        looked_at = 4 * self._widest * len(x) if self._mixes else 4 * _CHUNK
+        need = 4.0 * (3 * sum(nodes) * (plan.batch or len(x)) + looked_at)
+        self.threads = room_for(need, threads, memory)
 
     def first(self, members: Sequence[int]) -> Iterator[Values]:
         """Logits at the start, of each."""
@@ -107,7 +113,7 @@ class PlainTrainer:
         with torch.no_grad():
             if self._mixes:
                 return model(x).numpy()
-            size = max(1, _CHUNK // max(1, x[0].numel() * max(1, self.width // 8)))
+            size = max(1, _CHUNK // self._widest)
             return torch.cat([model(part) for part in x.split(size)]).numpy()
 
     def _held_out(self, model: nn.Module, held: Tensor) -> Values:
@@ -116,6 +122,18 @@ class PlainTrainer:
                 self._looked(model, self._x)
                 model.eval()
             return self._looked(model, held)
+
+
+def room_for(need: float, threads: int, memory: float) -> int:
+    """How many threads memory has room for, each of which needs so many bytes."""
+    if need > memory:
+        raise InvalidInput(
+            f"memory for one network in training, {need:.2g} bytes",
+            got=f"{memory:.2g} bytes that are free",
+            where="train",
+            hint="a smaller batch, a smaller width, or fewer points",
+        )
+    return max(1, min(threads, int(memory // need)))
 
 
 def _optimizer(plan: Plan, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
