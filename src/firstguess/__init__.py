@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.lazy_training import predict_training
     from firstguess.ensemble.measurement import Measurement
+    from firstguess.ensemble.trained import TrainedMembers
     from firstguess.modules.gradients import measure_gradients
     from firstguess.modules.measuring import measure
     from firstguess.modules.reader import read
     from firstguess.modules.structure import Structure
+    from firstguess.modules.train import train
     from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
     from firstguess.network.activations.record import Activation
     from firstguess.network.builders import cnn, mlp, residual_mlp
@@ -54,10 +56,12 @@ _NAMES = {
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
     "ensemble.measurement": "Measurement",
+    "ensemble.trained": "TrainedMembers",
     "modules.gradients": "measure_gradients",
     "modules.measuring": "measure",
     "modules.reader": "read",
     "modules.structure": "Structure",
+    "modules.train": "train",
     "diagnosis.comparison": "Comparison compare",
     "diagnosis.explanation": "Explanation explain_guess",
     "diagnosis.gate": "NotEven NotNeutral assert_even assert_neutral",
@@ -92,6 +96,7 @@ __all__ = [
     "PredictedTraining",
     "Prediction",
     "Structure",
+    "TrainedMembers",
     "__version__",
     "activation",
     "assert_even",
@@ -118,6 +123,7 @@ __all__ = [
     "regime",
     "register_activation",
     "residual_mlp",
+    "train",
 ]  # fmt: skip
 
 

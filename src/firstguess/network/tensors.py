@@ -71,6 +71,7 @@ class Weights:
     init: Init = "normal"
     product: Callable[[Tensor, Tensor, Tensor | None, bool], Tensor] | None = None
     room: float = 0.0  # what the product allocates on its way, in copies of its input
+    trained: bool = True
 
     @property
     def gaussian_rows(self) -> bool:

@@ -1,0 +1,101 @@
+"""Descriptions, trained: data and settings checked, the engine chosen, members followed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from firstguess._version import __version__
+from firstguess.base import checks
+from firstguess.base.errors import InvalidInput
+from firstguess.base.threads import cores
+from firstguess.ensemble.engine import check_data
+from firstguess.ensemble.trained import TrainedMembers
+from firstguess.ensemble.training_loop import Task, Trainer, follow
+from firstguess.ensemble.training_plain import PlainTrainer
+from firstguess.ensemble.training_plan import mean_loss, plan
+from firstguess.ensemble.training_store import MemberStore, address
+from firstguess.network.network import Network
+from firstguess.theory.closed_form import as_network
+from firstguess.theory.training_problem import labelled, level_of, with_classes
+
+
+def train_description(
+    network: Network | str,
+    data: Any,
+    test: Any,
+    *,
+    width: int,
+    inits: int,
+    start: Any,
+    level: float | None,
+    threads: int | None,
+    store: Any,
+    progress: Any,
+    classes: int | None,
+    dtype: torch.dtype = torch.float32,
+    **options: Any,
+) -> TrainedMembers:
+    """`fg.train` of a description."""
+    network = as_network(network, classes)
+    train, held = labelled(data, "data", np.float32), None if test is None else labelled(test, "test", np.float32)
+    network = with_classes(network, classes, train, held)
+    x, labels = check_data(train[0]), train[1]
+    held_x = None if held is None else check_data(held[0])
+    if held_x is not None and held_x.shape[1:] != x.shape[1:]:
+        raise InvalidInput(f"held-out points of shape {x.shape[1:]}", got=held_x.shape[1:], where="test")
+    how = plan(len(x), **options)
+    width = checks.count(width, 1, "width", "train(width)", "width=1000")
+    workers = cores() if threads is None else threads
+    workers = checks.count(workers, 1, "number of threads", "train(threads)", "threads=2")
+    trainer: Trainer = PlainTrainer(network, x, labels, held_x, how, width=width, threads=workers, dtype=dtype)
+    task = Task(
+        labels,
+        None if held is None else held[1],
+        network.classes,
+        how.looks,
+        mean_loss(how.loss),
+        level_of(level, network.classes, labels),
+    )
+    settings = {
+        "network": str(network),
+        "width": width,
+        "optimizer": how.optimizer,
+        "batch": how.batch,
+        "loss": how.loss,
+        "weight_decay": how.decay,
+        "seed": how.seed,
+    }
+    kept = None
+    if store is not None:
+        empty = np.zeros(0)
+        arrays = {"x": x, "y": labels, "held x": empty if held_x is None else held_x}
+        arrays |= {"held y": empty if held is None else held[1], "rates": how.rates, "looks": how.looks}
+        kept = MemberStore.at(store, address(settings=settings, dtype=str(dtype), torch=torch.__version__, **arrays))
+    origin = {"firstguess": __version__, "torch": torch.__version__, **settings}
+    origin |= {"lr": float(how.rates[0]), "steps": how.steps}
+    with _threads_kept():
+        return follow(
+            trainer,
+            task,
+            what=str(network),
+            inits=inits,
+            start=start,
+            provenance=origin,
+            store=kept,
+            progress=progress,
+        )
+
+
+@contextmanager
+def _threads_kept() -> Generator[None]:
+    """Trainers set torch's number of threads; the setting that was there comes back."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
