@@ -26,13 +26,13 @@ from firstguess.ensemble.training_loop import Observe
 from firstguess.ensemble.training_order import orders
 from firstguess.modules.calling import first_forward, part
 from firstguess.modules.choice import Strategy
-from firstguess.modules.feeding import Forward, left_aside
+from firstguess.modules.feeding import left_aside
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.guard import PrivateRandomness, borrowed, private_copy
 from firstguess.modules.initializers import BATCH_NORMS, Init
-from firstguess.modules.labelled import labelled
+from firstguess.modules.labelled import Labelled
 from firstguess.modules.lessons import Lesson, Logits, Loss
-from firstguess.modules.optimizers import Optimizer, Schedule, Scheduler, recipe
+from firstguess.modules.optimizers import Recipe
 from firstguess.modules.outputs import Pick
 from firstguess.modules.pupils import Alone, Pupil, teach
 from firstguess.modules.sources import source_of
@@ -51,30 +51,25 @@ class ModuleTrainer:
 
     Args:
         what: As for `fg.measure`; member i has the weights of its member i.
-        data, test: Labelled points: arrays, loaders, Datasets, dicts, a name.
+        train, held: Labelled points, and held-out ones.
+        recipe: What makes a member's optimizer and its schedule.
         seed: Member i depends on (seed, i) only: weights, order of the data, dropout.
-        optimizer: "adam", "sgd", "gd" (full batches), a class of `torch.optim`, or a function of the parameters.
-        lr: A number, a function of the step, or None: the optimizer's own.
         batch: Size of mini-batches; None: all points.
         loss: "cross-entropy", "squared", or a function of what the model returns and the labels, averaged over points.
-        scheduler: A function of the optimizer that makes a scheduler, which is stepped after every step of training.
-        strategy: "loop", "vmap", or "auto".
+        strategy: "loop", "vmap", or "auto": vmap where the first steps show it to be faster.
+        inits: How many there will be. The rest is as for `measure`.
     """
 
     def __init__(
         self,
-        what: nn.Module | Callable[[], nn.Module],
-        data: Any,
-        test: Any = None,
+        what: Callable[..., Any],
+        train: Labelled,
+        held: Labelled | None = None,
         *,
+        recipe: Recipe,
         seed: int = 0,
-        optimizer: Optimizer = "adam",
-        lr: Schedule = None,
         batch: int | None = None,
         loss: Loss = "cross-entropy",
-        scheduler: Scheduler | None = None,
-        weight_decay: float = 0.0,
-        forward: Forward | None = None,
         logits: Pick = None,
         init: Init = None,
         redraw: Redrawn = None,
@@ -84,13 +79,12 @@ class ModuleTrainer:
         dtype: torch.dtype | None = None,
         strategy: Strategy = "auto",
         threads: int | None = None,
+        inits: int | None = None,
     ) -> None:
         self._seed = check_seed(seed)
-        train = labelled(what, data, "data", forward)
-        held = None if test is None else labelled(what, test, "test", forward)
-        self._batch = None if batch is None or batch >= train.n or optimizer == "gd" else int(batch)
+        self._batch = None if batch is None or batch >= train.n else int(batch)
         self._lesson = Lesson(train, held, loss, logits)
-        self._recipe = recipe(optimizer, lr, weight_decay, scheduler)
+        self._recipe = recipe
         few = [part(train.batch, 0, min(train.n, self._batch or train.n))]
         self._source = source_of(
             what, few, init=init, device=device, dtype=dtype, trained=trained, redraw=redraw, scale=scale, logits=logits
@@ -104,17 +98,47 @@ class ModuleTrainer:
         with self._quiet():
             self._study()
             self.threads = self._threads(threads)
-            self.group = self._choose(strategy)
-        labels = train.classes() if held is None else np.concatenate([train.classes(), held.classes()])
-        if labels.max() >= self.classes:
-            raise InvalidInput(
-                f"labels 0…{self.classes - 1}, one for each class of the model", got=int(labels.max()), where="data"
-            )
+            self.group = self._choose(strategy, _GROUP if inits is None else -(-inits // self.threads))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """How members were trained."""
         return tuple(self._notes)
+
+    def mean_loss(self, logits: NDArray[Any], labels: NDArray[np.int64]) -> float:
+        """A loss of the user's, over all of some points."""
+        return self._lesson.mean(logits, labels)
+
+    # -- What results are known by ------------------------------------------------------------------------------------
+
+    @property
+    def optimizer(self) -> str:
+        """The class's name."""
+        return type(self._recipe.make([nn.Parameter(torch.zeros(1))])).__name__
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Of the optimizer of the first member: groups, how many parameters each has, and their options."""
+        with self._quiet(), self._member(0) as model:
+            found = self._recipe.make([p for p in model.parameters() if p.requires_grad])
+            groups = [{**group, "params": len(group["params"])} for group in found.param_groups]
+        return [{"kind": type(found).__name__}, *groups]
+
+    def rates(self, steps: int) -> list[float]:
+        """The learning rate of the first group at every step."""
+        stepper = self._recipe.begin([nn.Parameter(torch.zeros(1))])
+        return [stepper.rate() for _ in range(steps)]
+
+    def fingerprint(self) -> dict[str, NDArray[Any]]:
+        """The first member: its parameters and buffers, and what it makes of a few points."""
+        few = part(self._lesson.train.batch, 0, min(16, self._batch or self._lesson.train.n))
+        with self._quiet(), self._member(0) as model, torch.no_grad():
+            found = {
+                f"member {name}": tensor.detach().to("cpu", torch.float32).numpy().copy()
+                for name, tensor in (*model.named_parameters(), *model.named_buffers())
+            }
+            rows, _ = self._lesson.rows(model.eval(), few)
+            # Five digits: sums in another order, by another number of threads, are no other model.
+            return found | {"logits": np.array([f"{value:.4e}" for value in rows.flatten().tolist()])}
 
     # -- Finding out what there is ------------------------------------------------------------------------------------
 
@@ -122,7 +146,7 @@ class ModuleTrainer:
         """One step of member 0 on a few points: whether it can be copied, what it writes, whether it throws dice."""
         train = self._lesson.train
         size = min(train.n, self._batch or train.n)
-        with self._member(0) as model, first_forward():
+        with self._member(0) as model, PrivateRandomness(0), first_forward():
             if not any(parameter.requires_grad for parameter in model.parameters()):
                 raise InvalidInput("a model with something to train", got="no parameter that requires a gradient")
             norms = any(isinstance(module, BATCH_NORMS) for module in model.modules())
@@ -133,6 +157,9 @@ class ModuleTrainer:
                     where="batch",
                     hint=f"batch={size + 1}",
                 )
+            with borrowed(model, parameters=False), torch.no_grad():
+                self.classes = self._lesson.rows(model, train.rows(slice(0, size), size)[0])[0].shape[1]
+            self._check_labels()
             before = {name: buffer.clone() for name, buffer in model.named_buffers()}
             dice = _dice()
             saved = _Saved({parameter.data_ptr() for parameter in model.parameters()})
@@ -141,10 +168,9 @@ class ModuleTrainer:
                 value, rows = self._lesson.loss(model, *train.rows(slice(0, size), size))
             if value.ndim or not value.requires_grad:
                 raise InvalidInput("a loss that is one number with a gradient", got=f"shape {tuple(value.shape)}")
-            self._check_outputs(rows, value)
+            self._check_outputs(rows)
             self._noisy = not _same_dice(dice, _dice())
             self._writes = any(not torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
-            self.classes = rows.shape[1]
             state = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
             own = max(saved.bytes / size, 1.0)  # of one point
             self._lesson.most = max(size, int(_MEMORY / own / 4))
@@ -152,7 +178,16 @@ class ModuleTrainer:
             self._norms = norms
             self._device = next(model.parameters()).device
 
-    def _check_outputs(self, rows: torch.Tensor, value: torch.Tensor) -> None:
+    def _check_labels(self) -> None:
+        for points, where in ((self._lesson.train, "data"), (self._lesson.held, "test")):
+            if points is not None and int(points.labels.max()) >= self.classes:
+                raise InvalidInput(
+                    f"labels 0…{self.classes - 1}, one for each class of the model",
+                    got=int(points.labels.max()),
+                    where=where,
+                )
+
+    def _check_outputs(self, rows: torch.Tensor) -> None:
         """Probabilities are no logits: their cross-entropy is another loss, and one of them is decided at ½."""
         given = rows.detach()
         one = bool((given[:, 0] == 0).all()) and rows.shape[1] == 2  # of one output z: (0, z)
@@ -177,12 +212,12 @@ class ModuleTrainer:
 
     # -- One by one, or several at once -------------------------------------------------------------------------------
 
-    def _choose(self, strategy: Strategy) -> int:
-        """Members of a group: measured on a few steps, of members that are then drawn anew."""
-        if strategy == "loop":
+    def _choose(self, strategy: Strategy, most: int) -> int:
+        """Members of a group, of at most so many: measured on a few steps, of members that are then drawn anew."""
+        if strategy == "loop" or (most < 2 and strategy != "vmap"):
             return 1
         why = self._no_vmap()
-        size = max(2, min(_GROUP, int(_MEMORY / max(self._bytes, 1.0))))
+        size = max(2, min(_GROUP, most, int(_MEMORY / max(self._bytes, 1.0))))
         if not why:
             before = torch.get_num_threads()
             torch.set_num_threads(1)  # as in training

@@ -75,17 +75,32 @@ class Stepper:
         value.backward()
         return value
 
+    def rate(self) -> float:
+        """The learning rate of the next step, which is taken to be done."""
+        self._set_rate()
+        found = float(self.optimizer.param_groups[0]["lr"])
+        if self._scheduler is not None:
+            self.optimizer.step(cast("Any", lambda: 0.0) if isinstance(self.optimizer, optim.LBFGS) else None)
+        self._took()
+        return found
+
     def step(self) -> None:
         """Down the latest gradient."""
-        if self._rate is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self._rate(self._taken)
+        self._set_rate()
         if isinstance(self.optimizer, optim.LBFGS):  # which takes the gradient itself, more than once
             assert self._loss is not None
             loss = self._loss
             self.optimizer.step(cast("Any", lambda: self.gradient(loss)))
         else:
             self.optimizer.step()
+        self._took()
+
+    def _set_rate(self) -> None:
+        if self._rate is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self._rate(self._taken)
+
+    def _took(self) -> None:
         self._taken += 1
         if self._scheduler is not None:
             try:
