@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import os
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from firstguess._version import __version__
 from firstguess.base import checks
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores
-from firstguess.ensemble.engine import check_data
+from firstguess.ensemble.engine import check_data, moments_of
+from firstguess.ensemble.places import resolve
 from firstguess.ensemble.trained import TrainedMembers
+from firstguess.ensemble.training_batched import BatchedTrainer
 from firstguess.ensemble.training_loop import Task, Trainer, follow
+from firstguess.ensemble.training_ops import compile_ops
 from firstguess.ensemble.training_plain import PlainTrainer
-from firstguess.ensemble.training_plan import mean_loss, plan
+from firstguess.ensemble.training_plan import Plan, mean_loss, plan
 from firstguess.ensemble.training_store import MemberStore, address
+from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
+from firstguess.network.tensors import Place
+from firstguess.network.walk import every
 from firstguess.theory.closed_form import as_network
 from firstguess.theory.training_problem import labelled, level_of, with_classes
 
@@ -52,7 +60,7 @@ def train_description(
     width = checks.count(width, 1, "width", "train(width)", "width=1000")
     workers = cores() if threads is None else threads
     workers = checks.count(workers, 1, "number of threads", "train(threads)", "threads=2")
-    trainer: Trainer = PlainTrainer(network, x, labels, held_x, how, width=width, threads=workers, dtype=dtype)
+    trainer = _trainer(network, x, labels, held_x, how, width=width, threads=workers, dtype=dtype)
     task = Task(
         labels,
         None if held is None else held[1],
@@ -89,6 +97,62 @@ def train_description(
             store=kept,
             progress=progress,
         )
+
+
+def _trainer(
+    network: Network,
+    x: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    held: NDArray[np.float32] | None,
+    how: Plan,
+    *,
+    width: int,
+    threads: int,
+    dtype: torch.dtype,
+) -> Trainer:
+    """Hand-batched where every layer has a way back, else one by one."""
+    places = resolve(network, x.shape[1:], width=width, inputs=lambda: moments_of(x))
+    _check_points(network, places, how, len(x), held is not None)
+    ops = compile_ops(places)
+    if isinstance(ops, str):
+        note = f"{ops} has no batched backward pass: networks were trained one by one, by autograd"
+        return PlainTrainer(network, x, labels, held, how, width=width, threads=threads, dtype=dtype, notes=(note,))
+    free = _free_memory()
+    classes = network.classes
+    return BatchedTrainer(ops, x, labels, held, how, classes=classes, threads=threads, memory=free, dtype=dtype)
+
+
+def _check_points(network: Network, places: Sequence[Place], how: Plan, n: int, held: bool) -> None:
+    """What norms over points cannot do: a batch of one, and held-out points where batches are their own."""
+    for layer in every(network.layers):
+        if Mix.POINTS not in layer.mixes:
+            continue
+        size, own = how.batch or n, getattr(layer, "batch", None)
+        sizes = {size, n % size or size}
+        if own is not None:
+            sizes = {rest for one in sizes for rest in (min(own, one), one % own or own)}
+        if 1 in sizes:
+            raise InvalidInput(
+                f"at least 2 points in every batch, for {text(layer)}",
+                got=f"{n} points in batches of {size}" + (f", cut to {own}" if own is not None else ""),
+                where="train(batch)",
+                hint=f"another batch size, or {n - n % size} points",
+            )
+        if held and own is not None:
+            raise NotCovered(
+                "held-out points in a network without norms over batches of their own size",
+                got=text(layer),
+                where="test",
+                hint="batchnorm without batch=: held-out points then get the training points' statistics",
+            )
+
+
+def _free_memory() -> float:
+    """Bytes that this machine can still give, or what any has."""
+    try:
+        return 0.8 * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 4e9
 
 
 @contextmanager
