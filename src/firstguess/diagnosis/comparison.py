@@ -193,6 +193,10 @@ def compare(prediction: Any, measurement: Any, *, level: float = LEVEL) -> Compa
     """
     if isinstance(prediction, PredictedTraining) and isinstance(measurement, TrainedMembers):
         return compare_training(prediction, measurement, level=level)
+    return _compared(cast("Prediction", prediction), cast("Measurement", measurement), level)
+
+
+def _compared(prediction: Prediction, measurement: Measurement, level: float) -> Comparison:
     check_pair(prediction, measurement, "fg.compare")
     if not 0 < checks.number(level) < 1:
         raise InvalidInput("a level between 0 and 1", got=level, where="compare(level)", hint="level=1e-3")

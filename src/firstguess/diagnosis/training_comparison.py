@@ -197,7 +197,7 @@ class TrainingComparison:
     def _within(self) -> str:
         shares = max(c.largest for c in self.curves if c.name.startswith("largest") and c.at >= 0)
         scores = max(c.largest for c in self.curves if c.name.startswith("accuracy") and c.at >= 0)
-        return f"mean shares of the largest class are within {shares:.3f} at all steps, mean accuracies within {scores:.3f}"
+        return f"means at all steps: shares of the largest class within {shares:.3f}, accuracies within {scores:.3f}"
 
     def _absorbed(self) -> str:
         found = self.absorption
