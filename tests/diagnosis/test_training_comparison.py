@@ -10,8 +10,9 @@ import pytest
 from scipy import stats
 
 import firstguess as fg
+from firstguess.base.permutations import dealt_anew
 from firstguess.data import two_blobs
-from firstguess.diagnosis.training_comparison import LEVEL, TrainingComparison, _chances
+from firstguess.diagnosis.training_comparison import TrainingComparison
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.curves import Accuracy, Curve, Curves
 
@@ -113,7 +114,7 @@ def test_chance_is_that_of_all_deals():
     rng = np.random.default_rng(3)
     a, b = rng.exponential(size=(4, 6)), rng.exponential(size=(5, 6)) + 0.6
     a[1, 2:] = np.nan  # diverged
-    (first, second), whole = _chances([(a[:, :3], b[:, :3]), (a[:, 3:], b[:, 3:])], LEVEL)
+    (first, second), whole = dealt_anew([(a[:, :3], b[:, :3]), (a[:, 3:], b[:, 3:])])
     both = np.concatenate([a, b])
 
     def sizes(chosen):
@@ -153,7 +154,7 @@ def alarms(trials, level, seed):
     found = 0
     for _ in range(trials):
         one, other = curves(30), curves(8)
-        found += _chances(list(zip(one, other, strict=True)), level)[1] < level
+        found += dealt_anew(list(zip(one, other, strict=True)))[1] < level
     return found
 
 
@@ -235,4 +236,4 @@ def _first(curves):
 def test_constant_curves_do_not_matter():
     """All networks alike at some step: no difference, and no division by it."""
     a, b = np.ones((5, 2)), np.ones((7, 2))
-    assert _chances([(a, b)], LEVEL) == ([1.0], 1.0)
+    assert dealt_anew([(a, b)]) == ([1.0], 1.0)

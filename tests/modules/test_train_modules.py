@@ -307,6 +307,23 @@ def test_a_store_goes_on_with_the_same_numbers(tmp_path):
     assert len(list(tmp_path.glob("*.npz"))) == 8
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_an_interruption_keeps_curves_and_generators(dropout):
+    def stop(done, total):
+        if done > 0.3 * total:
+            raise KeyboardInterrupt
+
+    state = torch.get_rng_state()
+    make = partial(Net, dropout=dropout)
+    r = fg.train(make, data=(X, Y), inits=2, optimizer="adam", batch=BATCH, steps=20_000, progress=stop)
+    assert r.interrupted
+    assert np.isfinite(r.loss.draws[0, :5]).all()
+    assert np.isnan(r.loss.draws[:, -1]).all()
+    assert torch.equal(torch.get_rng_state(), state)
+    plain = fg.train(make, data=(X, Y), inits=1, optimizer="adam", batch=BATCH, steps=STEPS, strategy="loop")
+    np.testing.assert_allclose(r.loss.draws[0, :8], plain.loss.draws[0, :8], rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("options", "word"),
     [

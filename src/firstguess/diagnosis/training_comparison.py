@@ -7,7 +7,6 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.permutations import dealt_anew
 from firstguess.base.text import plain, with_error
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
@@ -25,7 +25,6 @@ LEVEL = 1e-3  # how often `agrees` is wrong about a prediction that is right
 _LEAST = 1e-4  # a level below would need more permutations
 _SEED = 20240722  # of permutations and resamples: not one that a user would draw networks with
 _RESAMPLES = 999
-_BLOCK = 1 << 22  # numbers of a block of permutations: 32 MB
 _COLUMNS = 100  # of a terminal
 _HEAD = ("largest difference of", "at step", "predicted ± s.e.", "trained ± s.e.", "difference")
 
@@ -222,7 +221,7 @@ def compare_training(
     steps, mine, theirs = np.intersect1d(predicted.steps, trained.steps, return_indices=True)
     pairs = list(_pairs(predicted, trained))
     tables = [(one.draws[:, mine], other.draws[:, theirs]) for _, one, other in pairs]
-    chances, whole = _chances(tables, level)
+    chances, whole = dealt_anew(tables, deals=max(9999, math.ceil(10.0 / level) - 1), seed=_SEED)
     curves = tuple(
         CurveDifference(name, steps, *_means(one, mine), *_means(other, theirs), chance)
         for (name, one, other), chance in zip(pairs, chances, strict=True)
@@ -285,52 +284,7 @@ def _means(curve: Curve, steps: NDArray[np.int64]) -> tuple[Array, Array]:
     return curve.mean[steps], curve.se[steps]
 
 
-# -- Chance -----------------------------------------------------------------------------------------------------------
-
-
-def _chances(tables: list[tuple[Array, Array]], level: float) -> tuple[list[float], float]:
-    """p-values of every curve, and of all together: how often networks that are dealt anew to the two kinds differ as
-    much somewhere.
-
-    At a step the difference of means is taken in standard errors of a common law: σ of all networks, √(1/R + 1/S). A
-    permutation test of its largest size is exact for any law, however skewed, and for curves that go together.
-    """
-    one, other = (np.concatenate(part, axis=1) for part in zip(*tables, strict=True))
-    both = np.concatenate([one, other])
-    fine = np.isfinite(both)
-    few = np.minimum(fine[: len(one)].sum(axis=0), fine[len(one) :].sum(axis=0)) == 0
-    count = np.maximum(fine.sum(axis=0), 1)
-    x = np.where(fine, both, 0.0)
-    x = np.where(fine, x - x.sum(axis=0) / count, 0.0)
-    scale = np.sqrt(np.square(x).sum(axis=0) / count)
-    flat = (scale <= 1e-12) | few  # nothing varies, or one kind has nobody here
-    x = x / np.where(flat, 1.0, scale)
-    x[:, flat] = 0.0
-    edges = np.cumsum([0, *(table[0].shape[1] for table in tables)])
-    seen = _largest(x, fine, np.arange(len(both))[None] < len(one), edges)[0]
-    rng = np.random.default_rng(_SEED)
-    total = max(9999, math.ceil(10.0 / level) - 1)
-    above, all_above, rows = np.zeros(len(tables), np.int64), 0, max(1, _BLOCK // len(both))
-    for start in range(0, total, rows):
-        size = min(rows, total - start)
-        dealt = rng.random((size, len(both))).argsort(axis=1) < len(one)
-        found = _largest(x, fine, dealt, edges)
-        above += (found >= seen - 1e-9).sum(axis=0)
-        all_above += int((found.max(axis=1) >= seen.max() - 1e-9).sum())
-    return ((above + 1) / (total + 1)).tolist(), (all_above + 1) / (total + 1)
-
-
-def _largest(x: Array, fine: NDArray[np.bool_], first: NDArray[np.bool_], edges: NDArray[np.int64]) -> Array:
-    """Of every deal (rows of `first`), the largest difference of each curve."""
-    chosen, there = first.astype(np.float64), fine.astype(np.float64)
-    whole = bool(fine.all())
-    a = chosen.sum(axis=1, keepdims=True) if whole else chosen @ there
-    b = there.sum(axis=0) - a
-    sums = chosen @ x
-    with np.errstate(divide="ignore", invalid="ignore"):
-        z = (sums / a - (x.sum(axis=0) - sums) / b) / np.sqrt(1.0 / a + 1.0 / b)
-    z = np.abs(np.where((a > 0) & (b > 0), z, 0.0))
-    return np.stack([z[:, i:j].max(axis=1) for i, j in pairwise(edges.tolist())], axis=1)
+# -- Absorption, and what to say of the rest ---------------------------------------------------------------------------
 
 
 def _absorption(predicted: Absorption, trained: Absorption) -> AbsorptionRatio:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -94,8 +93,8 @@ class ModuleTrainer:
         self._running = self._before = 0
         self._notes: list[str] = []
         self._copies, self._noisy, self._writes = True, False, False
-        self._bytes, self.classes = 0.0, 0
-        with self._quiet():
+        self._bytes, self.classes, self.model = 0.0, 0, ""
+        with _differentiable():
             self._study()
             self.threads = self._threads(threads)
             self.group = self._choose(strategy, _GROUP if inits is None else -(-inits // self.threads))
@@ -118,7 +117,7 @@ class ModuleTrainer:
 
     def settings(self) -> list[dict[str, Any]]:
         """Of the optimizer of the first member: groups, how many parameters each has, and their options."""
-        with self._quiet(), self._member(0) as model:
+        with _differentiable(), self._member(0) as model:
             found = self._recipe.make([p for p in model.parameters() if p.requires_grad])
             groups = [{**group, "params": len(group["params"])} for group in found.param_groups]
         return [{"kind": type(found).__name__}, *groups]
@@ -126,12 +125,14 @@ class ModuleTrainer:
     def rates(self, steps: int) -> list[float]:
         """The learning rate of the first group at every step."""
         stepper = self._recipe.begin([nn.Parameter(torch.zeros(1))])
+        if self._recipe.rate is None and self._recipe.scheduler is None:
+            return [stepper.rate()] * steps
         return [stepper.rate() for _ in range(steps)]
 
     def fingerprint(self) -> dict[str, NDArray[Any]]:
         """The first member: its parameters and buffers, and what it makes of a few points."""
         few = part(self._lesson.train.batch, 0, min(16, self._batch or self._lesson.train.n))
-        with self._quiet(), self._member(0) as model, torch.no_grad():
+        with _differentiable(), self._member(0) as model, torch.no_grad():
             found = {
                 f"member {name}": tensor.detach().to("cpu", torch.float32).numpy().copy()
                 for name, tensor in (*model.named_parameters(), *model.named_buffers())
@@ -177,6 +178,7 @@ class ModuleTrainer:
             self._bytes = 6.0 * state + own * max(size, min(self._lesson.most, train.n))
             self._norms = norms
             self._device = next(model.parameters()).device
+            self.model = f"{type(model).__module__}.{type(model).__qualname__}"
 
     def _check_labels(self) -> None:
         for points, where in ((self._lesson.train, "data"), (self._lesson.held, "test")):
@@ -278,13 +280,6 @@ class ModuleTrainer:
     # -- Members ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _quiet(self) -> Generator[None]:
-        """Gradients, whatever mode the caller is in; without vmap's remark that something is slow, which is timed."""
-        with torch.inference_mode(False), torch.enable_grad(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
-            yield
-
-    @contextmanager
     def _member(self, member: int) -> Generator[nn.Module]:
         """A model that may be trained, and is nobody else's; one that cannot be copied is lent, and restored."""
         seed = int(member_seeds(self._seed, member, member + 1)[0])
@@ -336,7 +331,7 @@ class ModuleTrainer:
     def first(self, members: Sequence[int]) -> Iterator[Logits]:
         """Logits of the training points at step 0."""
         for member in members:
-            with self._quiet(), self._one_core(), self._member(member) as model:
+            with _differentiable(), self._one_core(), self._member(member) as model:
                 logits = self._lesson.first(model)
             yield logits
 
@@ -344,7 +339,7 @@ class ModuleTrainer:
         self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
     ) -> None:
         """Train these, and show what there is at every look."""
-        with self._quiet(), self._one_core():
+        with _differentiable(), self._one_core():
             if len(members) > 1 and self.group > 1:
                 teach(self._stack(members), looks, lambda k, *found: observe(members[k], *found), stopped)
                 return
@@ -352,6 +347,13 @@ class ModuleTrainer:
                 with self._member(member) as model, self._noise(member):
                     pupil = Alone(model, self._lesson, self._recipe, self._rows(member))
                     teach(pupil, looks, lambda _, *found, own=member: observe(own, *found), stopped)
+
+
+@contextmanager
+def _differentiable() -> Generator[None]:
+    """Gradients, whatever mode the caller is in."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 class _Saved:

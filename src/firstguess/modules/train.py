@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -144,4 +145,8 @@ def train(
         raise InvalidInput("no width: a module has its own", got=width, where="train(width)")
     from firstguess.modules.train_module import train_module
 
-    return train_module(what, data, test, scheduler=scheduler, forward=forward, more=more, **options, **common)
+    with warnings.catch_warnings():
+        # vmap says that an operation has no batching rule: whether that is slow is timed. Here, and not where members
+        # are trained, because filters are those of all threads.
+        warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
+        return train_module(what, data, test, scheduler=scheduler, forward=forward, more=more, **options, **common)

@@ -80,16 +80,15 @@ def train_module(
         mean_loss(how.loss) if isinstance(how.loss, str) else trainer.mean_loss,
         level_of(level, trainer.classes, labels),
     )
-    name = f"{getattr(what, '__module__', type(what).__module__)}.{_name(what)}"
+    rates = trainer.rates(how.steps)  # a scheduler that has too few is refused now
     kept = None
     if store is not None:
-        kept = MemberStore.at(store, _address(trainer, name, how, train, held))
+        kept = MemberStore.at(store, _address(trainer, how, rates, train, held))
         trainer = trainer if asked else _as_before(kept, make)
-    rates = trainer.rates(how.steps)
     origin = {
         "firstguess": __version__,
         "torch": torch.__version__,
-        "model": name,
+        "model": trainer.model,
         "optimizer": trainer.optimizer if not isinstance(optimizer, str) else optimizer,
         "batch": how.batch,
         "loss": how.loss if isinstance(how.loss, str) else _name(how.loss),
@@ -98,23 +97,25 @@ def train_module(
         "lr": rates[0],
         "steps": how.steps,
     }
-    return follow(trainer, task, what=name, inits=inits, start=start, provenance=origin, store=kept, progress=progress)
+    return follow(
+        trainer, task, what=trainer.model, inits=inits, start=start, provenance=origin, store=kept, progress=progress
+    )
 
 
 def _name(what: Any) -> str:
     return getattr(what, "__qualname__", type(what).__qualname__)
 
 
-def _address(trainer: ModuleTrainer, name: str, how: Plan, train: Labelled, held: Labelled | None) -> str:
+def _address(trainer: ModuleTrainer, how: Plan, rates: list[float], train: Labelled, held: Labelled | None) -> str:
     """What members' numbers depend on. Functions are known by what they do: to the first member, to learning rates."""
-    arrays: dict[str, Any] = {"looks": how.looks, "rates": np.array(trainer.rates(how.steps))}
+    arrays: dict[str, Any] = {"looks": how.looks, "rates": np.array(rates)}
     for where, points in (("data", train), ("test", held)):
         if points is not None:
             arrays |= {f"{where} {key}": leaf.numpy() for key, leaf in tensors(points.batch.inputs).items()}
             arrays[f"{where} labels"] = points.classes()
     arrays |= trainer.fingerprint()
     return address(
-        model=name,
+        model=trainer.model,
         optimizer=trainer.settings(),
         batch=how.batch,
         loss=how.loss if isinstance(how.loss, str) else _name(how.loss),
