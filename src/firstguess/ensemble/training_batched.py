@@ -67,7 +67,8 @@ class BatchedTrainer:
         self._n, self._labels = len(x), torch.tensor(labels)
         self._whole = any(op.whole for op in ops)
         self._batch = plan.batch or self._n
-        self._widest = max(*widths(ops), 1)
+        self._kept = list(widths(ops, self._x.shape[1]))
+        self._widest = max(self._kept)
         wanted = group or max(1, min(_MOST, _CACHE // (self._widest * self._batch)))
         self.group, self.threads = self._fitting(wanted, threads, memory)
 
@@ -75,7 +76,7 @@ class BatchedTrainer:
         """As many members and threads as memory has room for."""
         size = 4 if self._dtype == torch.float32 else 8
         weights = sum(math.prod(op.weights.shape) + op.weights.shape[0] for op in every_dense(self._ops))
-        kept = sum(widths(self._ops)) + 4 * self._widest + (self._x.shape[1] if self.plan.batch else 0)
+        kept = sum(self._kept) + 4 * self._widest + (self._x.shape[1] if self.plan.batch else 0)
         looked_at = 4 * self._widest * len(self._x) if self._whole else 4 * _CACHE
         while (need := threads * size * (group * (5 * weights + kept * self._batch) + looked_at)) > memory:
             if group == threads == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +26,6 @@ from firstguess.ensemble.training_plan import Plan, mean_loss, plan
 from firstguess.ensemble.training_store import MemberStore, address
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
-from firstguess.network.tensors import Place
 from firstguess.network.walk import every
 from firstguess.theory.closed_form import as_network
 from firstguess.theory.training_problem import labelled, level_of, with_classes
@@ -83,6 +82,7 @@ def train_description(
         empty = np.zeros(0)
         arrays = {"x": x, "y": labels, "held x": empty if held_x is None else held_x}
         arrays |= {"held y": empty if held is None else held[1], "rates": how.rates, "looks": how.looks}
+        arrays["functions"] = _own_functions(network)
         kept = MemberStore.at(store, address(settings=settings, dtype=str(dtype), torch=torch.__version__, **arrays))
     origin = {"firstguess": __version__, "torch": torch.__version__, **settings}
     origin |= {"lr": float(how.rates[0]), "steps": how.steps}
@@ -112,7 +112,7 @@ def _trainer(
 ) -> Trainer:
     """Hand-batched where every layer has a way back, else one by one."""
     places = resolve(network, x.shape[1:], width=width, inputs=lambda: moments_of(x))
-    _check_points(network, places, how, len(x), held is not None)
+    _check_points(network, how, len(x), held is not None)
     ops = compile_ops(places)
     if isinstance(ops, str):
         note = f"{ops} has no batched backward pass: networks were trained one by one, by autograd"
@@ -122,7 +122,7 @@ def _trainer(
     return BatchedTrainer(ops, x, labels, held, how, classes=classes, threads=threads, memory=free, dtype=dtype)
 
 
-def _check_points(network: Network, places: Sequence[Place], how: Plan, n: int, held: bool) -> None:
+def _check_points(network: Network, how: Plan, n: int, held: bool) -> None:
     """What norms over points cannot do: a batch of one, and held-out points where batches are their own."""
     for layer in every(network.layers):
         if Mix.POINTS not in layer.mixes:
@@ -145,6 +145,13 @@ def _check_points(network: Network, places: Sequence[Place], how: Plan, n: int, 
                 where="test",
                 hint="batchnorm without batch=: held-out points then get the training points' statistics",
             )
+
+
+def _own_functions(network: Network) -> NDArray[np.float64]:
+    """Values of activations that a user wrote: their names do not say what they are."""
+    grid = np.linspace(-4.0, 4.0, 801)
+    own = [getattr(layer, "phi", None) for layer in every(network.layers)]
+    return np.array([phi(grid) for phi in own if phi is not None and phi.source is not None])
 
 
 def _free_memory() -> float:

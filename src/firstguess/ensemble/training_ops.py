@@ -320,14 +320,13 @@ def fresh(ops: Sequence[Op]) -> list[Op]:
     return [op.fresh() for op in ops]
 
 
-def widths(ops: Sequence[Op]) -> Iterator[int]:
-    """Nodes of every buffer that a pass keeps, roughly: one an operation."""
-    last = 0
+def widths(ops: Sequence[Op], last: int) -> Iterator[int]:
+    """Nodes of every buffer that a pass keeps, roughly: one an operation; `last` nodes come in."""
     for op in ops:
         if isinstance(op, Dense):
             last = op.weights.shape[0]
         elif isinstance(op, Sum):
-            inside = [*widths(op.branch), *widths(op.shortcut)]
+            inside = [*widths(op.branch, last), *widths(op.shortcut, last)]
             yield from inside
             last = max(inside, default=last)
         yield last

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from firstguess.base.errors import NotCovered
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.training_loop import Observe, Values
 from firstguess.ensemble.training_order import orders
@@ -79,6 +80,8 @@ class PlainTrainer:
             picked = torch.from_numpy(batch)
             with torch.enable_grad():
                 self._loss(model(self._x[picked]), self._y[picked]).backward()
+            if step == 0:
+                _all_reached(trained)
             if step in places:
                 logits = self._looked(model, self._x)
                 held = None if self._held is None else self._held_out(model, self._held)
@@ -118,6 +121,18 @@ class PlainTrainer:
 def _optimizer(plan: Plan, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     kind: Any = torch.optim.Adam if plan.optimizer == "adam" else torch.optim.SGD
     return kind(parameters, lr=1.0, weight_decay=plan.decay)
+
+
+def _all_reached(parameters: list[nn.Parameter]) -> None:
+    """A function that runs in NumPy lets no gradient through, and what is in front of it would silently not learn."""
+    missed = sum(p.grad is None for p in parameters)
+    if missed:
+        raise NotCovered(
+            "activations whose derivative is known",
+            got=f"gradients that do not reach {missed} of {len(parameters)} parameters",
+            where="train",
+            hint="fg.register_activation('mine', fn, derivative=slope)",
+        )
 
 
 def _norm(parameters: list[nn.Parameter]) -> float:

@@ -7,6 +7,7 @@ or not at all, and one that cannot be read is as good as none.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import threading
@@ -71,7 +72,7 @@ class MemberStore:
     def read(self, member: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[Any]] | None:
         """A member's arrays; None if they are not there, not whole, or of other shapes."""
         try:
-            with np.load(self._path(member), allow_pickle=False) as file:
+            with np.load(io.BytesIO(self._path(member).read_bytes()), allow_pickle=False) as file:
                 found = {name: file[name] for name in file.files}
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError):
             return None
