@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.gate import NotEven, NotNeutral, assert_even, assert_neutral
     from firstguess.diagnosis.result import Diagnosis
     from firstguess.diagnosis.run import diagnose
+    from firstguess.diagnosis.training_comparison import TrainingComparison
     from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.lazy_training import predict_training
     from firstguess.ensemble.measurement import Measurement
@@ -67,6 +68,7 @@ _NAMES = {
     "diagnosis.gate": "NotEven NotNeutral assert_even assert_neutral",
     "diagnosis.result": "Diagnosis",
     "diagnosis.run": "diagnose",
+    "diagnosis.training_comparison": "TrainingComparison",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _ROOMS = ("data", "figures")  # public as they are
@@ -97,6 +99,7 @@ __all__ = [
     "Prediction",
     "Structure",
     "TrainedMembers",
+    "TrainingComparison",
     "__version__",
     "activation",
     "assert_even",

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firstguess.base import checks
-from firstguess.base.errors import NotCovered
+from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_loop import Progress
 from firstguess.ensemble.training_plan import Start
 from firstguess.network.network import Network
+
+if TYPE_CHECKING:
+    import torch
+
+    from firstguess.modules.choice import Strategy
+    from firstguess.modules.feeding import Forward
+    from firstguess.modules.fresh import Redrawn
+    from firstguess.modules.initializers import Init
+    from firstguess.modules.outputs import Pick
+
+_WIDTH = 1000
 
 
 @checks.known_options
@@ -30,13 +42,20 @@ def train(
     loss: Any = "cross-entropy",
     scheduler: Any = None,
     weight_decay: float = 0.0,
-    width: int = 1000,
+    width: int = _WIDTH,
     level: float | None = None,
     seed: int = 0,
     threads: int | None = None,
     store: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     classes: int | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    forward: Forward | None = None,
+    redraw: Redrawn = None,
+    scale: float | None = None,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
 ) -> TrainedMembers:
     """Train many initializations, and look at their guesses, accuracies and losses on the way.
 
@@ -68,7 +87,11 @@ def train(
         store: A folder. Members that were trained before with the same settings and data are read from it, so a
             training that was stopped in any way goes on where it was.
         progress: Called with (steps done by all networks, steps in all).
-        classes: For a text; by default those of the labels.
+        classes: For a text; by default those of the labels. Else a check.
+        init, logits, forward, redraw, scale, device: Modules only: as for `fg.measure`. Parameters that require no
+            gradient stay as they are drawn.
+        strategy: Modules only: "loop" trains one member at a time in each thread, "vmap" several at once; by default
+            whichever the first steps show to be faster. Models with a BatchNorm or dropout are trained one by one.
 
     >>> from firstguess.data import two_blobs
     >>> net = "dense(weight_var=2) > relu > dense(weight_var=2)"
@@ -95,6 +118,7 @@ def train(
         "progress": progress,
         "classes": classes,
     }
+    more = checks.given(init=init, logits=logits, redraw=redraw, scale=scale, device=device, strategy=strategy)
     if isinstance(what, Network | str):
         from firstguess.ensemble.training_engine import train_description
 
@@ -105,5 +129,24 @@ def train(
                 where="train(scheduler)",
                 hint="lr=lambda step: 1e-3 * 0.99**step",
             )
+        if more or forward is not None:
+            raise InvalidInput(
+                "an option of train for a description", got=f"{next(iter([*more, 'forward']))}=", where="train"
+            )
         return train_description(what, data, test, width=width, **options, **common)
-    raise NotCovered("a Network or its text", got=type(what).__name__, where="train")
+    if not callable(what):
+        raise InvalidInput(
+            "a Network, its text, an nn.Module, a class or a factory",
+            got=f"{type(what).__module__}.{type(what).__qualname__}",
+            where="train(what)",
+            hint='fg.train("dense > relu > dense", data=(x, y), steps=1000)',
+        )
+    if width != _WIDTH:
+        raise InvalidInput("no width: a module has its own", got=width, where="train(width)")
+    from firstguess.modules.train_module import train_module
+
+    with warnings.catch_warnings():
+        # vmap says that an operation has no batching rule: whether that is slow is timed. Here, and not where members
+        # are trained, because filters are those of all threads.
+        warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
+        return train_module(what, data, test, scheduler=scheduler, forward=forward, more=more, **options, **common)
