@@ -22,6 +22,8 @@ Optimizer = Literal["gd", "sgd", "adam"]
 Array = NDArray[np.float64]
 
 LEFT = 0.25  # of the starting bias: gone, for the page. Its last tenth is known less well: networks differ in pace
+_APART = 1.5  # two numbers of steps that do not agree: the page says both, and compares neither
+_FOLLOWS = 0.2  # beyond the labels' own largest share: outputs that hardly differ follow their majority for a while
 _EARLY, _LATE, _FASTER = 0.25, 0.5, 3.0  # part of learning that is done by then; bias to signal
 
 
@@ -31,9 +33,11 @@ class Lasting:
 
     `left` is the part of the starting bias that is left at `at`: accuracies by class, regressed over initializations
     on those of the start (1 at the start; negative where other classes are favoured in turn). `steps` is the step from
-    which on it stays within a quarter; `half` within a half. `largest` and `accuracy` are averages at the start and at
-    `steps`. `ratio` is bias to signal (theory.md (15)); `overshoot` the learning rate from which on classes hand over
-    to each other. `own` is the model's squared gradient of the bias by the kernel's, with its spread over networks.
+    which on it stays within a quarter; `half` within a half. `low` and `high` are `steps` for labels one standard
+    error less or more even than those of the points, where there are more points than these. `largest` and `accuracy`
+    are averages at the start and at `steps`. `ratio` is bias to signal (theory.md (15)); `overshoot` the learning rate
+    from which on classes hand over to each other. `own` is the model's squared gradient of the bias by the kernel's,
+    with its spread over networks; `own_signal` that of the labels' direction.
     """
 
     why: str = ""
@@ -42,6 +46,8 @@ class Lasting:
     chosen: bool = False  # the rate is ours, not the user's
     batch: int | None = None
     steps: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
     half: float = math.nan
     ratio: float = math.nan
     largest: tuple[float, float] = (math.nan, math.nan)
@@ -53,6 +59,7 @@ class Lasting:
     points: int = 0
     inits: int = 0
     own: tuple[float, float] = (math.nan, math.nan)
+    own_signal: tuple[float, float] = (math.nan, math.nan)
     trust: Trust | None = None
     training: PredictedTraining | None = None  # in steps of `scale` each
     scale: float = 1.0
@@ -70,7 +77,8 @@ class Lasting:
     @property
     def early(self) -> bool:
         """Gone before much is learned: both by the accuracy at that step and by the kernel's modes."""
-        return self.known and self.learned <= _EARLY and self.ratio >= _FASTER
+        sure = math.isfinite(self.steps) and not self.high > _APART * self.low
+        return self.known and sure and self.learned <= _EARLY and self.ratio >= _FASTER
 
     @property
     def late(self) -> bool:
@@ -93,12 +101,14 @@ class Lasting:
         if not math.isfinite(self.steps):
             return f"with {self.how} more than a quarter of the starting bias is left after {self._last} steps"
         about = "roughly" if self.optimizer == "adam" else "about"
+        if self.high > _APART * self.low:
+            count = f"{self._number(self.low)} to {self._number(self.high)} steps"
+            why = "outputs differ so little that it depends on how even the labels are, which so few points do not tell"
+            return f"with {self.how} three quarters of the starting bias are gone after {count}: {why}"
         count = self._count(self.steps)
         text = f"with {self.how} three quarters of the starting bias are gone after {about} {count}"
-        swing = self._swing()
-        text += f" ({swing})" if swing else ""
         then = f"accuracy is {self.accuracy[1]:.2f} by then, {self.accuracy[0]:.2f} at the start"
-        faster = f"the bias moves {self.ratio:.2g} × faster than the labels' signal"
+        faster = f"the bias moves {_rounded(self.ratio)} × faster than the labels' signal"
         if self.early:
             do = ": nothing to do" if self.optimizer != "adam" else ""
             text += f", before much is learned ({then}; {faster}){do}"
@@ -107,7 +117,13 @@ class Lasting:
         else:
             text += f" ({then}; {faster})"
         if self.steps > 3:  # nobody evaluates before
-            text += f". Scores by class before step {self._number(self.steps)} are the start's more than learning's"
+            text += f". Scores by class before step {self._number(self.steps)} still show the start's bias"
+        text += self._swing()
+        if self.largest[1] > self.majority + _FOLLOWS:
+            then = f"the largest share is still {self.largest[1]:.2f} then"
+            text += (
+                f". What is left comes from the labels, not from the start: {then}, and falls as inputs are told apart"
+            )
         return f"{text}. Predicted from {self.points} points and {self.inits} initializations; none was trained"
 
     def _count(self, steps: float) -> str:
@@ -116,8 +132,7 @@ class Lasting:
 
     def _number(self, steps: float) -> str:
         """With as many digits as are known: one for Adam."""
-        digits = 1 if self.optimizer == "adam" else 2
-        return f"{float(f'{max(1.0, steps):.{digits}g}'):,.0f}".replace(",", " ")
+        return _rounded(max(1.0, float(round(steps))), 1 if self.optimizer == "adam" else 2)
 
     @property
     def _last(self) -> str:
@@ -128,18 +143,28 @@ class Lasting:
         if not self.left or self.left[lowest] >= -LEFT:
             return ""
         part, step = -self.left[lowest], self._number(self.at[lowest])
-        return f"first it is thrown over to the other classes: {part:.1g} of it, reversed, at step {step}"
+        return f". On the way it is thrown over to the other classes: {part:.1g} of it, reversed, at step {step}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        names = ("why", "optimizer", "lr", "chosen", "batch", "steps", "half", "ratio", "majority", "overshoot")
-        found = {name: getattr(self, name) for name in (*names, "points", "inits")}
+        names = ("why", "optimizer", "lr", "chosen", "batch", "steps", "low", "high", "half", "ratio", "majority")
+        found = {name: getattr(self, name) for name in (*names, "overshoot", "points", "inits")}
         for name in ("largest", "accuracy"):
             found[name] = {"start": getattr(self, name)[0], "then": getattr(self, name)[1]}
         found["left"] = {"steps": list(self.at), "part": list(self.left)}
-        found["own"] = {"ratio": self.own[0], "spread": self.own[1]}
+        for name in ("own", "own_signal"):
+            found[name] = {"ratio": getattr(self, name)[0], "spread": getattr(self, name)[1]}
         found["trust"] = None if self.trust is None else str(self.trust)
         return plain({"words": self.words, **found})
+
+
+def _rounded(value: float, digits: int = 2) -> str:
+    """
+    >>> _rounded(432.1), _rounded(12345.0, 1), _rounded(5.46)
+    ('430', '10 000', '5.5')
+    """
+    value = float(f"{value:.{digits}g}")
+    return f"{value:,.0f}".replace(",", " ") if value >= 10 or value == int(value) else f"{value:g}"
 
 
 def left_of(accuracy: Accuracy) -> Array:

@@ -185,15 +185,17 @@ def diagnose(
     parts.tick(DIFFERENTIATED)
     verdict = verdict_of(m, wanted=inits)
     how = {"lr": lr, "optimizer": optimizer, "seed": seed}
-    lasts = parts.do(
-        "how long the bias lasts",
-        lambda: attempt(
-            lambda: _lasting(subject, m, verdict, seconds=clock.share(_LASTING), **how),
-            "prediction of how long the bias lasts",
-            notes,
-        ),
-        members=16,
-    )
+    lasts = None
+    if subject.network is not None:
+        lasts = parts.do(
+            "how long the bias lasts",
+            lambda: attempt(
+                lambda: _lasting(subject, m, verdict, seconds=clock.share(_LASTING), **how),
+                "prediction of how long the bias lasts",
+                notes,
+            ),
+            members=16,
+        )
     parts.tick(LASTED)
     if fewer:
         verdict = replace(verdict, preliminary=f"{verdict.preliminary or f'{m.inits} initializations'}, {fewer}")

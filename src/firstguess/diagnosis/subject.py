@@ -226,7 +226,7 @@ class Subject:
 
     def starts(self, data: Data) -> Generator[tuple[nn.Module, torch.Tensor]]:
         """Initializations, those of the measurement, with their logits on these points as one batch."""
-        x = torch.from_numpy(np.ascontiguousarray(data.x))
+        x = torch.tensor(data.x)
         batch = replace(self.batches[0], inputs=x, labels=None, size=len(x))
         call, pick = Caller(), self._options.get("logits")
         with self._source.lent():
