@@ -1,4 +1,4 @@
-"""Mini-batches: epochs of the data in a random order, drawn anew each time; the last batch of an epoch may be smaller."""
+"""Mini-batches: epochs of the data in a random order, drawn anew each time; their last batch may be smaller."""
 
 from __future__ import annotations
 

@@ -93,6 +93,7 @@ class _Group:
         trained = (len(task.labels), count * k)
         self._residuals = np.zeros(trained, self._type)  # their 0.9-average, by points of the batch
         self._sums = [np.zeros(trained, self._type) for _ in tangents]
+        self._factor = self._type.type(task.factor)  # the difference of two logits has twice their tangent
         self._steps = 0
 
     def logits(self, rows: NDArray[np.int64] | slice) -> Values:
@@ -101,7 +102,7 @@ class _Group:
         moved = (self._moved * self._stands_for) @ j.reshape(-1, j.shape[-1]).T  # (networks, points · columns)
         change = moved.reshape(-1, len(j), self._k).transpose(1, 0, 2).reshape(len(j), -1)
         for theta, s in zip(self._tangents, self._sums, strict=True):
-            change -= theta[rows] @ s
+            change -= self._factor * (theta[rows] @ s)
         return self._start[rows] + change * self._root
 
     def step(self, rate: float) -> None:

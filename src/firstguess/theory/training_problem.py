@@ -118,7 +118,7 @@ def prepare(
     check_memory(len(x), draws, network, options, memory)
     found, n = kernel_of(network, x, width), len(train[0])
     assert found.tangent is not None
-    modes = _modes(found.tangent[:n, :n], train[1])
+    modes = modes_of(found.tangent[:n, :n], train[1])
     spread, kappa = _softness(found.covariance[:n, :n])
     overshoot = network.classes * kappa / modes.bias
     _check_rate(options, modes, overshoot)
@@ -173,7 +173,7 @@ def _options(
         raise InvalidInput("a weight decay of at least 0", got=decay, where="weight_decay", hint="weight_decay=0.01")
     if decay and optimizer == "adam":
         raise NotCovered(
-            "weight decay with 'gd' or 'sgd': Adam divides it by every weight's own gradient, so no layer shrinks as one",
+            "weight decay with 'gd' or 'sgd' (Adam divides it by a weight's own gradient: no layer shrinks as one)",
             got="'adam'",
             where="weight_decay",
             hint="optimizer='sgd', or weight_decay=0",
@@ -262,7 +262,7 @@ def kernel_of(network: Network, x: Array, width: int) -> Kernel:
     return kernel(network, x, tangent=True, width=width)
 
 
-def _modes(theta: Array, labels: NDArray[np.int64]) -> Modes:
+def modes_of(theta: Array, labels: NDArray[np.int64]) -> Modes:
     """Of Θ/n over the training points."""
     from scipy.sparse.linalg import eigsh
 
