@@ -227,7 +227,7 @@ def main() -> None:
             print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
         if file.exists():
             rows.append(json.loads(file.read_text()))
-    print("| network | data | width | largest share | class accuracy | absorption: kernel / trained | closed form / trained | common | trust |")
+    print("| network | data | width | share | accuracy | kernel | closed form | common | trust |")
     print("|---|---|---|---|---|---|---|---|---|")
     for r in rows:
         print(
