@@ -176,8 +176,9 @@ class Prediction:
     ) -> Absorption:
         """Steps of full-batch descent until the largest share falls to `level`: theory.md (16), any number of classes.
 
-        By default `level` is a fifth of the way from an even share to 1: 0.6 of two classes, 0.28 of ten. For i.i.d. inputs of `dimension` components and layers of `width`; the closed form only. Real data have a
-        kernel: `fg.predict_training`.
+        By default `level` is a fifth of the way from an even share to 1: 0.6 of two classes, 0.28 of ten. For i.i.d.
+        inputs of `dimension` components and layers of `width`; the closed form only. Real data have a kernel:
+        `fg.predict_training`.
 
         >>> from firstguess.theory.readings import predict
         >>> p = predict("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
