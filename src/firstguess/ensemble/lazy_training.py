@@ -163,7 +163,7 @@ def trust_of(problem: Problem, *, seed: int = 0, inits: int = _INITS) -> Trust:
         why = f"{said}: every network has its own pace, drawn at random"
         return Trust("with a random factor", why, ratio, spread, inits)
     if problem.options.optimizer == "adam" and mixes_points(problem.network):
-        why = f"{said}, but behind a norm over the data Adam is known by averages over layers only: shares to 0.1"
+        why = f"{said}, but behind a norm over the data Adam is known by averages over layers only"
         return Trust("rough", why, ratio, spread, inits)
     return Trust("good", said, ratio, spread, inits)
 

@@ -24,7 +24,7 @@ from firstguess.theory.kernel import Kernel, image_kernel, kernel
 from firstguess.theory.schedules import Rate, rates
 
 Optimizer: TypeAlias = Literal["gd", "sgd", "adam"]
-# Bytes, by pair of points, by point and logit, by point and class of a network: measured, benchmarks/training.py.
+# Bytes, by pair of points, by point and logit, by point and class of a network: counted by hand, not measured.
 _PAIRS, _EACH, _RECORD = 44.0, 60.0, 40.0
 Schedule: TypeAlias = "float | Callable[[int], float]"
 
