@@ -15,7 +15,7 @@ from firstguess.data import cifar100, load, parquet, tiny_imagenet
 LAST = 99  # "worm"
 
 
-def images(n: int) -> list[bytes]:
+def images(n: int) -> list[bytes | None]:
     return [png(image) for image in colours(n)]
 
 
@@ -69,7 +69,7 @@ def test_tiny_imagenet(where: str, tmp_path: Path) -> None:
     raw = parquet(tmp_path / where, "valid", name="tiny-imagenet valid")
     assert data.hash == raw.standardize("channel").hash
     assert tiny_imagenet(tmp_path, standardize="none").n == 8
-    with pytest.raises(InvalidInput, match='"train" or "valid".*test.*Tiny ImageNet'):
+    with pytest.raises(InvalidInput, match=r'"train" or "valid".*test.*Tiny ImageNet'):
         load("tiny-imagenet:test", data_dir=tmp_path)
     next((tmp_path / where / "data").glob("train-00001*")).unlink()
     with pytest.raises(InvalidInput, match="all 2 shards"):

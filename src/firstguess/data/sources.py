@@ -311,7 +311,7 @@ def _known(
             "class_names": known.class_names,
         }
         settings["name"] = f"{key.replace('tiny_', 'tiny-')} {split}"
-        if known.files == "idx" and idx_files.find(folder, split) is not None:
+        if known.files == "idx" and split in ("train", "test") and idx_files.find(folder, split) is not None:
             return idx_files.idx(folder, split, **settings)
         # In the root a parquet file may be anything's; in a folder of the right name it is this data set's.
         if (folder is not root or root.name in known.folders) and image_parquet.find(folder, split):

@@ -15,6 +15,7 @@ from firstguess.base.statistics import Estimates, FloatArray
 from firstguess.base.text import ends, interval, page, plain, with_error
 from firstguess.ensemble.bias_test import BiasTest, bias_test
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
+from firstguess.ensemble.shapes import LayerShape, table
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.prediction import Regime, regime
 from firstguess.theory.words import EDGES, Word, beside_gamma, gamma_of_share, largest_share, word_of_share
@@ -129,6 +130,7 @@ class Measurement:
     seed: int = 0
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    shapes: tuple[LayerShape, ...] = ()  # with `moments=4`: how Gaussian the layers with weights are
 
     @property
     def inits(self) -> int:
@@ -239,6 +241,7 @@ class Measurement:
                 "provenance": self.provenance,
                 "seconds": self.seconds,
             }
+            | ({"shapes": [shape.to_dict() for shape in self.shapes]} if self.shapes else {})
         )
 
     @classmethod
@@ -258,6 +261,7 @@ class Measurement:
             data["seed"],
             dict(data["provenance"]),
             data["seconds"],
+            tuple(LayerShape.from_dict(shape) for shape in data.get("shapes", ())),
         )
 
     @property
@@ -319,7 +323,7 @@ class Measurement:
             gamma = with_error(layer.gamma, layer.gamma_se)
             numbers = f"{gamma:>21} {layer.correlation:>7.4f} {layer.dead:>6.1%}"
             lines.append(f"  {i:>4} {name:<{width}} {kind:<12} {numbers}")
-        return lines
+        return lines + table(self.shapes, width, _ROWS)
 
     def _repr_html_(self) -> str:
         def cells(values: Sequence[str], tag: str = "td") -> str:

@@ -31,6 +31,7 @@ class FindingKind(StrEnum):
     ZERO_HEAD = "zero head"
     DEAD = "dead"
     CLASSES_DIFFER = "classes differ"
+    NOT_GAUSSIAN = "not gaussian"
     # The model and its data
     BATCHNORM = "batchnorm"
     BATCH_OF_ONE = "batch of one"
@@ -135,6 +136,7 @@ class Members:
     ties: NDArray[np.int64]  # (inits,): points whose largest logit was shared; broken at random
     stats: NDArray[np.float64]  # (inits, layers, 4)
     findings: tuple[Finding, ...] = ()
+    shapes: NDArray[np.float64] | None = None  # (inits, layers, 4) as in shapes.py, where they were asked for
 
     @property
     def inits(self) -> int:
