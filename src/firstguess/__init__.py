@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.run import diagnose
     from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.lazy_training import predict_training
+    from firstguess.ensemble.logits import Logits
     from firstguess.ensemble.measurement import Measurement
     from firstguess.modules.gradients import measure_gradients
     from firstguess.modules.measuring import measure
@@ -53,6 +54,7 @@ _NAMES = {
     "theory.readings": "predict",
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
+    "ensemble.logits": "Logits",
     "ensemble.measurement": "Measurement",
     "modules.gradients": "measure_gradients",
     "modules.measuring": "measure",
@@ -80,6 +82,7 @@ __all__ = [
     "Guesses",
     "Inputs",
     "InvalidInput",
+    "Logits",
     "Measurement",
     "Network",
     "NotConverged",

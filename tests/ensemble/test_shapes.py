@@ -6,7 +6,6 @@ Random checks are 5 standard errors wide: a two-sided false-alarm rate of 6e-7 e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -108,12 +107,6 @@ def test_padding_does_not_count(strategy: str) -> None:
     np.testing.assert_allclose(found[0, 0], np.mean(nodes, axis=0), rtol=1e-3, atol=1e-4)
 
 
-def outputs(engine: DescriptionEngine, x: np.ndarray) -> Iterator[np.ndarray]:
-    """Logits, which an engine shows: (points, classes) of its first members."""
-    for member in range(3):
-        yield engine.logits(member)
-
-
 @pytest.mark.parametrize("reduce", [True, False])
 @pytest.mark.parametrize("chunk", [None, 17])
 def test_descriptions_against_a_plain_loop(reduce: bool, chunk: int | None) -> None:
@@ -122,7 +115,8 @@ def test_descriptions_against_a_plain_loop(reduce: bool, chunk: int | None) -> N
     engine = DescriptionEngine(net, x, width=7, seed=2, moments=4, reduce=reduce, chunk=chunk)
     members = engine.run(0, 3)
     assert members.shapes is not None
-    for member, u in enumerate(outputs(engine, x)):
+    assert members.logits is not None
+    for member, u in enumerate(members.logits.astype(float)):
         np.testing.assert_allclose(members.shapes[member, -1], looped(u), rtol=1e-3, atol=1e-4)
     plain = DescriptionEngine(net, x, width=7, seed=2, reduce=reduce, chunk=chunk).run(0, 3)
     np.testing.assert_array_equal(plain.stats, members.stats)  # asking for more changes nothing else
@@ -134,10 +128,11 @@ def test_any_scale(size: float) -> None:
     """Fourth powers of 1e10, and of 1e-10, are not in float32."""
     x = np.random.default_rng(0).standard_normal((40, 6), dtype=np.float32)
     engine = DescriptionEngine(fg.Network.parse("dense", classes=4), x * np.float32(size), moments=4, reduce=False)
-    (u,) = (engine.logits(0),)
-    found = engine.run(0, 1).shapes
-    assert found is not None
-    np.testing.assert_allclose(found[0, 0, :2], looped(u)[:2], rtol=1e-3, atol=1e-4)
+    members = engine.run(0, 1)
+    assert members.shapes is not None
+    assert members.logits is not None
+    u = members.logits[0].astype(float)
+    np.testing.assert_allclose(members.shapes[0, 0, :2], looped(u)[:2], rtol=1e-3, atol=1e-4)
 
 
 def test_images_against_a_plain_loop() -> None:
@@ -146,10 +141,12 @@ def test_images_against_a_plain_loop() -> None:
     engine = DescriptionEngine(
         fg.Network.parse("conv(width=3, kernel=3) > relu > dense", classes=3), x, seed=4, moments=4
     )
-    found = engine.run(0, 2).shapes
+    members = engine.run(0, 2)
+    found, logits = members.shapes, members.logits
     assert found is not None
+    assert logits is not None
     for member in range(2):
-        np.testing.assert_allclose(found[member, -1], looped(engine.logits(member)), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(found[member, -1], looped(logits[member].astype(float)), rtol=1e-3, atol=1e-4)
     assert np.isfinite(found[:, 0]).all()
     assert np.isnan(found[:, 1]).all()
 

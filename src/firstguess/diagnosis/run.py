@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import torch
 
@@ -68,6 +69,7 @@ def diagnose(
     reduce: bool = True,
     memory: float = 2e9,
     probe: Probe = "all",
+    moments: Literal[2, 4] = 2,
     dtype: torch.dtype | None = None,
     init: Init = None,
     logits: Pick = None,
@@ -110,6 +112,7 @@ def diagnose(
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
     options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
         precision=precision,
+        moments=moments if moments != 2 else None,
         dtype=dtype,
         init=init,
         logits=logits,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput
 from firstguess.base.threads import cores
-from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer, logits_kept
 from firstguess.ensemble.moments import NodeMoments, statistics
 from firstguess.ensemble.places import resolve
 from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule
@@ -153,6 +153,8 @@ class DescriptionEngine:
         ties = np.zeros(inits, np.int64)
         stats = np.empty((inits, len(self.layers), 4))
         shapes = np.full((inits, len(self.layers), 4), np.nan) if self._order == 4 else None
+        kept = max(0, min(stop, logits_kept(self.points, self.classes)) - start)
+        logits = np.empty((kept, self.points, self.classes), np.float32)
         for index, fixed in self._fixed.items():
             stats[:, index] = fixed
         firsts = iter(range(0, inits, group))
@@ -161,8 +163,8 @@ class DescriptionEngine:
         def work(worker: Worker) -> None:
             while not failures and (first := _next(firsts, self._lock)) is not None:
                 part = slice(first, min(first + group, inits))
-                rest = () if shapes is None else (shapes[part],)
-                worker.run(start + first, seeds[part], fractions[part], ties[part], stats[part], *rest)
+                shaped = None if shapes is None else shapes[part]
+                worker.run(start + first, seeds[part], fractions[part], ties[part], stats[part], shaped, logits[part])
                 done.add(first)
 
         def finished(count: int) -> Members:
@@ -170,7 +172,7 @@ class DescriptionEngine:
             bad = ~(np.isfinite(fractions[:count]).all(1) & np.isfinite(stats[:count]).all((1, 2)))
             findings = self._nonfinite(start, np.flatnonzero(bad), count) if bad.any() else ()
             shaped = None if shapes is None else shapes[:count]
-            return Members(start, fractions[:count], ties[:count], stats[:count], findings, shaped)
+            return Members(start, fractions[:count], ties[:count], stats[:count], findings, shaped, logits[:count])
 
         failures: list[BaseException] = []
         with self._lock:
@@ -191,11 +193,6 @@ class DescriptionEngine:
         with self._lock:
             self._workers = workers
         return finished(inits)
-
-    def logits(self, member: int) -> NDArray[np.float64]:
-        """What one member gives each point, (points, classes)."""
-        with one_torch_thread():
-            return self._worker(self._program).logits(member_seeds(self.seed, member, member + 1))
 
     def _worker(self, program: Program) -> Worker:
         return Worker(program, self._data, self.points, self.classes, self.seed, self._order)

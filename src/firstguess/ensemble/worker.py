@@ -56,10 +56,11 @@ class Worker:
         ties: NDArray[np.int64],
         stats: NDArray[np.float64],
         shapes: NDArray[np.float64] | None = None,
+        logits: NDArray[np.float32] | None = None,  # of the first of these members
     ) -> None:
         """Compute members start, start + 1, … and write what they give into the arrays."""
         inits = len(seeds)
-        moments, guesses, _ = self._through(seeds)
+        moments, guesses, _ = self._through(seeds, logits=logits)
         for i in range(inits):
             if i in guesses.tied:
                 ties[i] = guesses.ties(i)
@@ -79,14 +80,8 @@ class Worker:
         _, _, found = self._through(seeds, watch=True)
         return found
 
-    def logits(self, seeds: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """Of one member, (points, classes)."""
-        found = np.empty((self.points, self.classes))
-        self._through(seeds, logits=found)
-        return found
-
     def _through(
-        self, seeds: NDArray[np.uint32], *, watch: bool = False, logits: NDArray[np.float64] | None = None
+        self, seeds: NDArray[np.uint32], *, watch: bool = False, logits: NDArray[np.float32] | None = None
     ) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None]:
         instructions = self.program.instructions
         inits = len(seeds)
@@ -109,8 +104,9 @@ class Worker:
                         break
                 if segment is segments[-1] and not watch:
                     guesses.add(state.x, state.first)
-                    if logits is not None:
-                        logits[state.first : state.first + state.x.shape[2]] = state.x[0].T.numpy()
+                    if logits is not None and len(logits):
+                        points = slice(state.first, state.first + state.x.shape[2])
+                        logits[:, points] = state.x[: len(logits)].transpose(1, 2).numpy()
                     self._release(state)
             slots.reverse()  # the chunks that are still in cache come first
             if found:

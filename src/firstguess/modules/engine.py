@@ -16,7 +16,7 @@ from torch import nn
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer, logits_kept
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way, brief
@@ -264,15 +264,8 @@ class ModuleEngine:
         return rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows, logits
 
     def _recorder(self) -> Recorder:
-        return Recorder(self._specs, self._node, self._ignored, padded=self._padded, order=self._order)
-
-    def logits(self, member: int) -> NDArray[np.float64]:
-        """What one member gives each point, (points, classes); one logit z, decided at 0, stands as (−z/2, z/2)."""
-        recorder = self._recorder()
-        recorder.kept = []
-        self._loop(member, self._batches, recorder)
-        rows = torch.cat([rows.detach().cpu().double() for rows in recorder.kept]).numpy()
-        return rows if rows.ndim == 2 else np.stack([-rows / 2, rows / 2], 1)
+        keep = logits_kept(self.points, self.classes) > 0
+        return Recorder(self._specs, self._node, self._ignored, padded=self._padded, order=self._order, keep=keep)
 
     def _loop(self, member: int, batches: Sequence[Batch], recorder: Recorder) -> Tally:
         tally = Tally(self.classes, self._seed, member)
@@ -343,6 +336,7 @@ class ModuleEngine:
         tallies: list[Tally] = []
         rows: list[NDArray[np.float64]] = []
         shapes: list[NDArray[np.float64]] = []
+        logits: list[NDArray[np.float32]] = []
         findings: dict[Finding, None] = dict(self._findings)
         recorder = self._recorder()
 
@@ -354,6 +348,7 @@ class ModuleEngine:
                 np.array(rows[:count]).reshape(-1, len(self.layers), 4),
                 tuple(findings),
                 np.array(shapes[:count]) if self._order == 4 else None,
+                np.array(logits[:count]) if logits else None,
             )
 
         try:
@@ -361,6 +356,8 @@ class ModuleEngine:
                 for tally, record in self._next(start + len(tallies), stop, recorder):
                     stats = record.stats()
                     findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
+                    if start + len(tallies) < logits_kept(self.points, self.classes):
+                        logits.append(record.kept_logits())
                     tallies.append(tally)
                     shapes.append(record.shapes())
                     rows.append(stats)

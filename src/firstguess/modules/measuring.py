@@ -301,7 +301,14 @@ def _measurement(
         provenance | {"seed": seed},
         time.perf_counter() - started,
         shapes,
+        _kept_logits(parts, fine),
     )
+
+
+def _kept_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[NDArray[np.float32], ...]:
+    """Of the first members, up to the first that is not in the guesses."""
+    found = [one for part in parts if part.logits is not None for one in part.logits]
+    return tuple(found[: int(np.append(fine, False).argmin())])
 
 
 def _one_model(fractions: NDArray[np.float64], stats: NDArray[np.float64], points: int) -> bool:

@@ -252,13 +252,20 @@ class Recorder:
     """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, `logits` after it,
     then `stats`. The last of `specs` is the output, whose sums are those of the logits. `padded`: some batch has a
     mask, which leaves nodes different numbers of points, so that all batches are summed by node, in one order. `order`
-    4: also third and fourth moments, of layers with weights and of the logits, for `shapes`."""
+    4: also third and fourth moments, of layers with weights and of the logits, for `shapes`. `keep`: the logits."""
 
     def __init__(
-        self, specs: Sequence[Spec], node: Node, ignored: Iterable[str] = (), *, padded: bool = False, order: int = 2
+        self,
+        specs: Sequence[Spec],
+        node: Node,
+        ignored: Iterable[str] = (),
+        *,
+        padded: bool = False,
+        order: int = 2,
+        keep: bool = False,
     ) -> None:
         self.order = order
-        self.kept: list[torch.Tensor] | None = None  # logits, of whoever wants them
+        self._keep = keep
         self.specs = {spec.name: spec for spec in specs}
         self.output = specs[-1].name
         self.returned: torch.Tensor | None = None  # by the output layer, in the latest forward
@@ -276,6 +283,7 @@ class Recorder:
         self.nonfinite = ""  # the first layer, in the order of calls, with a NaN or Inf
         self.surprises: set[str] = set()  # calls that were not there when the layers were found, or not so shaped
         self._broken: set[str] = set()
+        self._kept: list[torch.Tensor] = []
         self._orders: dict[str, tuple[int, ...] | None] = {}
 
     def begin(self, size: int, mask: torch.Tensor | None) -> None:
@@ -283,8 +291,8 @@ class Recorder:
 
     def logits(self, rows: torch.Tensor) -> None:
         """(points, classes) of a batch, or (points,): as they are counted."""
-        if self.kept is not None:
-            self.kept.append(rows)
+        if self._keep:
+            self._kept.append(rows)
         for block in rows.split(max(1, _BLOCK // (rows.shape[1] if rows.ndim > 1 else 1))):
             self.take(self.output, logit_sums(block, self._blocks))
             self.shape(self.output, central_sums(contrasts(block)) if self.order == 4 else None)
@@ -357,6 +365,11 @@ class Recorder:
             return np.empty(0)
         nothing = Shape()
         return np.array([(nothing if n in self._broken else self._shapes.get(n, nothing)).stats() for n in self.layers])
+
+    def kept_logits(self) -> NDArray[np.float32]:
+        """(points, classes) of this member; one logit z, decided at 0, stands as (−z/2, z/2)."""
+        rows = torch.cat([rows.detach().cpu().float() for rows in self._kept])
+        return (rows if rows.ndim == 2 else torch.stack([-rows / 2, rows / 2], 1)).numpy()
 
     @property
     def missed(self) -> list[str]:
