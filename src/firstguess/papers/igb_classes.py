@@ -135,7 +135,7 @@ def multiclass(run: Run) -> Outcome:
     errors = figures.lines_chart(
         series,
         title=f"The strongest rival alone overstates the largest class {weak['ratio']:.2g}-fold at γ = "
-        f"{weak['gamma']:g} and {weak['classes']} classes, {strong['ratio']:.3g}-fold from γ = {STRONG:g} on",
+        f"{weak['gamma']:.3g} and {weak['classes']} classes, {strong['ratio']:.3g}-fold from γ = {STRONG:g} on",
         subtitle=["Average largest fraction by the approximation, divided by the exact one; ± 2 standard errors of "
         "paired draws."],
         x_title="Drift ratio γ", y_title="Approximate / exact largest fraction", x_scale="log", y_scale="log",

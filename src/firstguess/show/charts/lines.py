@@ -16,7 +16,7 @@ from firstguess.show.charts import theme
 
 _WIDTH, _HEIGHT = 420, 300
 _STEP = 6.0  # pixels between the points of two series that step aside
-_SYMLOG = "linear up to 1, then logarithmic"  # what Vega's symlog is
+_SYMLOG = "nearly linear up to 1, then logarithmic"  # Vega's symlog: log(1 + |x|), with the sign
 Numbers = Sequence[float] | npt.NDArray[Any]
 Scale = Literal["linear", "log", "symlog"]
 
@@ -139,9 +139,8 @@ def _axis(kind: Scale, series: Sequence[Series], *, along: Literal["x", "y"]) ->
     if kind == "symlog":
         size = max((abs(float(v)) for s in series for v in getattr(s, along) if math.isfinite(v)), default=1.0)
         ticks = [0.0, 0.5, *(m * 10.0**k for k in range(9) for m in (1, 2, 5) if m * 10.0**k <= 1.2 * size)]
-        return alt.Axis(
-            values=ticks if size < 200 else [t for t in ticks if t in (0, 1) or math.log10(t or 2) % 1 == 0]
-        )
+        decades = [0.0, *(10.0**k for k in range(9) if 10.0**k <= 1.2 * size)]
+        return alt.Axis(values=ticks if size < 200 else decades, format=",~g")
     if kind != "log":
         return alt.Axis(tickCount=6 if along == "x" else 5)
     values = np.array([float(v) for s in series for v in getattr(s, along) if float(v) > 0 and math.isfinite(v)])
@@ -167,7 +166,7 @@ def _places(series: Sequence[Series], labels: list[str]) -> dict[str, tuple[floa
     return {
         label: (
             _STEP * (dotted.index(label) - (len(dotted) - 1) / 2) if label in dotted else 0.0,
-            min(2.5 * (len(lined) - 1 - lined.index(label)), 7.5) if label in lined else 0.0,
+            min(1.5 * (len(lined) - 1 - lined.index(label)), 3.0) if label in lined else 0.0,
         )
         for label in labels
     }
