@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.training_comparison import TrainingComparison
     from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.lazy_training import predict_training
+    from firstguess.ensemble.logits import Logits
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.trained import TrainedMembers
     from firstguess.modules.gradients import measure_gradients
@@ -56,6 +57,7 @@ _NAMES = {
     "theory.readings": "predict",
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
+    "ensemble.logits": "Logits",
     "ensemble.measurement": "Measurement",
     "ensemble.trained": "TrainedMembers",
     "modules.gradients": "measure_gradients",
@@ -86,6 +88,7 @@ __all__ = [
     "Guesses",
     "Inputs",
     "InvalidInput",
+    "Logits",
     "Measurement",
     "Network",
     "NotConverged",

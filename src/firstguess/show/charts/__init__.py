@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from firstguess.show.charts.guesses import guesses_chart
     from firstguess.show.charts.law import law_chart
     from firstguess.show.charts.lines import lines_chart
+    from firstguess.show.charts.logits import logits_chart
+    from firstguess.show.charts.logits_film import logits_film
     from firstguess.show.charts.measured import compare_chart
     from firstguess.show.charts.modes import modes_chart
     from firstguess.show.charts.panels import panels_chart
@@ -49,6 +51,8 @@ __all__ = [
     "guesses_chart",
     "law_chart",
     "lines_chart",
+    "logits_chart",
+    "logits_film",
     "modes_chart",
     "panels_chart",
     "phase_diagram_chart",
@@ -71,6 +75,8 @@ _HOMES = {
     "gamma_by_depth_chart": "gamma_by_depth",
     "guesses_chart": "guesses",
     "lines_chart": "lines",
+    "logits_chart": "logits",
+    "logits_film": "logits_film",
     "panels_chart": "panels",
     "phase_diagram_chart": "phases",
     "readings_chart": "readings",
