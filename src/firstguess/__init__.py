@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from firstguess._version import __version__
 
 if TYPE_CHECKING:
-    from firstguess import data, figures
+    from firstguess import data, figures, watch
     from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
     from firstguess.diagnosis.comparison import Comparison, compare
     from firstguess.diagnosis.explanation import Explanation, explain_guess
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from firstguess.theory.predicted_training import PredictedTraining
     from firstguess.theory.prediction import Prediction, regime
     from firstguess.theory.readings import predict
+    from firstguess.watch.loop import Watch
+    from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
@@ -63,15 +65,18 @@ _NAMES = {
     "diagnosis.gate": "NotEven NotNeutral assert_even assert_neutral",
     "diagnosis.result": "Diagnosis",
     "diagnosis.run": "diagnose",
+    "watch.loop": "Watch",
+    "watch.watched": "EarlyEvaluation WatchedTraining",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_ROOMS = ("data", "figures")  # public as they are
+_ROOMS = ("data", "figures", "watch")  # public as they are
 
 __all__ = [
     "Activation",
     "Comparison",
     "DataBias",
     "Diagnosis",
+    "EarlyEvaluation",
     "EmpiricalGuesses",
     "Explanation",
     "FirstguessError",
@@ -92,6 +97,8 @@ __all__ = [
     "PredictedTraining",
     "Prediction",
     "Structure",
+    "Watch",
+    "WatchedTraining",
     "__version__",
     "activation",
     "assert_even",
@@ -118,6 +125,7 @@ __all__ = [
     "regime",
     "register_activation",
     "residual_mlp",
+    "watch",
 ]  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def prepare(
     train, held = _labelled(data, "data"), None if test is None else _labelled(test, "test")
     network = _classes(network, classes, train, held)
     options = _options(lr, steps, optimizer, batch, loss, weight_decay, len(train[1]), network)
-    level = _level(level, network.classes, train[1])
+    level = level_of(level, network.classes, train[1])
     if held is not None:
         _no_mixing(network)
     x = train[0] if held is None else np.concatenate([train[0], held[0]])
@@ -180,7 +180,7 @@ def _constant(value: Any) -> Rate:
     return lambda step: constant
 
 
-def _level(level: float | None, classes: int, labels: NDArray[np.int64]) -> float:
+def level_of(level: float | None, classes: int, labels: NDArray[np.int64]) -> float:
     """By default a fifth of the way from the labels' own largest share to one class: 0.6 of two even classes."""
     if level is None:
         even = max(1.0 / classes, float(np.bincount(labels).max() / len(labels)))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.strip import strip_chart
     from firstguess.show.charts.theme import Chart
     from firstguess.show.charts.training import training_chart
+    from firstguess.show.charts.watched import watch_chart
 
 __all__ = [
     "advice_chart",
@@ -52,11 +53,13 @@ __all__ = [
     "save",
     "strip_chart",
     "training_chart",
+    "watch_chart",
 ]
 
 _HOMES = {
     "strip_chart": "strip",
     "training_chart": "training",
+    "watch_chart": "watched",
     "law_chart": "law",
     "gradients_chart": "gradients",
     "correlation_chart": "correlation",
