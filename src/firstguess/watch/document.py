@@ -38,7 +38,7 @@ def page(w: Seen) -> str:
 
     drawn: dict[str, Markup] = {}
     if any(not look.lost for look in w.looks):
-        spec: dict[str, Any] = watch_chart(w, title=_title(w)).to_dict(validate=False)
+        spec: dict[str, Any] = watch_chart(w, title=unbroken(_title(w))).to_dict(validate=False)
         drawn["training"] = figure("training", spec)
     body = [
         _head(w),
@@ -77,7 +77,7 @@ def _badge(w: Seen) -> tuple[str, str]:
         return "not looked at", "odd"
     if w.diverged is not None:
         return "not finite", "broken"
-    if math.isnan(at):
+    if not w.start_known:
         return "start not known", "odd"
     if at == 0.0:
         return "hardly any bias", "even"
@@ -118,7 +118,8 @@ def _cards(w: Seen) -> Markup:
     at, left = w.absorbed_at, float(w.left[-1])
     rest = "" if math.isnan(left) else f"; {share(left)} of the starting bias is left"
     if math.isfinite(at) and at > 0:
-        cards.append(_card(f"step {reached(at)}", "bias absorbed", f"largest share down to {share(w.level)}{rest}"))
+        what = "bias absorbed" if w.start_known else "one class no longer leads"
+        cards.append(_card(f"step {reached(at)}", what, f"largest share down to {share(w.level)}{rest}"))
     elif math.isinf(at):
         cards.append(_card("not yet", "absorbed", f"that is a largest share of {share(w.level)} or less{rest}"))
     if w.labels is not None:
@@ -139,7 +140,7 @@ def _cards(w: Seen) -> Markup:
         if math.isnan(cost.later):
             cards.append(_card(f"{100 * cost.share:.1f} %", "of the training's time went into looks", each))
         else:
-            words = f"{each}; {100 * cost.share:.1f} % with those up to step 100"
+            words = f"{each}; {100 * cost.share:.1f} % with the first, close ones"
             cards.append(_card(f"{100 * cost.later:.1f} %", "of the training's time went into looks", words))
     return tag("div", *cards, class_="cards")
 
@@ -155,10 +156,13 @@ def _reading(w: Seen) -> Markup:
     words = (
         f"At each look the network guesses the same {spaced(w.points)} held points, so a share is known to about "
         f"± {100 * error:.0f} % as a statement about other points (one standard error, at most). The bias of the start "
-        f"counts as absorbed when the largest class gets {share(w.level)} or less. What is left of it is the share of "
-        f"guesses for {w.name(w.favourite)} beyond {share(w.due)}, its share of the "
-        f"{'labels' if w.labels is not None else 'classes'}, by what that was at the start."
+        f"counts as absorbed when the largest class gets {share(w.level)} or less."
     )
+    if np.isfinite(w.left).any():
+        words += (
+            f" What is left of it is the share of guesses for {w.name(w.favourite)} beyond {share(w.due)}, its share "
+            f"of the {'labels' if w.labels is not None else 'classes'}, by what that was at the start."
+        )
     return tag("p", unbroken(words), class_="soft")
 
 

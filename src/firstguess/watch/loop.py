@@ -29,7 +29,7 @@ from firstguess.theory.training_problem import Schedule, level_of
 from firstguess.watch.held import held
 from firstguess.watch.looking import Eyes, Look
 from firstguess.watch.predicting import Predictor
-from firstguess.watch.seen import Cost
+from firstguess.watch.seen import FIRST, Cost
 from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 from firstguess.watch.wording import warning
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 Log: TypeAlias = Callable[[dict[str, float], int], object]
 
-FIRST = 100  # steps up to which looks are made whatever they cost: 20 of them
 _STEADY = 0.75  # of the allowed share that later looks may take: the rest pays for the first ones
 _NAMED = 20  # classes up to which each is logged
 
@@ -59,8 +58,8 @@ class Watch:
     >>> watch.result.steps.tolist()
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20]
 
-    A look is made at steps 0–7, then ten a decade, and at every `every`-th. From step 100 on, one that would make looks
-    take more than 1.5 % of the training's time is put off until they do not (`cost`).
+    A look is made at steps 0–7, then ten a decade, and at every `every`-th. From step 100 on, one that would make later
+    looks take more than 1.5 % of the training's time is put off until they do not (`cost`).
 
     Args:
         model: The model that is trained, also inside torch.compile, DataParallel or DistributedDataParallel.
@@ -237,7 +236,7 @@ class Watch:
 
     def _may(self, step: int) -> bool:
         """Whether the looks so far leave room for one more."""
-        if step <= FIRST or self._budget is None or not self._looks:
+        if self._budget is None or not self._looks or step - self._looks[0].step <= FIRST:
             return True
         if math.isnan(self._ended_first):
             self._ended_first, self._spent_first = self._now, self._spent
@@ -247,7 +246,9 @@ class Watch:
 
     def _next(self, step: int) -> int:
         regular = (step // self.every + 1) * self.every
-        return min(regular, int(next(k for k in looked_at(10 * max(step, 1)) if k > step)))
+        passed = step - self._looks[0].step
+        close = next(int(k) for k in looked_at(10 * max(passed, 1)) if k > passed)
+        return min(regular, self._looks[0].step + close)
 
     # -- Looking -------------------------------------------------------------------------------------------------------
 

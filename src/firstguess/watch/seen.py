@@ -16,6 +16,8 @@ from firstguess.theory.predicted_training import PredictedTraining
 from firstguess.watch.looking import Look
 from firstguess.watch.text import reached, share, spaced
 
+FIRST = 100  # steps of a watch in which looks are made whatever they cost: 20 of them
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -25,7 +27,7 @@ class Cost:
     seconds: float  # of all looks, with logging
     training: float  # seconds between looks
     steps: int  # that this time was for
-    later: float = math.nan  # share of the training's time that looks took since the first ones, up to step 100
+    later: float = math.nan  # share of the training's time that looks took since the first steps
 
     @property
     def share(self) -> float:
@@ -41,7 +43,7 @@ class Cost:
         words = (
             f"{self.share:.1%} of the training's time ({words}; a step takes {1e3 * self.training / self.steps:.2g} ms"
         )
-        return f"{words})" if math.isnan(self.later) else f"{words}; {self.later:.1%} since step 100)"
+        return f"{words})" if math.isnan(self.later) else f"{words}; {self.later:.1%} since the first {FIRST} steps)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,11 +6,10 @@ import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from firstguess.base.text import page, plain
 from firstguess.theory.curves import Curves
-from firstguess.watch.document import write
 from firstguess.watch.seen import Seen
 from firstguess.watch.wording import summary
 
@@ -23,7 +22,6 @@ class EarlyEvaluation(UserWarning):
 EarlyEvaluation.__module__ = "firstguess"
 
 
-@final
 @dataclass(frozen=True, eq=False, repr=False)
 class WatchedTraining(Seen):
     """One network's guesses over its training. Print it, or `save` it as a page.
@@ -80,6 +78,8 @@ class WatchedTraining(Seen):
 
     def save(self, path: str | Path) -> Path:
         """Write it as one HTML file that opens offline; gives the path back."""
+        from firstguess.watch.document import write  # which draws, and loads altair
+
         return write(self, path)
 
 

@@ -16,9 +16,10 @@ from firstguess.show.charts import theme
 from firstguess.show.charts.parts import Entry, heading, key
 from firstguess.theory.curves import OTHERS, Curve, Curves
 
-_WIDTH, _HEIGHT = 410, 300
+_WIDTH, _HEIGHT, _GAP = 400, 300, 70
 _FAVOURED, _REST, _OTHERS, _PREDICTED = theme.PALETTE[1], theme.PALETTE[0], "#999999", theme.PALETTE[2]
 _LARGEST = theme.PALE_BLUE
+_QUIET = "#999999"
 _MOST = 12  # classes up to which each has its line
 _EARLY = 12  # evaluations that are marked
 
@@ -75,17 +76,25 @@ def watch_chart(watched: Watched, *, title: str | None = None, subtitle: Sequenc
     second = _recall(watched, x) if labelled else _gamma(watched, x)
     words = "Recall: share of a class that is found" if labelled else "Drift ratio γ of this network's output"
     right = theme.stacked(second, _WIDTH, _HEIGHT, title=heading(words))
-    when = "start" if watched.start_known else "first look"
-    entries = [Entry(f"{_short(watched.name(watched.favourite))}, most guessed at the {when}", _FAVOURED)]
-    entries += [Entry("each other class", _OTHERS)] if watched.classes <= _MOST else []
-    entries += [Entry("others together", _REST, dash=[6, 4])] if labelled else []
-    entries += [Entry("largest share", _LARGEST)]
-    entries += [Entry("predicted", _PREDICTED, dash=[2, 3])] if watched.predicted is not None else []
-    legend = theme.stacked(key(entries), 2 * _WIDTH + 40, 4)
-    chart: Any = alt.vconcat(legend, alt.hconcat(left, right, spacing=40), spacing=6)
+    legend = theme.stacked(key(_entries(watched, labelled)), 2 * _WIDTH + _GAP, 4)
+    # Flush: frames, not what is written around them, stand side by side, and so do their titles.
+    chart: Any = alt.vconcat(legend, alt.hconcat(left, right, spacing=_GAP, bounds="flush"), spacing=6)
     said = watched.finding
     default = [f"{watched.points:,} held points at each of {len(watched.steps):,} looks".replace(",", " ")]
     return theme.house(chart, title or f"{said[:1].upper()}{said[1:]}", subtitle or default, wide=True)
+
+
+def _entries(w: Watched, labelled: bool) -> list[Entry]:
+    when = "start" if w.start_known else "first look"
+    found = [Entry(f"{_short(w.name(w.favourite))}, most guessed at the {when}", _FAVOURED)]
+    if w.classes == 2:
+        found.append(Entry(_short(w.name(1 - w.favourite)), _REST, dash=[6, 4]))
+    else:
+        found += [Entry("each other class", _OTHERS)] if w.classes <= _MOST else []
+        found += [Entry("others together", _REST, dash=[6, 4])] if labelled else []
+    found.append(Entry("largest", _LARGEST))
+    found += [Entry("predicted", _PREDICTED, dash=[2, 3])] if w.predicted is not None else []
+    return found + ([Entry("evaluated too early", theme.INK, shape="diamond")] if w.early else [])
 
 
 def _short(name: str) -> str:
@@ -134,9 +143,9 @@ def _shares(w: Watched, x: alt.X) -> list[alt.Chart]:
     largest = w.curves.largest.draws[0]
     found += _line(steps, largest, "largest share", x, y, color=_LARGEST, strokeWidth=9)
     found += _each(w, w.shares, x, y)
+    found += _line(steps, w.shares[:, w.favourite], w.name(w.favourite), x, y, color=_FAVOURED, strokeWidth=3)
     if w.predicted is not None:
         found += _band(w.predicted.curves.largest, x, y)
-    found += _line(steps, w.shares[:, w.favourite], w.name(w.favourite), x, y, color=_FAVOURED, strokeWidth=3)
     found += _level(w, x, y)
     return found + _early(w, largest, x, y)
 
@@ -144,15 +153,11 @@ def _shares(w: Watched, x: alt.X) -> list[alt.Chart]:
 def _recall(w: Watched, x: alt.X) -> list[alt.Chart]:
     y = _y()
     found = _each(w, w.recall, x, y)
-    others = w.curves.accuracy[OTHERS].draws[0]
     if w.classes > 2:
+        others = w.curves.accuracy[OTHERS].draws[0]
         found += _line(w.steps, others, "others together", x, y, color=_REST, strokeWidth=3, strokeDash=[6, 4])
-    else:
-        found = _line(w.steps, others, w.name(1 - w.favourite), x, y, color=_REST, strokeWidth=3, strokeDash=[6, 4])
     found += _line(w.steps, w.recall[:, w.favourite], w.name(w.favourite), x, y, color=_FAVOURED, strokeWidth=3)
-    if math.isfinite(w.absorbed_at) and w.absorbed_at > 0:
-        found += _upright(w, x)
-    return found
+    return found + _upright(w, x)
 
 
 def _gamma(w: Watched, x: alt.X) -> list[alt.Chart]:
@@ -161,14 +166,17 @@ def _gamma(w: Watched, x: alt.X) -> list[alt.Chart]:
 
 
 def _each(w: Watched, values: Array, x: alt.X, y: alt.Y) -> list[alt.Chart]:
-    """A thin line for each class but the favourite."""
+    """A thin line for each class but the favourite; the only other one is as important."""
     if w.classes > _MOST:
         return []
+    look: dict[str, Any] = {"color": _OTHERS, "strokeWidth": 1.3}
+    if w.classes == 2:
+        look = {"color": _REST, "strokeWidth": 3, "strokeDash": [6, 4]}
     return [
         layer
         for c in range(w.classes)
         if c != w.favourite
-        for layer in _line(w.steps, values[:, c], w.name(c), x, y, color=_OTHERS, strokeWidth=1.3)
+        for layer in _line(w.steps, values[:, c], w.name(c), x, y, **look)
     ]
 
 
@@ -186,24 +194,39 @@ def _band(curve: Curve, x: alt.X, y: alt.Y) -> list[alt.Chart]:
 def _level(w: Watched, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """The level, and the step at which it was reached."""
     base = alt.Chart(theme.data([{"value": w.level, "text": f"absorbed: {100 * w.level:.0f} %"}])).encode(y=y)
-    found: list[alt.Chart] = [base.mark_rule(color="#777777", strokeDash=[2, 3], strokeWidth=1.5)]
-    text = base.encode(text="text:N", x=alt.value(_WIDTH - 4))
-    found += theme.halo(text, align="right", baseline="bottom", dy=-4, color=theme.SOFT, fontSize=13)
-    if not (math.isfinite(w.absorbed_at) and w.absorbed_at > 0):
+    found: list[alt.Chart] = [base.mark_rule(color=_QUIET, strokeDash=[2, 3], strokeWidth=1.5)]
+    # On the left, where a biased start is far above it.
+    text = base.encode(text="text:N", x=alt.value(6))
+    found += theme.halo(text, align="left", baseline="top", dy=5, color=theme.SOFT, fontSize=13)
+    if not _reached(w):
         return found
     found += _upright(w, x)
     said = f"step {math.ceil(w.absorbed_at):,}".replace(",", " ")
-    mark = alt.Chart(theme.data([{"step": w.absorbed_at, "value": w.level, "text": said}])).encode(x=x, y=y)
-    found.append(mark.mark_point(filled=True, color=theme.INK, size=90, opacity=1, stroke="white", strokeWidth=1.5))
-    late = w.absorbed_at > 0.3 * float(w.steps[-1])
-    side: dict[str, Any] = {"align": "right", "dx": -10} if late else {"align": "left", "dx": 10}
-    found += theme.halo(mark.encode(text="text:N"), baseline="bottom", dy=-8, fontSize=15, fontWeight="bold", **side)
-    return found
+    mark = alt.Chart(theme.data([{"step": w.absorbed_at, "value": w.level, "text": said}])).encode(x=x)
+    dot: dict[str, Any] = {"filled": True, "size": 90, "opacity": 1, "stroke": "white", "strokeWidth": 1.5}
+    found.append(mark.mark_point(color=theme.INK, **dot).encode(y=y))
+    side: dict[str, Any] = {"align": "right", "dx": -7} if _far(w) else {"align": "left", "dx": 7}
+    word = mark.encode(text="text:N", y=alt.value(10))
+    return found + theme.halo(word, fontSize=15, fontWeight="bold", color=theme.INK, **side)
+
+
+def _reached(w: Watched) -> bool:
+    return math.isfinite(w.absorbed_at) and w.absorbed_at > 0
+
+
+def _far(w: Watched) -> bool:
+    """Whether a word to the right of that step would leave the frame."""
+    first, last = float(w.steps[0]), float(w.steps[-1])
+    if first > 0:
+        return w.absorbed_at - first > 0.7 * (last - first)
+    return math.log1p(w.absorbed_at) > 0.7 * math.log1p(last)
 
 
 def _upright(w: Watched, x: alt.X) -> list[alt.Chart]:
+    if not _reached(w):
+        return []
     row = alt.Chart(theme.data([{"step": w.absorbed_at}])).encode(x=x)
-    return [row.mark_rule(color="#777777", strokeDash=[2, 3], strokeWidth=1.5)]
+    return [row.mark_rule(color=_QUIET, strokeDash=[2, 3], strokeWidth=1.5)]
 
 
 def _early(w: Watched, largest: Array, x: alt.X, y: alt.Y) -> list[alt.Chart]:
@@ -213,7 +236,4 @@ def _early(w: Watched, largest: Array, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     if not rows:
         return []
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=[alt.Tooltip("step:Q", title="evaluated at step")])
-    mark = base.mark_point(shape="diamond", filled=True, color=theme.INK, size=110, opacity=1, stroke="white")
-    word = alt.Chart(theme.data([{**rows[-1], "text": "evaluated too early"}])).encode(x=x, y=y, text="text:N")
-    below = theme.halo(word, align="left", baseline="top", dx=4, dy=9, fontSize=13)
-    return [mark, *below]
+    return [base.mark_point(shape="diamond", filled=True, color=theme.INK, size=110, opacity=1, stroke="white")]
