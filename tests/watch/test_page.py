@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -58,7 +59,7 @@ def page(seen: fg.WatchedTraining, folder: Path) -> str:
 def words(text: str) -> str:
     """What is read on the page."""
     body = re.sub(r"(?s)<(script|style)\b.*?</\1>", " ", text)
-    return " ".join(re.sub(r"<[^>]*>", " ", body).replace("\N{NO-BREAK SPACE}", " ").split())
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).replace("\N{NO-BREAK SPACE}", " ").split())
 
 
 def test_the_page_has_the_finding_and_the_numbers(tmp_path: Path) -> None:

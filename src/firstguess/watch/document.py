@@ -93,8 +93,8 @@ def _title(w: Seen) -> str:
     )
     if w.labels is not None:
         others = w.accuracy[OTHERS].draws[0]
-        who = "the other classes" if w.classes > 2 else w.name(1 - c)
-        words += f"; recall of {who} from {share(float(others[a]))} to {share(float(others[b]))}"
+        who = "the others" if w.classes > 2 else w.name(1 - c)
+        words += f"; recall of {who} {share(float(others[a]))} → {share(float(others[b]))}"
     return f"{words[:1].upper()}{words[1:]}"
 
 

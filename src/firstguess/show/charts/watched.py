@@ -195,9 +195,12 @@ def _level(w: Watched, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """The level, and the step at which it was reached."""
     base = alt.Chart(theme.data([{"value": w.level, "text": f"absorbed: {100 * w.level:.0f} %"}])).encode(y=y)
     found: list[alt.Chart] = [base.mark_rule(color=_QUIET, strokeDash=[2, 3], strokeWidth=1.5)]
-    # On the left, where a biased start is far above it.
-    text = base.encode(text="text:N", x=alt.value(6))
-    found += theme.halo(text, align="left", baseline="top", dy=5, color=theme.SOFT, fontSize=13)
+    # On the left, where a biased start is far above it; above it on the right, where there is no start to see.
+    place: dict[str, Any] = {"align": "left", "baseline": "top", "dy": 5}
+    if not w.start_known:
+        place = {"align": "right", "baseline": "bottom", "dy": -4}
+    text = base.encode(text="text:N", x=alt.value(6 if w.start_known else _WIDTH - 4))
+    found += theme.halo(text, color=theme.SOFT, fontSize=13, **place)
     if not _reached(w):
         return found
     found += _upright(w, x)
