@@ -29,6 +29,7 @@ def document(d: Diagnosis) -> str:
         sections.causes(d, drawn),
         sections.expected(d),
         sections.trainability(d, drawn),
+        sections.lasting(d),
         sections.advice(d, drawn),
         sections.structure(d),
         sections.layers(d.measurement),
