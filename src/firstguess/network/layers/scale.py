@@ -15,7 +15,8 @@ from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, regi
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.tensors import Draw, Local, Place, linear_derivative
+from firstguess.network.derivative import linear_derivative
+from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
     from torch import nn
