@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from firstguess._version import __version__
 
 if TYPE_CHECKING:
-    from firstguess import data, figures, schedules
+    from firstguess import data, figures, schedules, watch
     from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
     from firstguess.diagnosis.comparison import Comparison, compare
     from firstguess.diagnosis.explanation import Explanation, explain_guess
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from firstguess.theory.predicted_training import PredictedTraining
     from firstguess.theory.prediction import Prediction, regime
     from firstguess.theory.readings import predict
+    from firstguess.watch.loop import Watch
+    from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
@@ -71,15 +73,18 @@ _NAMES = {
     "diagnosis.result": "Diagnosis",
     "diagnosis.run": "diagnose",
     "diagnosis.training_comparison": "TrainingComparison",
+    "watch.loop": "Watch",
+    "watch.watched": "EarlyEvaluation WatchedTraining",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_ROOMS = ("data", "figures", "schedules")  # public as they are
+_ROOMS = ("data", "figures", "schedules", "watch")  # public as they are
 
 __all__ = [
     "Activation",
     "Comparison",
     "DataBias",
     "Diagnosis",
+    "EarlyEvaluation",
     "EmpiricalGuesses",
     "Explanation",
     "FirstguessError",
@@ -103,6 +108,8 @@ __all__ = [
     "Structure",
     "TrainedMembers",
     "TrainingComparison",
+    "Watch",
+    "WatchedTraining",
     "__version__",
     "activation",
     "assert_even",
@@ -131,6 +138,7 @@ __all__ = [
     "residual_mlp",
     "schedules",
     "train",
+    "watch",
 ]  # fmt: skip
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.strip import strip_chart
     from firstguess.show.charts.theme import Chart
     from firstguess.show.charts.training import training_chart
+    from firstguess.show.charts.watched import watch_chart
 
 __all__ = [
     "absorption_chart",
@@ -60,6 +61,7 @@ __all__ = [
     "save",
     "strip_chart",
     "training_chart",
+    "watch_chart",
 ]
 
 _HOMES = {
@@ -67,6 +69,7 @@ _HOMES = {
     "modes_chart": "modes",
     "strip_chart": "strip",
     "training_chart": "training",
+    "watch_chart": "watched",
     "law_chart": "law",
     "gradients_chart": "gradients",
     "correlation_chart": "correlation",
