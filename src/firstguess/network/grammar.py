@@ -239,12 +239,28 @@ def _activation(name: str, positional: list[Argument], named: dict[str, Argument
     return lookup.activation(name, **named)  # type: ignore[arg-type]  # values are checked there
 
 
+def _without_names(cls: Any, known: list[str], flags: set[str], positional: list[Argument]) -> dict[str, Argument]:
+    """Arguments without a name, by their place; the name of a flag alone means that it is true: attention(12, causal)."""
+    given: dict[str, Argument] = {}
+    places = iter(known)
+    for value in positional:
+        flag = isinstance(value, str) and value in flags
+        key = value if isinstance(value, str) and flag else next(places)
+        if key in given:
+            raise InvalidInput("each argument once", got=f"{key} twice", where=cls.kind, hint=f"{cls.kind}({key}=…)")
+        given[key] = True if flag else value
+    return given
+
+
 def _as_fields(cls: Any, positional: list[Argument], named: dict[str, Argument]) -> dict[str, Any]:
     """Arguments under their field names, whole numbers as int where the field wants one."""
     known = {f.name: f for f in fields(cls) if f.init and f.name not in cls.brackets}
-    if len(positional) > len(known):
-        raise InvalidInput(f"at most {len(known)} arguments", got=len(positional), where=cls.kind, hint=cls.kind)
-    given: dict[str, Argument] = dict(zip(known, positional, strict=False))
+    nameless = [name for name, f in known.items() if not f.kw_only]
+    if len(positional) > len(nameless):
+        most = f"at most {len(nameless)} arguments" + (" without a name" if len(nameless) < len(known) else "")
+        raise InvalidInput(most, got=len(positional), where=cls.kind, hint=cls.kind)
+    flags = {name for name, f in known.items() if name in cls.brief and str(f.type) == "bool"}
+    given = _without_names(cls, nameless, flags, positional)
     for key, value in named.items():
         if key not in known:
             close = difflib.get_close_matches(key[:80], known, n=1)

@@ -23,8 +23,8 @@ def inverse_sd(variance: Tensor, mean: Tensor | None) -> Tensor:
     return variance.add_(torch.finfo(variance.dtype).tiny).rsqrt_()
 
 
-def standardize(x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: bool = True) -> None:
-    """Subtract the mean over these dimensions (if `center`), divide by the root mean square of what is left."""
+def standardize(x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: bool = True, eps: float = 0.0) -> None:
+    """Subtract the mean over these dimensions (if `center`), divide by √(mean square of what is left + eps)."""
     size = math.prod(x.shape[d] for d in dims)
     mean = None
     if center:
@@ -32,18 +32,18 @@ def standardize(x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: b
         x.sub_(mean)
     # Squares and a sum: a norm over a strided dimension is 15 times slower.
     square = torch.mul(x, x, out=scratch(x))
-    x.mul_(inverse_sd(square.sum(dims, keepdim=True).div_(size), mean))
+    x.mul_(inverse_sd(square.sum(dims, keepdim=True).div_(size).add_(eps), mean))
 
 
-def over_nodes(images: bool, *, groups: int = 1, center: bool = True) -> Apply:
+def over_nodes(images: bool, *, groups: int = 1, center: bool = True, eps: float = 0.0) -> Apply:
     """LayerNorm (one group), GroupNorm, and without centring RMSNorm: one scale per sample and group."""
 
     def of_images(x: Tensor, scratch: Scratch) -> Tensor:
-        standardize(x.view(x.shape[0], x.shape[1], groups, -1), (3,), scratch, center=center)
+        standardize(x.view(x.shape[0], x.shape[1], groups, -1), (3,), scratch, center=center, eps=eps)
         return x
 
     def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
-        standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center)
+        standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center, eps=eps)
         return x
 
     return of_images if images else of_vectors
