@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from firstguess.base.errors import InvalidInput, ParseError
@@ -28,6 +28,7 @@ _MOST_LAYERS = 1_000_000
 _ACTIVATION = "activation"  # the kind whose text is the name of a function
 _DEEPEST = 50  # brackets within brackets
 
+_EXAMPLES = {"std": 0.02, "at": "mean", "phi": "silu"}  # of arguments that have no default
 Argument = float | str | bool | Activation
 
 
@@ -240,7 +241,7 @@ def _activation(name: str, positional: list[Argument], named: dict[str, Argument
 
 
 def _without_names(cls: Any, known: list[str], flags: set[str], positional: list[Argument]) -> dict[str, Argument]:
-    """Arguments without a name, by their place; the name of a flag alone means that it is true: attention(12, causal)."""
+    """Arguments without a name, by their place; a flag's name alone means that it is true: attention(12, causal)."""
     given: dict[str, Argument] = {}
     places = iter(known)
     for value in positional:
@@ -273,6 +274,10 @@ def _as_fields(cls: Any, positional: list[Argument], named: dict[str, Argument])
         if key in given:
             raise InvalidInput("each argument once", got=f"{key} twice", where=cls.kind, hint=f"{cls.kind}({key}=2)")
         given[key] = value
+    for key, one in known.items():
+        if key not in given and one.default is MISSING and one.default_factory is MISSING:
+            example = f"{cls.kind}({_EXAMPLES.get(key, 2)})"
+            raise InvalidInput(f"the argument {key} of {cls.kind}", got="none", where=cls.kind, hint=example)
     result: dict[str, Any] = {}
     for key, value in given.items():
         wants = str(known[key].type)

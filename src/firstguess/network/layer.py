@@ -18,6 +18,7 @@ from firstguess.network.grid import Shape
 from firstguess.network.meaning import Call, Site, Variances
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import nn
 
     from firstguess.base.gaussian import Array
@@ -164,6 +165,10 @@ class Layer:
         if self.paths:
             self._refuse("sizes within its paths")
         return ()
+
+    def tokens_of(self, x: NDArray[Any]) -> NDArray[Any] | None:
+        """Data as tokens, for a layer that makes them of data: ids (n, tokens), or numbers (n, tokens, numbers)."""
+        return None
 
     def moments(self, signal: Signal) -> Signal:
         """The closed-form reading: the signal after this layer."""
