@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from firstguess.network.builders import cnn, mlp, residual_mlp
     from firstguess.network.inputs import Inputs
     from firstguess.network.network import Network
+    from firstguess.network.tokens import Tokens
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -43,6 +44,7 @@ _NAMES = {
     "network.builders": "cnn mlp residual_mlp",
     "network.network": "Network",
     "network.inputs": "Inputs",
+    "network.tokens": "Tokens",
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",
     "theory.empirical": "EmpiricalGuesses",
@@ -92,6 +94,7 @@ __all__ = [
     "PredictedTraining",
     "Prediction",
     "Structure",
+    "Tokens",
     "__version__",
     "activation",
     "assert_even",

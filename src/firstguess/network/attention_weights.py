@@ -21,6 +21,9 @@ from firstguess.network.participation import renormalized
 _NODES, _MOST_NODES = 12, 64  # Chebyshev nodes in κ; more where the exponent varies by more than a few
 _FEWEST_HEADS, _MOST_HEADS = 32, 512
 _WORK = 2e10  # operations that sampled heads of a layer may take, if fewer than _MOST_HEADS would take more
+_GOOD = 2e-3  # of the diagonal: the error of a sampled covariance at which no more heads are drawn
+_TOGETHER = 1 << 16  # entries of pairs of sequences that are tilted together
+_AT_ONCE = 2_000_000  # numbers that heads drawn together may have
 
 
 @dataclass(frozen=True)
@@ -83,22 +86,23 @@ def annealed(k: Array, heads: Heads, *, renormalize: bool = False) -> Array:
     factor = np.ones((heads.sequences, heads.tokens))
     if renormalize:
         factor = np.sqrt(renormalized(heads.windows, heads.logit_variance(k)))
-    pairs = [(a, b) for a in range(heads.sequences) for b in range(a, heads.sequences)]
+    jobs = [(a, slice(b, min(b + step, heads.sequences))) for a in range(heads.sequences)
+            for step in [max(1, _TOGETHER // heads.tokens**2)] for b in range(a, heads.sequences, step)]  # fmt: skip
 
     def job(index: int) -> None:
-        a, b = pairs[index]
-        block = blocks[a, :, b]
-        kappa = (block + heads.bias) * factor[a][:, None] * factor[b]
-        new[a, :, b] = _tilted(np.ascontiguousarray(block), kappa, heads)
-        if a != b:
-            new[b, :, a] = new[a, :, b].T
+        a, others = jobs[index]
+        block = np.ascontiguousarray(blocks[a, :, others].swapaxes(0, 1))  # (pairs, T, T)
+        kappa = (block + heads.bias) * factor[a][:, None] * factor[others][:, None, :]
+        found = _tilted(block, kappa, heads)
+        new[a, :, others] = found.swapaxes(0, 1)
+        new[others, :, a] = found.swapaxes(1, 2)
 
-    in_threads(job, len(pairs))
+    in_threads(job, len(jobs))
     return out
 
 
 def _tilted(k: Array, kappa: Array, heads: Heads) -> Array:
-    """f at every κ, from its values at Chebyshev nodes between the smallest and the largest."""
+    """f at every κ for pairs of sequences (pairs, T, T), from its values at Chebyshev nodes between the ends of κ."""
     low, high = float(kappa.min()), float(kappa.max())
     reach = heads.tau * (high - low) * float(np.ptp(k))
     count = min(_MOST_NODES, _NODES + 2 * int(reach)) if reach > 1e-12 else 1
@@ -106,19 +110,15 @@ def _tilted(k: Array, kappa: Array, heads: Heads) -> Array:
     nodes = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)
     signs = np.sin(angles) * np.where(np.arange(count) % 2, -1.0, 1.0)
     above, below = np.zeros_like(k), np.zeros_like(k)
-    highest = float(k.max())
+    ends = k.max(axis=(1, 2), keepdims=True), k.min(axis=(1, 2), keepdims=True)
     for node, sign in zip(nodes, signs, strict=True):
-        exponent = heads.tau * node * (k - (highest if node > 0.0 else float(k.min())))
+        exponent = k - ends[0 if node > 0.0 else 1]
+        exponent *= heads.tau * node
         weights = np.exp(exponent, out=exponent)
-        products = weights * k
-        value: Array | float
-        if heads.causal:
-            value = products.cumsum(axis=0).cumsum(axis=1)
-            value /= weights.cumsum(axis=0).cumsum(axis=1)
-        else:
-            value = float(products.sum() / weights.sum())
+        value = _summed(weights * k, heads.causal)
+        value /= _summed(weights, heads.causal)
         if count == 1:
-            return np.full_like(k, value) if isinstance(value, float) else value
+            return np.broadcast_to(value, k.shape).copy()
         distance = kappa - node
         distance[distance == 0.0] = 1e-290
         np.divide(sign, distance, out=distance)
@@ -126,6 +126,13 @@ def _tilted(k: Array, kappa: Array, heads: Heads) -> Array:
         distance *= value
         above += distance
     return np.divide(above, below, out=above)
+
+
+def _summed(x: Array, causal: bool) -> Array:
+    """Over both windows of every two tokens."""
+    if not causal:
+        return x.sum(axis=(1, 2), keepdims=True)
+    return x.cumsum(axis=1).cumsum(axis=2)
 
 
 class Sampled(NamedTuple):
@@ -139,58 +146,68 @@ class Sampled(NamedTuple):
 def sampled(k: Array, heads: Heads) -> Sampled:
     """Queries and keys of heads are drawn, and A K Aᵀ averaged: theory.md (27). Exact for any logits, and rotations.
 
-    Pairs ±q: what is odd in the logits cancels. The same covariances always draw the same heads.
+    Pairs ±q: what is odd in the logits cancels. Heads are drawn until entries are good to _GOOD of the diagonal, or there
+    are as many as time allows. The same covariances always draw the same heads.
     """
-    n, size = heads.sequences, heads.tokens
     rows = k.shape[0]
-    each = 4.0 * size * rows**2
-    pairs = int(min(max(_WORK / (2.0 * each), _FEWEST_HEADS / 2), _MOST_HEADS / 2))
-    seed = np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32)
-    rng = np.random.default_rng(seed)
-    factor = root(k)
-    total, squares = np.zeros_like(k), 0.0
-    hidden = np.triu(np.ones((size, size), dtype=bool), 1) if heads.causal else None
+    most = min(max(_WORK / (4.0 * heads.tokens * rows**2), _FEWEST_HEADS), _MOST_HEADS)
+    at_once = int(min(max(1, _AT_ONCE // rows**2), _FEWEST_HEADS // 2))  # pairs
+    rng = np.random.default_rng(np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32))
     probe = rng.integers(0, rows, (2, 256))
-    seen: list[Array] = []
-    for _ in range(pairs):
-        drawn = factor @ rng.standard_normal((factor.shape[1], 2 * heads.size))
-        query, key = drawn[:, : heads.size], drawn[:, heads.size :]
-        if heads.bias:
-            query = query + math.sqrt(heads.bias) * rng.standard_normal(heads.size)
-        query, key = (_turned(x.reshape(n, size, heads.size), heads.turns) for x in (query, key))
-        logits = (math.sqrt(heads.tau / heads.size) * query) @ key.transpose(0, 2, 1)
-        both = 0.0
+    factor, total, drawn = root(k), np.zeros_like(k), 0
+    seen: list[Array] = []  # of every pair of heads, the entries whose error is followed
+    while True:
+        logits = _logits(factor, heads, rng, at_once)
+        both = np.zeros((at_once, probe.shape[1]))
         for sign in (1.0, -1.0):
-            out = _attend(k, _soft_max(sign * logits, hidden), heads)
-            total += out
-            both = both + 0.5 * out[probe[0], probe[1]]
-        seen.append(np.asarray(both))
-    total /= 2 * pairs
-    squares = float(np.mean(np.var(np.array(seen), axis=0, ddof=1))) / pairs if pairs > 1 else 0.0
-    return Sampled(0.5 * (total + total.T), math.sqrt(squares) / float(total.diagonal().mean()), 2 * pairs)
+            out = _attend(k, _soft_max(sign * logits, heads.causal), heads)
+            total += out.sum(axis=0)
+            both += 0.5 * out[:, probe[0], probe[1]]
+        seen.extend(both)
+        drawn += 2 * at_once
+        if drawn < _FEWEST_HEADS:
+            continue
+        error = math.sqrt(float(np.mean(np.var(np.array(seen), axis=0, ddof=1))) / len(seen))
+        error *= drawn / float(total.diagonal().mean())
+        if error <= _GOOD or drawn >= most:
+            total *= 0.5 / drawn
+            return Sampled(total + total.T, error, drawn)
 
 
-def _soft_max(logits: Array, hidden: Array | None) -> Array:
-    if hidden is not None:
-        logits[:, hidden] = -np.inf
-    logits -= logits.max(axis=2, keepdims=True)
+def _logits(factor: Array, heads: Heads, rng: np.random.Generator, count: int) -> Array:
+    """(heads, n, T, T): q·k/√size of drawn queries and keys, turned by their places."""
+    size = heads.size
+    drawn = factor @ rng.standard_normal((factor.shape[1], count * 2 * size))
+    both = drawn.reshape(heads.sequences, heads.tokens, count, 2, size).transpose(3, 2, 0, 1, 4)
+    query, key = both
+    if heads.bias:
+        query = query + math.sqrt(heads.bias) * rng.standard_normal((count, 1, 1, size))
+    query, key = (_turned(x, heads.turns) for x in (query, key))
+    return (math.sqrt(heads.tau / size) * query) @ key.swapaxes(2, 3)
+
+
+def _soft_max(logits: Array, causal: bool) -> Array:
+    if causal:
+        logits[..., np.triu(np.ones(logits.shape[2:], dtype=bool), 1)] = -np.inf
+    logits -= logits.max(axis=-1, keepdims=True)
     weights = np.exp(logits, out=logits)
-    weights /= weights.sum(axis=2, keepdims=True)
+    weights /= weights.sum(axis=-1, keepdims=True)
     return weights
 
 
 def _attend(k: Array, weights: Array, heads: Heads) -> Array:
-    """A K Aᵀ with A_a on the diagonal, a block a sequence."""
-    n, size = heads.sequences, heads.tokens
-    left = (weights @ k.reshape(n, size, -1)).reshape(k.shape)
-    return np.ascontiguousarray((weights @ left.T.reshape(n, size, -1)).reshape(k.shape).T)
+    """(heads, n·T, n·T): A K Aᵀ with A_a on the diagonal, a block a sequence."""
+    n, size, count = heads.sequences, heads.tokens, len(weights)
+    left = (weights @ k.reshape(n, size, -1)).reshape(count, -1, n, size)
+    both = left.transpose(0, 2, 1, 3) @ weights.swapaxes(2, 3)
+    return both.transpose(0, 2, 1, 3).reshape(count, k.shape[0], k.shape[0])
 
 
 def _turned(x: Array, turns: Array | None) -> Array:
     """Rotary positions: the two halves of a head's nodes turn by angles that grow with the token's place."""
     if turns is None:
         return x
-    angles = np.arange(x.shape[1])[:, None] * turns
+    angles = np.arange(x.shape[-2])[:, None] * turns
     cos, sin = np.cos(angles), np.sin(angles)
-    one, other = np.split(x, 2, axis=2)
-    return np.concatenate([one * cos - other * sin, other * cos + one * sin], axis=2)
+    one, other = np.split(x, 2, axis=-1)
+    return np.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)
