@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from firstguess.network.inputs import Inputs
     from firstguess.network.network import Network
     from firstguess.network.tokens import Tokens
+    from firstguess.network.transformers import mixer, transformer
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -45,6 +46,7 @@ _NAMES = {
     "network.network": "Network",
     "network.inputs": "Inputs",
     "network.tokens": "Tokens",
+    "network.transformers": "mixer transformer",
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",
     "theory.empirical": "EmpiricalGuesses",
@@ -112,6 +114,7 @@ __all__ = [
     "fixed_point",
     "measure",
     "measure_gradients",
+    "mixer",
     "mlp",
     "neutrality_line",
     "phase_diagram",
@@ -121,6 +124,7 @@ __all__ = [
     "regime",
     "register_activation",
     "residual_mlp",
+    "transformer",
 ]  # fmt: skip
 
 

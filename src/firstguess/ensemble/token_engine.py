@@ -31,8 +31,8 @@ _GOOD_STRETCH = 5e10  # operations between two looks at the clock
 class TokenEngine:
     """Initializations of a `Network` of tokens on ids (n, tokens), or on images that it cuts into patches.
 
-    Member i depends on (seed, i) only, and is `build(network, x, seed=seed, member=i)`. Options as `DescriptionEngine`'s;
-    there is nothing to reduce or to group here.
+    Member i depends on (seed, i) only, and is `build(network, x, seed=seed, member=i)`. Options as
+    `DescriptionEngine`'s; there is nothing to reduce or to group here.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class TokenEngine:
         ]
         self._probes = {i: k for k, i in enumerate(chosen)}
         self.layers = tuple(
-            ProbedLayer(p.name, p.layer.kind, p.after.nodes, p.layer.weighted) for p in (self._places[i] for i in chosen)
+            ProbedLayer(p.name, p.layer.kind, p.after.nodes, p.layer.weighted)
+            for p in (self._places[i] for i in chosen)
         )
         self._dtype = dtype
         self._data = torch.from_numpy(data.astype(np.int64) if data.ndim == 2 else data.astype(np.float32))

@@ -1,8 +1,8 @@
-"""What attention does to covariances: E over heads of A K Aᵀ, for soft-max weights A with Gaussian logits: theory.md (23).
+"""What attention does to covariances: E over heads of A K Aᵀ, soft-max weights A of Gaussian logits: theory.md (23).
 
-K is (n·T, n·T), the covariance of tokens of n sequences. A head's queries and keys are sums over random weights of these
-tokens, so its logits ℓ_st = q_s·k_t/√d are Gaussian in the limit of a large head, with Cov(ℓ_st, ℓ_s't') = Q_ss' τ K_tt',
-where Q = K + σb²/σq² (biases of keys shift all logits of a token alike, and cancel).
+K is (n·T, n·T), the covariance of tokens of n sequences. A head's queries and keys are sums over random weights of
+these tokens, so its logits ℓ_st = q_s·k_t/√d are Gaussian in the limit of a large head, with Cov(ℓ_st, ℓ_s't') =
+Q_ss' τ K_tt', where Q = K + σb²/σq² (biases of keys shift all logits of a token alike, and cancel).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Heads:
     @property
     def windows(self) -> Array:
         """How many tokens each attends to."""
-        return np.arange(1, self.tokens + 1) if self.causal else np.full(self.tokens, self.tokens)
+        return np.arange(1.0, self.tokens + 1.0) if self.causal else np.full(self.tokens, float(self.tokens))
 
     def blocks(self, k: Array) -> Array:
         """(n, T, n, T) of (n·T, n·T)."""
@@ -51,7 +51,7 @@ class Heads:
         """β_s² = τ Q_ss (mean_t K_tt − mean_tt' K_tt')·T/(T−1) of every token, over those that it attends to: (26)."""
         own = np.einsum("asat->ast", self.blocks(k))
         diagonal, both = np.einsum("ass->as", own), own
-        size = self.windows.astype(np.float64)
+        size = self.windows
         if self.causal:
             mean = diagonal.cumsum(axis=1) / size
             both = np.einsum("ass->as", both.cumsum(axis=1).cumsum(axis=2)) / size**2
@@ -146,8 +146,8 @@ class Sampled(NamedTuple):
 def sampled(k: Array, heads: Heads) -> Sampled:
     """Queries and keys of heads are drawn, and A K Aᵀ averaged: theory.md (27). Exact for any logits, and rotations.
 
-    Pairs ±q: what is odd in the logits cancels. Heads are drawn until entries are good to _GOOD of the diagonal, or there
-    are as many as time allows. The same covariances always draw the same heads.
+    Pairs ±q: what is odd in the logits cancels. Heads are drawn until entries are good to _GOOD of the diagonal, or
+    there are as many as time allows. The same covariances always draw the same heads.
     """
     rows = k.shape[0]
     most = min(max(_WORK / (4.0 * heads.tokens * rows**2), _FEWEST_HEADS), _MOST_HEADS)

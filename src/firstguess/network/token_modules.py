@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Embedding(nn.Module):
     """A row of the table for every id, plus one vector for all tokens if there is one."""
 
-    def __init__(self, table: nn.Embedding, types: nn.Module | None) -> None:
+    def __init__(self, table: nn.Module, types: nn.Module | None) -> None:
         super().__init__()
         self.table, self.types = table, types
 
@@ -37,13 +37,14 @@ class AddPositions(nn.Module):
 
     def __init__(self, places: nn.Module | Tensor) -> None:
         super().__init__()
-        if isinstance(places, nn.Module):
-            self.places = places
-        else:
-            self.register_buffer("waves", places)
+        self.places = places if isinstance(places, nn.Module) else None
+        self.waves = None if isinstance(places, nn.Module) else places
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + (self.places.get_parameter("weight") if hasattr(self, "places") else self.waves.to(x.dtype))
+        if self.places is not None:
+            return x + self.places.get_parameter("weight")
+        assert self.waves is not None
+        return x + self.waves.to(x)
 
 
 class FirstToken(nn.Module):
@@ -117,7 +118,9 @@ class SelfAttention(nn.Module):
         self.turns = None if turns is None else torch.from_numpy(turns)
 
     def extra_repr(self) -> str:
-        return f"heads={self.heads}" + (", causal" if self.causal else "") + (", rotary" if self.turns is not None else "")
+        return (
+            f"heads={self.heads}" + (", causal" if self.causal else "") + (", rotary" if self.turns is not None else "")
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         n, tokens, width = x.shape

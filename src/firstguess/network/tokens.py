@@ -19,9 +19,9 @@ _WHERE = "Tokens"
 class Tokens:
     """Sequences of `length` i.i.d. tokens: theory.md (20).
 
-    `coincidence` is p₂ = Σ p², the chance that two tokens are the same; or `frequencies` are given, how often each token
-    of the vocabulary comes (they need not sum to 1). The first `shared` tokens are the same in all sequences and come
-    nowhere else: a CLS or BOS. Tokens may also be patches of images: then `coincidence` is the correlation of two
+    `coincidence` is p₂ = Σ p², the chance that two tokens are the same; or `frequencies` are given, how often each
+    token of the vocabulary comes (they need not sum to 1). The first `shared` tokens are the same in all sequences and
+    come nowhere else: a CLS or BOS. Tokens may also be patches of images: then `coincidence` is the correlation of two
     patches.
 
     >>> Tokens(length=64, frequencies=[2, 1, 1]).coincidence

@@ -46,7 +46,11 @@ def as_network(network: Network | str, classes: int | None = None) -> Network:
 
 
 def predict(
-    network: Network | str, *, inputs: Inputs | Tokens | None = None, points: int | None = None, classes: int | None = None
+    network: Network | str,
+    *,
+    inputs: Inputs | Tokens | None = None,
+    points: int | None = None,
+    classes: int | None = None,
 ) -> Prediction:
     """Predict γ by layer and the law of the guess fractions of an untrained network: theory.md (2)-(9).
 

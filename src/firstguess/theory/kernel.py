@@ -115,7 +115,9 @@ def image_kernel(
     shape = Shape(channels, Grid(tuple(sides)))
     budget = Budget(n, tangent, memory, seconds, progress)
     budget.plan(network.layers, shape)
-    return read_run(network, Run(pixels, Points(pixels.squares(), pixels.means(), False, shape, width)), budget, started)
+    return read_run(
+        network, Run(pixels, Points(pixels.squares(), pixels.means(), False, shape, width)), budget, started
+    )
 
 
 def read_run(network: Network, run: Run, budget: Budget, started: float) -> Kernel:

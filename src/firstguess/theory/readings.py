@@ -113,9 +113,7 @@ def predict(
     return Prediction(
         network,
         "kernel",
-        tuple(
-            reading(layer) for layer in result.layers
-        ),
+        tuple(reading(layer) for layer in result.layers),
         EmpiricalGuesses(drawn.fractions, x.shape[0], seed),
         ("wide layers", f"the law is sampled: {draws} draws", *remarks, *result.remarks),
         {

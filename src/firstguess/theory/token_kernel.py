@@ -1,4 +1,4 @@
-"""Sequences in the readings without weights: your ids or images, or two prototypes for the closed form (theory.md §9)."""
+"""Sequences in the readings without weights: your ids or images, or two prototypes (theory.md §9)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ids:
 
     dtype: np.dtype[Any] = np.dtype(np.float64)
 
-    def __init__(self, ids: NDArray[np.int64]) -> None:
+    def __init__(self, ids: NDArray[Any]) -> None:
         self._ids = ids
 
     def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:

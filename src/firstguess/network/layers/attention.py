@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Weighing = Literal["auto", "uniform", "annealed", "renormalized", "sampled"]
 _WAYS = ("auto", "uniform", "annealed", "renormalized", "sampled")
 _EQUATIONS = {"uniform": 24, "annealed": 25, "renormalized": 26, "sampled": 27}
-# β² up to which weights are taken as uniform, annealed, renormalized: γ of a GPT-2 of 4 layers is then off by up to 0.03,
-# 0.1 and 0.5 %
+# β² up to which weights are taken as uniform, annealed, renormalized: γ of a GPT-2 of 4 layers is then off by up to
+# 0.03, 0.1 and 0.5 %
 _UNIFORM, _ANNEALED, _RENORMALIZED = 2e-3, 0.1, 1.0
 _WORK = 4e13  # operations beyond which heads are not sampled unless that is asked for
 
@@ -37,10 +37,10 @@ _WORK = 4e13  # operations beyond which heads are not sampled unless that is ask
 class Attention(Layer):
     """Multi-head self-attention: W_o of the heads' Σ_t A_st v_t, A the soft-max of q·k/√(width/heads): theory.md (23).
 
-    Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the output
-    (None: the same), `bias_var` of all biases. `causal`: a token attends to itself and those before it. `rotary`: queries
-    and keys turn with their place, `base` being the longest wave's. `by` says how the kernel takes the weights A; by
-    itself it goes by the variance β² of logits (theory.md (24)-(27)).
+    Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the
+    output (None: the same), `bias_var` of all biases. `causal`: a token attends to itself and those before it.
+    `rotary`: queries and keys turn with their place, `base` being the longest wave's. `by` says how the kernel takes
+    the weights A; by itself it goes by the variance β² of logits (theory.md (24)-(27)).
     """
 
     kind: ClassVar[str] = "attention"
@@ -102,7 +102,9 @@ class Attention(Layer):
     def _run(self, points: Points, k: Array, t: Array | None) -> Done:
         if t is not None:
             raise NotCovered(
-                "a tangent kernel of attention", got="none is known here", hint="fg.predict(net, data=x) without tangent"
+                "a tangent kernel of attention",
+                got="none is known here",
+                hint="fg.predict(net, data=x) without tangent",
             )
         width = points.width
         heads = Heads(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -59,7 +58,9 @@ class Embed(Layer):
     def tokens_of(self, x: NDArray[Any]) -> NDArray[np.int64]:
         """Ids as whole numbers, or one clear error."""
         if x.ndim != 2:
-            raise InvalidInput("token ids (sequences, tokens)", got=f"data of shape {x.shape}", where="data", hint=_HINT)
+            raise InvalidInput(
+                "token ids (sequences, tokens)", got=f"data of shape {x.shape}", where="data", hint=_HINT
+            )
         ids = np.asarray(x, dtype=np.float64)
         if not np.isfinite(ids).all() or (ids != np.floor(ids)).any() or (ids < 0).any():
             raise InvalidInput("token ids: whole numbers from 0 on", got="others", where="data", hint=_HINT)
@@ -102,8 +103,6 @@ class Embed(Layer):
         if size is None:
             raise InvalidInput("the size of the vocabulary", got="none", hint="embed(vocabulary=1000), or ids as data")
         assert width is not None
-        table = draw.fill(
-            nn.utils.skip_init(nn.Embedding, size, width), Weights((size, width), 1, self.std**2, 0.0)
-        )
+        table = draw.fill(nn.utils.skip_init(nn.Embedding, size, width), Weights((size, width), 1, self.std**2, 0.0))
         types = draw.fill(Row(width), Weights((width,), 1, self.types**2, 0.0)) if self.types else None
         return Embedding(table, types)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class FirstToken(Layer):
-    """One learned token in front (a ViT's class token), entries N(0, std²): all data points share it, theory.md (20)."""
+    """One learned token in front (a ViT's class token), entries N(0, std²); all points share it: theory.md (20)."""
 
     kind: ClassVar[str] = "cls"
     brief: ClassVar[tuple[str, ...]] = ("std",)

@@ -83,13 +83,12 @@ class Gated(Layer):
 
         def step(tile: Tile) -> None:
             up, tangent = tile.k.copy(), tile.t
-            slope = None if tangent is None else np.ones_like(tangent)
-            tile.t = slope
+            tile.t = None if tangent is None else np.ones_like(tangent)
             move.step(tile)
-            tile.k *= up
             if tangent is not None:
                 assert tile.t is not None  # now Ḟ
-                tile.t = tangent * (tile.t * up + tile.k / np.where(up == 0.0, 1.0, up))
+                tile.t = tangent * (tile.t * up + tile.k)
+            tile.k *= up
 
         after = points.after(
             self, gate.q * points.q, gate.mean * points.mean, gaussian=False, what=f"the output of {self.text()}"

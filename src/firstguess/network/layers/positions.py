@@ -33,8 +33,8 @@ def waves(places: int, width: int) -> Array:
 class Positions(Layer):
     """x plus a vector for every place, shared by all sequences: K += std²·δ_st, theory.md (20).
 
-    `sinusoidal`: the fixed waves of the first transformer instead, K += ½·mean_j cos ω_j(s − t). Rotary positions are no
-    layer of the stream: attention(12, rotary).
+    `sinusoidal`: the fixed waves of the first transformer instead, K += ½·mean_j cos ω_j(s − t). Rotary positions
+    are no layer of the stream: attention(12, rotary).
     """
 
     kind: ClassVar[str] = "positions"

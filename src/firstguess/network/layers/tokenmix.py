@@ -32,7 +32,7 @@ _AT_ONCE = 4_000_000  # numbers of units drawn together
 
 
 class _Units(NamedTuple):
-    """E φ_a φ_b over units and nodes, E of the products of its means over nodes; one standard error, by the diagonal."""
+    """E φ_a φ_b over units and nodes, the same of its means over nodes, one standard error by the diagonal."""
 
     k: Array
     level: Array
@@ -108,8 +108,8 @@ class TokenMix(Layer):
         own = np.repeat(out_var * found.k.diagonal() + self.bias_var, places)
         after = points.after(self, own, np.zeros_like(own), gaussian=False, what="mixed tokens", level=level)
         said = (
-            f"tokenmix by {found.units} sampled units, a covariance to ±{found.error:.2%} of the diagonal (one standard "
-            "error)"
+            f"tokenmix by {found.units} sampled units, a covariance to ±{found.error:.2%} of the diagonal "
+            "(one standard error)"
         )
         return Done(new.reshape(k.shape), None, after, (Remark(said, "nodes", found.error),))
 
