@@ -33,7 +33,7 @@ def _apply(layer: Layer, x: Array, weights: Iterator[Array]) -> Array:
         x = table[x.astype(int)]
         return x + next(weights) if layer.types else x
     if kind == "patches":
-        n, channels, high, wide = x.shape
+        high, wide = x.shape[2:]
         kernels, p = next(weights), layer.size
         rows = [
             np.einsum("nchw,uchw->nu", x[:, :, i : i + p, j : j + p], kernels)

@@ -18,7 +18,7 @@ from firstguess.base.roots import root
 from firstguess.base.threads import in_threads
 from firstguess.network.participation import renormalized
 
-_NODES, _MOST_NODES = 12, 64  # Chebyshev nodes in κ; more where the exponent varies by more than a few
+_NODES, _MOST_NODES = 12, 96  # Chebyshev nodes in κ; more where the exponent varies by more than a few
 _FEWEST_HEADS, _MOST_HEADS = 32, 512
 _WORK = 2e10  # operations that sampled heads of a layer may take, if fewer than _MOST_HEADS would take more
 _GOOD = 2e-3  # of the diagonal: the error of a sampled covariance at which no more heads are drawn
@@ -105,7 +105,7 @@ def _tilted(k: Array, kappa: Array, heads: Heads) -> Array:
     """f at every κ for pairs of sequences (pairs, T, T), from its values at Chebyshev nodes between the ends of κ."""
     low, high = float(kappa.min()), float(kappa.max())
     reach = heads.tau * (high - low) * float(np.ptp(k))
-    count = min(_MOST_NODES, _NODES + 2 * int(reach)) if reach > 1e-12 else 1
+    count = min(_MOST_NODES, _NODES + 3 * int(reach)) if reach > 1e-12 else 1
     angles = (np.arange(count) + 0.5) * math.pi / count
     nodes = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)
     signs = np.sin(angles) * np.where(np.arange(count) % 2, -1.0, 1.0)

@@ -109,8 +109,12 @@ def _front(style: str, std: float, width: int, patch: int, channels: int, norm: 
 def _original(width: int, heads: int, hidden: int, eps: float, std: float | None) -> list[Layer]:
     """Norms behind the sums; Glorot: Var W = 2/(fan-in + fan-out)."""
     if std is not None:
-        raise InvalidInput("no std for the original transformer: its weights are Glorot's", got=std, where="transformer",
-                           hint="style='bert'")  # fmt: skip
+        raise InvalidInput(
+            "no std for the original transformer: its weights are Glorot's",
+            got=std,
+            where="transformer",
+            hint="style='bert'",
+        )
     norm = LayerNorm(eps=eps)
     mlp = (
         Dense(2.0 * width / (width + hidden), width=hidden),
