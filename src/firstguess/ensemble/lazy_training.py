@@ -146,7 +146,7 @@ def evenness_of(problem: Problem, *, seed: int = 0, inits: int = 4) -> list[tupl
     sums: list[list[float]] = [[], []]
     for member in range(inits):
         model = build(problem.network, x, width=problem.width, seed=seed, member=member)
-        weights = [p for p in model.parameters() if p.ndim > 1]
+        weights = [p.requires_grad_() for p in model.parameters() if p.ndim > 1]
         for which, targets in enumerate((torch.zeros_like(labels), labels)):
             pull = torch.nn.functional.one_hot(targets, classes).float()
             pull -= 1.0 / classes if which == 0 else pull.mean(0)

@@ -22,6 +22,7 @@ Init: TypeAlias = Literal["normal", "uniform", "orthogonal"]
 Scratch: TypeAlias = "Callable[[Tensor], Tensor]"  # a buffer of the shape of its argument, to be used at once
 Apply: TypeAlias = "Callable[[Tensor, Scratch], Tensor]"  # may work in place; returns its result
 Terms: TypeAlias = "tuple[Tensor, ...]"
+Kept: TypeAlias = "tuple[Tensor, ...]"
 
 
 class OnTensors(Protocol):
@@ -71,6 +72,7 @@ class Weights:
     init: Init = "normal"
     product: Callable[[Tensor, Tensor, Tensor | None, bool], Tensor] | None = None
     room: float = 0.0  # what the product allocates on its way, in copies of its input
+    trained: bool = True
 
     @property
     def gaussian_rows(self) -> bool:
@@ -79,11 +81,41 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Derivative:
+    """An operation on a batch of points in training, layout (inits, nodes, points), and its way back.
+
+    `forward(x, out)` writes the result into `out`, which may be x itself unless the input is kept, and gives what
+    `backward` needs besides. `backward(gradient, kept, more)` makes, of the gradient by the result, in place, that by
+    the input; `kept` is the input or the output, as `keeps` says, as it was then.
+    """
+
+    forward: Callable[[Tensor, Tensor], Kept]
+    backward: Callable[[Tensor, Tensor, Kept], Tensor]
+    keeps: Literal["input", "output", "nothing"]
+
+
+def linear_derivative(factor: float, shift: float = 0.0) -> Derivative:
+    """Of factor · x + shift."""
+
+    def forward(x: Tensor, out: Tensor) -> Kept:
+        if out is not x:
+            out.copy_(x)
+        out.mul_(factor).add_(shift)
+        return ()
+
+    return Derivative(forward, lambda gradient, kept, more: gradient.mul_(factor), "nothing")
+
+
+@dataclass(frozen=True)
 class Local:
-    """An operation on any stretch of the points; `batch`: on stretches that hold whole batches of so many."""
+    """An operation on any stretch of the points; `batch`: on stretches that hold whole batches of so many.
+
+    Without a `derivative` members are trained one by one, as modules.
+    """
 
     apply: Apply
     batch: int = 1
+    derivative: Derivative | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +130,7 @@ class OverData:
     apply: Callable[[Tensor, Terms], Tensor]
     first: Apply | None = None
     whole: Callable[[Tensor], Tensor] | None = None
+    derivative: Derivative | None = None  # of all of it, on a batch that is the whole data set to it
 
 
 @dataclass(frozen=True)

@@ -92,10 +92,10 @@ def prepare(
 ) -> Problem:
     """Check what was asked, and carry the kernels."""
     network = closed_form.as_network(network, classes)
-    train, held = _labelled(data, "data"), None if test is None else _labelled(test, "test")
-    network = _classes(network, classes, train, held)
+    train, held = labelled(data, "data"), None if test is None else labelled(test, "test")
+    network = with_classes(network, classes, train, held)
     options = _options(lr, steps, optimizer, batch, loss, weight_decay, len(train[1]), network)
-    level = _level(level, network.classes, train[1])
+    level = level_of(level, network.classes, train[1])
     if held is not None:
         _no_mixing(network)
     x = train[0] if held is None else np.concatenate([train[0], held[0]])
@@ -112,7 +112,8 @@ def prepare(
 # -- What is asked ----------------------------------------------------------------------------------------------------
 
 
-def _labelled(data: Any, where: str) -> tuple[Array, NDArray[np.int64]]:
+def labelled(data: Any, where: str, dtype: type = np.float64) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Points and labels, or one clear error."""
     from firstguess.data import as_data, load
 
     given = load(data) if isinstance(data, str) else as_data(data)
@@ -120,10 +121,11 @@ def _labelled(data: Any, where: str) -> tuple[Array, NDArray[np.int64]]:
         raise InvalidInput("labelled points", got="points without labels", where=where, hint=f"{where}=(x, y)")
     if given.n < 2:
         raise InvalidInput("at least 2 points", got=given.n, where=where)
-    return given.x.astype(np.float64), np.asarray(given.y, np.int64)
+    return given.x.astype(dtype, copy=False), np.asarray(given.y, np.int64)
 
 
-def _classes(network: Network, classes: int | None, train: Any, held: Any) -> Network:
+def with_classes(network: Network, classes: int | None, train: Any, held: Any) -> Network:
+    """The network with as many classes as the labels have, if nobody said how many."""
     labels = train[1] if held is None else np.concatenate([train[1], held[1]])
     if len(np.unique(train[1])) < 2:
         raise InvalidInput("points of two classes at least", got="one class only", where="data")
@@ -180,7 +182,7 @@ def _constant(value: Any) -> Rate:
     return lambda step: constant
 
 
-def _level(level: float | None, classes: int, labels: NDArray[np.int64]) -> float:
+def level_of(level: float | None, classes: int, labels: NDArray[np.int64]) -> float:
     """By default a fifth of the way from the labels' own largest share to one class: 0.6 of two even classes."""
     if level is None:
         even = max(1.0 / classes, float(np.bincount(labels).max() / len(labels)))

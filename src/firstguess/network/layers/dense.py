@@ -104,7 +104,8 @@ class Dense(Layer):
         """Every unit sees all nodes; on images those of all positions, of a sequence those of one token."""
         assert place.after.width is not None
         fan_in = math.prod(place.before.own_sizes)
-        return Weights((place.after.width, fan_in), fan_in, self.weight_var, self.bias_var, self.init)
+        shape = (place.after.width, fan_in)
+        return Weights(shape, fan_in, self.weight_var, self.bias_var, self.init, trained=not self.frozen)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

@@ -28,6 +28,7 @@ def document(d: Diagnosis) -> str:
         sections.causes(d, drawn),
         sections.expected(d),
         sections.trainability(d, drawn),
+        sections.lasting(d),
         sections.advice(d, drawn),
         sections.structure(d),
         sections.layers(d.measurement),
