@@ -166,6 +166,7 @@ def run(cell: Cell, folder: Path, members: int) -> dict[str, Any]:
     def off(a: Any, b: Any) -> float:
         return float(np.nanmax(np.abs(a.mean - b.mean)))
 
+    assert t.trust is not None
     real, said = absorption(seen.largest, t.level).draws, t.absorption.draws
     both = np.isfinite(real) & np.isfinite(said) & (real > 0)
     law = np.full(members, math.nan)
@@ -227,7 +228,7 @@ def main() -> None:
             print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
         if file.exists():
             rows.append(json.loads(file.read_text()))
-    print("| network | data | width | largest share | class accuracy | absorption: kernel / trained | closed form / trained | common | trust |")
+    print("| network | data | width | share | accuracy | kernel | closed form | common | trust |")
     print("|---|---|---|---|---|---|---|---|---|")
     for r in rows:
         print(

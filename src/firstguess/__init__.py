@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from firstguess._version import __version__
 
 if TYPE_CHECKING:
-    from firstguess import data, figures
+    from firstguess import data, figures, schedules
     from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
     from firstguess.diagnosis.comparison import Comparison, compare
     from firstguess.diagnosis.explanation import Explanation, explain_guess
@@ -75,7 +75,7 @@ _NAMES = {
     "diagnosis.training_comparison": "TrainingComparison",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_ROOMS = ("data", "figures")  # public as they are
+_ROOMS = ("data", "figures", "schedules")  # public as they are
 
 __all__ = [
     "Activation",
@@ -132,6 +132,7 @@ __all__ = [
     "regime",
     "register_activation",
     "residual_mlp",
+    "schedules",
     "train",
     "transformer",
 ]  # fmt: skip

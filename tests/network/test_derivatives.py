@@ -11,9 +11,10 @@ import torch
 import firstguess as fg
 from firstguess.ensemble.places import resolve
 from firstguess.network.activations import lookup
+from firstguess.network.derivative import Derivative
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
-from firstguess.network.tensors import Derivative, Local, OverData
+from firstguess.network.tensors import Local, OverData
 
 OTHERS = [
     *("layernorm", "rmsnorm", "groupnorm(2)", "batchnorm", "batchnorm(batch=4)", "scale(-0.7)", "shift(0.4)"),

@@ -94,7 +94,12 @@ def predict(
     optimizer: Annotated[str | None, typer.Option(help="gd, sgd or adam, for --training. [default: gd]")] = None,
     batch: Annotated[int | None, typer.Option(help="Mini-batches, for --training with sgd or adam.")] = None,
     loss: Annotated[str | None, typer.Option(help="cross-entropy or squared. [default: cross-entropy]")] = None,
-    start: Annotated[str | None, typer.Option(help="any, neutral or biased starts. [default: any]")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="Of the learning rate: constant, cosine or linear. [default: constant]")
+    ] = None,
+    warmup: Annotated[int | None, typer.Option(help="Steps of warm-up, for --training. [default: 0]")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="As torch's SGD has it. [default: 0]")] = None,
+    start: Annotated[str | None, typer.Option(help="any, even or biased starts. [default: any]")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Show every layer.")] = False,
     json: Json = False,
     figure: Figure = None,
@@ -122,7 +127,8 @@ def predict(
          "weight_var": weight_var, "bias_var": bias_var},
         classes,
     )  # fmt: skip
-    asks = {"lr": lr, "steps": steps, "optimizer": optimizer, "batch": batch, "loss": loss, "start": start}
+    asks = {"lr": lr, "steps": steps, "optimizer": optimizer, "batch": batch, "loss": loss, "start": start,
+            "schedule": schedule, "warmup": warmup, "weight_decay": weight_decay}  # fmt: skip
     learning = {name: value for name, value in asks.items() if value is not None}
     if training or learning:
         on_data.training(described, asked, learning, wanted=training, json=json, figure=figure)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from firstguess.base.errors import FirstguessError
-from firstguess.network.tensors import Alone, Derivative, Kept, Local, OverData, Paths, Place, Weights
+from firstguess.network.derivative import Derivative, Kept
+from firstguess.network.tensors import Alone, Local, OverData, Paths, Place, Weights
 
 _ALIGN = 16  # numbers
 

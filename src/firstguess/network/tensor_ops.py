@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from firstguess.network.tensors import Apply, Derivative, Kept, Scratch
+from firstguess.network.derivative import Derivative, Kept
+from firstguess.network.tensors import Apply, Scratch
 
 RELATIVE_EPS = 1e-12
 

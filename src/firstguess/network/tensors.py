@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
+from firstguess.network.derivative import Derivative
 from firstguess.network.grid import Shape
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ Init: TypeAlias = Literal["normal", "uniform", "orthogonal"]
 Scratch: TypeAlias = "Callable[[Tensor], Tensor]"  # a buffer of the shape of its argument, to be used at once
 Apply: TypeAlias = "Callable[[Tensor, Scratch], Tensor]"  # may work in place; returns its result
 Terms: TypeAlias = "tuple[Tensor, ...]"
-Kept: TypeAlias = "tuple[Tensor, ...]"
 
 
 class OnTensors(Protocol):
@@ -78,32 +78,6 @@ class Weights:
     def gaussian_rows(self) -> bool:
         """Whether units are independent Gaussian sums over all nodes: then both exact reductions apply."""
         return self.product is None and self.init == "normal"
-
-
-@dataclass(frozen=True)
-class Derivative:
-    """An operation on a batch of points in training, layout (inits, nodes, points), and its way back.
-
-    `forward(x, out)` writes the result into `out`, which may be x itself unless the input is kept, and gives what
-    `backward` needs besides. `backward(gradient, kept, more)` makes, of the gradient by the result, in place, that by
-    the input; `kept` is the input or the output, as `keeps` says, as it was then.
-    """
-
-    forward: Callable[[Tensor, Tensor], Kept]
-    backward: Callable[[Tensor, Tensor, Kept], Tensor]
-    keeps: Literal["input", "output", "nothing"]
-
-
-def linear_derivative(factor: float, shift: float = 0.0) -> Derivative:
-    """Of factor · x + shift."""
-
-    def forward(x: Tensor, out: Tensor) -> Kept:
-        if out is not x:
-            out.copy_(x)
-        out.mul_(factor).add_(shift)
-        return ()
-
-    return Derivative(forward, lambda gradient, kept, more: gradient.mul_(factor), "nothing")
 
 
 @dataclass(frozen=True)
