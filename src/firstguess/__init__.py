@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from firstguess.network.builders import cnn, mlp, residual_mlp
     from firstguess.network.inputs import Inputs
     from firstguess.network.network import Network
+    from firstguess.network.tokens import Tokens
+    from firstguess.network.transformers import mixer, transformer
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -49,6 +51,8 @@ _NAMES = {
     "network.builders": "cnn mlp residual_mlp",
     "network.network": "Network",
     "network.inputs": "Inputs",
+    "network.tokens": "Tokens",
+    "network.transformers": "mixer transformer",
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",
     "theory.empirical": "EmpiricalGuesses",
@@ -106,6 +110,7 @@ __all__ = [
     "PredictedTraining",
     "Prediction",
     "Structure",
+    "Tokens",
     "TrainedMembers",
     "TrainingComparison",
     "Watch",
@@ -127,6 +132,7 @@ __all__ = [
     "fixed_point",
     "measure",
     "measure_gradients",
+    "mixer",
     "mlp",
     "neutrality_line",
     "phase_diagram",
@@ -138,6 +144,7 @@ __all__ = [
     "residual_mlp",
     "schedules",
     "train",
+    "transformer",
     "watch",
 ]  # fmt: skip
 

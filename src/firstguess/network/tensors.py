@@ -114,7 +114,12 @@ class Paths:
     scale: float = 1.0
 
 
-Tensors: TypeAlias = Weights | Local | OverData | Paths
+@dataclass(frozen=True)
+class Alone:
+    """Nothing to share between initializations: the layer's module, one member after another (tokens)."""
+
+
+Tensors: TypeAlias = Weights | Local | OverData | Paths | Alone
 
 
 class Draw(Protocol):
