@@ -99,6 +99,9 @@ def _without_weights(layer: Layer, x: Array) -> Array:
         size = layer.batch or len(x)
         one = _left_out if layer.estimator == "leave_one_out" else _normed
         return np.concatenate([one(x[i : i + size], (0, *nodes[1:])) for i in range(0, len(x), size)])
+    if kind == "batchcenter":
+        size = layer.batch or len(x)
+        return np.concatenate([x[i : i + size] - x[i : i + size].mean(0) for i in range(0, len(x), size)])
     if kind == "layernorm" and layer.eps:
         return (x - x.mean(nodes, keepdims=True)) / np.sqrt(x.var(nodes, keepdims=True) + layer.eps)
     if kind == "layernorm":
@@ -106,8 +109,11 @@ def _without_weights(layer: Layer, x: Array) -> Array:
     if kind == "gated":
         gate, up = np.split(x, 2, axis=1)
         return FUNCTIONS[layer.phi.name](gate) * up
+    if kind == "instancenorm":
+        return _normed(x, nodes[1:])
     if kind == "groupnorm":
-        return _normed(x.reshape(x.shape[0], layer.groups, -1), (2,)).reshape(x.shape)
+        groups = layer.groups if layer.each is None else x.shape[1] // layer.each
+        return _normed(x.reshape(x.shape[0], groups, -1), (2,)).reshape(x.shape)
     if kind == "rmsnorm":
         return x / np.sqrt(np.mean(x * x, axis=nodes, keepdims=True) + layer.eps)
     if kind in ("maxpool", "avgpool") and x.ndim == 4:

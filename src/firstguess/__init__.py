@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from firstguess.modules.reader import read
     from firstguess.modules.structure import Structure
     from firstguess.modules.train import train
-    from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
+    from firstguess.network.activations.lookup import activation, centered, register_activation
     from firstguess.network.activations.record import Activation
+    from firstguess.network.bias_criterion import causes_bias
     from firstguess.network.builders import cnn, mlp, residual_mlp
     from firstguess.network.inputs import Inputs
     from firstguess.network.network import Network
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
     "base.errors": "FirstguessError InvalidInput NotConverged NotCovered NotFinite ParseError",
-    "network.activations.lookup": "activation causes_bias centered register_activation",
+    "network.activations.lookup": "activation centered register_activation",
+    "network.bias_criterion": "causes_bias",
     "network.activations.record": "Activation",
     "network.builders": "cnn mlp residual_mlp",
     "network.network": "Network",

@@ -15,6 +15,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from firstguess.base.errors import InvalidInput, ParseError
+from firstguess.network import weight_laws
 from firstguess.network.activations import lookup
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import Layer
@@ -187,6 +188,8 @@ class _Parser:
         if kind == "name":
             self.index += 1
             if self._accept("("):
+                if value == weight_laws.STUDENT:
+                    return _student(*self._arguments())
                 return _activation(value, *self._arguments())
             return {"true": True, "false": False}.get(value, value)
         self._fail("a value", "weight_var=2")
@@ -213,6 +216,13 @@ class _Parser:
 
     def _place(self, position: int) -> str:
         return f"character {position + 1} of {self.source!r}" if len(self.source) <= 80 else f"character {position + 1}"
+
+
+def _student(positional: list[Argument], named: dict[str, Argument]) -> str:
+    """The law student(3) as a value of `init`."""
+    if named or len(positional) != 1 or not isinstance(positional[0], float):
+        raise InvalidInput("one number of degrees of freedom", got="something else", hint="init=student(3)")
+    return weight_laws.student(positional[0])
 
 
 def _activation(name: str, positional: list[Argument], named: dict[str, Argument]) -> Activation:

@@ -111,6 +111,11 @@ class Layer:
         return 1
 
     @property
+    def together(self) -> int:
+        """How many nodes it looks at together and keeps (a narrow group): sampled nodes come in such bunches."""
+        return 1
+
+    @property
     def draws(self) -> bool:
         """Whether it has weights of its own."""
         return self.weighted and not self.paths

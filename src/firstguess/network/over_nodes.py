@@ -26,7 +26,7 @@ def over_nodes(signal: Signal, kind: str, eps: float = 0.0) -> Signal:
             hint="a larger weight variance before this layer",
         )
     law = (
-        Gaussian()
+        signal.law
         if isinstance(signal.law, Gaussian)
         else Unknown(f"a {kind} of a signal that is not Gaussian", signal)
     )

@@ -35,9 +35,25 @@ STRETCHES = [
     "batchnorm",
     "batchnorm(batch=4)",
     "batchnorm(batch=6, estimator=leave_one_out)",
+    "batchcenter",
+    "batchcenter(batch=4)",
+    "relu > batchcenter",
+    "batchcenter > batchnorm(batch=4) > tanh",
+    "relu > batchcenter(batch=4) > batchnorm > avgpool(4)",
+    "residual[relu > dense > batchcenter]",
+    "instancenorm",
+    "relu > instancenorm > maxpool(4)",
+    "instancenorm > tanh",
+    "residual[instancenorm > relu > conv(padding=1)]",
     "layernorm",
     "rmsnorm",
     "groupnorm(groups=2)",
+    "groupnorm(each=2)",
+    "groupnorm(each=4) > gelu",
+    "relu > groupnorm(each=5) > avgpool(4)",
+    "maxpool(4) > groupnorm(each=2)",
+    "relu > residual[dense] > groupnorm(each=4) > relu",
+    "groupnorm(each=1)",
     "maxpool(4)",
     "maxpool(4, stride=1)",
     "maxpool(9, stride=2, padding=1)",
@@ -64,6 +80,11 @@ STRETCHES = [
 ]
 # What has no kernel, in words of its refusal. All else must have one.
 REFUSED = {
+    ("flat", "groupnorm(each=1)"): "groups of at least 2 nodes",
+    ("images", "relu > residual[dense] > groupnorm(each=4) > relu"): "gives back the shape it gets",
+    ("flat", "instancenorm"): "images of at least 2 positions",
+    ("flat", "relu > instancenorm > maxpool(4)"): "images of at least 2 positions",
+    ("flat", "instancenorm > tanh"): "images of at least 2 positions",
     ("flat", "maxpool(4, stride=1)"): "side by side",
     ("flat", "maxpool(9, stride=2, padding=1)"): "side by side",
     ("images", "residual(scale=0.5)[relu > dense(weight_var=2, bias_var=0.1)]"): "gives back the shape it gets",
@@ -72,6 +93,7 @@ REFUSED = {
     ("images", "relu > residual[dense > tanh] > relu"): "gives back the shape it gets",
     ("flat", "relu > residual[dense > tanh] > relu"): "a Gaussian signal in front of an activation",
     ("images", "relu > residual[maxpool(4) > dense]"): "gives back the shape it gets",
+    ("images", "residual[relu > dense > batchcenter]"): "gives back the shape it gets",
 }
 POINTS, GROUPS, Z = 12, 100, 5.6
 

@@ -4,6 +4,7 @@ from firstguess.network.layer import KINDS, Layer, sequence_text, steps, text
 from firstguess.network.layers.activate import Activate
 from firstguess.network.layers.attention import Attention
 from firstguess.network.layers.avgpool import AvgPool
+from firstguess.network.layers.batchcenter import BatchCenter
 from firstguess.network.layers.batchnorm import BatchNorm
 from firstguess.network.layers.conv import Conv
 from firstguess.network.layers.dense import Dense
@@ -11,6 +12,7 @@ from firstguess.network.layers.embed import Embed
 from firstguess.network.layers.first_token import FirstToken
 from firstguess.network.layers.gated import Gated
 from firstguess.network.layers.groupnorm import GroupNorm
+from firstguess.network.layers.instancenorm import InstanceNorm
 from firstguess.network.layers.layernorm import LayerNorm
 from firstguess.network.layers.maxpool import MaxPool
 from firstguess.network.layers.patches import Patches
@@ -27,6 +29,7 @@ __all__ = [
     "Activate",
     "Attention",
     "AvgPool",
+    "BatchCenter",
     "BatchNorm",
     "Conv",
     "Dense",
@@ -34,6 +37,7 @@ __all__ = [
     "FirstToken",
     "Gated",
     "GroupNorm",
+    "InstanceNorm",
     "Layer",
     "LayerNorm",
     "MaxPool",

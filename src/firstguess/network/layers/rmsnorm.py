@@ -48,7 +48,7 @@ class RMSNorm(Layer):
         if signal.total == 0.0:
             raise NotCovered("a signal that is not zero", got="zero", hint="a larger weight variance before this layer")
         law = (
-            Gaussian()
+            signal.law
             if isinstance(signal.law, Gaussian)
             else Unknown("an rmsnorm of a signal that is not Gaussian", signal)
         )
