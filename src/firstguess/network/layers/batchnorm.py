@@ -235,7 +235,7 @@ class BatchNorm(Layer):
                     _leave_one_out(part)
             return x
 
-        back = None if images or not usual else standardizing(lambda x: _batches(x, 2, size), 3)
+        back = None if images or not usual else standardizing(lambda x: batches(x, 2, size), 3)
         return Local(of_images if images else of_vectors, batch=size, derivative=back)
 
     def _check_last(self, size: int, points: int | None) -> None:
