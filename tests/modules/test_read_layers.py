@@ -88,7 +88,9 @@ def test_what_comes_back_otherwise(text: str) -> None:
 
 def test_every_kind_is_among_them() -> None:
     layers = [layer for text, _ in CASES for layer in every(fg.Network.parse(text).layers)]
-    assert {layer.kind for layer in layers} == set(KINDS)
+    tokens = {kind for kind, cls in KINDS.items() if Mix.TOKENS in cls.mixes}
+    unread = {"gated"}  # these are not read from models yet
+    assert {layer.kind for layer in layers} == set(KINDS) - tokens - unread
 
 
 # --- kinds of one's own -----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -38,6 +38,11 @@ def diagnose(
     init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
     redraw: Redraw = None,
     advice: Annotated[bool, typer.Option(help="Try remedies.")] = True,
+    lr: Annotated[
+        float | None,
+        typer.Option(help="The rate you will train with: how long will the bias last? Default: a safe one."),
+    ] = None,
+    optimizer: Annotated[str, typer.Option(help="gd (full batches), sgd or adam, for the same.")] = "gd",
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
     json: Json = False,
 ) -> None:
@@ -64,6 +69,8 @@ def diagnose(
             batch_size=batch_size,
             advice=advice,
             progress=tick,
+            lr=lr,
+            optimizer=cast("Any", optimizer),
             **options,
         )
     if json:

@@ -17,6 +17,7 @@ from firstguess.theory.prediction import Prediction
 
 if TYPE_CHECKING:
     from firstguess.data import Batch, Data
+    from firstguess.diagnosis.lasting import Lasting
     from firstguess.diagnosis.remedies import Case, Variant
     from firstguess.ensemble.measurement import Measurement
     from firstguess.network.network import Network
@@ -184,7 +185,7 @@ def _word(train: Trainability | None) -> str:
     return "vanish" if train is None or train.gradients is None else train.gradients.word
 
 
-def case_of(verdict: Verdict, train: Trainability | None, hidden: int) -> str:
+def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: Lasting | None = None) -> str:
     """Whether this bias is one to worry about (theory.md §5, §8): even is not always better."""
     deep = hidden >= _DEEP
     phase = "unknown" if train is None else train.phase
@@ -202,6 +203,17 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int) -> str:
             "Perhaps not: a deep plain network whose gradients keep their size is at the edge of chaos, where networks "
             "train best although the start is biased; the bias is absorbed early (MF). Even guesses would need chaos, "
             "or a norm after the activation."
+        )
+    if lasts is not None and lasts.early and lasts.optimizer != "adam" and phase != "chaotic":
+        slow = f"; gradients that {_word(train)} going back slow down learning, which larger weights help"
+        return (
+            "Hardly, here: by theory gradient descent loses the bias before much is learned"
+            f"{slow if phase == 'ordered' else ''}."
+        )
+    if phase == "ordered" and lasts is not None and lasts.known:
+        return (
+            f"Here the bias comes with gradients that {_word(train)} going back, which slow down learning: larger "
+            "weights help more than even guesses do."
         )
     if phase == "ordered":
         return (

@@ -19,6 +19,7 @@ from firstguess.theory.words import WORDS
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison
     from firstguess.diagnosis.faults import Fault
+    from firstguess.diagnosis.lasting import Lasting
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.members import Finding
     from firstguess.modules.gradients import Gradients
@@ -198,6 +199,7 @@ class Diagnosis:
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     faults: tuple[Fault, ...] = ()  # known faults that were seen in the model as it is, or in the data
+    lasting: Lasting | None = None  # how long the bias lasts in training; None where nothing was asked of theory
 
     @property
     def ranked(self) -> tuple[Advice, ...]:
@@ -236,6 +238,7 @@ class Diagnosis:
                     **{k: v for k, v in vars(train).items() if k != "gradients"},
                     "gradients": None if train.gradients is None else train.gradients.to_dict(),
                 },
+                "lasting": None if self.lasting is None else self.lasting.to_dict(),
                 "advice": [
                     {
                         **asdict(a),
@@ -289,6 +292,8 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
     yield ["Is it expected?", *_wrapped(d.expected.words)]
     if d.trainability is not None:
         yield ["Will it train?", *_wrapped(d.trainability.words)]
+    if d.lasting is not None:
+        yield ["How long will the bias last?", *_wrapped(d.lasting.words)]
     if d.ranked:
         yield [
             "What to change (tried, before → after)",

@@ -5,23 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from typing import Any, Literal
 
 import torch
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.data.streams import POINTS
+from firstguess.diagnosis.absorbing import check_asked, lasting
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.faults import named
+from firstguess.diagnosis.lasting import Lasting, Optimizer
 from firstguess.diagnosis.remedies import Case
-from firstguess.diagnosis.result import Diagnosis, Expected
+from firstguess.diagnosis.result import Diagnosis, Expected, Verdict
 from firstguess.diagnosis.stages import (
     ADVISED,
     CAUSES,
     DIFFERENTIATED,
     EXPECTED,
+    LASTED,
     LOOKED,
     MEASURED,
     Clock,
@@ -32,6 +36,7 @@ from firstguess.diagnosis.stages import (
 from firstguess.diagnosis.subject import Subject
 from firstguess.diagnosis.training import trainability_of, with_measured
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
+from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.members import PARTLY, Finding, FindingKind, Probe
 from firstguess.modules.choice import Strategy
 from firstguess.modules.feeding import Forward
@@ -46,7 +51,7 @@ INITS, SECONDS = 64, 180.0
 _KERNEL_POINTS = 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
-_LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS, _ADVICE = 0.02, 0.36, 0.05, 0.08, 0.05, 0.1, 0.25
+_LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS, _LASTING, _ADVICE = 0.02, 0.36, 0.05, 0.08, 0.05, 0.1, 0.06, 0.25
 
 
 @checks.known_options
@@ -68,6 +73,7 @@ def diagnose(
     reduce: bool = True,
     memory: float = 2e9,
     probe: Probe = "all",
+    moments: Literal[2, 4] = 2,
     dtype: torch.dtype | None = None,
     init: Init = None,
     logits: Pick = None,
@@ -80,6 +86,8 @@ def diagnose(
     redraw: Redrawn = None,
     scale: float | None = None,
     threads: int | None = None,
+    lr: float | None = None,
+    optimizer: Optimizer = "gd",
 ) -> Diagnosis:
     """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
 
@@ -104,12 +112,16 @@ def diagnose(
         progress: Called with (percent done, 100).
         precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, forward,
             mode, node, device, strategy, trained, redraw and scale, a model no threads.
+        lr: The rate that you will train with, for how long the bias lasts (default: one that does not overshoot).
+        optimizer: "gd" (full batches), "sgd" or "adam" (in the batches that the model gets).
     """
     if not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=180")
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
+    check_asked(lr, optimizer)
     options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
         precision=precision,
+        moments=moments if moments != 2 else None,
         dtype=dtype,
         init=init,
         logits=logits,
@@ -174,6 +186,19 @@ def diagnose(
     train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain(), predicted=theory)
     parts.tick(DIFFERENTIATED)
     verdict = verdict_of(m, wanted=inits)
+    how = {"lr": lr, "optimizer": optimizer, "seed": seed}
+    lasts = None
+    if subject.network is not None:
+        lasts = parts.do(
+            "how long the bias lasts",
+            lambda: attempt(
+                lambda: _lasting(subject, m, verdict, seconds=clock.share(_LASTING), **how),
+                "prediction of how long the bias lasts",
+                notes,
+            ),
+            members=16,
+        )
+    parts.tick(LASTED)
     if fewer:
         verdict = replace(verdict, preliminary=f"{verdict.preliminary or f'{m.inits} initializations'}, {fewer}")
     tried = Advised()
@@ -194,7 +219,7 @@ def diagnose(
         expected,
         train,
         with_measured(tried.advice, train),
-        "" if partly else case_of(verdict, train, hidden),  # what is known is known of training from scratch
+        "" if partly else case_of(verdict, train, hidden, lasts),  # what is known is known of training from scratch
         subject.name,
         m,
         structure,
@@ -203,6 +228,30 @@ def diagnose(
         m.provenance,
         clock.passed,
         named(look, m),
+        lasts,
+    )
+
+
+def _lasting(subject: Subject, m: Measurement, verdict: Verdict, *, seconds: float, **how: Any) -> Lasting | None:
+    """Where a description was read; nothing where "Is it expected?" says already why there is none."""
+    if subject.network is None or subject.network.classes != m.classes or verdict.name == "degenerate head":
+        return None
+    if verdict.name == "even":
+        return Lasting("there is hardly any: guesses are about even at the start")
+    ending = next((f.message for f in m.findings if f.kind == FindingKind.PROBABILITIES), "log-softmax")
+    if "log-softmax" not in ending:  # whose loss is that of the logits
+        return Lasting("not predicted: the model returns probabilities, and theory is of a loss of logits")
+    data = subject.data(m.points)
+    batch = None if how["optimizer"] == "gd" else subject.batches[0].size
+    return lasting(
+        subject.network,
+        data,
+        subject.starts,
+        batch=batch,
+        whole=subject.whole,
+        width=subject.width,
+        seconds=seconds,
+        **how,
     )
 
 

@@ -13,7 +13,7 @@ from firstguess.ensemble.members import Finding, FindingKind
 Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
 # Of the time allowed, in percent, by the end of each part: how far a diagnosis is.
-LOOKED, MEASURED, CAUSES, EXPECTED, DIFFERENTIATED, ADVISED = 3, 45, 60, 67, 78, 100
+LOOKED, MEASURED, CAUSES, EXPECTED, DIFFERENTIATED, LASTED, ADVISED = 3, 43, 58, 65, 75, 80, 100
 
 
 class Clock:

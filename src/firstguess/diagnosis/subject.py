@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
@@ -25,6 +26,7 @@ from firstguess.diagnosis.training import GRADIENT_POINTS, in_parts
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import PARTLY
+from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.ablation import Effects, effects_of
 from firstguess.modules.calling import Caller
 from firstguess.modules.engines import recorded
@@ -34,6 +36,7 @@ from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.gradients import measure_gradients
 from firstguess.modules.guard import every_module_called, is_lazy
 from firstguess.modules.measuring import measure
+from firstguess.modules.outputs import as_rows, find_logits
 from firstguess.modules.reader import read
 from firstguess.modules.snapshot import fewer
 from firstguess.modules.sources import Source, source_of
@@ -60,7 +63,7 @@ class Subject:
         seed: int,
         options: dict[str, Any],
     ) -> None:
-        self._options, self._width, self._seed = options, width, seed
+        self._options, self.width, self._seed = options, width, seed
         self._batch_size, self._classes = batch_size, classes
         self.network: Network | None = None
         self.model: Model | None = None
@@ -87,6 +90,7 @@ class Subject:
                 hint="fg.diagnose(model, loader)",
             )
         self._points = sum(batch.size for batch in self.batches)
+        self.whole = self._points < points  # else there may be more of them
         self.note = cut_note(data, None if points == POINTS else points, self._points)
         self._origin = recorded(data)
 
@@ -134,7 +138,7 @@ class Subject:
                 inits=inits,
                 seed=self._seed,
                 seconds=seconds,
-                width=self._width,
+                width=self.width,
                 batch_size=self._batch_size,
                 progress=progress,
                 **self._options,
@@ -160,7 +164,7 @@ class Subject:
     def variant(self, variant: Variant, seconds: float) -> Measurement:
         batches = variant.batches if variant.batches is not None else self.batches
         if variant.model is None:
-            known: dict[str, Any] = {"inits": 40, "seed": self._seed, "seconds": seconds, "width": self._width}
+            known: dict[str, Any] = {"inits": 40, "seed": self._seed, "seconds": seconds, "width": self.width}
             known["batch_size"] = self._batch_size
             return measure(variant.network, self.convert(batches), points=self._points, **known)
         options: dict[str, Any] = self._options | {"probe": "output"}
@@ -192,7 +196,7 @@ class Subject:
         return source_of(model, self.batches, **(self._known(*_SOURCE.split()) | others))
 
     def _factory(self) -> Callable[[], nn.Module]:
-        network, shape, width = cast(Network, self.network), self._data.x, self._width
+        network, shape, width = cast(Network, self.network), self._data.x, self.width
         return lambda: build(network, shape, width=width, seed=int(torch.randint(2**31, (1,))))
 
     def _known(self, *names: str) -> dict[str, Any]:
@@ -215,10 +219,20 @@ class Subject:
         count = int(min(20, max(2, seconds / max(a_member, 1e-3))))
         known: dict[str, Any] = {"inits": count, "seed": self._seed, "seconds": seconds} | self._known("logits")
         if self.model is None:
-            return measure_gradients(self.network, self._data, width=self._width, **known)
+            return measure_gradients(self.network, self._data, width=self.width, **known)
         with self._source.lent():
             batches = self.batches[:1] if self._large else self.batches  # whose gradients need not be kept to be added
             return in_parts(lambda b, n: measure_gradients(self._source, b, points=n, **known), batches)
+
+    def starts(self, data: Data) -> Generator[tuple[nn.Module, torch.Tensor]]:
+        """Initializations, those of the measurement, with their logits on these points as one batch."""
+        x = torch.tensor(data.x)
+        batch = replace(self.batches[0], inputs=x, labels=None, size=len(x))
+        call, pick = Caller(), self._options.get("logits")
+        with self._source.lent():
+            for i in itertools.count():
+                with self._source.member(int(member_seeds(self._seed, i, i + 1)[0])) as model, torch.enable_grad():
+                    yield model, as_rows(find_logits(call(model, batch, copies=True), pick), batch, pick)
 
     def structure(self, m: Measurement) -> tuple[Structure | None, str]:
         """What could be read of the model, and why it could not be read as a whole."""

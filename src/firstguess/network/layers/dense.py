@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -44,6 +45,7 @@ class Dense(Layer):
     mixes = Mix.NOTHING
     parity = Parity.WEIGHTS
     bends = False
+    by_token = True
     weight_var: float = 1.0
     bias_var: float = 0.0
     width: int | None = None
@@ -98,10 +100,11 @@ class Dense(Layer):
         yield from weight_laws.assumed(self.init)
 
     def tensors(self, place: Place) -> Weights:
-        """Every unit sees all nodes; on images those of all positions."""
+        """Every unit sees all nodes; on images those of all positions, of a sequence those of one token."""
         assert place.after.width is not None
-        fan_in = place.before.nodes
-        return Weights((place.after.width, fan_in), fan_in, self.weight_var, self.bias_var, self.init)
+        fan_in = math.prod(place.before.own_sizes)
+        shape = (place.after.width, fan_in)
+        return Weights(shape, fan_in, self.weight_var, self.bias_var, self.init, trained=not self.frozen)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

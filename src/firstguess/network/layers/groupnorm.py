@@ -145,9 +145,11 @@ class GroupNorm(Layer):
         yield "groupnorm: groups are wide" if self.each is None else f"groupnorm: groups of {self.each}, many of them"
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.tensor_ops import over_nodes
+        from firstguess.network.tensor_ops import over_nodes, over_nodes_derivative
 
-        return Local(over_nodes(place.before.images, groups=self._groups(place.before.sizes[0])))
+        groups = self._groups(place.before.sizes[0])
+        derivative = None if place.before.images else over_nodes_derivative(groups=groups)
+        return Local(over_nodes(place.before.images, groups=groups), derivative=derivative)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

@@ -11,6 +11,7 @@ import numpy as np
 
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
+from firstguess.network.derivative import linear_derivative
 from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile, unchanged
@@ -32,6 +33,7 @@ class Scale(Layer):
     mixes = Mix.NOTHING
     parity = Parity.LINEAR
     bends = False
+    by_token = True
     factor: float = 1.0
 
     def __post_init__(self) -> None:
@@ -62,6 +64,7 @@ class Scale(Layer):
             before=None,
             phi=None,
             what=f"a scaled version of {points.what}",
+            level=None if points.level is None else square * points.level,
         )
         return Move(after, step, unchanged)
 
@@ -76,7 +79,7 @@ class Scale(Layer):
 
     def tensors(self, place: Place) -> Local:
         factor = self.factor
-        return Local(lambda x, scratch: x.mul_(factor))
+        return Local(lambda x, scratch: x.mul_(factor), derivative=linear_derivative(factor))
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network.small_modules import Affine

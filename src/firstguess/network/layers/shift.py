@@ -11,6 +11,7 @@ import numpy as np
 
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
+from firstguess.network.derivative import linear_derivative
 from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile
@@ -32,6 +33,7 @@ class Shift(Layer):
     mixes = Mix.NOTHING
     parity = Parity.SHIFTS
     bends = False
+    by_token = True
     by: float = 0.0
 
     def __post_init__(self) -> None:
@@ -80,7 +82,7 @@ class Shift(Layer):
 
     def tensors(self, place: Place) -> Local:
         by = self.by
-        return Local(lambda x, scratch: x.add_(by))
+        return Local(lambda x, scratch: x.add_(by), derivative=linear_derivative(1.0, by))
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network.small_modules import Affine

@@ -22,6 +22,7 @@ from firstguess.base import files
 from firstguess.base.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from firstguess.show.charts.absorption import absorption_chart
     from firstguess.show.charts.advice import advice_chart
     from firstguess.show.charts.correlation import correlation_chart
     from firstguess.show.charts.gamma_by_depth import gamma_by_depth_chart
@@ -29,15 +30,20 @@ if TYPE_CHECKING:
     from firstguess.show.charts.guesses import guesses_chart
     from firstguess.show.charts.law import law_chart
     from firstguess.show.charts.lines import lines_chart
+    from firstguess.show.charts.logits import logits_chart
+    from firstguess.show.charts.logits_film import logits_film
     from firstguess.show.charts.measured import compare_chart
+    from firstguess.show.charts.modes import modes_chart
     from firstguess.show.charts.panels import panels_chart
     from firstguess.show.charts.phases import phase_diagram_chart
     from firstguess.show.charts.readings import readings_chart
     from firstguess.show.charts.strip import strip_chart
     from firstguess.show.charts.theme import Chart
     from firstguess.show.charts.training import training_chart
+    from firstguess.show.charts.watched import watch_chart
 
 __all__ = [
+    "absorption_chart",
     "advice_chart",
     "compare_chart",
     "correlation_chart",
@@ -46,17 +52,24 @@ __all__ = [
     "guesses_chart",
     "law_chart",
     "lines_chart",
+    "logits_chart",
+    "logits_film",
+    "modes_chart",
     "panels_chart",
     "phase_diagram_chart",
     "readings_chart",
     "save",
     "strip_chart",
     "training_chart",
+    "watch_chart",
 ]
 
 _HOMES = {
+    "absorption_chart": "absorption",
+    "modes_chart": "modes",
     "strip_chart": "strip",
     "training_chart": "training",
+    "watch_chart": "watched",
     "law_chart": "law",
     "gradients_chart": "gradients",
     "correlation_chart": "correlation",
@@ -65,6 +78,8 @@ _HOMES = {
     "gamma_by_depth_chart": "gamma_by_depth",
     "guesses_chart": "guesses",
     "lines_chart": "lines",
+    "logits_chart": "logits",
+    "logits_film": "logits_film",
     "panels_chart": "panels",
     "phase_diagram_chart": "phases",
     "readings_chart": "readings",

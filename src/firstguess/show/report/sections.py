@@ -213,6 +213,39 @@ def _growth(t: Trainability) -> Markup:
     return table(["Gradients", "value"], rows, caption="Gradients") if rows else Markup("")
 
 
+def lasting(d: Diagnosis) -> Markup:
+    """How long the bias lasts in training."""
+    found = d.lasting
+    if found is None:
+        return Markup("")
+    words = tag("p", _sentence(found.words))
+    if not found.known:
+        return section("lasting", "How long will the bias last?", words)
+    (first, then), (guessed, learned) = found.largest, found.accuracy
+    whose = f"{number(found.own[0])} of the kernel's, differing by {percent(found.own[1])} from network to network"
+    rows = [
+        ["step from which on at most half of the starting bias is left", _step(found.half)],
+        ["at most a quarter", _step(found.steps)],
+        ["largest share, at the start → then", f"{percent(first)} → {percent(then)}"],
+        ["the labels' own largest share", percent(found.majority)],
+        ["accuracy on these points, at the start → then", f"{percent(guessed)} → {percent(learned)}"],
+        ["bias to signal (how much faster the bias moves)", number(found.ratio)],
+        ["learning rate from which on descent overshoots", number(found.overshoot)],
+        ["pace of the bias in this model", whose],
+    ]
+    meaning = (
+        "The starting bias is how the accuracy on a class depends on which class an initialization favours; what is "
+        "left of it is its part at a later step. No network was trained: logits of this model's own initializations "
+        "move along the tangent kernel of its description, as those of wide networks do."
+    )
+    shown = table(["Training", "predicted"], rows, numbers=(1,), caption="How long the bias lasts")
+    return section("lasting", "How long will the bias last?", words, shown, tag("p", meaning, class_="soft"))
+
+
+def _step(step: float) -> str:
+    return "not within these" if math.isinf(step) else f"{step:,.0f}" if step >= 10 else f"{step:.1f}"
+
+
 def advice(d: Diagnosis, charts: Drawn) -> Markup:
     """Every change that was tried, before → after."""
     if not d.advice:
