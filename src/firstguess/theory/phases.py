@@ -322,7 +322,11 @@ def stage_crossing(stage: Stage, bias_var: float, what: str, weights: Array, val
         got = "every weight variance is at it" if what == "edge of chaos" else "c* = ½ at every weight variance"
     else:
         side = "above 1" if max(values) > 0.0 else "below 1"
-        got = f"none: χ̃ is {side} at every weight variance" if what == "edge of chaos" else "none"
+        got = (
+            f"none: χ̃ is {side} from weight_var {weights[0]:g} to {weights[-1]:g}"
+            if what == "edge of chaos"
+            else "none"
+        )
     raise NotCovered(
         f"a weight variance with {what} for {stage} at this bias variance",
         got=f"{got} (bias_var {bias_var:g})",
