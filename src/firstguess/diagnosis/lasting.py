@@ -120,10 +120,7 @@ class Lasting:
             text += f". Scores by class before step {self._number(self.steps)} still show the start's bias"
         text += self._swing()
         if self.largest[1] > self.majority + _FOLLOWS:
-            then = f"the largest share is still {self.largest[1]:.2f} then"
-            text += (
-                f". What is left comes from the labels, not from the start: {then}, and falls as inputs are told apart"
-            )
+            text += f". The largest share is still {self.largest[1]:.2f} then"
         return f"{text}. Predicted from {self.points} points and {self.inits} initializations; none was trained"
 
     def _count(self, steps: float) -> str:
