@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING, Any
 from firstguess._version import __version__
 
 if TYPE_CHECKING:
-    from firstguess import data, figures
+    from firstguess import data, figures, schedules
     from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
     from firstguess.diagnosis.comparison import Comparison, compare
     from firstguess.diagnosis.explanation import Explanation, explain_guess
     from firstguess.diagnosis.gate import NotEven, NotNeutral, assert_even, assert_neutral
     from firstguess.diagnosis.result import Diagnosis
     from firstguess.diagnosis.run import diagnose
+    from firstguess.diagnosis.training_comparison import TrainingComparison
     from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.lazy_training import predict_training
     from firstguess.ensemble.measurement import Measurement
+    from firstguess.ensemble.trained import TrainedMembers
     from firstguess.modules.gradients import measure_gradients
     from firstguess.modules.measuring import measure
     from firstguess.modules.reader import read
     from firstguess.modules.structure import Structure
+    from firstguess.modules.train import train
     from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
     from firstguess.network.activations.record import Activation
     from firstguess.network.builders import cnn, mlp, residual_mlp
@@ -54,18 +57,21 @@ _NAMES = {
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
     "ensemble.measurement": "Measurement",
+    "ensemble.trained": "TrainedMembers",
     "modules.gradients": "measure_gradients",
     "modules.measuring": "measure",
     "modules.reader": "read",
     "modules.structure": "Structure",
+    "modules.train": "train",
     "diagnosis.comparison": "Comparison compare",
     "diagnosis.explanation": "Explanation explain_guess",
     "diagnosis.gate": "NotEven NotNeutral assert_even assert_neutral",
     "diagnosis.result": "Diagnosis",
     "diagnosis.run": "diagnose",
+    "diagnosis.training_comparison": "TrainingComparison",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_ROOMS = ("data", "figures")  # public as they are
+_ROOMS = ("data", "figures", "schedules")  # public as they are
 
 __all__ = [
     "Activation",
@@ -92,6 +98,8 @@ __all__ = [
     "PredictedTraining",
     "Prediction",
     "Structure",
+    "TrainedMembers",
+    "TrainingComparison",
     "__version__",
     "activation",
     "assert_even",
@@ -118,6 +126,8 @@ __all__ = [
     "regime",
     "register_activation",
     "residual_mlp",
+    "schedules",
+    "train",
 ]  # fmt: skip
 
 

@@ -120,8 +120,8 @@ def test_a_network_without_bias_has_nothing_to_absorb():
 
 
 def test_refusals():
-    with pytest.raises(fg.NotCovered, match="two classes"):
-        fg.predict("dense > relu > dense", classes=3).absorption(lr=1e-3)
+    with pytest.raises(fg.InvalidInput, match=r"above 0\.333"):
+        fg.predict("dense > relu > dense", classes=3).absorption(lr=1e-6, level=0.3)
     with pytest.raises(fg.InvalidInput, match=r"above 0\.5"):
         fg.predict("dense > relu > dense").absorption(lr=1e-6, level=0.4)
     with pytest.raises(fg.InvalidInput, match="overshoot"):

@@ -8,7 +8,7 @@ from firstguess.data import Data, blob, two_blobs
 from firstguess.network.network import Network
 from firstguess.theory.curves import Curve, absorption, looked_at
 from firstguess.theory.descent import Task, descend
-from firstguess.theory.training_runs import layer_tangents
+from firstguess.theory.layer_tangents import layer_tangents
 
 NET = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 POINTS = 1000  # of larger data sets, where --points does not say otherwise
 INITS, WIDTH, DRAWS = 100, 1000, 10_000
+LR, STEPS = 1e-3, 10_000  # predict_training's
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,15 @@ def training(
     """What training does to the bias, predicted: a page or JSON, and a figure."""
     import firstguess as fg
 
-    names = ", ".join(f"--{name}" for name in options)
+    names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
     if not wanted:
         raise InvalidInput(f"--training together with {names}", got="no --training", hint="--training")
     if asked is None:
         raise InvalidInput("--data together with --training", got="no --data", hint="--data digits")
+    shape, warmup = options.pop("schedule", "constant"), options.pop("warmup", 0)
+    if shape != "constant" or warmup:
+        steps = options.get("steps", STEPS)
+        options["lr"] = fg.schedules.named(shape, options.get("lr", LR), steps=steps, warmup=warmup)
     data = asked.load()
     draws = {} if asked.draws == DRAWS else {"draws": asked.draws}
     with bar("training, predicted") as tick:

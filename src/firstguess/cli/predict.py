@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +9,11 @@ import typer
 
 from firstguess.base.errors import InvalidInput
 from firstguess.cli import on_data
+from firstguess.cli.builders import Placement, described_by
 from firstguess.cli.data import DATA_HELP, DataDir
 from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
-    from firstguess.network.activations.record import Activation
     from firstguess.show.charts.theme import Chart
     from firstguess.theory.prediction import Prediction
 
@@ -30,11 +29,6 @@ firstguess predict mlp --depth 3 --data digits --training --lr 1e-4 --steps 1000
 
 firstguess predict mlp --depth 5 --data mnist:even-odd --data-dir ~/data --points 1000 --compare --figure readings.png
 """
-
-
-class Placement(StrEnum):
-    before = "before"
-    after = "after"
 
 
 class Standardize(StrEnum):
@@ -100,7 +94,12 @@ def predict(
     optimizer: Annotated[str | None, typer.Option(help="gd, sgd or adam, for --training. [default: gd]")] = None,
     batch: Annotated[int | None, typer.Option(help="Mini-batches, for --training with sgd or adam.")] = None,
     loss: Annotated[str | None, typer.Option(help="cross-entropy or squared. [default: cross-entropy]")] = None,
-    start: Annotated[str | None, typer.Option(help="any, neutral or biased starts. [default: any]")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="Of the learning rate: constant, cosine or linear. [default: constant]")
+    ] = None,
+    warmup: Annotated[int | None, typer.Option(help="Steps of warm-up, for --training. [default: 0]")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="As torch's SGD has it. [default: 0]")] = None,
+    start: Annotated[str | None, typer.Option(help="any, even or biased starts. [default: any]")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Show every layer.")] = False,
     json: Json = False,
     figure: Figure = None,
@@ -122,39 +121,14 @@ def predict(
          "draws": draws, "seed": seed, "inits": inits, "width": width},
         compare=compare, inputs={"mean_square": mean_square, "variance": variance},
     )  # fmt: skip
-    builders: dict[str, Callable[..., fg.Network]] = {"mlp": fg.mlp, "residual_mlp": fg.residual_mlp, "cnn": fg.cnn}
-    given: dict[str, Any] = {
-        k: v
-        for k, v in {
-            "depth": depth,
-            "activation": activation,
-            "norm": norm,
-            "placement": placement,
-            "pool": pool,
-            "weight_var": weight_var,
-            "bias_var": bias_var,
-        }.items()
-        if v is not None
-    }
-    if network in builders:
-        if network == "residual_mlp" and pool is not None:
-            raise InvalidInput("no --pool with residual_mlp", got=pool, hint="describe the network as text instead")
-        if "activation" in given:
-            given["activation"] = _activation(str(activation))
-        if placement is not None:
-            words = {"before": "before branch", "after": "after sum"}
-            given["placement"] = words[placement.value] if network == "residual_mlp" else placement.value
-        described = builders[network](**given, classes=2 if classes is None else classes)
-    else:
-        if given:
-            options = ", ".join("--" + k.replace("_", "-") for k in given)
-            raise InvalidInput(
-                "options for mlp, residual_mlp or cnn only together with one of these words",
-                got=f"{options} with a description",
-                hint='write them into the text, e.g. "20 x [dense(weight_var=2) > layernorm > relu] > dense"',
-            )
-        described = fg.Network.parse(network, classes=2 if classes is None else classes)
-    asks = {"lr": lr, "steps": steps, "optimizer": optimizer, "batch": batch, "loss": loss, "start": start}
+    described = described_by(
+        network,
+        {"depth": depth, "activation": activation, "norm": norm, "placement": placement, "pool": pool,
+         "weight_var": weight_var, "bias_var": bias_var},
+        classes,
+    )  # fmt: skip
+    asks = {"lr": lr, "steps": steps, "optimizer": optimizer, "batch": batch, "loss": loss, "start": start,
+            "schedule": schedule, "warmup": warmup, "weight_decay": weight_decay}  # fmt: skip
     learning = {name: value for name, value in asks.items() if value is not None}
     if training or learning:
         on_data.training(described, asked, learning, wanted=training, json=json, figure=figure)
@@ -234,14 +208,3 @@ def _chart(prediction: Prediction, references: list[Prediction], draw: Drawing) 
     if references:
         return fg.figures.readings_chart(references[0], prediction)
     return fg.figures.guesses_chart(prediction)
-
-
-def _activation(text: str) -> Activation:
-    """`leaky_relu(0.2)` and `centered(relu)` as well as a plain name."""
-    from firstguess.network.grammar import parse_layers
-    from firstguess.network.layers import Activate
-
-    layers = parse_layers(text)
-    if len(layers) != 1 or not isinstance(layers[0], Activate):
-        raise InvalidInput("one activation", got=text, where="--activation", hint="firstguess activations")
-    return layers[0].phi

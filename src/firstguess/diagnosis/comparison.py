@@ -6,7 +6,7 @@ import html
 import math
 import textwrap
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 from scipy import stats
@@ -15,9 +15,12 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import chance
 from firstguess.base.text import with_error
+from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
 from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.guesses import Guesses
+from firstguess.theory.predicted_training import PredictedTraining
 from firstguess.theory.prediction import Prediction
 
 LEVEL = 1e-3  # how often `agrees` is wrong about a theory that is right
@@ -157,8 +160,20 @@ def check_pair(prediction: Prediction, measurement: Measurement, call: str) -> N
         )
 
 
-def compare(prediction: Prediction, measurement: Measurement, *, level: float = LEVEL) -> Comparison:
+@overload
+def compare(prediction: Prediction, measurement: Measurement, *, level: float = LEVEL) -> Comparison: ...
+
+
+@overload
+def compare(
+    prediction: PredictedTraining, measurement: TrainedMembers, *, level: float = LEVEL
+) -> TrainingComparison: ...
+
+
+def compare(prediction: Any, measurement: Any, *, level: float = LEVEL) -> Comparison | TrainingComparison:
     """Lay a prediction beside a measurement: γ by layer and the law of the guesses, differences in standard errors.
+
+    A prediction of training (`fg.predict_training`) is laid beside real training (`fg.train`): curves over steps.
 
     γ is compared layer by layer where both have as many layers with weights, else at the output only. A difference of
     up to (1 + γ)/n is not held against γ (`Difference.room`, "allowed" in print): n points have a mean of their own,
@@ -176,6 +191,12 @@ def compare(prediction: Prediction, measurement: Measurement, *, level: float = 
     >>> print(f"{c.worst.predicted:.3f}, measured {c.worst.measured:.3f} ± {c.worst.se:.3f}")
     0.227, measured 0.251 ± 0.003
     """
+    if isinstance(prediction, PredictedTraining) and isinstance(measurement, TrainedMembers):
+        return compare_training(prediction, measurement, level=level)
+    return _compared(cast("Prediction", prediction), cast("Measurement", measurement), level)
+
+
+def _compared(prediction: Prediction, measurement: Measurement, level: float) -> Comparison:
     check_pair(prediction, measurement, "fg.compare")
     if not 0 < checks.number(level) < 1:
         raise InvalidInput("a level between 0 and 1", got=level, where="compare(level)", hint="level=1e-3")

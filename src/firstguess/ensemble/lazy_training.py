@@ -16,14 +16,18 @@ from firstguess.base.checks import known_options
 from firstguess.base.errors import FirstguessError
 from firstguess.base.gaussian import Array
 from firstguess.ensemble.member_module import build
+from firstguess.ensemble.sampled_weights import trained, weight_sample
+from firstguess.network.layer import Mix
 from firstguess.network.network import Network
+from firstguess.network.walk import every
 from firstguess.theory.descent import Loss
 from firstguess.theory.predicted_training import PredictedTraining, Trust
 from firstguess.theory.training_problem import Optimizer, Problem, Schedule, prepare
-from firstguess.theory.training_runs import Start, follow
+from firstguess.theory.training_runs import Adam, Start, follow
 
 _INITS = 10
 _GOOD, _FAIR = 0.2, 0.5  # relative spread of ‖∇ mean g‖² over initializations: theory.md §7
+_SAMPLES, _MOST, _FEWEST = 4, 1000, 100  # networks whose weights Adam's prediction samples, weights of a layer
 _OFF = 0.3  # of its mean from the limit, beyond what so few initializations leave open
 
 
@@ -46,6 +50,7 @@ def predict_training(
     seed: int = 0,
     classes: int | None = None,
     trust: bool = True,
+    memory: float = 2e9,
     progress: Callable[[int, int], None] | None = None,
 ) -> PredictedTraining:
     """Predict shares, accuracies and loss over training, from kernels of the data: no network is trained.
@@ -54,14 +59,14 @@ def predict_training(
         network: A description.
         data: Labelled points: a pair (x, y), `Data`, a name.
         test: Held-out points, likewise.
-        lr: The learning rate, or a function of the step.
+        lr: The learning rate, or a function of the step: `fg.schedules`.
         steps: How many, or which to look at (default: 0–7, then ten a decade).
         optimizer: "gd" (full batches), "sgd" (mini-batches of `batch`), "adam" (with or without `batch`).
         batch: Size of mini-batches.
         loss: "cross-entropy", or "squared": ½ Σ (f − one-hot)².
-        weight_decay: With "gd", of scale-free networks without biases.
-        start: "any"; "neutral": the largest share is at most 1.1 of an even one; "biased": at least 0.9; or logits
-            (networks, points, classes) of your own networks on the training points, and behind them the held-out ones.
+        weight_decay: As torch.optim.SGD's, with "gd" or "sgd", of scale-free networks without biases.
+        start: "any"; "even" (or "neutral"): the largest share is at most 1.1 of an even one; "biased": at least 0.9; or
+            logits (networks, points, classes) of your own networks on the training points, then on held-out ones.
         draws: Networks.
         width: Of layers that name none: the tangent kernel grows with it.
         level: Of the largest share, for `absorption`: by default a fifth of the way from the labels' largest share to
@@ -69,6 +74,8 @@ def predict_training(
         seed: Of starts, the order of the data, and the initializations that `trust` looks at.
         classes: For a text; by default those of the labels.
         trust: Draw ten networks of this width and look whether their gradients are those of the limit.
+        memory: Bytes that it may take, above Python and its libraries; what takes more is refused, with the number of
+            points that would fit.
         progress: Called with (step, last step).
 
     >>> from firstguess.data import two_blobs
@@ -91,12 +98,40 @@ def predict_training(
         width=width,
         level=level,
         classes=classes,
+        draws=draws,
+        memory=memory,
     )
     found = trust_of(problem, seed=seed) if trust else None
     noise = math.log1p(found.spread**2) if found is not None and found.word == "with a random factor" else 0.0
-    evenness = evenness_of(problem, seed=seed) if trust and optimizer == "adam" else None
-    t = follow(problem, start=start, draws=draws, seed=seed, noise=noise, evenness=evenness, progress=progress)
+    adam = measured(problem, seed=seed) if optimizer == "adam" else None
+    t = follow(problem, start=start, draws=draws, seed=seed, noise=noise, adam=adam, progress=progress)
+    if found is not None and t.diverged:
+        found = replace(found, word="not lazy", why=f"{found.why}, but training diverges")
     return replace(t, trust=found, seconds=time.perf_counter() - started)
+
+
+def measured(problem: Problem, *, seed: int = 0) -> Adam:
+    """What Adam's prediction wants of a few networks: some weights, with the derivatives of all logits by them.
+
+    Behind a norm over the data, where these are not to be had, how evenly gradients are spread over each layer.
+    """
+    if mixes_points(problem.network):
+        return Adam(evenness=evenness_of(problem, seed=seed))
+    x, classes = problem.x.astype(np.float32), problem.network.classes
+    columns = 1 if classes == 2 and not problem.options.each else classes
+    layers = sum(layer.draws for layer in every(problem.network.layers))
+    fits = 0.3 * problem.memory / (4.0 * _SAMPLES * len(x) * columns * layers)
+    most = max(_FEWEST, min(_MOST, int(fits)))
+    return Adam(
+        [
+            weight_sample(problem.network, x, width=problem.width, columns=columns, most=most, seed=seed, member=member)
+            for member in range(_SAMPLES)
+        ]
+    )
+
+
+def mixes_points(network: Network) -> bool:
+    return any(Mix.POINTS in layer.mixes for layer in every(network.layers))
 
 
 def trust_of(problem: Problem, *, seed: int = 0, inits: int = _INITS) -> Trust:
@@ -113,7 +148,7 @@ def trust_of(problem: Problem, *, seed: int = 0, inits: int = _INITS) -> Trust:
     values = np.array(found)
     ratio, spread = float(values.mean()), float(values.std(ddof=1) / values.mean())
     said = f"over {inits} initializations the squared gradient of the bias is {ratio:.2f} ± {spread:.2f} of its limit"
-    rate = max(problem.options.rate(int(step)) for step in problem.options.steps[:-1])
+    rate = float(problem.options.rates.max())
     off = abs(ratio - 1.0) - 3.0 * spread / math.sqrt(inits)
     if not math.isfinite(spread) or spread > _FAIR or off > _OFF:
         return Trust("not lazy", f"{said}: too narrow or too deep for this theory", ratio, spread, inits)
@@ -123,6 +158,9 @@ def trust_of(problem: Problem, *, seed: int = 0, inits: int = _INITS) -> Trust:
     if spread > _GOOD:
         why = f"{said}: every network has its own pace, drawn at random"
         return Trust("with a random factor", why, ratio, spread, inits)
+    if problem.options.optimizer == "adam" and mixes_points(problem.network):
+        why = f"{said}, but behind a norm over the data Adam is known by averages over layers only: shares to 0.1"
+        return Trust("rough", why, ratio, spread, inits)
     return Trust("good", said, ratio, spread, inits)
 
 
@@ -131,7 +169,8 @@ def _squared_gradient(problem: Problem, x: NDArray[np.float32], seed: int, membe
     with torch.enable_grad():
         rows = model(torch.from_numpy(x))
         (rows[:, 1] - rows[:, 0]).mean().backward()
-    return sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None)
+    parameters = (p for module in trained(model, problem.network) for p in module.parameters())
+    return sum(float(p.grad.double().square().sum()) for p in parameters if p.grad is not None)
 
 
 def evenness_of(problem: Problem, *, seed: int = 0, inits: int = 4) -> list[tuple[float, float]]:
@@ -146,7 +185,7 @@ def evenness_of(problem: Problem, *, seed: int = 0, inits: int = 4) -> list[tupl
     sums: list[list[float]] = [[], []]
     for member in range(inits):
         model = build(problem.network, x, width=problem.width, seed=seed, member=member)
-        weights = [p for p in model.parameters() if p.ndim > 1]
+        weights = [module.weight for module in trained(model, problem.network)]
         for which, targets in enumerate((torch.zeros_like(labels), labels)):
             pull = torch.nn.functional.one_hot(targets, classes).float()
             pull -= 1.0 / classes if which == 0 else pull.mean(0)

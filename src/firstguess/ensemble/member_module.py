@@ -65,7 +65,8 @@ class _Drawn:
     generator: torch.Generator
 
     def fill(self, module: nn.Module, weights: Weights) -> nn.Module:
-        """The module with its `weight`, and its `bias` if there are biases, drawn."""
+        """The module with its `weight`, and its `bias` if there are biases, drawn; frozen ones want no gradient."""
+        module.requires_grad_(weights.trained)
         with torch.no_grad():
             fill_weights(module.get_parameter("weight"), self.generator, weights)
             if weights.bias_var > 0.0:

@@ -68,7 +68,7 @@ def _forward(
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, tuple[torch.Tensor, ...]], set[str]]:
     """What is counted and the logits (members, points, classes), sums of layers, and the names of those with a mask."""
     mask = mask_of(batch)
-    places = _places(model)
+    at = places(model)
     masked: set[str] = set()
     found: dict[str, tuple[torch.Tensor, ...]] = {}
 
@@ -94,7 +94,7 @@ def _forward(
     ) -> tuple[torch.Tensor, torch.Tensor, dict[str, tuple[torch.Tensor, ...]]]:
         found.clear()
         hooks.begin()
-        output = call(_Functional(model, {name: tensors[first] for name, first in places if first in tensors}), batch)
+        output = call(Functional(model, {name: tensors[first] for name, first in at if first in tensors}), batch)
         rows, scores = logits(output, batch, recorder.returned)
         recorder.returned = None  # vmap's, of no use outside of it
         return rows, scores, dict(found)
@@ -104,7 +104,7 @@ def _forward(
         return *vmap(one, randomness="error")(stacked), masked
 
 
-def _places(model: nn.Module) -> list[tuple[str, str]]:
+def places(model: nn.Module) -> list[tuple[str, str]]:
     """Where tensors live, each with the first name of what is there: tied ones have several places.
 
     A module that is used under several names is one place. `functional_call` ties by name instead, and swaps such a
@@ -131,7 +131,7 @@ def _running(model: nn.Module) -> set[str]:
     }
 
 
-class _Functional(nn.Module):
+class Functional(nn.Module):
     """A model with other parameters, for one call."""
 
     def __init__(self, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:

@@ -7,10 +7,12 @@ nothing where float32 resolves the variance, and a constant node or sample becom
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
+from firstguess.network.derivative import Derivative, Kept
 from firstguess.network.tensors import Apply, Scratch
 
 RELATIVE_EPS = 1e-12
@@ -47,3 +49,39 @@ def over_nodes(images: bool, *, groups: int = 1, center: bool = True) -> Apply:
         return x
 
     return of_images if images else of_vectors
+
+
+def standardizing(parts: Callable[[Tensor], Iterable[Tensor]], dim: int, *, center: bool = True) -> Derivative:
+    """`standardize` over one dimension of each of these views, and its way back.
+
+    With y the result and s the inverse standard deviation, dx = s·(dy − mean dy − y·mean(y·dy)); without centring the
+    mean of dy stays.
+    """
+
+    def forward(x: Tensor, out: Tensor) -> Kept:
+        if out is not x:
+            out.copy_(x)
+        scales: list[Tensor] = []
+        for part in parts(out):
+            mean = None
+            if center:
+                mean = part.mean(dim, keepdim=True)
+                part.sub_(mean)
+            scales.append(inverse_sd((part * part).mean(dim, keepdim=True), mean))
+            part.mul_(scales[-1])
+        return tuple(scales)
+
+    def backward(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
+        for g, y, scale in zip(parts(gradient), parts(kept), more, strict=True):
+            along = (g * y).mean(dim, keepdim=True)
+            if center:
+                g.sub_(g.mean(dim, keepdim=True))
+            g.addcmul_(y, along, value=-1.0).mul_(scale)
+        return gradient
+
+    return Derivative(forward, backward, "output")
+
+
+def over_nodes_derivative(*, groups: int = 1, center: bool = True) -> Derivative:
+    """Of `over_nodes`, on vectors."""
+    return standardizing(lambda x: (x.unflatten(1, (groups, -1)),), 2, center=center)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
+from firstguess.network.derivative import Derivative
 from firstguess.network.grid import Shape
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Weights:
     init: Init = "normal"
     product: Callable[[Tensor, Tensor, Tensor | None, bool], Tensor] | None = None
     room: float = 0.0  # what the product allocates on its way, in copies of its input
+    trained: bool = True
 
     @property
     def gaussian_rows(self) -> bool:
@@ -80,10 +82,14 @@ class Weights:
 
 @dataclass(frozen=True)
 class Local:
-    """An operation on any stretch of the points; `batch`: on stretches that hold whole batches of so many."""
+    """An operation on any stretch of the points; `batch`: on stretches that hold whole batches of so many.
+
+    Without a `derivative` members are trained one by one, as modules.
+    """
 
     apply: Apply
     batch: int = 1
+    derivative: Derivative | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class OverData:
     apply: Callable[[Tensor, Terms], Tensor]
     first: Apply | None = None
     whole: Callable[[Tensor], Tensor] | None = None
+    derivative: Derivative | None = None  # of all of it, on a batch that is the whole data set to it
 
 
 @dataclass(frozen=True)

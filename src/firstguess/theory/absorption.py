@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from firstguess.base.checks import number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.float_range import float_range
 from firstguess.base.gaussian import Array
@@ -24,6 +25,7 @@ from firstguess.network.points import Points
 from firstguess.network.walk import every
 from firstguess.theory.budget import Budget
 from firstguess.theory.carry import carry
+from firstguess.theory.class_means import drawn_means, flow_times
 from firstguess.theory.curves import Absorption
 from firstguess.theory.tiles import Run, Stored, whole
 
@@ -140,23 +142,35 @@ def steps_to(level: float, mean: Array, spread: float, rate: float) -> Array:
     >>> float(steps_to(0.6, np.array([2.0]), 1.4, 1e-9)[0] * 1e-9)
     4.840086...
     """
-    if not 0.5 < level < 1.0:
-        raise InvalidInput("a level above 0.5 and below 1", got=level, where="absorption(level)", hint="level=0.6")
+    _check_level(level, 2)
     kappa = softening(spread)
     target = spread * float(special.ndtri(level)) / (2.0 * kappa)
     start = np.abs(mean) / (2.0 * kappa)
-    rho = rate / 2.0
+    discrete = _discrete(rate, 2)
+    with np.errstate(divide="ignore"):
+        found = (2.0 * kappa / rate) * (_log_sinh(start) - _log_sinh(np.array(target))) / discrete
+    return np.where(start <= target, 0.0, found)
+
+
+def _check_level(level: float, classes: int) -> None:
+    even = 1.0 / classes
+    if not even < number(level) < 1.0:
+        raise InvalidInput(
+            f"a level above {even:.3g} and below 1", got=level, where="absorption(level)", hint="level=0.6"
+        )
+
+
+def _discrete(rate: float, classes: int) -> float:
+    """By how much fewer steps of descent are than the flow's time: −ln(1 − ρ)/ρ, ρ = ηλ_b/M."""
+    rho = rate / classes
     if rho >= 1.0:
         raise InvalidInput(
             "a learning rate at which the bias does not overshoot",
             got=f"ηλ = {rate:.3g}",
             where="absorption(lr)",
-            hint=f"lr below {2.0 / rate:.3g} of it",
+            hint=f"lr below {1.0 / rho:.3g} of it",
         )
-    discrete = -math.log1p(-rho) / rho
-    with np.errstate(divide="ignore"):
-        found = (2.0 * kappa / rate) * (_log_sinh(start) - _log_sinh(np.array(target))) / discrete
-    return np.where(start <= target, 0.0, found)
+    return -math.log1p(-rho) / rho
 
 
 def _log_sinh(x: Array) -> Array:
@@ -166,13 +180,24 @@ def _log_sinh(x: Array) -> Array:
 
 
 def absorption_of(
-    tangent: Tangent, *, lr: float, level: float, points: int | None = None, draws: int = 2001
+    tangent: Tangent, *, lr: float, level: float, points: int | None = None, classes: int = 2, draws: int | None = None
 ) -> Absorption:
-    """The law of the absorption time over initializations of two classes: m₀ ~ N(0, 2q_ab), at its quantiles."""
+    """The law of the absorption time over initializations.
+
+    Two classes by (16): m₀ ~ N(0, 2q_ab), at its quantiles. More by the flow of all classes' means (`class_means`), and
+    steps of descent as in (16), with the rate ηλ_b/M near even.
+    """
+    rate = lr * tangent.bias_mode(points)
+    if classes > 2:
+        _check_level(level, classes)
+        means = drawn_means(classes, tangent.q_ab, draws or 256)
+        flow = flow_times(level, means, math.sqrt(max(tangent.q - tangent.q_ab, 0.0)))
+        return Absorption(level, flow / rate / _discrete(rate, classes))
+    draws = draws or 2001
     spread = math.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0))
     quantiles = special.ndtri((np.arange(draws) + 0.5) / draws)
     mean = math.sqrt(max(2.0 * tangent.q_ab, 0.0)) * quantiles
-    return Absorption(level, steps_to(level, mean, spread, lr * tangent.bias_mode(points)))
+    return Absorption(level, steps_to(level, mean, spread, rate))
 
 
 def floor(rate: float, spread: float, batch: int, points: int | None) -> float:

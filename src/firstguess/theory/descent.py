@@ -7,16 +7,17 @@ With S = Σ_t η_t r_t/n, r = softmax − Y the residuals, logits of any points 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess.theory.schedules import Rate
+
 Values: TypeAlias = NDArray[np.floating[Any]]  # float32 where there are many points
 Loss: TypeAlias = Literal["cross-entropy", "squared"]
-Rate: TypeAlias = Callable[[int], float]
 
 _EXACT = 24  # steps that are taken one by one before the flow takes over
 _CLOSE = 5e-4  # of the logits' size: by how much a step of descent and of the flow may differ then
@@ -34,16 +35,22 @@ class Task:
     networks: int
     loss: Loss = "cross-entropy"
     gains: Values | None = None  # by column: factors on Θ of each network, theory.md (19)
+    each: bool = False  # both logits of two classes are followed, not only their difference
 
     @property
     def columns(self) -> int:
         """Logits of one network: for two classes their difference."""
-        return 1 if self.classes == 2 else self.classes
+        return 1 if self.paired else self.classes
+
+    @property
+    def paired(self) -> bool:
+        """Whether the difference of two classes' logits is all that is followed."""
+        return self.classes == 2 and not self.each
 
     @property
     def factor(self) -> float:
         """c of Z = Z(0) − c·ΘS: both classes of two move against each other, under squared loss towards ±1."""
-        return 2.0 if self.classes == 2 and self.loss == "cross-entropy" else 1.0
+        return 2.0 if self.paired and self.loss == "cross-entropy" else 1.0
 
     @property
     def steepest(self) -> float:
@@ -54,7 +61,7 @@ class Task:
 
     def shaped(self, z: Values) -> Values:
         """(points, networks, classes); the logits of two classes are 0 and g."""
-        if self.classes > 2:
+        if not self.paired:
             return z.reshape(len(z), self.networks, self.classes)
         return np.stack([np.zeros_like(z), z], axis=2)
 
@@ -64,7 +71,7 @@ class Task:
         return r if self.gains is None else r * self.gains.astype(r.dtype)
 
     def _residuals(self, z: Values) -> Values:
-        if self.classes == 2:
+        if self.paired:
             y = self.labels[:, None].astype(z.dtype)
             return z - (2 * y - 1) if self.loss == "squared" else _sigmoid(z) - y
         f = z.reshape(len(z), self.networks, self.classes)
@@ -104,6 +111,7 @@ class State:
     step: int
     z: Values
     s: Values
+    kept: float = 1.0  # what weight decay has left of logits at the start
 
 
 def descend(
@@ -128,12 +136,12 @@ def descend(
     z = start
     size = float(np.sqrt(np.mean(np.square(start, dtype=np.float64)))) + 1e-30
     step, test = 0, _EXACT
+    still = np.maximum.accumulate([rate(k) for k in range(int(looks[-1]))][::-1])[::-1]  # the largest rate to come
     for target in looks.tolist():
         while step < target:
             if not exact and step >= test:
-                one = rate(step) / n
                 flow = _Flow(task, product, spread, size)
-                far = flow.apart(s, z, one)
+                far = flow.apart(s, z, float(still[step]) / n)
                 if far <= _CLOSE:
                     yield from flow.run(s, z, step, looks[looks >= target], rate)
                     return
@@ -192,9 +200,10 @@ class _Flow:
 
     def run(self, s: Values, z: Values, step: int, looks: NDArray[np.int64], rate: Rate) -> Iterator[State]:
         slope = self._slope(z)
-        h = 4.0 * rate(step)
+        h = 0.0
         for target in looks.tolist():
             left = math.fsum(rate(k) for k in range(step, target))
+            h = h or 4.0 * left / max(target - step, 1)  # a schedule may begin with rates of 0
             while left > 0.0:
                 # As many stages as there may be bound the step, too.
                 longest = ((_MOST_STAGES - 1) ** 2 - 1.0) / (1.54 * max(self._radius, 1e-300))
@@ -205,7 +214,9 @@ class _Flow:
                 if error <= _TOLERANCE:
                     s, z, slope = new, z_new, slope_new
                     left = 0.0 if left - h <= 1e-12 * left else left - h
-                h *= min(5.0, max(0.1, grow))
+                h *= min(5.0, max(0.1, grow)) if math.isfinite(error) else 0.1
+                if not h > 1e-12 * left:  # no step is short enough: not finite from here on
+                    z, left = np.full_like(z, math.nan), 0.0
             step = target
             yield State(step, z, s)
 

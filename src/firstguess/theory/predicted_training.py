@@ -22,7 +22,7 @@ class Trust:
     `spread` and `ratio` are the relative spread and the mean, over a few initializations, of ‖∇ mean g‖² by its limit.
     """
 
-    word: Literal["good", "with a random factor", "not lazy"]
+    word: Literal["good", "with a random factor", "rough", "not lazy"]
     why: str
     ratio: float
     spread: float
@@ -71,6 +71,12 @@ class PredictedTraining:
         return self.curves.loss
 
     @property
+    def diverged(self) -> tuple[tuple[int, int], ...]:
+        """(network, the first step at which its loss is not finite), of those that leave all numbers behind."""
+        bad = ~np.isfinite(self.loss.draws)
+        return tuple((int(i), int(self.steps[bad[i].argmax()])) for i in np.flatnonzero(bad.any(axis=1)))
+
+    @property
     def absorption(self) -> Absorption:
         """Steps until the largest share falls to `level`."""
         return self.absorbed(self.level)
@@ -101,6 +107,9 @@ class PredictedTraining:
             rows.insert(4, ("accuracy on held-out points", f"{float(self.test.accuracy.mean[-1]):.3f}"))
         if not math.isnan(self.floor):
             rows.append(("mini-batches leave", f"a largest share of {self.floor:.3f} on average"))
+        if self.diverged:
+            count, first = len(self.diverged), min(step for _, step in self.diverged)
+            rows.append(("diverged", f"{count} of {len(self.loss.draws)} networks, the first by step {_spaced(first)}"))
         if self.trust is not None:
             rows.append(("trust", str(self.trust)))
         return rows
@@ -133,6 +142,7 @@ class PredictedTraining:
                 "overshoot": self.overshoot,
                 "lr_limit": self.lr_limit,
                 "floor": self.floor,
+                "diverged": [list(pair) for pair in self.diverged],
                 "trust": None if self.trust is None else asdict(self.trust),
                 "assumptions": list(self.assumptions),
                 "provenance": self.provenance,

@@ -166,12 +166,19 @@ class Prediction:
         return np.array(growth)
 
     def absorption(
-        self, *, lr: float, level: float = 0.6, dimension: int = 1000, width: int = 1000, points: int | None = None
+        self,
+        *,
+        lr: float,
+        level: float | None = None,
+        dimension: int = 1000,
+        width: int = 1000,
+        points: int | None = None,
     ) -> Absorption:
-        """Steps of full-batch descent until the largest share of two classes falls to `level`: theory.md (16).
+        """Steps of full-batch descent until the largest share falls to `level`: theory.md (16), any number of classes.
 
-        For i.i.d. inputs of `dimension` components and layers of `width`; the closed form only. Real data have a
-        kernel: `fg.predict_training`.
+        By default `level` is a fifth of the way from an even share to 1: 0.6 of two classes, 0.28 of ten. For i.i.d.
+        inputs of `dimension` components and layers of `width`; the closed form only. Real data have a kernel:
+        `fg.predict_training`.
 
         >>> from firstguess.theory.readings import predict
         >>> p = predict("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
@@ -180,11 +187,13 @@ class Prediction:
         """
         from firstguess.theory.absorption import absorption_of
 
-        if self.network.classes != 2:
-            raise NotCovered("two classes", got=f"{self.network.classes}", hint="fg.predict_training(net, data=(x, y))")
+        classes = self.network.classes
+        if level is None:
+            level = 1.0 / classes + 0.2 * (1.0 - 1.0 / classes)
         if not 0 < number(lr) < math.inf:
             raise InvalidInput("a learning rate above 0", got=lr, where="absorption(lr)", hint="lr=1e-3")
-        return absorption_of(self._tangent(dimension, width), lr=lr, level=level, points=points)
+        tangent = self._tangent(dimension, width)
+        return absorption_of(tangent, lr=lr, level=level, points=points, classes=classes)
 
     @property
     def bias_to_signal(self) -> float:

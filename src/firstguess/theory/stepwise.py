@@ -1,4 +1,4 @@
-"""Mini-batches and Adam in the wide limit, a step at a time: theory.md (14), (18)."""
+"""Mini-batches, weight decay, and Adam layer by layer, a step at a time: theory.md (14), (18)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.theory.descent import Rate, State, Task, Values
+from firstguess.theory.batches import Batches
+from firstguess.theory.descent import State, Task, Values
+from firstguess.theory.schedules import Rate
 
 _ORDERS = 8  # groups of networks, each with its own order of the data
 _STREAM = 0x5D6
@@ -18,34 +20,52 @@ _BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8  # torch.optim.Adam's
 HIDDEN, OUTPUT = 2.0 / math.pi, math.sqrt(2.0 / math.pi)
 
 
-def mini_batches(
-    task: Task, theta: Values, start: Values, rate: Rate, looks: NDArray[np.int64], *, batch: int, seed: int
+def step_by_step(
+    task: Task,
+    theta: Values,
+    start: Values,
+    rate: Rate,
+    looks: NDArray[np.int64],
+    *,
+    batch: int | None,
+    seed: int,
+    decay: float = 0.0,
+    layers: int = 1,
 ) -> Iterator[State]:
-    """SGD: epochs of batches, reshuffled each time; networks share orders in eight groups."""
+    """SGD: epochs of batches, reshuffled each time (networks share orders in eight groups), with weight decay.
+
+    Decay shrinks weights by 1 − ηλ a step, as torch.optim.SGD's does: with s their product and D `layers` of a
+    homogeneous network f ∝ s^D and Θ ∝ s^{2(D−1)}.
+    """
     n, k = len(start), task.columns
-    factor = theta.dtype.type(task.factor)
-    groups = np.array_split(np.arange(task.networks), min(_ORDERS, task.networks))
+    number = theta.dtype.type
+    factor = number(task.factor)
+    count = 1 if batch is None else min(_ORDERS, task.networks)
+    groups = np.array_split(np.arange(task.networks), count)
     columns = [slice(int(g[0]) * k, (int(g[-1]) + 1) * k) for g in groups]
-    orders = [np.random.default_rng([seed, _STREAM, i]) for i in range(len(groups))]
     parts = [
         replace(task, networks=len(g), gains=None if task.gains is None else task.gains[cols])
         for g, cols in zip(groups, columns, strict=True)
     ]
-    queues: list[list[NDArray[np.int64]]] = [[] for _ in groups]
-    z, s, step = start.copy(), np.zeros_like(start), 0
+    orders = [Batches(n, batch, np.random.default_rng([seed, _STREAM, i])) for i in range(count)]
+    z, s, step, shrunk = start.copy(), np.zeros_like(start), 0, 1.0
     for target in looks.tolist():
         while step < target:
-            for cols, rng, part, queue in zip(columns, orders, parts, queues, strict=True):
-                if not queue:
-                    order = rng.permutation(n)
-                    queue += [order[i : i + batch] for i in range(0, n, batch)]
-                rows = queue.pop(0)
+            now = rate(step)
+            keep = 1.0 - now * decay
+            for cols, part, order in zip(columns, parts, orders, strict=True):
+                rows = order.next()
                 few = replace(part, labels=part.labels[rows])
-                move = theta.dtype.type(rate(step) / len(rows)) * few.residuals(z[rows, cols])
+                r = few.residuals(z[rows, cols])
+                if decay:
+                    z[:, cols] *= number(keep**layers)
+                    s[:, cols] *= number(keep**layers)
+                move = number(now * shrunk ** (2 * (layers - 1)) / len(r)) * r
                 s[rows, cols] += move
                 z[:, cols] -= factor * (theta[:, rows] @ move)
+            shrunk *= keep
             step += 1
-        yield State(step, z, s)
+        yield State(step, z, s, shrunk**layers)
 
 
 @dataclass(frozen=True)
@@ -58,7 +78,7 @@ class Part:
     evenness: tuple[float, float]  # C of (18) for residuals that are common to all points, and for the rest
 
 
-def adam(
+def adam_by_layer(
     task: Task,
     parts: Sequence[Part],
     start: Values,

@@ -19,10 +19,13 @@ from firstguess.network.walk import every, needs_images
 from firstguess.theory import closed_form
 from firstguess.theory.absorption import softening
 from firstguess.theory.curves import looked_at
-from firstguess.theory.descent import Loss, Rate
+from firstguess.theory.descent import Loss
 from firstguess.theory.kernel import Kernel, image_kernel, kernel
+from firstguess.theory.schedules import Rate, rates
 
 Optimizer: TypeAlias = Literal["gd", "sgd", "adam"]
+# Bytes, by pair of points, by point and logit, by point and class of a network: measured, benchmarks/training.py.
+_PAIRS, _EACH, _RECORD = 44.0, 60.0, 40.0
 Schedule: TypeAlias = "float | Callable[[int], float]"
 
 
@@ -45,12 +48,22 @@ class Modes:
 class Options:
     """How it is trained, checked."""
 
-    rate: Rate
-    steps: NDArray[np.int64]
+    rates: NDArray[np.float64]  # of every step
+    steps: NDArray[np.int64]  # that are looked at
     optimizer: Optimizer
     batch: int | None
     loss: Loss
     decay: float
+
+    @property
+    def each(self) -> bool:
+        """Whether both logits of two classes matter: under squared loss Adam's steps depend on their sum as well."""
+        return self.optimizer == "adam" and self.loss == "squared"
+
+    @property
+    def rate(self) -> Rate:
+        """The learning rate of a step."""
+        return self.rates.tolist().__getitem__
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +81,7 @@ class Problem:
     modes: Modes
     spread: float  # of g over the data
     overshoot: float
+    memory: float = 2e9  # bytes
 
     @property
     def n(self) -> int:
@@ -89,30 +103,36 @@ def prepare(
     width: int,
     level: float | None,
     classes: int | None,
+    draws: int = 200,
+    memory: float = 2e9,
 ) -> Problem:
     """Check what was asked, and carry the kernels."""
     network = closed_form.as_network(network, classes)
-    train, held = _labelled(data, "data"), None if test is None else _labelled(test, "test")
-    network = _classes(network, classes, train, held)
+    train, held = labelled(data, "data"), None if test is None else labelled(test, "test")
+    network = with_classes(network, classes, train, held)
     options = _options(lr, steps, optimizer, batch, loss, weight_decay, len(train[1]), network)
-    level = _level(level, network.classes, train[1])
+    level = level_of(level, network.classes, train[1])
     if held is not None:
         _no_mixing(network)
     x = train[0] if held is None else np.concatenate([train[0], held[0]])
+    check_memory(len(x), draws, network, options, memory)
     found, n = kernel_of(network, x, width), len(train[0])
     assert found.tangent is not None
-    modes = _modes(found.tangent[:n, :n], train[1])
+    modes = modes_of(found.tangent[:n, :n], train[1])
     spread, kappa = _softness(found.covariance[:n, :n])
     overshoot = network.classes * kappa / modes.bias
     _check_rate(options, modes, overshoot)
     held_labels = None if held is None else held[1]
-    return Problem(network, x, train[1], held_labels, options, width, level, found, modes, spread, overshoot)
+    return Problem(
+        network, x, train[1], held_labels, options, width, level, found, modes, spread, overshoot, float(memory)
+    )
 
 
 # -- What is asked ----------------------------------------------------------------------------------------------------
 
 
-def _labelled(data: Any, where: str) -> tuple[Array, NDArray[np.int64]]:
+def labelled(data: Any, where: str, dtype: type = np.float64) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Points and labels, or one clear error."""
     from firstguess.data import as_data, load
 
     given = load(data) if isinstance(data, str) else as_data(data)
@@ -120,10 +140,11 @@ def _labelled(data: Any, where: str) -> tuple[Array, NDArray[np.int64]]:
         raise InvalidInput("labelled points", got="points without labels", where=where, hint=f"{where}=(x, y)")
     if given.n < 2:
         raise InvalidInput("at least 2 points", got=given.n, where=where)
-    return given.x.astype(np.float64), np.asarray(given.y, np.int64)
+    return given.x.astype(dtype, copy=False), np.asarray(given.y, np.int64)
 
 
-def _classes(network: Network, classes: int | None, train: Any, held: Any) -> Network:
+def with_classes(network: Network, classes: int | None, train: Any, held: Any) -> Network:
+    """The network with as many classes as the labels have, if nobody said how many."""
     labels = train[1] if held is None else np.concatenate([train[1], held[1]])
     if len(np.unique(train[1])) < 2:
         raise InvalidInput("points of two classes at least", got="one class only", where="data")
@@ -140,7 +161,6 @@ def _classes(network: Network, classes: int | None, train: Any, held: Any) -> Ne
 def _options(
     lr: Any, steps: Any, optimizer: str, batch: Any, loss: str, decay: Any, n: int, network: Network
 ) -> Options:
-    rate: Rate = cast("Rate", lr) if callable(lr) else _constant(lr)
     if optimizer not in ("gd", "sgd", "adam"):
         raise InvalidInput("optimizer 'gd', 'sgd' or 'adam'", got=optimizer, where="predict_training(optimizer)")
     if loss not in ("cross-entropy", "squared"):
@@ -153,8 +173,13 @@ def _options(
         raise InvalidInput("the size of mini-batches", got="none", where="batch", hint="batch=128")
     if not 0 <= checks.number(decay) < math.inf:
         raise InvalidInput("a weight decay of at least 0", got=decay, where="weight_decay", hint="weight_decay=0.01")
-    if decay and optimizer == "sgd":
-        raise NotCovered("weight decay with 'gd' or 'adam'", got="'sgd'", hint="optimizer='gd'")
+    if decay and optimizer == "adam":
+        raise NotCovered(
+            "weight decay with 'gd' or 'sgd' (Adam divides it by a weight's own gradient: no layer shrinks as one)",
+            got="'adam'",
+            where="weight_decay",
+            hint="optimizer='sgd', or weight_decay=0",
+        )
     if decay:
         _scale_free(network)
     if isinstance(steps, int) and not isinstance(steps, bool):
@@ -162,7 +187,7 @@ def _options(
     else:
         looks = _listed(steps)
     size = None if batch is None or batch >= n else int(batch)
-    return Options(rate, looks, optimizer, size, loss, float(decay))
+    return Options(rates(lr, int(looks[-1]), "predict_training(lr)"), looks, optimizer, size, loss, float(decay))
 
 
 def _listed(steps: Any) -> NDArray[np.int64]:
@@ -173,14 +198,7 @@ def _listed(steps: Any) -> NDArray[np.int64]:
     return np.unique(np.concatenate([[0], found])).astype(np.int64)
 
 
-def _constant(value: Any) -> Rate:
-    if not 0 < checks.number(value) < math.inf:
-        raise InvalidInput("a learning rate above 0", got=value, where="predict_training(lr)", hint="lr=1e-3")
-    constant = float(value)
-    return lambda step: constant
-
-
-def _level(level: float | None, classes: int, labels: NDArray[np.int64]) -> float:
+def level_of(level: float | None, classes: int, labels: NDArray[np.int64]) -> float:
     """By default a fifth of the way from the labels' own largest share to one class: 0.6 of two even classes."""
     if level is None:
         even = max(1.0 / classes, float(np.bincount(labels).max() / len(labels)))
@@ -214,6 +232,29 @@ def _scale_free(network: Network) -> None:
             )
 
 
+def check_memory(points: int, draws: int, network: Network, options: Options, memory: float) -> None:
+    """Refuse what would not fit, before anything is allocated, with the number of points that would.
+
+    By point and point: covariance, tangent and the factor of one in float64, and their copies in float32 (for Adam the
+    tangent of every layer). By point and network: logits, residuals, and what an integrator keeps.
+    """
+    if not checks.number(memory) > 0:
+        raise InvalidInput("a number of bytes above 0", got=memory, where="memory", hint="memory=2e9")
+    layers = sum(layer.draws for layer in every(network.layers))
+    pairs = _PAIRS + (4.0 * layers if options.optimizer == "adam" else 0.0)
+    columns = network.classes if network.classes > 2 or options.each else 1
+    each = float(draws) * (_EACH * columns + _RECORD * network.classes)
+    needs = pairs * points**2 + each * points
+    if needs > memory:
+        most = int((math.sqrt(each**2 + 4.0 * pairs * memory) - each) / (2.0 * pairs))
+        raise InvalidInput(
+            f"data whose pairs fit in {memory / 1e9:.3g} GB",
+            got=f"{points} points: {needs / 1e9:.3g} GB",
+            where="predict_training",
+            hint=f"a random subset of {most} points, or memory={needs:.1g}",
+        )
+
+
 # -- Kernels ----------------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +264,7 @@ def kernel_of(network: Network, x: Array, width: int) -> Kernel:
     return kernel(network, x, tangent=True, width=width)
 
 
-def _modes(theta: Array, labels: NDArray[np.int64]) -> Modes:
+def modes_of(theta: Array, labels: NDArray[np.int64]) -> Modes:
     """Of Θ/n over the training points."""
     from scipy.sparse.linalg import eigsh
 
@@ -254,10 +295,14 @@ def _softness(covariance: Array) -> tuple[float, float]:
 def _check_rate(options: Options, modes: Modes, overshoot: float) -> None:
     if options.optimizer == "adam":
         return
-    rate = max(options.rate(int(step)) for step in options.steps[:-1])
+    step = int(options.rates.argmax())
+    rate = float(options.rates[step])
     limit = 2.0 * overshoot if options.loss == "cross-entropy" else 2.0 / modes.largest
     if rate >= limit:
         what = "the bias swings for ever" if options.loss == "cross-entropy" else "training diverges"
         raise InvalidInput(
-            f"a learning rate below {limit:.3g}, from which on {what}", got=rate, where="lr", hint=f"lr={limit / 4:.2g}"
+            f"a learning rate below {limit:.3g}, from which on {what}",
+            got=f"{rate:.3g}" + (f" at step {step}" if step else ""),
+            where="lr",
+            hint=f"lr={limit / 4:.2g}",
         )

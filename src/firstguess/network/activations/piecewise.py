@@ -13,7 +13,14 @@ RELU = piecewise_linear(
     "relu",
     0.0,
     1.0,
-    torch=TorchNames("torch.relu_", "ReLU", ("torch.relu", "torch.relu_", "F.relu", "F.relu_", "Tensor.relu")),
+    torch=TorchNames(
+        "torch.relu_",
+        "ReLU",
+        ("torch.relu", "torch.relu_", "F.relu", "F.relu_", "Tensor.relu"),
+        backward="aten.threshold_backward.grad_input",
+        backward_of="output",
+        backward_with=(("threshold", 0.0),),
+    ),
 )
 
 ABS = piecewise_linear(
@@ -22,7 +29,15 @@ ABS = piecewise_linear(
 
 
 def leaky_relu(slope: float = 0.01) -> Activation:
-    names = TorchNames("aten.leaky_relu_", "LeakyReLU", ("F.leaky_relu",), arguments=(("negative_slope", "slope"),))
+    names = TorchNames(
+        "aten.leaky_relu_",
+        "LeakyReLU",
+        ("F.leaky_relu",),
+        arguments=(("negative_slope", "slope"),),
+        backward="aten.leaky_relu_backward.grad_input",
+        backward_of="output" if slope >= 0 else "input",
+        backward_with=(("self_is_result", slope >= 0),),
+    )
     return piecewise_linear("leaky_relu", slope, 1.0, (("slope", slope),), names)
 
 

@@ -58,7 +58,13 @@ TANH = Activation(
     features=(Feature(0.0, math.pi / 2),),
     near=(1.0, 1.0),
     nondecreasing=True,
-    torch=TorchNames("torch.tanh_", "Tanh", ("torch.tanh", "F.tanh", "Tensor.tanh")),
+    torch=TorchNames(
+        "torch.tanh_",
+        "Tanh",
+        ("torch.tanh", "F.tanh", "Tensor.tanh"),
+        backward="aten.tanh_backward.grad_input",
+        backward_of="output",
+    ),
 )
 
 ERF = Activation(
@@ -85,7 +91,9 @@ GELU = Activation(
     closed=closed_moments.gelu,
     energy=closed_moments.gelu_energy,
     kernel=closed_kernels.gelu,
-    torch=TorchNames("aten.gelu_", "GELU", ("F.gelu",), fixed=(("approximate", "none"),)),
+    torch=TorchNames(
+        "aten.gelu_", "GELU", ("F.gelu",), fixed=(("approximate", "none"),), backward="aten.gelu_backward.grad_input"
+    ),
 )
 
 GELU_TANH = Activation(
@@ -95,7 +103,9 @@ GELU_TANH = Activation(
     features=(Feature(0.0, 2.0),),  # poles at ±0.63 ± 2.75i, then a row of them outwards at ±30°
     near=(0.5, 0.5),
     far=(0.0, 1.0),
-    torch=TorchNames("aten.gelu_", "GELU", ("F.gelu",), fixed=(("approximate", "tanh"),)),
+    torch=TorchNames(
+        "aten.gelu_", "GELU", ("F.gelu",), fixed=(("approximate", "tanh"),), backward="aten.gelu_backward.grad_input"
+    ),
 )
 
 SILU = Activation(
@@ -105,7 +115,7 @@ SILU = Activation(
     features=(Feature(0.0, math.pi),),
     near=(0.5, 0.5),
     far=(0.0, 1.0),
-    torch=TorchNames("aten.silu_", "SiLU", ("F.silu",)),
+    torch=TorchNames("aten.silu_", "SiLU", ("F.silu",), backward="aten.silu_backward.grad_input"),
 )
 
 MISH = Activation(
@@ -146,6 +156,10 @@ SIGMOID = Activation(
     near=(0.25, 0.25),
     nondecreasing=True,
     torch=TorchNames(
-        "torch.sigmoid_", "Sigmoid", ("torch.sigmoid", "F.sigmoid", "torch.special.expit", "Tensor.sigmoid")
+        "torch.sigmoid_",
+        "Sigmoid",
+        ("torch.sigmoid", "F.sigmoid", "torch.special.expit", "Tensor.sigmoid"),
+        backward="aten.sigmoid_backward.grad_input",
+        backward_of="output",
     ),
 )

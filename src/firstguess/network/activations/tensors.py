@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from firstguess.base.errors import NotCovered
 from firstguess.network.activations import lookup
 from firstguess.network.activations.record import Activation, TorchNames
+from firstguess.network.derivative import Derivative, Kept
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,6 +53,76 @@ def _in_place(phi: Activation) -> Op:
     if phi.torch.inplace.endswith(".out"):
         return lambda x: run(x, out=x, **keywords)
     return partial(run, **keywords) if keywords else run
+
+
+def derivative(phi: Activation, run: Op) -> Derivative | None:
+    """`run`, which is φ up to a constant, in training; None where nobody knows its derivative."""
+    import torch
+
+    names = phi.torch
+    if names is not None and names.backward:
+        back = resolve(names.backward)
+        keywords = _keywords(phi, names) | dict(names.backward_with)
+
+        def named(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
+            return back(gradient, kept, grad_input=gradient, **keywords)
+
+        # a constant is taken off the output behind φ, so then the output is not φ's
+        keeps = names.backward_of if not phi.centered else "input"
+        if keeps == names.backward_of:
+            return Derivative(lambda x, out: _into(run, x, out), named, keeps)
+    if names is not None and (names.module or names.calls):
+        module = module_of(phi)
+
+        def forward(x: Tensor, out: Tensor) -> Kept:
+            with torch.enable_grad():
+                given = x.detach().clone().requires_grad_()
+                value = module(given)
+            _into(run, x, out)
+            return given, value
+
+        def traced(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
+            given, value = more
+            return gradient.copy_(torch.autograd.grad(value, given, gradient)[0])
+
+        return Derivative(forward, traced, "nothing")
+    slope = phi.derivative
+    if slope is None:
+        return None
+
+    def numeric(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
+        return gradient.mul_(torch.from_numpy(slope(kept.double().numpy())).to(gradient))
+
+    return Derivative(lambda x, out: _into(run, x, out), numeric, "input")
+
+
+def _into(run: Op, x: Tensor, out: Tensor) -> Kept:
+    if out is not x:
+        out.copy_(x)
+    value = run(out)
+    if value is not out:
+        out.copy_(value)
+    return ()
+
+
+def mean_free(of: Derivative | None) -> Derivative | None:
+    """The same, and then the mean over data and nodes of every initialization taken off."""
+    if of is None:
+        return None
+
+    def forward(x: Tensor, out: Tensor) -> Kept:
+        more = of.forward(x, out)
+        kept = (out.clone(),) if of.keeps == "output" else ()
+        out.sub_(out.mean((1, 2), keepdim=True))
+        return *more, *kept
+
+    def backward(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
+        gradient.sub_(gradient.mean((1, 2), keepdim=True))
+        if of.keeps == "output":
+            return of.backward(gradient, more[-1], more[:-1])
+        return of.backward(gradient, kept, more)
+
+    return Derivative(forward, backward, "input" if of.keeps == "input" else "nothing")
 
 
 def module_of(phi: Activation) -> nn.Module:

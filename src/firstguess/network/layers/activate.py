@@ -200,22 +200,24 @@ class Activate(Layer):
             return replace(self.phi, centered=False).moments(unit.between, unit.spread, mean=unit.mean).mean
 
     def tensors(self, place: Place) -> Local | OverData:
-        from firstguess.network.activations.tensors import elementwise
+        from firstguess.network.activations.tensors import derivative, elementwise, mean_free
 
         constant = self._constant(place)
         run = elementwise(self.phi, constant or 0.0)
+        back = derivative(self.phi, run)
 
         def apply(x: Tensor, scratch: Scratch) -> Tensor:
             return run(x)
 
         if constant is not None:
-            return Local(apply)
+            return Local(apply, derivative=back)
         common = (-1, 1, 1, 1) if place.before.images else (-1, 1, 1)
         return OverData(
             lambda x, mean, variance: (mean.mean(1).to(x.dtype).view(common),),
             lambda x, terms: x.sub_(*terms),
             first=apply,
             whole=lambda x: x - x.mean(),
+            derivative=mean_free(back),
         )
 
     def module(self, place: Place, draw: Draw) -> nn.Module:

@@ -224,13 +224,15 @@ class BatchNorm(Layer):
 
     def tensors(self, place: Place) -> Local | OverData:
         """Over the whole data set, or over consecutive batches; a last, shorter one is normalized by itself."""
-        from firstguess.network.tensor_ops import standardize
+        from firstguess.network.tensor_ops import standardize, standardizing
 
         usual = self.estimator == "usual"
         size, points = self.batch or place.batch, place.points
         images = place.before.images
         if size is None or (usual and points is not None and size >= points):
-            return OverData(_terms_of_channels if images else _terms_of_nodes, _by_terms)
+            if images:
+                return OverData(_terms_of_channels, _by_terms)
+            return OverData(_terms_of_nodes, _by_terms, derivative=standardizing(lambda x: (x,), 2))
         self._check_last(size, points)
 
         def of_images(x: Tensor, scratch: Scratch) -> Tensor:
@@ -246,7 +248,8 @@ class BatchNorm(Layer):
                     _leave_one_out(part)
             return x
 
-        return Local(of_images if images else of_vectors, batch=size)
+        back = None if images or not usual else standardizing(lambda x: _batches(x, 2, size), 3)
+        return Local(of_images if images else of_vectors, batch=size, derivative=back)
 
     def _check_last(self, size: int, points: int | None) -> None:
         least = 2 if self.estimator == "usual" else 5

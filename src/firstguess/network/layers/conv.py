@@ -150,7 +150,8 @@ class Conv(Layer):
 
         # Room for unfolded images inside the convolution.
         fan_in = place.before.width * self.kernel**2
-        return Weights(shape, fan_in, self.weight_var, self.bias_var, product=product, room=10.0)
+        drawn = self.weight_var, self.bias_var
+        return Weights(shape, fan_in, *drawn, product=product, room=10.0, trained=not self.frozen)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

@@ -102,7 +102,8 @@ class Dense(Layer):
         """Every unit sees all nodes; on images those of all positions."""
         assert place.after.width is not None
         fan_in = place.before.nodes
-        return Weights((place.after.width, fan_in), fan_in, self.weight_var, self.bias_var, self.init)
+        shape = (place.after.width, fan_in)
+        return Weights(shape, fan_in, self.weight_var, self.bias_var, self.init, trained=not self.frozen)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

@@ -63,9 +63,10 @@ class GroupNorm(Layer):
         yield "groupnorm: groups are wide"
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.tensor_ops import over_nodes
+        from firstguess.network.tensor_ops import over_nodes, over_nodes_derivative
 
-        return Local(over_nodes(place.before.images, groups=self.groups))
+        derivative = None if place.before.images else over_nodes_derivative(groups=self.groups)
+        return Local(over_nodes(place.before.images, groups=self.groups), derivative=derivative)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

@@ -48,9 +48,10 @@ class LayerNorm(Layer):
         return ()
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.tensor_ops import over_nodes
+        from firstguess.network.tensor_ops import over_nodes, over_nodes_derivative
 
-        return Local(over_nodes(place.before.images))
+        derivative = None if place.before.images else over_nodes_derivative()
+        return Local(over_nodes(place.before.images), derivative=derivative)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

@@ -15,7 +15,7 @@ from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, regi
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.tensors import Draw, Local, Place
+from firstguess.network.tensors import Draw, Local, Place, linear_derivative
 
 if TYPE_CHECKING:
     from torch import nn
@@ -76,7 +76,7 @@ class Scale(Layer):
 
     def tensors(self, place: Place) -> Local:
         factor = self.factor
-        return Local(lambda x, scratch: x.mul_(factor))
+        return Local(lambda x, scratch: x.mul_(factor), derivative=linear_derivative(factor))
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network.small_modules import Affine

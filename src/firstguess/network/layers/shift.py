@@ -15,7 +15,7 @@ from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, regi
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.tensors import Draw, Local, Place
+from firstguess.network.tensors import Draw, Local, Place, linear_derivative
 
 if TYPE_CHECKING:
     from torch import nn
@@ -80,7 +80,7 @@ class Shift(Layer):
 
     def tensors(self, place: Place) -> Local:
         by = self.by
-        return Local(lambda x, scratch: x.add_(by))
+        return Local(lambda x, scratch: x.add_(by), derivative=linear_derivative(1.0, by))
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network.small_modules import Affine

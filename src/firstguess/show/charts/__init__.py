@@ -22,6 +22,7 @@ from firstguess.base import files
 from firstguess.base.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from firstguess.show.charts.absorption import absorption_chart
     from firstguess.show.charts.advice import advice_chart
     from firstguess.show.charts.correlation import correlation_chart
     from firstguess.show.charts.gamma_by_depth import gamma_by_depth_chart
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.law import law_chart
     from firstguess.show.charts.lines import lines_chart
     from firstguess.show.charts.measured import compare_chart
+    from firstguess.show.charts.modes import modes_chart
     from firstguess.show.charts.panels import panels_chart
     from firstguess.show.charts.phases import phase_diagram_chart
     from firstguess.show.charts.readings import readings_chart
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.training import training_chart
 
 __all__ = [
+    "absorption_chart",
     "advice_chart",
     "compare_chart",
     "correlation_chart",
@@ -46,6 +49,7 @@ __all__ = [
     "guesses_chart",
     "law_chart",
     "lines_chart",
+    "modes_chart",
     "panels_chart",
     "phase_diagram_chart",
     "readings_chart",
@@ -55,6 +59,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "absorption_chart": "absorption",
+    "modes_chart": "modes",
     "strip_chart": "strip",
     "training_chart": "training",
     "law_chart": "law",

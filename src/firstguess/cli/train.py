@@ -1,0 +1,221 @@
+"""`firstguess train`: many initializations, trained for real, and how long their bias lasts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from firstguess.base.errors import InvalidInput
+from firstguess.cli.builders import WORDS, Placement, described_by
+from firstguess.cli.on_data import POINTS, Asked
+from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, say
+from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, factory, is_path, subject
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
+    from firstguess.ensemble.trained import TrainedMembers
+    from firstguess.network.network import Network
+    from firstguess.theory.predicted_training import PredictedTraining
+
+EXAMPLES = """Examples:
+
+firstguess train mlp --depth 3 --data digits --test 300 --inits 20 --width 200 --lr 1e-4 --epochs 20 --batch 64
+
+firstguess train "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)" --data two_blobs:n=150,d=100 --optimizer gd
+--lr 2e-4 --steps 1000 --start biased --compare --figure training.png
+
+firstguess train mymodels:Net --data mnist:even-odd --test mnist:test,even-odd --optimizer AdamW --batch 128 --epochs 5
+
+firstguess train mymodels:Net --data x.npz --optimizer mymodels:make_optimizer --steps 5000 --store runs --json
+"""
+
+
+def train(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="mlp, residual_mlp or cnn; a description; or module:factory (a class or function that makes a model)."
+        ),
+    ],
+    data: DataName,
+    test: Annotated[
+        str | None, typer.Option(help="Held-out points: data likewise, or how many points of --data are held out.")
+    ] = None,
+    inits: Annotated[int, typer.Option(help="Networks that are trained.")] = 50,
+    start: Annotated[
+        str, typer.Option(help="any, neutral or biased: others are drawn and looked at, but not trained.")
+    ] = "any",
+    optimizer: Annotated[
+        str,
+        typer.Option(help="gd (all points), sgd, adam; for a model also a class of torch.optim, or module:function."),
+    ] = "adam",
+    lr: Annotated[float | None, typer.Option(help="Learning rate. [default: 0.001]")] = None,
+    batch: Annotated[int | None, typer.Option(help="Size of mini-batches. [default: all points]")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data; or --steps.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of training. [default: 1000]")] = None,
+    loss: Annotated[str, typer.Option(help="cross-entropy or squared.")] = "cross-entropy",
+    weight_decay: Annotated[float, typer.Option(help="As torch's optimizers have it.")] = 0.0,
+    level: Annotated[
+        float | None, typer.Option(help="Share of the largest class at which the bias counts as absorbed.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="Hidden layers of mlp, residual_mlp, cnn.")] = None,
+    activation: Annotated[str | None, typer.Option(help="Of mlp, residual_mlp, cnn. [default: relu]")] = None,
+    norm: Annotated[str | None, typer.Option(help="Of mlp, residual_mlp, cnn: batchnorm, layernorm, …")] = None,
+    placement: Annotated[Placement | None, typer.Option(help="Of the norm. [default: before]")] = None,
+    pool: Annotated[str | None, typer.Option(help="Of mlp and cnn: maxpool(4) or avgpool(4).")] = None,
+    weight_var: Annotated[float | None, typer.Option(help="Of mlp, residual_mlp, cnn: σw². [default: 2]")] = None,
+    bias_var: Annotated[float | None, typer.Option(help="Of mlp, residual_mlp, cnn: σb². [default: 0]")] = None,
+    width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
+    classes: Annotated[int | None, typer.Option(help="Classes. [default: those of the data]")] = None,
+    data_dir: DataDir = None,
+    points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: 1000, or all]")] = None,
+    standardize: Standardize = None,
+    init: Annotated[str | None, typer.Option(help="For a model: as for 'firstguess measure'.")] = None,
+    redraw: Redraw = None,
+    seed: Annotated[int, typer.Option(help="Member i depends on the seed and i only: weights, order of data.")] = 0,
+    threads: Annotated[int | None, typer.Option(help="[default: one a core]")] = None,
+    store: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep members here: what was stopped goes on from there.")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Predict the same without training, and print both side by side.")
+    ] = False,
+    json: Json = False,
+    figure: Figure = None,
+) -> None:
+    """Train many initializations, and follow their guesses: how long does the bias last, and whom does it favour?
+
+    Largest share, accuracies and loss are looked at after 0 to 7 steps, then ten times a decade. Ctrl-C keeps the
+    curves so far; with --store, the same command goes on where it was.
+    """
+    import firstguess as fg
+
+    check_figure(figure)
+    chosen, options = _subject(
+        what,
+        {"depth": depth, "activation": activation, "norm": norm, "placement": placement, "pool": pool,
+         "weight_var": weight_var, "bias_var": bias_var},
+        classes, width=width, init=init, redraw=redraw,
+    )  # fmt: skip
+    described = isinstance(chosen, fg.Network)
+    if compare and not described:
+        raise InvalidInput("a description, to predict its training", got=what, where="--compare")
+    how = _optimizer(optimizer, described=described)
+    if steps is None and epochs is None:
+        steps = 1000
+    given, held = _data(Asked(data, str(data_dir) if data_dir else None, standardize, points=points, seed=seed), test)
+    if classes is None and described and given.classes is not None:
+        chosen = fg.Network(chosen.layers, max(2, given.classes))
+    rest: dict[str, Any] = {"loss": loss, "start": start, "level": level, "weight_decay": weight_decay, "batch": batch}
+    rest |= {} if lr is None else {"lr": lr}
+    predicted = None
+    if compare:  # first: what cannot be predicted is said before anything is trained
+        ends = steps if epochs is None else _steps(given.n, batch, epochs)
+        predicted = _predicted(chosen, given, held, {**rest, "optimizer": how, "steps": ends, "width": width}, seed)
+    with bar("training") as tick:
+        r = fg.train(
+            chosen, data=given, test=held, inits=inits, optimizer=how, epochs=epochs, steps=steps, seed=seed,
+            threads=threads, store=store, progress=tick, **rest, **options,
+        )  # fmt: skip
+    _show(r, predicted, json=json, figure=figure)
+    if r.interrupted:
+        say("firstguess: interrupted; the page has what was computed")
+        raise typer.Exit(130)
+
+
+def _subject(
+    what: str, words: dict[str, Any], classes: int | None, *, width: int, init: str | None, redraw: str | None
+) -> tuple[Any, dict[str, Any]]:
+    """A description or what makes a model, and the options of `fg.train` that only its kind takes."""
+    if what in WORDS:
+        described = described_by(what, words, classes)
+        subject(str(described), init=init, width=width, redraw=redraw)
+        return described, {"width": width}
+    idle = ["--" + name.replace("_", "-") for name, value in words.items() if value is not None]
+    if idle and is_path(what):
+        raise InvalidInput("these options with mlp, residual_mlp or cnn only", got=", ".join(idle), where=what)
+    chosen, options = subject(what, init=init, width=width, redraw=redraw)
+    if not isinstance(chosen, str):
+        return chosen, {**options, "classes": classes}
+    return described_by(what, words, classes), options
+
+
+def _optimizer(text: str, *, described: bool) -> Any:
+    if described or text in ("gd", "sgd", "adam"):
+        return text
+    if is_path(text):
+        return factory(text)
+    import torch
+
+    found = getattr(torch.optim, text, None)
+    if not isinstance(found, type) or not issubclass(found, torch.optim.Optimizer):
+        raise InvalidInput(
+            "gd, sgd, adam, a class of torch.optim, or module:function", got=text, where="--optimizer", hint="AdamW"
+        )
+    return found
+
+
+def _data(asked: Asked, test: str | None) -> tuple[Data, Data | None]:
+    """Training points, and held-out ones: of their own name, or so many of the same."""
+    from dataclasses import replace
+
+    from firstguess.data import Data
+
+    if test is None or not test.isdecimal():
+        given = _loaded(asked)
+        return given, None if test is None else replace(asked, data=test).load()
+    count = int(test)
+    more = replace(asked, points=None if asked.points is None else asked.points + count)
+    whole = _loaded(more)
+    if not 0 < count <= whole.n - 2:
+        raise InvalidInput(f"fewer held-out points than the {whole.n} there are", got=count, where="--test")
+    if whole.y is None:
+        raise InvalidInput("labelled points", got="points without labels", where="--data", hint="--data digits")
+    # Points are drawn at random where they were cut, else in the order of their file: so they are dealt here.
+    import numpy as np
+
+    order = np.random.default_rng([asked.seed, 0x7E57]).permutation(whole.n)
+    parts = (order[count:], order[:count])
+    train, held = (Data(whole.x[rows], whole.y[rows], name=whole.name, class_names=whole.class_names) for rows in parts)
+    return train, held
+
+
+def _loaded(asked: Asked) -> Data:
+    found = asked.load()
+    if asked.points is None and found.n == POINTS:
+        say(f"{POINTS} points (--points takes more)")
+    return found
+
+
+def _steps(n: int, batch: int | None, epochs: int) -> int:
+    return epochs * (1 if batch is None or batch >= n else -(-n // batch))
+
+
+def _predicted(
+    network: Network, given: Data, held: Data | None, options: dict[str, Any], seed: int
+) -> PredictedTraining:
+    import firstguess as fg
+
+    with bar("training, predicted") as tick:
+        return fg.predict_training(network, data=given, test=held, seed=seed, progress=tick, **options)
+
+
+def _show(r: TrainedMembers, predicted: PredictedTraining | None, *, json: bool, figure: Path | None) -> None:
+    """The page or JSON, and the figure."""
+    import firstguess as fg
+
+    pages, found = [str(r)], r.to_dict()
+    if predicted is not None:
+        both = fg.compare(predicted, r)
+        pages += [str(predicted), str(both)]
+        found = {"trained": found, "predicted": predicted.to_dict(), "comparison": both.to_dict()}
+    if json:
+        print_json(found)
+    else:
+        typer.echo("\n\n".join(pages))
+    if figure is not None:
+        runs: Any = r if predicted is None else {"predicted": predicted, "trained": r}
+        fg.figures.save(fg.figures.training_chart(runs), figure)
+        say(f"wrote {figure}")

@@ -1,0 +1,359 @@
+"""Predicted training beside real training: `compare(t, r)`, curve by curve, with differences in standard errors."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base import checks
+from firstguess.base.errors import InvalidInput
+from firstguess.base.gaussian import Array
+from firstguess.base.permutations import dealt_anew
+from firstguess.base.text import plain, with_error
+from firstguess.ensemble.trained import TrainedMembers
+from firstguess.theory.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
+from firstguess.theory.predicted_training import PredictedTraining
+
+LEVEL = 1e-3  # how often `agrees` is wrong about a prediction that is right
+_LEAST = 1e-4  # a level below would need more permutations
+_SEED = 20240722  # of permutations and resamples: not one that a user would draw networks with
+_RESAMPLES = 999
+_COLUMNS = 100  # of a terminal
+_HEAD = ("largest difference of", "at step", "predicted ± s.e.", "trained ± s.e.", "difference")
+
+
+@dataclass(frozen=True, eq=False)
+class CurveDifference:
+    """One curve, predicted and trained, at the steps that both have; errors are of the means over networks.
+
+    `p_value`: the chance that some step differs as much as the most unlikely one here, if networks of both kinds were
+    of one law.
+    """
+
+    name: str
+    steps: NDArray[np.int64]
+    predicted: Array
+    predicted_se: Array
+    trained: Array
+    trained_se: Array
+    p_value: float
+
+    @property
+    def difference(self) -> Array:
+        """Trained − predicted."""
+        return self.trained - self.predicted
+
+    @property
+    def se(self) -> Array:
+        """Of the difference; what one network's error would be is not known, and left out."""
+        return np.hypot(np.nan_to_num(self.predicted_se), np.nan_to_num(self.trained_se))
+
+    @property
+    def z(self) -> Array:
+        """The difference in standard errors; ±∞ where neither kind varies."""
+        away, se = self.difference, self.se
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(np.abs(away) < 1e-12, 0.0, away / se)
+
+    @property
+    def at(self) -> int:
+        """The index of the largest difference; −1 if the curves have no step in common."""
+        size = np.abs(self.difference)
+        return int(np.nanargmax(size)) if np.isfinite(size).any() else -1
+
+    @property
+    def largest(self) -> float:
+        """The largest difference of the means, without its sign."""
+        return float(abs(self.difference[self.at])) if self.at >= 0 else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        arrays = ("predicted", "predicted_se", "trained", "trained_se", "difference", "z")
+        known = self.at >= 0
+        return {
+            "name": self.name,
+            "largest": self.largest,
+            "step": int(self.steps[self.at]) if known else None,
+            "p_value": self.p_value,
+            **{key: getattr(self, key).tolist() for key in arrays},
+        }
+
+
+@dataclass(frozen=True)
+class AbsorptionRatio:
+    """Steps until the largest share is `level`, in the median of networks: trained by predicted, with an interval of
+    95 % from resampling both kinds of networks. NaN: a median is 0 or not reached."""
+
+    level: float
+    predicted: float
+    trained: float
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingComparison:
+    """Predicted training beside real training.
+
+    `curves`: largest share, accuracies and loss on training points, and on held-out points where both have them.
+    `agrees` means that `p_value` is not below `level`: the chance that networks of one law differ somewhere by as many
+    standard errors as these, from permutations of predicted and trained networks over all curves and steps together. Of
+    predictions that are exactly right, at most a share `level` is said to disagree. Theory is for infinite width: with
+    enough networks every finite one departs from it. How much is in the numbers.
+    """
+
+    steps: NDArray[np.int64]
+    curves: tuple[CurveDifference, ...]
+    absorption: AbsorptionRatio
+    p_value: float
+    draws: int  # predicted networks
+    members: int  # trained ones
+    level: float = LEVEL
+    notes: tuple[str, ...] = ()
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the trained networks could have come from the prediction; see the class."""
+        return self.p_value >= self.level
+
+    @property
+    def worst(self) -> CurveDifference:
+        """The curve that differs least likely."""
+        return min(self.curves, key=lambda curve: (curve.p_value, -_most(curve)))
+
+    def __getitem__(self, name: str) -> CurveDifference:
+        for curve in self.curves:
+            if curve.name == name:
+                return curve
+        names = ", ".join(repr(curve.name) for curve in self.curves)
+        raise InvalidInput(f"one of the curves {names}", got=repr(name), where="comparison[…]")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with NaN and ∞ as text."""
+        found = self.absorption
+        return plain(
+            {
+                "agrees": self.agrees,
+                "p_value": self.p_value,
+                "level": self.level,
+                "steps": self.steps.tolist(),
+                "curves": [curve.to_dict() for curve in self.curves],
+                "absorption": {
+                    "level": found.level,
+                    "predicted": found.predicted,
+                    "trained": found.trained,
+                    "ratio": found.ratio,
+                    "interval": [found.low, found.high],
+                },
+                "draws": self.draws,
+                "members": self.members,
+                "notes": list(self.notes),
+            }
+        )
+
+    def __repr__(self) -> str:
+        verdict = "agrees" if self.agrees else f"disagrees, worst {self.worst.name}"
+        return f"TrainingComparison({len(self.curves)} curves, {len(self.steps)} steps: {verdict})"
+
+    def __str__(self) -> str:
+        lines = [
+            self._headline(),
+            *_table([_HEAD, *map(_cells, self.curves)]),
+            f"  {self._within()}",
+            f"  {self._absorbed()}",
+            f"  {self._chance()}",
+        ]
+        if not self.agrees:
+            lines.append(f"  least likely: {self.worst.name}, p = {self.worst.p_value:.2g}")
+        for note in self.notes:
+            lines += textwrap.wrap(f"note: {note}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = f"<tr>{''.join(f'<th>{word}</th>' for word in _HEAD)}</tr>"
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+            for name, *cells in map(_cells, self.curves)
+        )
+        texts = (self._headline(), self._within(), self._absorbed(), self._chance(), *self.notes)
+        first, *others = (f"<p>{html.escape(text)}</p>" for text in texts)
+        return f"{first}<table>{head}{rows}</table>{''.join(others)}"
+
+    def _headline(self) -> str:
+        verdict = "agree" if self.agrees else "disagree"
+        counts = f"{self.draws} predicted and {self.members} trained networks"
+        last = f"{int(self.steps[-1]):,}".replace(",", " ")
+        return f"Predicted and real training {verdict} ({counts}, {len(self.steps)} steps up to {last})"
+
+    def _within(self) -> str:
+        shares = max(c.largest for c in self.curves if c.name.startswith("largest") and c.at >= 0)
+        scores = max(c.largest for c in self.curves if c.name.startswith("accuracy") and c.at >= 0)
+        return f"means at all steps: shares of the largest class within {shares:.3f}, accuracies within {scores:.3f}"
+
+    def _absorbed(self) -> str:
+        found = self.absorption
+        text = f"steps until the largest share is {found.level:.3g}, in the median: "
+        text += f"{_steps(found.predicted)} predicted, {_steps(found.trained)} trained"
+        if math.isnan(found.ratio):
+            return text
+        return f"{text}; ratio {found.ratio:.3g}, 95 % from {found.low:.3g} to {found.high:.3g}"
+
+    def _chance(self) -> str:
+        return f"chance of differences like these, if both were of one law: p = {self.p_value:.2g}"
+
+
+def compare_training(
+    predicted: PredictedTraining, trained: TrainedMembers, *, level: float = LEVEL
+) -> TrainingComparison:
+    """Lay a prediction of training beside real training: what `fg.compare(t, r)` does.
+
+    Networks of both kinds are taken for independent. Those that diverged count until then.
+    """
+    _check(predicted, trained, level)
+    steps, mine, theirs = np.intersect1d(predicted.steps, trained.steps, return_indices=True)
+    pairs = list(_pairs(predicted, trained))
+    tables = [(one.draws[:, mine], other.draws[:, theirs]) for _, one, other in pairs]
+    chances, whole = dealt_anew(tables, deals=max(9999, math.ceil(10.0 / level) - 1), seed=_SEED)
+    curves = tuple(
+        CurveDifference(name, steps, *_means(one, mine), *_means(other, theirs), chance)
+        for (name, one, other), chance in zip(pairs, chances, strict=True)
+    )
+    counts = len(predicted.largest.draws), len(trained.largest.draws)
+    ratio = _absorption(predicted.absorbed(trained.level), trained.absorption)
+    return TrainingComparison(steps, curves, ratio, whole, *counts, level, tuple(_notes(predicted, trained, level)))
+
+
+def _check(predicted: PredictedTraining, trained: TrainedMembers, level: float) -> None:
+    where = "compare"
+    if predicted.network.classes != trained.classes:
+        raise InvalidInput(
+            f"trained networks with {predicted.network.classes} classes, like the prediction",
+            got=f"{trained.classes} classes",
+            where=where,
+            hint=f"fg.predict_training(…, classes={trained.classes})",
+        )
+    points = predicted.provenance.get("points"), trained.provenance.get("points")
+    if None not in points and points[0] != points[1]:
+        raise InvalidInput(f"training on the {points[0]} points of the prediction", got=f"{points[1]}", where=where)
+    if len(np.intersect1d(predicted.steps, trained.steps)) < 2:
+        raise InvalidInput(
+            "steps that both were looked at",
+            got=f"steps up to {predicted.steps[-1]} and {trained.steps[-1]}, in common only the start",
+            where=where,
+            hint="the same steps= for both",
+        )
+    if not _LEAST <= checks.number(level) < 1:
+        raise InvalidInput(f"a level from {_LEAST:g} to 1", got=level, where="compare(level)", hint=f"level={LEVEL:g}")
+
+
+def _pairs(predicted: PredictedTraining, trained: TrainedMembers) -> Iterator[tuple[str, Curve, Curve]]:
+    loss = not _other_loss(trained)
+    yield from _of(predicted.curves, trained.curves, "", loss=loss)
+    if predicted.test is not None and trained.test is not None:
+        yield from _of(predicted.test, trained.test, ", held out", loss=loss)
+
+
+def _other_loss(trained: TrainedMembers) -> str:
+    """Why losses are not compared; empty if they are."""
+    loss = trained.provenance.get("loss", "cross-entropy")
+    if loss == "squared" and trained.classes == 2:
+        return "losses are not compared: of two classes only the difference of their logits is predicted"
+    if loss not in ("cross-entropy", "squared"):
+        return f"losses are not compared: the trained one is {loss}"
+    return ""
+
+
+def _of(one: Curves, other: Curves, where: str, *, loss: bool) -> Iterator[tuple[str, Curve, Curve]]:
+    yield f"largest share{where}", one.largest, other.largest
+    yield f"accuracy{where}", one.accuracy, other.accuracy
+    for group, words in ((FAVOURED, "favoured class"), (OTHERS, "other classes")):
+        yield f"accuracy, {words}{where}", one.accuracy[group], other.accuracy[group]
+    if loss:
+        yield f"loss{where}", one.loss, other.loss
+
+
+def _means(curve: Curve, steps: NDArray[np.int64]) -> tuple[Array, Array]:
+    return curve.mean[steps], curve.se[steps]
+
+
+# -- Absorption, and what to say of the rest ---------------------------------------------------------------------------
+
+
+def _absorption(predicted: Absorption, trained: Absorption) -> AbsorptionRatio:
+    """Medians of both, their ratio, and what it is over resampled networks."""
+
+    def ratio(top: Array, bottom: Array) -> Array:
+        known = np.isfinite(bottom) & (bottom > 0) & ~np.isnan(top)
+        return np.where(known, top / np.where(known, bottom, 1.0), math.nan)
+
+    rng = np.random.default_rng(_SEED)
+    medians = [
+        np.quantile(rng.choice(law.draws, (_RESAMPLES, len(law.draws))), 0.5, axis=1, method="inverted_cdf")
+        for law in (predicted, trained)
+    ]
+    value = float(ratio(np.array([trained.median]), np.array([predicted.median]))[0])
+    drawn = ratio(medians[1], medians[0])
+    drawn = drawn[~np.isnan(drawn)]
+    low, high = (math.nan, math.nan)
+    if math.isfinite(value) and len(drawn):
+        low, high = (float(q) for q in np.quantile(drawn, [0.025, 0.975], method="inverted_cdf"))
+    else:
+        value = math.nan
+    return AbsorptionRatio(trained.level, predicted.median, trained.median, value, low, high)
+
+
+def _notes(predicted: PredictedTraining, trained: TrainedMembers, level: float) -> Iterator[str]:
+    counts = len(predicted.largest.draws), len(trained.largest.draws)
+    if math.comb(sum(counts), min(counts)) < 1.0 / level:
+        yield f"too few networks to disagree at a level of {level:g}: only the numbers say something"
+    if predicted.trust is not None and predicted.trust.word != "good":
+        yield f"the prediction says itself how far to trust it: {predicted.trust}"
+    one, other = (run.provenance.get("optimizer") for run in (predicted, trained))
+    if one != other:
+        yield f"predicted for {one}, trained by {other}"
+    if why := _other_loss(trained):
+        yield why
+    if (trained.start == "any") != (predicted.drawn in (0, counts[0])):
+        yield "starts were chosen in another way: give start= to both"
+    if trained.diverged:
+        lost = f"{len(trained.diverged)} of {counts[1]} trainings diverged"
+        yield f"{lost}, which no prediction does: they count until then"
+    if trained.interrupted:
+        yield "training was interrupted: later steps have fewer networks"
+
+
+# -- Words ------------------------------------------------------------------------------------------------------------
+
+
+def _most(curve: CurveDifference) -> float:
+    return float(np.nanmax(np.abs(curve.z))) if np.isfinite(curve.z).any() else 0.0
+
+
+def _cells(curve: CurveDifference) -> tuple[str, str, str, str, str]:
+    at = curve.at
+    if at < 0:
+        return curve.name, "", "none", "none", ""
+    z = float(curve.z[at])
+    apart = f"{z:+.1f} s.e." if abs(z) < 1000 else f"{'+' if z > 0 else '-'}>999 s.e."
+    predicted, trained = (
+        with_error(float(f"{mean[at]:.4g}"), float(se[at])) if math.isfinite(se[at]) else f"{mean[at]:.4g}"
+        for mean, se in ((curve.predicted, curve.predicted_se), (curve.trained, curve.trained_se))
+    )
+    return curve.name, f"{int(curve.steps[at]):,}".replace(",", " "), predicted, trained, apart
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    wide = [max(len(row[k]) for row in rows) for k in range(len(_HEAD))]
+    return [f"  {row[0]:<{wide[0]}}" + "".join(f"   {row[k]:>{wide[k]}}" for k in range(1, len(wide))) for row in rows]
+
+
+def _steps(number: float) -> str:
+    return f"{number:,.3g}".replace(",", " ") if math.isfinite(number) else "not reached"

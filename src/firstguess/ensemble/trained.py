@@ -1,0 +1,179 @@
+"""What real trainings of many networks show: curves over steps, in the words of the predicted ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base.errors import InvalidInput
+from firstguess.base.gaussian import Array
+from firstguess.base.text import page, plain, with_error
+from firstguess.theory.curves import Absorption, Accuracy, Curve, Curves, absorption
+from firstguess.theory.empirical import EmpiricalGuesses
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainedMembers:
+    """Curves of networks that were trained, over the steps that were looked at. Made by `fg.train`.
+
+    Rows of every curve's `draws` are the networks `members`; NaN: not looked at, because it had diverged or the
+    training was interrupted.
+    """
+
+    what: str  # the network's text, or the model's name
+    classes: int
+    curves: Curves
+    test: Curves | None
+    gradients: Curve  # the norm of the gradient that the next step takes: of the loss on its batch
+    shares: Array  # (members, steps, classes): the share of the training points that gets each class
+    favourites: NDArray[np.int64]  # the class that each network favours at the start
+    members: tuple[int, ...]  # their numbers: member i depends on (seed, i) only
+    level: float
+    start: str = "any"
+    drawn: int = 0  # starts that were looked at, of which `members` were kept
+    diverged: tuple[tuple[int, int], ...] = ()  # (member, the step at which NaN or Inf was seen)
+    notes: tuple[str, ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict[str, Any])
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """The steps that were looked at."""
+        return self.curves.largest.steps
+
+    @property
+    def largest(self) -> Curve:
+        """The share of the class that gets most."""
+        return self.curves.largest
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Over all training points; by group with [class], ["favoured"], ["others"]."""
+        return self.curves.accuracy
+
+    @property
+    def loss(self) -> Curve:
+        """Averaged over the training points."""
+        return self.curves.loss
+
+    @property
+    def absorption(self) -> Absorption:
+        """Steps until the largest share falls to `level`."""
+        return self.absorbed(self.level)
+
+    def absorbed(self, level: float) -> Absorption:
+        """The same for another level."""
+        return absorption(self.curves.largest, level)
+
+    def guesses(self, step: int, *, relabelled: bool = False) -> EmpiricalGuesses:
+        """The law of the guess fractions at a step that was looked at, over networks that have not diverged.
+
+        `relabelled`: the class that a network favours at the start comes first.
+        """
+        found = np.flatnonzero(self.steps == step)
+        if not len(found):
+            near = int(self.steps[np.abs(self.steps - step).argmin()])
+            raise InvalidInput("a step that was looked at", got=step, where="guesses(step)", hint=f"guesses({near})")
+        shares = self.shares[:, int(found[0])]
+        if relabelled:
+            each = np.arange(len(shares))
+            shares = shares.copy()
+            first = shares[each, self.favourites]
+            shares[each, self.favourites], shares[:, 0] = shares[:, 0].copy(), first
+        fine = np.isfinite(shares).all(axis=1)
+        if not fine.any():
+            raise InvalidInput("a step that a network has reached", got=step, where="guesses(step)", hint="guesses(0)")
+        points = int(self.provenance.get("points", 1))
+        return EmpiricalGuesses(shares[fine], points, seed=int(self.provenance.get("seed", 0)))
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Label and value of every headline number, ± standard error over networks."""
+        last = int(self.steps[-1])
+        found = self.absorption
+        rows = [("network", self.what)]
+        rows.append(
+            (
+                "largest share",
+                f"{_at(self.largest, 0)} at the start, {_at(self.largest, -1)} after {_spaced(last)} steps",
+            )
+        )
+        rows.append((f"steps until it is {found.level:.3g}", _law(found, last)))
+        rows.append(("accuracy at the end", _at(self.accuracy, -1)))
+        favoured, others = self.accuracy["favoured"], self.accuracy["others"]
+        rows.append(("  of the favoured class", f"{_at(favoured, 0)} at the start, {_at(favoured, -1)} at the end"))
+        rows.append(("  of the others", f"{_at(others, 0)} at the start, {_at(others, -1)} at the end"))
+        if self.test is not None:
+            rows.append(("accuracy on held-out points", _at(self.test.accuracy, -1)))
+        rows.append(("loss", f"{_at(self.loss, 0)} at the start, {_at(self.loss, -1)} at the end"))
+        if self.start != "any":
+            rows.append(("starts", f"{len(self.members)} {self.start} ones, of {_spaced(self.drawn)} drawn"))
+        if self.diverged:
+            member, step = min(self.diverged, key=lambda one: one[1])
+            count = f"{len(self.diverged)} of {len(self.members)} networks"
+            rows.append(("diverged (NaN or Inf)", f"{count}, first member {member}, seen at step {_spaced(step)}"))
+        return rows
+
+    def __repr__(self) -> str:
+        return f"TrainedMembers({len(self.members)} networks, {self.classes} classes, {int(self.steps[-1])} steps)"
+
+    def __str__(self) -> str:
+        optimizer = self.provenance.get("optimizer")
+        title = f"Training ({optimizer}, {len(self.members)} networks, {self.classes} classes)"
+        remarks = ["interrupted: curves are what was seen until then"] if self.interrupted else []
+        return page(title, self.summary(), remarks=[*remarks, *(f"note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        import html
+
+        cells = (f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in self.summary())
+        return f"<table>{''.join(cells)}</table>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, NaN and ∞ as text."""
+        return plain(
+            {
+                "what": self.what,
+                "classes": self.classes,
+                "steps": self.steps.tolist(),
+                **self.curves.to_dict(),
+                "test": None if self.test is None else self.test.to_dict(),
+                "gradients": self.gradients.to_dict(),
+                "absorption": self.absorption.to_dict(),
+                "shares": self.shares.tolist(),
+                "favourites": self.favourites.tolist(),
+                "members": list(self.members),
+                "start": self.start,
+                "drawn": self.drawn,
+                "diverged": [{"member": member, "step": step} for member, step in self.diverged],
+                "interrupted": self.interrupted,
+                "notes": list(self.notes),
+                "provenance": self.provenance,
+                "seconds": self.seconds,
+            }
+        )
+
+
+def _spaced(number: float) -> str:
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def _at(curve: Curve, index: int) -> str:
+    value = float(curve.mean[index])
+    return "none" if math.isnan(value) else with_error(float(f"{value:.3g}"), float(curve.se[index]))
+
+
+def _law(found: Absorption, last: int) -> str:
+    """The median and where 90 % of networks are."""
+
+    def words(steps: float) -> str:
+        return _spaced(steps) if math.isfinite(steps) else f"more than {_spaced(last)}"
+
+    if found.quantile(0.95) == 0.0:
+        return "0: it is so at the start"
+    low, high = words(found.quantile(0.05)), words(found.quantile(0.95))
+    return f"{words(found.median)} in the median, 90 % of networks {low} to {high} steps"

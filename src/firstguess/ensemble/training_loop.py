@@ -1,0 +1,347 @@
+"""Many networks, trained: which starts are kept, what is looked at, and what is left when something stops it.
+
+It drives any `Trainer`: that of descriptions (training_engine.py), or that of modules.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base.checks import count
+from firstguess.base.errors import InvalidInput
+from firstguess.base.gaussian import Array
+from firstguess.ensemble.trained import TrainedMembers
+from firstguess.ensemble.training_plan import MeanLoss, Start
+from firstguess.ensemble.training_store import MemberStore
+from firstguess.theory.curves import Curve, Curves, Recorder
+from firstguess.theory.training_runs import BIASED, NEUTRAL
+
+Values: TypeAlias = NDArray[Any]  # floating
+# observe(member, index of the look, logits of the training points (n, classes), of the held-out ones or None, norm of
+# the gradient that the next step takes: of the loss on its batch, without weight decay, over all trained parameters).
+# Logits that are not finite: the member has diverged, the others of its group go on.
+Observe: TypeAlias = Callable[[int, int, Values, "Values | None", float], None]
+Progress: TypeAlias = Callable[[int, int], object]  # (steps done by all members, steps in all)
+
+_TRIES = 400  # starts drawn for one that is kept, at most
+_SHOWN = 0.2  # seconds between two calls of progress
+
+
+class Trainer(Protocol):
+    """Something that can draw and train members."""
+
+    @property
+    def classes(self) -> int: ...
+
+    @property
+    def group(self) -> int:
+        """Members convenient to train together in one call, per thread."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Calls of `first` and `train` that may run at once, each in a Python thread; 1: in the caller's own."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def first(self, members: Sequence[int]) -> Iterator[Values]:
+        """Logits (points, classes) of each at step 0; nothing is trained. BatchNorm as in training."""
+        ...
+
+    def train(
+        self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
+    ) -> None:
+        """Train these together, and observe each at every look. `stopped` is asked once before every step of the
+        group: True ends it there."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What members are looked at for."""
+
+    labels: NDArray[np.int64]  # of the training points
+    held: NDArray[np.int64] | None  # of the held-out ones
+    classes: int
+    looks: NDArray[np.int64]
+    loss: MeanLoss
+    level: float
+
+
+class Track:
+    """What one member showed, look by look. Arrays are NaN where it was not looked at."""
+
+    def __init__(self, task: Task, arrays: dict[str, Array] | None = None) -> None:
+        self._task = task
+        self.arrays = arrays or {name: np.full(shape, math.nan) for name, shape in shapes(task).items()}
+
+    def add(self, index: int, logits: Values, held: Values | None, gradient: float) -> None:
+        """At one look."""
+        if not np.isfinite(logits).all():
+            self.arrays["diverged"][0] = min(float(self._task.looks[index]), _or(self.arrays["diverged"][0], math.inf))
+            return
+        self._record("", index, logits, self._task.labels)
+        self.arrays["gradient"][index] = gradient
+        if held is not None and self._task.held is not None and np.isfinite(held).all():
+            self._record("held ", index, held, self._task.held)
+
+    def _record(self, which: str, index: int, logits: Values, labels: NDArray[np.int64]) -> None:
+        classes = self._task.classes
+        best = logits.argmax(axis=1)
+        self.arrays[f"{which}shares"][index] = np.bincount(best, minlength=classes) / len(best)
+        self.arrays[f"{which}right"][index] = np.bincount(labels[best == labels], minlength=classes)
+        self.arrays[f"{which}loss"][index] = self._task.loss(logits, labels)
+
+    @property
+    def diverged(self) -> int | None:
+        """The look at which it was seen."""
+        step = float(self.arrays["diverged"][0])
+        return None if math.isnan(step) else int(step)
+
+    @property
+    def started(self) -> bool:
+        return self.diverged is not None or bool(np.isfinite(self.arrays["shares"]).any())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every look was seen, or it ended before."""
+        return self.diverged is not None or bool(np.isfinite(self.arrays["shares"]).all())
+
+
+def _or(value: float, other: float) -> float:
+    return other if math.isnan(value) else value
+
+
+def shapes(task: Task) -> dict[str, tuple[int, ...]]:
+    """Of what is kept of one member."""
+    looks = len(task.looks)
+    found: dict[str, tuple[int, ...]] = {"diverged": (1,), "gradient": (looks,)}
+    for which in ("", "held ") if task.held is not None else ("",):
+        found |= {f"{which}shares": (looks, task.classes), f"{which}right": (looks, task.classes)}
+        found |= {f"{which}loss": (looks,)}
+    return found
+
+
+def follow(
+    trainer: Trainer,
+    task: Task,
+    *,
+    what: str,
+    inits: int,
+    start: Start = "any",
+    provenance: dict[str, Any] | None = None,
+    store: MemberStore | None = None,
+    progress: Progress | None = None,
+) -> TrainedMembers:
+    """Draw starts, keep those asked for, train them, and look. Ctrl-C keeps what was seen until then."""
+    began = time.perf_counter()
+    inits = count(inits, 1, "number of initializations", "train(inits)", "inits=50")
+    if start not in ("any", "neutral", "biased"):
+        raise InvalidInput("start 'any', 'neutral' or 'biased'", got=start, where="train(start)", hint="start='any'")
+    members, drawn = _chosen(trainer, task, inits, start)
+    tracks = {member: Track(task, store and store.read(member, shapes(task))) for member in members}
+    missing = [member for member in members if not tracks[member].complete]
+    for member in missing:
+        tracks[member] = Track(task)
+    interrupted = False
+    if missing:
+        try:
+            _Run(trainer, task, tracks, store, progress).all(missing, len(members))
+        except KeyboardInterrupt:
+            interrupted = True
+            if not any(track.started for track in tracks.values()):
+                raise
+    kept = [member for member in members if tracks[member].started]
+    return _result(
+        task,
+        {member: tracks[member] for member in kept},
+        what=what,
+        start=start,
+        drawn=drawn,
+        notes=trainer.notes,
+        provenance={"points": len(task.labels), **(provenance or {})},
+        seconds=time.perf_counter() - began,
+        interrupted=interrupted,
+    )
+
+
+# -- Starts -----------------------------------------------------------------------------------------------------------
+
+
+def _chosen(trainer: Trainer, task: Task, inits: int, start: Start) -> tuple[list[int], int]:
+    """The first so many members whose start is as asked, and how many were looked at for them."""
+    if start == "any":
+        return list(range(inits)), inits
+    kept: list[int] = []
+    seen: list[float] = []
+    while len(kept) < inits:
+        first = len(seen)
+        block = range(first, first + trainer.group * trainer.threads)
+        for member, logits in zip(block, _first(trainer, block), strict=True):
+            largest = math.nan
+            if np.isfinite(logits).all():
+                largest = float(np.bincount(logits.argmax(axis=1), minlength=task.classes).max() / len(logits))
+            seen.append(largest)
+            if largest <= NEUTRAL / task.classes if start == "neutral" else largest >= BIASED:
+                kept.append(member)
+                if len(kept) == inits:
+                    break
+        if len(seen) >= max(_TRIES, 20 * inits) and len(kept) < len(seen) / _TRIES:
+            found = np.array(seen)
+            low, high = (np.nanmin(found), np.nanmax(found)) if np.isfinite(found).any() else (math.nan, math.nan)
+            raise InvalidInput(
+                f"starts that are {start}",
+                got=f"{len(kept)} of {len(seen)} drawn (their largest shares are {low:.3f} to {high:.3f})",
+                where="train(start)",
+                hint="start='any'",
+            )
+    return kept, len(seen)
+
+
+def _first(trainer: Trainer, members: Sequence[int]) -> Iterator[Values]:
+    if trainer.threads == 1:
+        yield from trainer.first(members)
+        return
+    parts = [members[i : i + trainer.group] for i in range(0, len(members), trainer.group)]
+    with ThreadPoolExecutor(trainer.threads) as pool:
+        for logits in pool.map(lambda part: list(trainer.first(part)), parts):
+            yield from logits
+
+
+# -- Training ---------------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """Groups of members on their way, in threads; files, progress and the wish to stop."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        task: Task,
+        tracks: dict[int, Track],
+        store: MemberStore | None,
+        progress: Progress | None,
+    ) -> None:
+        self._trainer, self._task, self._tracks, self._store, self._progress = trainer, task, tracks, store, progress
+        self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
+        self._stop = False
+        self._done = 0
+        self._shown = 0.0
+        self._failures: list[BaseException] = []
+
+    def all(self, missing: Sequence[int], total: int) -> None:
+        steps = int(self._task.looks[-1])
+        self._total = total * steps
+        self._done = (total - len(missing)) * steps
+        threads = min(self._trainer.threads, len(missing))
+        size = min(self._trainer.group, -(-len(missing) // threads))
+        groups = iter([missing[i : i + size] for i in range(0, len(missing), size)])
+        if self._trainer.threads == 1:
+            for group in groups:
+                self._one(group, show=True)
+        else:
+            self._in_threads(groups, threads)
+        self._show(always=True)
+
+    def _one(self, group: Sequence[int], *, show: bool = False) -> None:
+        asked = 0
+
+        def stopped() -> bool:
+            nonlocal asked
+            asked += 1
+            if asked > 1:
+                with self._lock:
+                    self._done += len(group)
+                if show:
+                    self._show()
+            return self._stop
+
+        self._trainer.train(group, self._task.looks, self._observe, stopped)
+        if self._store is not None and not self._stop:
+            for member in group:
+                if self._tracks[member].complete:
+                    self._store.write(member, self._tracks[member].arrays)
+        with self._lock:
+            self._done += len(group) * (int(self._task.looks[-1]) - max(asked - 1, 0))
+
+    def _observe(self, member: int, index: int, logits: Values, held: Values | None, gradient: float) -> None:
+        self._tracks[member].add(index, logits, held, gradient)
+
+    def _in_threads(self, groups: Iterator[Sequence[int]], threads: int) -> None:
+        def work() -> None:
+            try:
+                while not self._stop:
+                    with self._lock:
+                        group = next(groups, None)
+                    if group is None:
+                        return
+                    self._one(group)
+            except BaseException as error:  # handed to the caller below
+                self._failures.append(error)
+                self._stop = True
+            finally:
+                with self._news:
+                    self._news.notify()
+
+        workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        try:
+            while any(worker.is_alive() for worker in workers):
+                with self._news:
+                    self._news.wait(_SHOWN)
+                self._show()
+        finally:  # Ctrl-C, or a progress that raises: steps under way finish, no more are taken
+            if any(worker.is_alive() for worker in workers):
+                self._stop = True
+            for worker in workers:
+                worker.join()
+        if self._failures:
+            raise self._failures[0]
+
+    def _show(self, *, always: bool = False) -> None:
+        now = time.monotonic()
+        if self._progress is not None and (always or now - self._shown >= _SHOWN):
+            self._shown = now
+            self._progress(self._total if always else min(self._done, self._total), self._total)
+
+
+def _result(task: Task, tracks: dict[int, Track], **rest: Any) -> TrainedMembers:
+    def stacked(name: str) -> Array:
+        return np.stack([track.arrays[name] for track in tracks.values()])
+
+    shares = stacked("shares")
+    start = np.where(np.isnan(shares[:, 0]), -1.0, shares[:, 0])
+    favourites = start.argmax(axis=1).astype(np.int64)
+
+    def curves(which: str, labels: NDArray[np.int64]) -> Curves:
+        recorder = Recorder(task.looks, labels, task.classes, len(tracks))
+        found, right, loss = stacked(f"{which}shares"), stacked(f"{which}right"), stacked(f"{which}loss")
+        for index in range(len(task.looks)):
+            recorder.add(index, found[:, index], right[:, index], loss[:, index])
+        return recorder.curves(favourites)
+
+    return TrainedMembers(
+        classes=task.classes,
+        curves=curves("", task.labels),
+        test=None if task.held is None else curves("held ", task.held),
+        gradients=Curve(task.looks, stacked("gradient")),
+        shares=shares,
+        favourites=favourites,
+        members=tuple(tracks),
+        level=task.level,
+        diverged=tuple((m, track.diverged) for m, track in tracks.items() if track.diverged is not None),
+        **rest,
+    )
