@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -19,7 +18,7 @@ from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Data
 from firstguess.diagnosis.lasting import LEFT, Array, Lasting, Optimizer, left_of, settled
-from firstguess.ensemble.lazy_training import evenness_of, trust_of
+from firstguess.ensemble.lazy_training import measured, trust_of
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.walk import every, needs_images
 from firstguess.theory.budget import Budget
@@ -337,17 +336,13 @@ class _Path:
         adam = self.asked.optimizer == "adam"
         options = replace(
             problem.options,
-            rate=partial(_constant, self.rate),
+            rates=np.full(horizon, self.rate),
             steps=looked_at(horizon),
             batch=self.batch if adam else None,
         )
-        evenness = evenness_of(problem, seed=self.seed) if adam else None
+        sampled = measured(problem, seed=self.seed) if adam else None
         asked = replace(problem, options=options)
-        return follow(asked, start=starts, draws=len(starts), seed=self.seed, noise=self.noise, evenness=evenness)
-
-
-def _constant(rate: float, step: int) -> float:
-    return rate
+        return follow(asked, start=starts, draws=len(starts), seed=self.seed, noise=self.noise, adam=sampled)
 
 
 def _at(steps: Any, curve: Array, step: float) -> tuple[float, float]:
