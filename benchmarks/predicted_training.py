@@ -166,6 +166,7 @@ def run(cell: Cell, folder: Path, members: int) -> dict[str, Any]:
     def off(a: Any, b: Any) -> float:
         return float(np.nanmax(np.abs(a.mean - b.mean)))
 
+    assert t.trust is not None
     real, said = absorption(seen.largest, t.level).draws, t.absorption.draws
     both = np.isfinite(real) & np.isfinite(said) & (real > 0)
     law = np.full(members, math.nan)

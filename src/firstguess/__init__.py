@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from firstguess._version import __version__
 
 if TYPE_CHECKING:
-    from firstguess import data, figures, schedules
+    from firstguess import data, figures, schedules, watch
     from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
     from firstguess.diagnosis.comparison import Comparison, compare
     from firstguess.diagnosis.explanation import Explanation, explain_guess
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.training_comparison import TrainingComparison
     from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.lazy_training import predict_training
+    from firstguess.ensemble.logits import Logits
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.trained import TrainedMembers
     from firstguess.modules.gradients import measure_gradients
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from firstguess.theory.predicted_training import PredictedTraining
     from firstguess.theory.prediction import Prediction, regime
     from firstguess.theory.readings import predict
+    from firstguess.watch.loop import Watch
+    from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
@@ -56,6 +59,7 @@ _NAMES = {
     "theory.readings": "predict",
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
+    "ensemble.logits": "Logits",
     "ensemble.measurement": "Measurement",
     "ensemble.trained": "TrainedMembers",
     "modules.gradients": "measure_gradients",
@@ -69,15 +73,18 @@ _NAMES = {
     "diagnosis.result": "Diagnosis",
     "diagnosis.run": "diagnose",
     "diagnosis.training_comparison": "TrainingComparison",
+    "watch.loop": "Watch",
+    "watch.watched": "EarlyEvaluation WatchedTraining",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_ROOMS = ("data", "figures", "schedules")  # public as they are
+_ROOMS = ("data", "figures", "schedules", "watch")  # public as they are
 
 __all__ = [
     "Activation",
     "Comparison",
     "DataBias",
     "Diagnosis",
+    "EarlyEvaluation",
     "EmpiricalGuesses",
     "Explanation",
     "FirstguessError",
@@ -86,6 +93,7 @@ __all__ = [
     "Guesses",
     "Inputs",
     "InvalidInput",
+    "Logits",
     "Measurement",
     "Network",
     "NotConverged",
@@ -100,6 +108,8 @@ __all__ = [
     "Structure",
     "TrainedMembers",
     "TrainingComparison",
+    "Watch",
+    "WatchedTraining",
     "__version__",
     "activation",
     "assert_even",
@@ -128,6 +138,7 @@ __all__ = [
     "residual_mlp",
     "schedules",
     "train",
+    "watch",
 ]  # fmt: skip
 
 

@@ -11,9 +11,9 @@ import torch
 import firstguess as fg
 from firstguess.ensemble.places import resolve
 from firstguess.network.activations import lookup
+from firstguess.network.derivative import Derivative
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
-from firstguess.network.derivative import Derivative
 from firstguess.network.tensors import Local, OverData
 
 OTHERS = [

@@ -340,9 +340,9 @@ class _Path:
             steps=looked_at(horizon),
             batch=self.batch if adam else None,
         )
-        sampled = measured(problem, seed=self.seed) if adam else None
         asked = replace(problem, options=options)
-        return follow(asked, start=starts, draws=len(starts), seed=self.seed, noise=self.noise, adam=sampled)
+        found = measured(asked, seed=self.seed) if adam else None
+        return follow(asked, start=starts, draws=len(starts), seed=self.seed, noise=self.noise, adam=found)
 
 
 def _at(steps: Any, curve: Array, step: float) -> tuple[float, float]:

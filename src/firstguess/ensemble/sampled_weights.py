@@ -74,9 +74,8 @@ def _choose(
     square = h.square().mean(dim=0)
     if isinstance(module, nn.Conv2d):
         square = square.flatten(1).mean(dim=1).repeat_interleave(fan_in // len(square))
-    back = sum(
-        delta.square().flatten(2).sum(2).mean(0) if delta.ndim > 2 else delta.square().mean(0) for delta in deltas
-    )
+    squares = [delta.square().flatten(2).sum(2) if delta.ndim > 2 else delta.square() for delta in deltas]
+    back = torch.stack([one.mean(0) for one in squares]).sum(0)
     places, units = (_systematic(rng, np.sqrt(s.double().numpy()), most) for s in (square, back))
     chance = places[1] * units[1]
     return torch.from_numpy(units[0]), torch.from_numpy(places[0]), 1.0 / (most * chance)

@@ -96,11 +96,14 @@ class PredictedTraining:
             ("accuracy at the end", f"{float(self.accuracy.mean[-1]):.3f}"),
             (
                 "bias is faster than signal by",
-                f"{modes.ratio:.3g} (λ {modes.bias:.4g} and {modes.signal:.4g})",
+                f"{modes.ratio:.3g} (λ {modes.bias:.4g} and {modes.signal:.4g})"
+                if modes.has_bias
+                else "nothing moves the bias: a norm takes it off",
             ),
             (
                 "learning rates",
-                f"classes hand over to each other from {self.overshoot:.3g} on, for ever from {self.lr_limit:.3g}",
+                f"{'classes hand over to each other' if modes.has_bias else 'the fastest mode overshoots'} from "
+                f"{self.overshoot:.3g} on, for ever from {self.lr_limit:.3g}",
             ),
         ]
         if self.test is not None:

@@ -24,9 +24,12 @@ from firstguess.theory.kernel import Kernel, image_kernel, kernel
 from firstguess.theory.schedules import Rate, rates
 
 Optimizer: TypeAlias = Literal["gd", "sgd", "adam"]
-# Bytes, by pair of points, by point and logit, by point and class of a network: measured, benchmarks/training.py.
+# Bytes, by pair of points, by point and logit, by point and class of a network: counted by hand, not measured.
 _PAIRS, _EACH, _RECORD = 44.0, 60.0, 40.0
 Schedule: TypeAlias = "float | Callable[[int], float]"
+
+
+_NO_BIAS = 1e-6  # of the largest eigenvalue: rounding, and sampled nodes
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ class Modes:
     signal: float
     largest: float  # the largest eigenvalue
     common: float  # (1ᵀu₁)²/n: how much of the top eigenvector the common direction is
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the common direction moves at all: behind a BatchNorm after the activation it does not."""
+        return self.bias > _NO_BIAS * self.largest
 
     @property
     def ratio(self) -> float:
@@ -120,7 +128,7 @@ def prepare(
     assert found.tangent is not None
     modes = modes_of(found.tangent[:n, :n], train[1])
     spread, kappa = _softness(found.covariance[:n, :n])
-    overshoot = network.classes * kappa / modes.bias
+    overshoot = network.classes * kappa / (modes.bias if modes.has_bias else modes.largest)
     _check_rate(options, modes, overshoot)
     held_labels = None if held is None else held[1]
     return Problem(

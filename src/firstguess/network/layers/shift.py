@@ -11,11 +11,12 @@ import numpy as np
 
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
+from firstguess.network.derivative import linear_derivative
 from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.tensors import Draw, Local, Place, linear_derivative
+from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
     from torch import nn
