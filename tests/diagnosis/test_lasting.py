@@ -303,6 +303,11 @@ def test_labels_that_might_be_more_even_give_a_range() -> None:
     assert not found.early
 
 
+def test_a_swing_of_about_a_quarter_gives_a_range() -> None:
+    found = replace(SOME, low=2.0, high=9.0, left=(1.0, -0.24, 0.0))
+    assert "gone after 2 to 9 steps: on the way other classes are favoured in turn" in found.words
+
+
 def test_some_of_many_points_may_have_other_labels() -> None:
     """Of the whole there is one number; of a part, what one standard error of the labels changes."""
     model = mlp(1, 128, nn.ReLU)
