@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from firstguess.modules.reader import read
     from firstguess.modules.structure import Structure
     from firstguess.modules.train import train
-    from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
+    from firstguess.network.activations.lookup import activation, centered, register_activation
     from firstguess.network.activations.record import Activation
+    from firstguess.network.bias_criterion import causes_bias
     from firstguess.network.builders import cnn, mlp, residual_mlp
     from firstguess.network.inputs import Inputs
     from firstguess.network.network import Network
+    from firstguess.network.tokens import Tokens
+    from firstguess.network.transformers import mixer, transformer
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -44,11 +47,14 @@ if TYPE_CHECKING:
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
     "base.errors": "FirstguessError InvalidInput NotConverged NotCovered NotFinite ParseError",
-    "network.activations.lookup": "activation causes_bias centered register_activation",
+    "network.activations.lookup": "activation centered register_activation",
+    "network.bias_criterion": "causes_bias",
     "network.activations.record": "Activation",
     "network.builders": "cnn mlp residual_mlp",
     "network.network": "Network",
     "network.inputs": "Inputs",
+    "network.tokens": "Tokens",
+    "network.transformers": "mixer transformer",
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",
     "theory.empirical": "EmpiricalGuesses",
@@ -106,6 +112,7 @@ __all__ = [
     "PredictedTraining",
     "Prediction",
     "Structure",
+    "Tokens",
     "TrainedMembers",
     "TrainingComparison",
     "Watch",
@@ -127,6 +134,7 @@ __all__ = [
     "fixed_point",
     "measure",
     "measure_gradients",
+    "mixer",
     "mlp",
     "neutrality_line",
     "phase_diagram",
@@ -138,6 +146,7 @@ __all__ = [
     "residual_mlp",
     "schedules",
     "train",
+    "transformer",
     "watch",
 ]  # fmt: skip
 

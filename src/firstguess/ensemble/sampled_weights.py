@@ -61,24 +61,25 @@ def weight_sample(
 def _choose(
     rng: np.random.Generator, module: nn.Linear | nn.Conv2d, h: Tensor, deltas: list[Tensor], most: int
 ) -> tuple[Tensor, Tensor, NDArray[np.float64]]:
-    """Weights by their unit and place in it, and how many each stands for.
+    """Weights by their unit and place in it, and how many each stands for; a bias is the weight of a 1 that comes in.
 
     Weights are drawn by how much they move logits: with a chance proportional to the root mean square of what comes in
     times that of what goes back. Each of the two is drawn systematically, so that every node has its due.
     """
-    weights = module.weight.numel()
     fan_in = module.weight[0].numel()
+    places = fan_in + (module.bias is not None)
+    weights = len(module.weight) * places
     if weights <= most:
         which = torch.arange(weights)
-        return which // fan_in, which % fan_in, np.ones(weights)
+        return which // places, which % places, np.ones(weights)
     square = h.square().mean(dim=0)
     if isinstance(module, nn.Conv2d):
         square = square.flatten(1).mean(dim=1).repeat_interleave(fan_in // len(square))
+    square = nn.functional.pad(square, (0, places - fan_in), value=1.0)
     squares = [delta.square().flatten(2).sum(2) if delta.ndim > 2 else delta.square() for delta in deltas]
     back = torch.stack([one.mean(0) for one in squares]).sum(0)
-    places, units = (_systematic(rng, np.sqrt(s.double().numpy()), most) for s in (square, back))
-    chance = places[1] * units[1]
-    return torch.from_numpy(units[0]), torch.from_numpy(places[0]), 1.0 / (most * chance)
+    (at, due), (units, own) = (_systematic(rng, np.sqrt(s.double().numpy()), most) for s in (square, back))
+    return torch.from_numpy(units), torch.from_numpy(at), 1.0 / (most * due * own)
 
 
 def _systematic(
@@ -115,7 +116,7 @@ def _followed(model: nn.Module, modules: list[Any], x: Tensor) -> tuple[list[Ten
 def _derivatives(module: nn.Linear | nn.Conv2d, h: Tensor, delta: Tensor, units: Tensor, places: Tensor) -> Tensor:
     """(points, weights): of one logit by these weights."""
     if isinstance(module, nn.Linear):
-        return h[:, places] * delta[:, units]
+        return nn.functional.pad(h, (0, 1), value=1.0)[:, places] * delta[:, units]
     return torch.cat(list(_over_positions(module, h, delta, units, places)))
 
 
@@ -126,4 +127,5 @@ def _over_positions(module: nn.Conv2d, h: Tensor, delta: Tensor, units: Tensor, 
         padding: Any = module.padding
         sizes: Any = module.kernel_size
         patches = nn.functional.unfold(h[i : i + step], sizes, padding=padding, stride=cast("Any", module.stride))
+        patches = nn.functional.pad(patches, (0, 0, 0, 1), value=1.0)
         yield torch.einsum("asp,asp->as", patches[:, places], delta[i : i + step].flatten(2)[:, units])

@@ -45,7 +45,7 @@ def criterion(run: Run) -> Outcome:
             m = run.measure(net, x, inits=inits, width=width, probe="output", label=f"{name}, width {width}")
             predicted = float(fg.predict(net).gamma[-1])
             phi = fg.activation(name) if "(" not in name else fg.centered(name[9:-1])
-            causes = fg.causes_bias(phi)
+            causes = bool(fg.causes_bias(phi))
             seen = gamma(m)
             right.append(above(seen, 0.0) if causes else same(seen, 0.0, room=0.02))
             close.append(same(seen, predicted, room=0.02 + 0.1 * predicted))
