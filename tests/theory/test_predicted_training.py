@@ -34,6 +34,22 @@ def test_golden_steps_of_descent():
     np.testing.assert_allclose(states[2].z[:, 0], [-2.80172069, 3.34886323, 3.62452125], rtol=1e-6)
 
 
+def test_golden_steps_of_descent_by_the_public_way():
+    """The same numbers, by the losses that they are. A decay too small to be felt has every step taken one by one."""
+    x, y = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]), np.array([0, 1, 1])
+    start = np.zeros((1, 3, 2))
+    start[0, :, 1] = 0.5, -1.0, 2.0
+    net = "dense(weight_var=2) > relu > dense(weight_var=2)"
+    options = {"data": (x, y), "lr": 0.01, "steps": [1, 100], "start": start, "width": 100, "trust": False}
+    known = np.array([[0.39318951, -0.78411451, 2.10285014], [-2.80172069, 3.34886323, 3.62452125]])
+    losses = np.log1p(np.exp(-known * (2 * y - 1))).mean(axis=1)
+    exact = fg.predict_training(net, weight_decay=1e-15, **options).loss.mean
+    np.testing.assert_allclose(exact[1:], losses, rtol=1e-6)
+    flow = fg.predict_training(net, **options).loss.mean
+    np.testing.assert_allclose(flow[1:], losses, rtol=1e-2)
+    assert flow[1] == pytest.approx(losses[0], rel=1e-6)
+
+
 def plain(theta, f, y, classes, lr, steps, loss):
     """Logits (n, classes) of one network, a loop."""
     onehot = np.eye(classes)[y]

@@ -45,7 +45,7 @@ def train(
     ] = None,
     inits: Annotated[int, typer.Option(help="Networks that are trained.")] = 50,
     start: Annotated[
-        str, typer.Option(help="any, neutral or biased: others are drawn and looked at, but not trained.")
+        str, typer.Option(help="any, even (or neutral) or biased: others are drawn and looked at, but not trained.")
     ] = "any",
     optimizer: Annotated[
         str,

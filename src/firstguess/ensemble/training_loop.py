@@ -147,8 +147,8 @@ def follow(
     """Draw starts, keep those asked for, train them, and look. Ctrl-C keeps what was seen until then."""
     began = time.perf_counter()
     inits = count(inits, 1, "number of initializations", "train(inits)", "inits=50")
-    if start not in ("any", "neutral", "biased"):
-        raise InvalidInput("start 'any', 'neutral' or 'biased'", got=start, where="train(start)", hint="start='any'")
+    if start not in ("any", "even", "neutral", "biased"):
+        raise InvalidInput("start 'any', 'even' or 'biased'", got=start, where="train(start)", hint="start='any'")
     members, drawn = _chosen(trainer, task, inits, start)
     tracks = {member: Track(task, store and store.read(member, shapes(task))) for member in members}
     missing = [member for member in members if not tracks[member].complete]
@@ -193,7 +193,7 @@ def _chosen(trainer: Trainer, task: Task, inits: int, start: Start) -> tuple[lis
             if np.isfinite(logits).all():
                 largest = float(np.bincount(logits.argmax(axis=1), minlength=task.classes).max() / len(logits))
             seen.append(largest)
-            if largest <= NEUTRAL / task.classes if start == "neutral" else largest >= BIASED:
+            if largest >= BIASED if start == "biased" else largest <= NEUTRAL / task.classes:
                 kept.append(member)
                 if len(kept) == inits:
                     break

@@ -68,7 +68,7 @@ def train(
         test: Held-out points, likewise. Behind a BatchNorm a description's are normalized by the statistics of all
             training points at that step, which running statistics follow.
         inits: How many networks are trained.
-        start: "any"; "neutral": the largest share is at most 1.1 of an even one; "biased": at least 0.9. Starts are
+        start: "any"; "even" (or "neutral"): at most 1.1 of an even share; "biased": at least 0.9. Starts are
             drawn and looked at until there are so many; the others are not trained.
         optimizer: "gd" (all points), "sgd" (mini-batches of `batch`), "adam" (with or without `batch`), as torch
             has them. For modules also a class of `torch.optim`, or a function of the parameters that makes one.

@@ -59,7 +59,8 @@ class Curve:
         wide = np.full(len(self.steps), math.nan)
         some = count > 1
         if some.any():
-            wide[some] = np.nanstd(self.draws[:, some], axis=0, ddof=1) / np.sqrt(count[some])
+            with np.errstate(over="ignore", invalid="ignore"):  # losses may be on their way to infinity
+                wide[some] = np.nanstd(self.draws[:, some], axis=0, ddof=1) / np.sqrt(count[some])
         return wide
 
     def to_dict(self) -> dict[str, list[float]]:
@@ -77,7 +78,8 @@ def _over(draws: Array, what: Any) -> Array:
     found = np.full(draws.shape[1], math.nan)
     some = np.isfinite(draws).any(axis=0)
     if some.any():
-        found[some] = what(np.where(np.isfinite(draws[:, some]), draws[:, some], math.nan), axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found[some] = what(np.where(np.isfinite(draws[:, some]), draws[:, some], math.nan), axis=0)
     return found
 
 

@@ -66,7 +66,8 @@ def follow(
     states = _run(problem, task, z0, seed, adam)
     for index, logits in enumerate(_quiet(states)):
         for recorder, rows in zip(recorders, (slice(0, n), slice(n, None)), strict=False):
-            shares = _record(recorder, index, task, logits[rows])
+            with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is a result, too
+                shares = _record(recorder, index, task, logits[rows])
             if index == 0 and rows.start == 0:
                 favourites = shares.argmax(axis=1)
         if progress is not None:
@@ -166,7 +167,7 @@ def _run(problem: Problem, task: Task, z0: Values, seed: int, adam: Adam | None)
     start, looks, rate = z0[:n], options.steps, options.rate
     square = np.ascontiguousarray(full[:n, :n])
     if options.batch is not None or options.decay:
-        layers = sum(layer.draws for layer in every(problem.network.layers))
+        layers = sum(layer.draws and not getattr(layer, "frozen", False) for layer in every(problem.network.layers))
         states = step_by_step(
             task, square, start, rate, looks, batch=options.batch, seed=seed, decay=options.decay, layers=layers
         )
