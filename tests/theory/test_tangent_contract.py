@@ -32,6 +32,7 @@ RIGHT = {
     ],
     "rmsnorm": ["dense > rmsnorm > tanh > dense", "dense > relu > rmsnorm > dense"],
     "groupnorm": ["dense > groupnorm(2) > relu > dense", "conv(padding=1) > groupnorm(2) > relu > dense"],
+    "batchcenter": ["dense > relu > batchcenter > dense", "conv > batchcenter(batch=2) > relu > dense"],
     "maxpool": ["dense > maxpool(2) > dense > relu > dense"],
     "avgpool": ["dense > relu > avgpool(2) > dense", "conv(padding=1) > relu > avgpool(4) > dense"],
     "conv": ["conv(bias_var=0.2) > tanh > conv(kernel=2) > dense", "conv(stride=2, padding=1) > relu > dense"],
@@ -46,9 +47,13 @@ RIGHT = {
 REFUSED = {
     "activation": [("dense > sign > dense", "sign")],
     "batchnorm": [("dense > batchnorm(batch=2) > relu > dense", r"batchnorm\(batch=2\)")],
+    "groupnorm": [("dense > groupnorm(each=4) > relu > dense", r"groupnorm\(each=4\)")],
     "maxpool": [("conv(padding=1) > relu > maxpool(4) > dense", r"maxpool\(4\)")],
 }
-ELSEWHERE = {"batchnorm": "over the whole data it is in test_tangent.py: there node scales fluctuate with the points"}
+ELSEWHERE = {
+    "batchnorm": "over the whole data it is in test_tangent.py: there node scales fluctuate with the points",
+    "instancenorm": "likewise, in test_instancenorm.py",
+}
 
 
 def test_every_kind_of_layer_is_here():
