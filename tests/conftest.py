@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,3 +31,18 @@ def one_thread() -> Generator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Generator[Any]:
+    """One headless Chromium for all tests of a worker."""
+    import browser as chromium  # here: most tests need none
+
+    program = chromium.find_browser()
+    if program is None:
+        reason = f"no browser on PATH ({', '.join(chromium.NAMES)}): `make browser` installs one where it can"
+        if chromium.must_be_there():
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with chromium.started(program) as running:
+        yield running

@@ -26,6 +26,7 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "abs": np.abs,
     "sin": np.sin,
     "sigmoid": special.expit,
+    "silu": lambda x: x * special.expit(x),
     "hardtanh": lambda x: np.clip(x, -1.0, 1.0),
     "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0.0))),
     "softplus": lambda x: np.logaddexp(0.0, x),
@@ -98,12 +99,23 @@ def _without_weights(layer: Layer, x: Array) -> Array:
         size = layer.batch or len(x)
         one = _left_out if layer.estimator == "leave_one_out" else _normed
         return np.concatenate([one(x[i : i + size], (0, *nodes[1:])) for i in range(0, len(x), size)])
+    if kind == "batchcenter":
+        size = layer.batch or len(x)
+        return np.concatenate([x[i : i + size] - x[i : i + size].mean(0) for i in range(0, len(x), size)])
+    if kind == "layernorm" and layer.eps:
+        return (x - x.mean(nodes, keepdims=True)) / np.sqrt(x.var(nodes, keepdims=True) + layer.eps)
     if kind == "layernorm":
         return _normed(x, nodes)
+    if kind == "gated":
+        gate, up = np.split(x, 2, axis=1)
+        return FUNCTIONS[layer.phi.name](gate) * up
+    if kind == "instancenorm":
+        return _normed(x, nodes[1:])
     if kind == "groupnorm":
-        return _normed(x.reshape(x.shape[0], layer.groups, -1), (2,)).reshape(x.shape)
+        groups = layer.groups if layer.each is None else x.shape[1] // layer.each
+        return _normed(x.reshape(x.shape[0], groups, -1), (2,)).reshape(x.shape)
     if kind == "rmsnorm":
-        return x / np.sqrt(np.mean(x * x, axis=nodes, keepdims=True))
+        return x / np.sqrt(np.mean(x * x, axis=nodes, keepdims=True) + layer.eps)
     if kind in ("maxpool", "avgpool") and x.ndim == 4:
         side = math.isqrt(layer.size)
         if kind == "avgpool":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from firstguess._version import __version__
 
 if TYPE_CHECKING:
-    from firstguess import data, figures, schedules
+    from firstguess import data, figures, schedules, watch
     from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
     from firstguess.diagnosis.comparison import Comparison, compare
     from firstguess.diagnosis.explanation import Explanation, explain_guess
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.training_comparison import TrainingComparison
     from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.lazy_training import predict_training
+    from firstguess.ensemble.logits import Logits
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.trained import TrainedMembers
     from firstguess.modules.gradients import measure_gradients
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
     from firstguess.modules.reader import read
     from firstguess.modules.structure import Structure
     from firstguess.modules.train import train
-    from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
+    from firstguess.network.activations.lookup import activation, centered, register_activation
     from firstguess.network.activations.record import Activation
+    from firstguess.network.bias_criterion import causes_bias
     from firstguess.network.builders import cnn, mlp, residual_mlp
     from firstguess.network.inputs import Inputs
     from firstguess.network.network import Network
+    from firstguess.network.tokens import Tokens
+    from firstguess.network.transformers import mixer, transformer
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -37,15 +41,20 @@ if TYPE_CHECKING:
     from firstguess.theory.predicted_training import PredictedTraining
     from firstguess.theory.prediction import Prediction, regime
     from firstguess.theory.readings import predict
+    from firstguess.watch.loop import Watch
+    from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
     "base.errors": "FirstguessError InvalidInput NotConverged NotCovered NotFinite ParseError",
-    "network.activations.lookup": "activation causes_bias centered register_activation",
+    "network.activations.lookup": "activation centered register_activation",
+    "network.bias_criterion": "causes_bias",
     "network.activations.record": "Activation",
     "network.builders": "cnn mlp residual_mlp",
     "network.network": "Network",
     "network.inputs": "Inputs",
+    "network.tokens": "Tokens",
+    "network.transformers": "mixer transformer",
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",
     "theory.empirical": "EmpiricalGuesses",
@@ -56,6 +65,7 @@ _NAMES = {
     "theory.readings": "predict",
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
+    "ensemble.logits": "Logits",
     "ensemble.measurement": "Measurement",
     "ensemble.trained": "TrainedMembers",
     "modules.gradients": "measure_gradients",
@@ -69,15 +79,18 @@ _NAMES = {
     "diagnosis.result": "Diagnosis",
     "diagnosis.run": "diagnose",
     "diagnosis.training_comparison": "TrainingComparison",
+    "watch.loop": "Watch",
+    "watch.watched": "EarlyEvaluation WatchedTraining",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_ROOMS = ("data", "figures", "schedules")  # public as they are
+_ROOMS = ("data", "figures", "schedules", "watch")  # public as they are
 
 __all__ = [
     "Activation",
     "Comparison",
     "DataBias",
     "Diagnosis",
+    "EarlyEvaluation",
     "EmpiricalGuesses",
     "Explanation",
     "FirstguessError",
@@ -86,6 +99,7 @@ __all__ = [
     "Guesses",
     "Inputs",
     "InvalidInput",
+    "Logits",
     "Measurement",
     "Network",
     "NotConverged",
@@ -98,8 +112,11 @@ __all__ = [
     "PredictedTraining",
     "Prediction",
     "Structure",
+    "Tokens",
     "TrainedMembers",
     "TrainingComparison",
+    "Watch",
+    "WatchedTraining",
     "__version__",
     "activation",
     "assert_even",
@@ -117,6 +134,7 @@ __all__ = [
     "fixed_point",
     "measure",
     "measure_gradients",
+    "mixer",
     "mlp",
     "neutrality_line",
     "phase_diagram",
@@ -128,6 +146,8 @@ __all__ = [
     "residual_mlp",
     "schedules",
     "train",
+    "transformer",
+    "watch",
 ]  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def test_an_interrupted_diagnosis_is_printed_and_written(here: Path):
     )  # fmt: skip
     assert done.returncode == 130, done.stderr
     assert done.stdout.startswith("Late: ")
-    assert "! interrupted: left out: causes, gradients, remedies" in done.stdout
+    assert "! interrupted: left out: causes, gradients, how long the bias lasts, remedies" in done.stdout
     assert "left out: causes" in (here / "r.html").read_text(encoding="utf-8")
 
 

@@ -49,7 +49,7 @@ PIPE = {  # into a pipe
     "activations-q": ["activations", "--q", "4"],
     "bad-layer": ["predict", "dense > reluu > dense"],
     "bad-option": ["predict", "mlp", "--nonsense"],
-    "bad-phase": ["phases", "batchnorm > relu"],
+    "bad-phase": ["phases", "residual[relu > dense > tanh]"],
 }
 MEASURED = {
     "measure": ["measure", "2 x [dense(weight_var=2) > relu] > dense", "--data", "blob:n=60,d=12", "--inits", "20",

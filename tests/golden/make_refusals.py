@@ -68,7 +68,7 @@ def _others() -> dict[str, Callable[[], Any]]:
         "edge of chaos": lambda: fg.edge_of_chaos("relu", bias_var=0.1),
         "neutrality line": lambda: fg.neutrality_line("relu"),
         "fixed point": lambda: fg.fixed_point("tanh", weight_var=-1),
-        "phase diagram": lambda: fg.phase_diagram("batchnorm > relu"),
+        "phase diagram": lambda: fg.phase_diagram("residual[relu > dense > tanh]"),
         "inputs": lambda: fg.Inputs(mean_square=-1.0),
         "points of a prediction": lambda: fg.predict(net, points=0),
         "data and inputs": lambda: fg.predict(net, data=x, inputs=fg.Inputs()),

@@ -45,8 +45,9 @@ def bare(network: Network | None) -> str:
     return str(Network(tuple(strip(network.layers)), network.classes))
 
 
-NORMS = ["batchnorm", "layernorm", "rmsnorm", "groupnorm(groups=2)"]
+NORMS = ["batchnorm", "layernorm", "rmsnorm", "groupnorm(each=4)"]
 FLAT = [
+    mlp(2, "relu", norm="groupnorm(groups=2)"),  # of 20 nodes: wide
     *(mlp(2, "relu", norm=n, placement=p) for n in NORMS for p in ("before", "after")),
     *(mlp(1, phi) for phi in ("tanh", "gelu", "gelu_tanh", "silu", "sigmoid", "selu", "softplus", "hardtanh", "mish")),
     *(mlp(1, phi) for phi in ("relu6", "hardswish", "leaky_relu", "elu", "abs", "erf", "sin", "square", "sign")),
@@ -69,7 +70,7 @@ IMAGES = [
     Network.parse("conv(width=4, stride=2) > relu > conv(width=6, kernel=1) > relu > dense"),
     Network.parse(
         "conv(padding=1) > batchnorm > relu > residual[conv(padding=1) > batchnorm > relu > conv(padding=1) > "
-        "batchnorm] > relu > residual[conv(width=8, stride=2, padding=1) > groupnorm(groups=2) | avgpool(4) > "
+        "batchnorm] > relu > residual[conv(width=8, stride=2, padding=1) > groupnorm(each=4) | avgpool(4) > "
         "conv(kernel=1) > batchnorm] > relu > dense"
     ),
 ]

@@ -144,7 +144,7 @@ def test_what_a_block_cannot_say_is_named_by_its_path():
     class Gated(BasicBlock):
         def __init__(self, before, after, stride=1):
             super().__init__(before, after, stride)
-            self.bn2 = nn.InstanceNorm2d(after)
+            self.bn2 = nn.LocalResponseNorm(2)
 
     found = read(lambda: ResNet(Gated), torch.zeros(2, 3, 8, 8))
     assert not found.complete

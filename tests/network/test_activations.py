@@ -15,8 +15,9 @@ from scipy import integrate
 from firstguess.base.errors import InvalidInput, NotConverged, NotCovered
 from firstguess.network.activations import lookup
 from firstguess.network.activations.kernels import kernel_map
-from firstguess.network.activations.lookup import activation, causes_bias, centered, register_activation
+from firstguess.network.activations.lookup import activation, centered, register_activation
 from firstguess.network.activations.record import Activation
+from firstguess.network.bias_criterion import causes_bias
 
 GOLDEN: list[dict[str, str]] = json.loads(
     Path(__file__).parents[1].joinpath("golden").joinpath("moments.json").read_text()

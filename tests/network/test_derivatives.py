@@ -17,6 +17,7 @@ from firstguess.network.network import Network
 from firstguess.network.tensors import Local, OverData
 
 OTHERS = [
+    *("layernorm(eps=0.3)", "rmsnorm(eps=0.3)"),
     *("layernorm", "rmsnorm", "groupnorm(2)", "batchnorm", "batchnorm(batch=4)", "scale(-0.7)", "shift(0.4)"),
     *("leaky_relu(0.3)", "centered(relu)", "centered(tanh)", "centered(gelu)"),
 ]

@@ -140,7 +140,7 @@ def test_unknown_blocks() -> None:
     with pytest.raises(fg.InvalidInput):
         fg.phase_diagram("tanhh")
     with pytest.raises(fg.NotCovered):
-        fg.phase_diagram("batchnorm > relu")
+        fg.phase_diagram("batchnorm(batch=8) > relu")
 
 
 @given(st.floats(0.05, 6.0), st.floats(0.0, 1.0))

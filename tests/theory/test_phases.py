@@ -208,7 +208,7 @@ def test_no_edge(name: str) -> None:
         (lambda: fg.edge_of_chaos("sign", bias_var=0.1), "without jumps"),
         (lambda: fg.edge_of_chaos("tanh", kind="variance"), "scale-free"),
         (lambda: fg.fixed_point("dense > tanh", weight_var=1.0), "without weights"),
-        (lambda: fg.fixed_point("batchnorm > relu", weight_var=1.0), "BatchNorm"),
+        (lambda: fg.fixed_point("dense > relu", weight_var=1.0), "outside of residual branches"),
         (lambda: fg.fixed_point("residual[relu > dense] > relu", weight_var=1.0), "residual"),
         (lambda: fg.fixed_point("gelu > maxpool(2)", weight_var=1.0), "never decreases"),
     ],

@@ -35,6 +35,8 @@ NETWORKS = {
     "residual with an average": "dense > residual[dense > tanh > avgpool(2) | relu > avgpool(2)] > dense",
     "scale and shift": "dense > scale(0.7) > shift(0.5) > relu > dense > shift(-0.3) > tanh > dense",
     "hardswish": "dense(weight_var=3) > hardswish > dense > elu > dense",
+    "batchcenter": "dense(weight_var=2, bias_var=0.3) > relu > batchcenter > dense > batchcenter > tanh > dense",
+    "batchcenter of batches": "dense(weight_var=2) > batchcenter(batch=2) > relu > dense",
     "centered": "dense > centered(relu) > dense > tanh > dense",
 }
 
@@ -68,6 +70,8 @@ def _forward(
             x = x / (x * x).mean(1, keepdim=True).sqrt()
         elif kind == "batchnorm":
             x = (x - x.mean(0)) / x.var(0, correction=0).sqrt()
+        elif kind == "batchcenter":
+            x = torch.cat([part - part.mean(0) for part in x.split(layer.batch or len(x))])
         elif kind == "avgpool":
             x = x.reshape(x.shape[0], -1, layer.size).mean(2)
         elif kind == "maxpool":

@@ -51,6 +51,12 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """One of these words, or one clear error."""
+    if value not in choices:
+        raise InvalidInput(" or ".join(repr(choice) for choice in choices), got=repr(value), where=name)
+
+
 def number(value: object) -> float:
     """The value as a float; NaN for what is not a number."""
     try:

@@ -41,7 +41,7 @@ def activations(
                 "gamma_1": m.mean**2 / m.spread,
                 "gain": q / (m.mean**2 + m.spread),
                 "mean_square_slope": phi.mean_square_slope(q),
-                "causes_bias": fg.causes_bias(phi, q=q),
+                "causes_bias": bool(fg.causes_bias(phi, q=q)),
             }
         )
     if json:

@@ -16,7 +16,10 @@ firstguess data digits
 firstguess data mnist:even-odd --data-dir ~/data --points 5000 --json
 """
 
-DATA_HELP = "digits, mnist, fashion_mnist, cifar10 (with a choice: mnist:even-odd), blob:n=2000,d=100, or a file."
+DATA_HELP = (
+    "digits, mnist, fashion_mnist, cifar10, cifar100, tiny-imagenet (with a choice: mnist:even-odd), "
+    "blob:n=2000,d=100, or a file."
+)
 DataDir = Annotated[
     str | None, typer.Option("--data-dir", metavar="FOLDER", help="Where data sets are. [default: $FIRSTGUESS_DATA]")
 ]

@@ -42,9 +42,12 @@ def phases(
 
     import firstguess as fg
     from firstguess.theory.blocks import as_block
+    from firstguess.theory.stages import as_stage
 
     check_figure(figure)
-    as_block(block)  # a block without phases is an error, a missing line is not
+    stage = as_stage(block)
+    if stage is None:
+        as_block(block)  # a block without phases is an error, a missing line is not
     found: dict[str, Any] = {"block": block, "bias_var": bias_var}
     why: dict[str, str] = {}
     for name, compute in (
@@ -77,9 +80,10 @@ def phases(
                     where=axis,
                     hint=f"{axis} 0 4",
                 )
-        step = (high - low) / 100
-        weights = np.linspace(low + step, high, 100) if weight_range or not found["variance_edge"] else None
-        diagram = fg.phase_diagram(block, weight_vars=weights, bias_vars=np.linspace(*bias_range, 100))
+        size = 100 if stage is None else 25  # a residual block or BatchNorm goes point by point
+        step = (high - low) / size
+        weights = np.linspace(low + step, high, size) if weight_range or not found["variance_edge"] else None
+        diagram = fg.phase_diagram(block, weight_vars=weights, bias_vars=np.linspace(*bias_range, size))
         fg.figures.save(fg.figures.phase_diagram_chart(diagram, mark=own), figure)
         say(f"wrote {figure}")
 

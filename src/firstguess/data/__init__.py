@@ -16,7 +16,7 @@ from firstguess.data.dataset import Data, InputMoments, Standardization
 from firstguess.data.idx_files import idx
 from firstguess.data.image_parquet import parquet
 from firstguess.data.items import Batch
-from firstguess.data.sources import blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
+from firstguess.data.sources import blob, cifar10, cifar100, digits, fashion_mnist, mnist, npz, tiny_imagenet, two_blobs
 from firstguess.data.specs import load
 from firstguess.data.streams import batches, collect
 
@@ -30,6 +30,7 @@ __all__ = [
     "batches",
     "blob",
     "cifar10",
+    "cifar100",
     "collect",
     "digits",
     "fashion_mnist",
@@ -38,5 +39,6 @@ __all__ = [
     "mnist",
     "npz",
     "parquet",
+    "tiny_imagenet",
     "two_blobs",
 ]

@@ -123,7 +123,7 @@ def find(path: Path, split: str) -> list[Path]:
             where=str(path),
             hint="name one of these directories",
         )
-    shards = {int(match[1]) for file in files if (match := re.search(r"-of-0*(\d+)$", file.stem))}
+    shards = {int(match[1]) for file in files if (match := re.search(r"-of-0*(\d+)(-[0-9a-f]{16})?$", file.stem))}
     if shards and shards != {len(files)}:
         raise InvalidInput(
             f"all {max(shards)} shards of the split {split!r}",

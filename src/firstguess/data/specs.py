@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from firstguess.base.errors import InvalidInput
@@ -11,7 +12,18 @@ from firstguess.data import idx_files
 from firstguess.data.dataset import Data, Standardization
 from firstguess.data.idx_files import PathLike, idx
 from firstguess.data.image_parquet import Progress, parquet
-from firstguess.data.sources import PREPARED, blob, cifar10, digits, fashion_mnist, mnist, npz, two_blobs
+from firstguess.data.sources import (
+    PREPARED,
+    blob,
+    cifar10,
+    cifar100,
+    digits,
+    fashion_mnist,
+    mnist,
+    npz,
+    tiny_imagenet,
+    two_blobs,
+)
 
 # name -> (numbers it takes, whether it has files with a split)
 _NAMES: dict[str, tuple[dict[str, int], bool]] = {
@@ -21,8 +33,11 @@ _NAMES: dict[str, tuple[dict[str, int], bool]] = {
     "mnist": ({}, True),
     "fashion_mnist": ({}, True),
     "cifar10": ({}, True),
+    "cifar100": ({}, True),
+    "tiny-imagenet": ({}, True),
 }
 _FILES = "a .npz or .npy file of NumPy, a .parquet file of images, a folder of IDX or parquet files"
+_PARQUET: dict[str, Callable[..., Data]] = {"cifar10": cifar10, "cifar100": cifar100, "tiny-imagenet": tiny_imagenet}
 _SPLITS = ("train", "test", "validation", "valid")
 
 
@@ -44,12 +59,13 @@ def load(
     | `blob:n=2000,d=3072`, `two_blobs:n=1000,d=100` | Gaussian blobs (`n` a class for two blobs; `seed=` too) |
     | `digits`, `digits:even-odd` | scikit-learn's digits |
     | `mnist`, `mnist:test`, `mnist:test,even-odd` | a split and a choice of classes, see `Data.select` |
-    | `fashion_mnist:parity`, `cifar10:cat-dog`, `cifar10:vehicles-animals` | |
+    | `fashion_mnist:parity`, `cifar10:cat-dog`, `cifar10:vehicles-animals`, `cifar100:test` | |
+    | `tiny-imagenet:valid` | its splits are `train` and `valid` |
     | `file.npz`, `file.npy`, `file.parquet`, `folder`, `folder:test,cat-dog` | files; `label=` for parquet |
 
     A name gives what the function of that name gives, `load("digits")` what `fg.data.digits()`. Steps in order:
-    classes, `standardize`, `points` drawn by `seed`, `shift`. The default standardization: "channel" for CIFAR-10 (as
-    in the papers) and for image files; "global" for digits, MNIST and Fashion-MNIST, which is the same with one
+    classes, `standardize`, `points` drawn by `seed`, `shift`. The default standardization: "channel" for CIFAR (as in
+    the papers), Tiny ImageNet and image files; "global" for digits, MNIST and Fashion-MNIST, which is the same with one
     channel; "none" for blobs, `.npz` and `.npy`. Its statistics are those of all points, whichever are then drawn.
 
     >>> load("blob:n=50,d=4")
@@ -58,9 +74,10 @@ def load(
     Data('digits, even vs odd, standardized (global), 100 points', 100 points of shape (1, 8, 8), 2 classes)
     """
     name, _, rest = spec.partition(":")
+    name = "tiny-imagenet" if name == "tiny_imagenet" else name  # as its function is called
     if name in _NAMES:
         numbers, has_files = _NAMES[name]
-        how = standardize or PREPARED.get(name, "none")
+        how = standardize or PREPARED.get(name.replace("-", "_"), "none")
         split, classes, given = _options(spec, rest, tuple(numbers), splits=has_files)
         if name in ("blob", "two_blobs"):
             values = {key: _number(spec, key, given.get(key), number) for key, number in numbers.items()}
@@ -68,9 +85,15 @@ def load(
             data = _choose(make(values["n"], values["d"], seed=values["seed"]), classes, how, points, seed)
         elif name == "digits":
             data = _choose(digits(standardize="none"), classes, how, points, seed)
-        elif name == "cifar10":
-            data = cifar10(
-                data_dir, _two(split), classes=classes, points=points, standardize=how, seed=seed, progress=progress
+        elif name in _PARQUET:
+            data = _PARQUET[name](
+                data_dir,
+                split or "train",
+                classes=classes,
+                points=points,
+                standardize=how,
+                seed=seed,
+                progress=progress,
             )
         else:
             make_images = mnist if name == "mnist" else fashion_mnist

@@ -17,7 +17,7 @@ from torch import nn
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Data
-from firstguess.diagnosis.lasting import LEFT, Array, Lasting, Optimizer, left_of, settled
+from firstguess.diagnosis.lasting import EDGE, LEFT, Array, Lasting, Optimizer, left_of, settled
 from firstguess.ensemble.lazy_training import measured, trust_of
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.walk import every, needs_images
@@ -41,7 +41,8 @@ _INITS, _LEAST = 48, 16  # starts
 _AGREE = 0.2  # by how much the model's own gradients may be off the kernel's, beyond three standard errors
 _UNEVEN = 0.5  # relative spread of them over networks from which on training is not lazy: theory.md §7
 _SLOW = 50.0  # rates this much below the overshoot are one and the same flow, whose time is η·steps
-_HORIZON, _ADAM_STEPS, _LONGEST = 8.0, 64, 3  # of the first look ahead; how often it is made four times as long
+_HORIZON, _ADAM_STEPS, _LONGEST = 8.0, 16, 3  # of the first look ahead; how often it is made four times as long
+_COLUMNS = 96  # logits of a point, of all networks, that Adam is followed for: its steps are costly
 _STREAM = 0x1A57
 
 WATCH = "watch it while it trains: fg.Watch(model, loader)"
@@ -90,6 +91,8 @@ def lasting(
         if points < _A_CLASS * network.classes:
             some = f"{points} points of {network.classes} classes, and the kernel takes {_POINTS} at most"
             return replace(asked, why=f"not predicted: fewer than {_A_CLASS} points a class ({some})")
+        if optimizer == "adam":  # whose steps cost as many points times classes
+            points = min(points, max(3 * _A_CLASS * network.classes, 2 * _POINTS // network.classes))
         few = _chosen(data, proportional(data.y, points, seed))
         problem = _problem(network, few, width, optimizer)
         begun = time.perf_counter() - started
@@ -118,14 +121,15 @@ def lasting(
     size = same_noise(batch, problem.n, data.n if whole else None)
     noise = math.log1p(looked.bias[1] ** 2) if trust.word == "with a random factor" else 0.0
     left = max(0.0, seconds - (time.perf_counter() - started) - begun * layers)
-    path = _Path(found, np.stack(looked.logits), size, noise, seed)
+    path = _Path(found, np.stack(looked.logits)[: _networks(found, problem)], size, noise, seed)
     try:
         found = path.followed(problem, left)
         if whole or not math.isfinite(found.steps):
             return found
         # The points are some of more: their labels may be more or less even than all are.
         others = [path.steps(one, found) for one in _other_labels(problem, data.y)]
-        return replace(found, low=min(found.steps, *others), high=max(found.steps, *others))
+        known = [*others, found.steps, *(v for v in (found.low, found.high) if not math.isnan(v))]
+        return replace(found, low=min(known), high=max(known))
     except FirstguessError as error:
         return replace(found, why=f"not predicted: {error}")
 
@@ -281,6 +285,10 @@ def same_noise(batch: int | None, n: int, total: int | None) -> int | None:
     return max(1, min(n, round(1.0 / (scatter + 1.0 / n))))
 
 
+def _networks(found: Lasting, problem: Problem) -> int:
+    return max(_LEAST, _COLUMNS // problem.network.classes) if found.optimizer == "adam" else _INITS
+
+
 @dataclass(frozen=True, eq=False)
 class _Path:
     """What is followed: these starts, as asked."""
@@ -320,8 +328,14 @@ class _Path:
                 break
             horizon *= 4
         left = left_of(t.accuracy)
+        low = high = math.nan
+        if abs(float(np.min(left)) + LEFT) < EDGE:  # thrown over to other classes, by about a quarter: or is it less?
+            low, high = (settled(t.steps, left, level) * scale for level in (LEFT + EDGE, LEFT - EDGE))
         return replace(
             asked,
+            low=low,
+            high=high,
+            inits=len(self.starts),
             steps=steps * scale,
             half=settled(t.steps, left, 0.5) * scale,
             largest=_at(t.steps, t.largest.mean, steps),

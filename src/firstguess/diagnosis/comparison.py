@@ -203,9 +203,10 @@ def _compared(prediction: Prediction, measurement: Measurement, level: float) ->
     seen = measurement.guesses
     law = predicted_law(prediction, seen.points)
     layers, notes = _layers(prediction, measurement)
-    if any("batchnorm" in layer.layer for layer in prediction.layers):
+    texts = " > ".join(layer.layer for layer in prediction.layers)
+    if who := "BatchNorm" if "batchnorm" in texts else "batchcenter" if "batchcenter" in texts else "":
         notes += (
-            "BatchNorm ties the points of a batch together: near γ = 0 guesses vary less than those of independent "
+            f"{who} ties the points of a batch together: near γ = 0 guesses vary less than those of independent "
             "points, for which the prediction is",
         )
     distance, p_value = _kolmogorov_smirnov(law, measurement)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from firstguess.base import checks, statistics
 from firstguess.base.errors import FirstguessError, InvalidInput
@@ -97,6 +97,7 @@ def assert_even(
     batch_size: int | None = None,
     seconds: float | None = None,
     probe: Probe = "all",
+    moments: Literal[2, 4] = 2,
     dtype: torch.dtype | None = None,
     init: Init = None,
     logits: Pick = None,
@@ -136,6 +137,7 @@ def assert_even(
         points=points,
         batch_size=batch_size,
         seconds=seconds,
+        moments=moments if moments != 2 else None,
         dtype=dtype,
         init=init,
         logits=logits,

@@ -22,6 +22,7 @@ Optimizer = Literal["gd", "sgd", "adam"]
 Array = NDArray[np.float64]
 
 LEFT = 0.25  # of the starting bias: gone, for the page. Its last tenth is known less well: networks differ in pace
+EDGE = 0.1  # a part of it that may be there or not: so well is it known
 _APART = 1.5  # two numbers of steps that do not agree: the page says both, and compares neither
 _FOLLOWS = 0.2  # beyond the labels' own largest share: outputs that hardly differ follow their majority for a while
 _EARLY, _LATE, _FASTER = 0.25, 0.5, 3.0  # part of learning that is done by then; bias to signal
@@ -34,7 +35,8 @@ class Lasting:
     `left` is the part of the starting bias that is left at `at`: accuracies by class, regressed over initializations
     on those of the start (1 at the start; negative where other classes are favoured in turn). `steps` is the step from
     which on it stays within a quarter; `half` within a half. `low` and `high` are `steps` for labels one standard
-    error less or more even than those of the points, where there are more points than these. `largest` and `accuracy`
+    error less or more even than those of the points, where there are more points than these, and for a swing to other
+    classes that is a little less or more (NaN: neither matters). `largest` and `accuracy`
     are averages at the start and at `steps`. `ratio` is bias to signal (theory.md (15)); `overshoot` the learning rate
     from which on classes hand over to each other. `own` is the model's squared gradient of the bias by the kernel's,
     with its spread over networks; `own_signal` that of the labels' direction.
@@ -99,11 +101,14 @@ class Lasting:
         if self.why:
             return self.why
         if not math.isfinite(self.steps):
-            return f"with {self.how} more than a quarter of the starting bias is left after {self._last} steps"
+            late = f"more than a quarter of the starting bias is left after {self._last} steps"
+            return f"with {self.how} {late} (more seconds= look further)"
         about = "roughly" if self.optimizer == "adam" else "about"
         if self.high > _APART * self.low:
             count = f"{self._number(self.low)} to {self._number(self.high)} steps"
             why = "outputs differ so little that it depends on how even the labels are, which so few points do not tell"
+            if min(self.left, default=0.0) < EDGE - LEFT:
+                why = "on the way other classes are favoured in turn, and how much is not known well enough"
             return f"with {self.how} three quarters of the starting bias are gone after {count}: {why}"
         count = self._count(self.steps)
         text = f"with {self.how} three quarters of the starting bias are gone after {about} {count}"
@@ -120,10 +125,7 @@ class Lasting:
             text += f". Scores by class before step {self._number(self.steps)} still show the start's bias"
         text += self._swing()
         if self.largest[1] > self.majority + _FOLLOWS:
-            then = f"the largest share is still {self.largest[1]:.2f} then"
-            text += (
-                f". What is left comes from the labels, not from the start: {then}, and falls as inputs are told apart"
-            )
+            text += f". The largest share is still {self.largest[1]:.2f} then"
         return f"{text}. Predicted from {self.points} points and {self.inits} initializations; none was trained"
 
     def _count(self, steps: float) -> str:

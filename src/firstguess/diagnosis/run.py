@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -73,6 +73,7 @@ def diagnose(
     reduce: bool = True,
     memory: float = 2e9,
     probe: Probe = "all",
+    moments: Literal[2, 4] = 2,
     dtype: torch.dtype | None = None,
     init: Init = None,
     logits: Pick = None,
@@ -120,6 +121,7 @@ def diagnose(
     check_asked(lr, optimizer)
     options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
         precision=precision,
+        moments=moments if moments != 2 else None,
         dtype=dtype,
         init=init,
         logits=logits,

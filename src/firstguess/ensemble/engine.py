@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput
 from firstguess.base.threads import cores
-from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer, logits_kept
 from firstguess.ensemble.moments import NodeMoments, statistics
 from firstguess.ensemble.places import resolve
 from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule
@@ -37,7 +37,7 @@ class DescriptionEngine:
     `width` is the number of units (channels) of every layer that does not say its own; `batch` the batch size of
     BatchNorms that do not say their own (None: the whole data set is the batch). `probe` says at which layers node
     statistics are taken: every one, those with weights, or the output only; taking them costs about 0.2 ns a value, a
-    tenth of a layer of width 100 and a hundredth of one of width 1000.
+    tenth of a layer of width 100 and a hundredth of one of width 1000. `moments` 4 adds skewness and kurtosis.
 
     Member i depends on (seed, i) only. With `reduce` two exact reductions for Gaussian weights are used where they are
     shorter (performance.md): they draw other numbers of the same law, and `notes` names them. `memory` bounds what the
@@ -64,6 +64,7 @@ class DescriptionEngine:
         batch: int | None = None,
         dtype: torch.dtype = torch.float32,
         probe: Probe = "all",
+        moments: int = 2,
         group: int | None = None,
         chunk: int | None = None,
     ) -> None:
@@ -73,7 +74,7 @@ class DescriptionEngine:
             raise InvalidInput("probe 'all', 'weights' or 'output'", got=probe, where="measure", hint="probe='all'")
         if not number(memory) > 0:
             raise InvalidInput("a positive memory budget in bytes", got=memory, where="measure", hint="memory=2e9")
-        self.seed = check_seed(seed, "measure")
+        self.seed, self._order = check_seed(seed, "measure"), moments
         width = count(width, 1, "width", "measure", "width=1000")
         workers = count(cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
         batch = None if batch is None else count(batch, 2, "batch", "measure", "batch=128")
@@ -115,7 +116,7 @@ class DescriptionEngine:
             drawn,
             points=self.points,
             multiple=min(math.lcm(*together), self.points),
-            memory=memory,
+            memory=memory if moments == 2 else memory / 1.5,  # for the powers of a chunk
             threads=workers,
             itemsize=tensor.element_size(),
             group=group,
@@ -151,6 +152,9 @@ class DescriptionEngine:
         fractions = np.empty((inits, self.classes))
         ties = np.zeros(inits, np.int64)
         stats = np.empty((inits, len(self.layers), 4))
+        shapes = np.full((inits, len(self.layers), 4), np.nan) if self._order == 4 else None
+        kept = max(0, min(stop, logits_kept(self.points, self.classes)) - start)
+        logits = np.empty((kept, self.points, self.classes), np.float32)
         for index, fixed in self._fixed.items():
             stats[:, index] = fixed
         firsts = iter(range(0, inits, group))
@@ -159,14 +163,16 @@ class DescriptionEngine:
         def work(worker: Worker) -> None:
             while not failures and (first := _next(firsts, self._lock)) is not None:
                 part = slice(first, min(first + group, inits))
-                worker.run(start + first, seeds[part], fractions[part], ties[part], stats[part])
+                shaped = None if shapes is None else shapes[part]
+                worker.run(start + first, seeds[part], fractions[part], ties[part], stats[part], shaped, logits[part])
                 done.add(first)
 
         def finished(count: int) -> Members:
             """The first so many: those that come before a group that was cut."""
             bad = ~(np.isfinite(fractions[:count]).all(1) & np.isfinite(stats[:count]).all((1, 2)))
             findings = self._nonfinite(start, np.flatnonzero(bad), count) if bad.any() else ()
-            return Members(start, fractions[:count], ties[:count], stats[:count], findings)
+            shaped = None if shapes is None else shapes[:count]
+            return Members(start, fractions[:count], ties[:count], stats[:count], findings, shaped, logits[:count])
 
         failures: list[BaseException] = []
         with self._lock:
@@ -189,7 +195,7 @@ class DescriptionEngine:
         return finished(inits)
 
     def _worker(self, program: Program) -> Worker:
-        return Worker(program, self._data, self.points, self.classes, self.seed)
+        return Worker(program, self._data, self.points, self.classes, self.seed, self._order)
 
     def _nonfinite(self, start: int, bad: NDArray[np.intp], inits: int) -> tuple[Finding, ...]:
         """Run the first bad member once more, looking at every layer."""

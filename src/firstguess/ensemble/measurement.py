@@ -9,12 +9,16 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstguess.base import statistics
+from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import Estimates, FloatArray
 from firstguess.base.text import ends, interval, page, plain, with_error
 from firstguess.ensemble.bias_test import BiasTest, bias_test
+from firstguess.ensemble.logits import Logits, typical
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
+from firstguess.ensemble.shapes import LayerShape, table
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.prediction import Regime, regime
 from firstguess.theory.words import EDGES, Word, beside_gamma, gamma_of_share, largest_share, word_of_share
@@ -129,6 +133,8 @@ class Measurement:
     seed: int = 0
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    shapes: tuple[LayerShape, ...] = ()  # with `moments=4`: how Gaussian the layers with weights are
+    kept_logits: tuple[NDArray[np.float32], ...] = ()  # (points, classes) of the first members; not in `to_dict`
 
     @property
     def inits(self) -> int:
@@ -207,6 +213,28 @@ class Measurement:
         return gamma_of_share(self.guesses.expected_max(), self.classes, self.points)
 
     @property
+    def logits(self) -> Logits:
+        """The logits of a typical network: of the few that are kept, the one whose largest share is nearest the median.
+
+        `fg.figures.logits_chart` draws them. `logits_of(member)` gives those of another.
+        """
+        if not self.kept_logits:
+            return self.logits_of(0)
+        return self.logits_of(typical(self.kept_logits, self.guesses.fractions.max(axis=1)))
+
+    def logits_of(self, member: int) -> Logits:
+        """The logits of one of the first networks, (points, classes): row `member` of `guesses.fractions`."""
+        if not 0 <= member < len(self.kept_logits):
+            few = f"the first {len(self.kept_logits)} networks"
+            raise InvalidInput(
+                f"a network whose logits are kept: {few if self.kept_logits else 'none here'}",
+                got=f"network {member}",
+                where="logits",
+                hint="fewer points or classes" if not self.kept_logits else "logits_of(0)",
+            )
+        return Logits(self.kept_logits[member], member)
+
+    @property
     def bias_test(self) -> BiasTest:
         """Whether there is initial guessing bias at all, that is γ > 0 of the output: a test at the 1 % level."""
         found = bias_test(self.layers[-1] if self.layers and self.ties < TIED else None, self.inits, self.points)
@@ -239,6 +267,7 @@ class Measurement:
                 "provenance": self.provenance,
                 "seconds": self.seconds,
             }
+            | ({"shapes": [shape.to_dict() for shape in self.shapes]} if self.shapes else {})
         )
 
     @classmethod
@@ -258,6 +287,7 @@ class Measurement:
             data["seed"],
             dict(data["provenance"]),
             data["seconds"],
+            tuple(LayerShape.from_dict(shape) for shape in data.get("shapes", ())),
         )
 
     @property
@@ -319,7 +349,7 @@ class Measurement:
             gamma = with_error(layer.gamma, layer.gamma_se)
             numbers = f"{gamma:>21} {layer.correlation:>7.4f} {layer.dead:>6.1%}"
             lines.append(f"  {i:>4} {name:<{width}} {kind:<12} {numbers}")
-        return lines
+        return lines + table(self.shapes, width, _ROWS)
 
     def _repr_html_(self) -> str:
         def cells(values: Sequence[str], tag: str = "td") -> str:

@@ -20,6 +20,7 @@ from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
+from firstguess.network.walk import needs_tokens
 
 
 def build(
@@ -52,10 +53,21 @@ def build(
         given = (inputs,) if isinstance(inputs, int) else tuple(inputs)
         sizes = tuple(count(size, 1, "size of a data point", "build", "build(net, 784)") for size in given)
         moments = Inputs
-    places = resolve(network, sizes, width=count(width, 1, "width", "build", "width=1000"), inputs=moments)
+    ids = isinstance(inputs, np.ndarray) and len(sizes) == 1 and needs_tokens(network.layers)
+    places = resolve(
+        network,
+        sizes,
+        width=count(width, 1, "width", "build", "width=1000"),
+        inputs=moments,
+        vocabulary=int(np.max(inputs)) + 1 if ids else None,
+    )
     member = count(member, 0, "member", "build", "member=0")
-    generator = torch.Generator().manual_seed(int(member_seeds(seed, member, member + 1)[0]))
-    return _Drawn(generator).path(places, flat=len(sizes) == 1)
+    return drawn(places, int(member_seeds(seed, member, member + 1)[0]), flat=len(sizes) == 1)
+
+
+def drawn(places: Sequence[Place], seed: int, *, flat: bool | None = None) -> nn.Sequential:
+    """The modules of these layers, with weights of a generator seeded so; `flat`: whether vectors come in."""
+    return _Drawn(torch.Generator().manual_seed(seed)).path(places, flat=flat)
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,7 @@ class _Drawn:
         if flat is False and not places[0].before.images:
             modules["flatten"] = nn.Flatten()
         for index, place in enumerate(places):
-            if place.layer.draws and place.before.images and not place.after.images:
+            if place.layer.draws and place.before.images and len(place.after.sizes) == 1:
                 modules[f"flatten{index}"] = nn.Flatten()
             try:
                 modules[str(index)] = place.layer.module(place, self)

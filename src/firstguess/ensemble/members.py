@@ -20,6 +20,8 @@ Probe: TypeAlias = Literal["all", "weights", "output"]
 # The last axis of Members.stats.
 MEAN, BETWEEN, SPREAD, DEAD = range(4)
 
+_KEPT, _NUMBERS = 8, 1 << 20  # members whose logits are kept, and float32 numbers in all of them
+
 
 class FindingKind(StrEnum):
     """What a finding is about: short stable words, as they stand in JSON."""
@@ -31,6 +33,7 @@ class FindingKind(StrEnum):
     ZERO_HEAD = "zero head"
     DEAD = "dead"
     CLASSES_DIFFER = "classes differ"
+    NOT_GAUSSIAN = "not gaussian"
     # The model and its data
     BATCHNORM = "batchnorm"
     BATCH_OF_ONE = "batch of one"
@@ -135,10 +138,22 @@ class Members:
     ties: NDArray[np.int64]  # (inits,): points whose largest logit was shared; broken at random
     stats: NDArray[np.float64]  # (inits, layers, 4)
     findings: tuple[Finding, ...] = ()
+    shapes: NDArray[np.float64] | None = None  # (inits, layers, 4) as in shapes.py, where they were asked for
+
+    logits: NDArray[np.float32] | None = None  # (kept, points, classes) of the first members of the ensemble
 
     @property
     def inits(self) -> int:
         return self.fractions.shape[0]
+
+
+def logits_kept(points: int, classes: int) -> int:
+    """How many members' logits are kept, the first of an ensemble: eight, if they are no more than 4 MB.
+
+    >>> logits_kept(1000, 10), logits_kept(1000, 500), logits_kept(10_000, 50_000)
+    (8, 2, 0)
+    """
+    return min(_KEPT, _NUMBERS // (points * classes))
 
 
 class Interrupted(KeyboardInterrupt):

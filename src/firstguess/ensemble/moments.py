@@ -23,10 +23,13 @@ class NodeMoments:
     """Mean and variance of every node over the data, chunk by chunk: sums in float32 about a pivot, then float64.
 
     The pivot (the node's mean in the first chunk) keeps digits where γ is large: Σx² − n·m² would lose them. Sum and
-    vector_norm, because var_mean is 25–70 times slower on CPU (performance.md).
+    vector_norm, because var_mean is 25–70 times slower on CPU (performance.md). With `order` 4 also third and fourth
+    moments, of differences in units of their own root mean square: fourth powers of 1e10 are not in float32.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, order: int = 2) -> None:
+        self.order = order
+        self.powers: list[tuple[Tensor, Tensor]] = []  # Σ(x − pivot)³ and Σ(x − pivot)⁴
         self.points = 0
         self.dim = 2
         self.pivot: Tensor | None = None
@@ -43,6 +46,8 @@ class NodeMoments:
             self.pivot = x.sum(dim, keepdim=True).div_(x.shape[dim])
         difference = torch.sub(x, self.pivot, out=scratch(x))
         self.sums.append((difference.sum(dim), torch.linalg.vector_norm(difference, dim=dim)))
+        if self.order == 4:
+            self.powers.append(_powers(difference, self.sums[-1][1], dim))
         self.points += x.shape[dim]
 
     def result(self) -> tuple[Tensor, Tensor]:
@@ -55,6 +60,28 @@ class NodeMoments:
         square = torch.stack([q for _, q in self.sums]).double().square().sum(0) / self.points
         self._done = pivot.double() + total, (square - total.square()).clamp_min_(0.0)
         return self._done
+
+    def shape(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Means, and second, third and fourth central moments, (inits, nodes) in float64."""
+        assert self.pivot is not None
+        mean, variance = self.result()
+        off = mean - self.pivot.squeeze(self.dim).double()
+        square = variance + off.square()
+        third, fourth = (torch.stack(part).sum(0) / self.points for part in zip(*self.powers, strict=True))
+        return (
+            mean,
+            variance,
+            third - 3 * off * square + 2 * off**3,
+            fourth - 4 * off * third + 6 * off.square() * square - 3 * off**4,
+        )
+
+
+def _powers(difference: Tensor, norm: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    scale = (norm / difference.shape[dim] ** 0.5).unsqueeze(dim)
+    unit = difference / scale.clamp_min(torch.finfo(scale.dtype).tiny)
+    square = unit * unit
+    wide = scale.squeeze(dim).double()
+    return unit.mul_(square).sum(dim).double() * wide**3, square.square_().sum(dim).double() * wide**4
 
 
 def statistics(mean: Tensor, variance: Tensor, points: int) -> Tensor:

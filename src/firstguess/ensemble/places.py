@@ -13,7 +13,8 @@ from firstguess.network.layer import Layer, text
 from firstguess.network.network import Network
 from firstguess.network.signal import Signal
 from firstguess.network.tensors import Place
-from firstguess.network.walk import needs_images, shapes
+from firstguess.network.token_grid import sequence
+from firstguess.network.walk import needs_images, needs_tokens, shapes
 
 
 def resolve(
@@ -24,13 +25,18 @@ def resolve(
     inputs: Callable[[], Inputs | None],
     points: int | None = None,
     batch: int | None = None,
+    vocabulary: int | None = None,
 ) -> tuple[Place, ...]:
     """Fill in the sizes of a network for points of these sizes; the last dense layer has `network.classes` units.
+
+    Where layers are about tokens, points are ids (tokens,) of a `vocabulary`, or images to be cut into patches.
 
     `inputs` gives the data's moments, if a layer asks for the closed form in its place (a `centered(φ)` does); None:
     there are none.
     """
-    if needs_images(network.layers):
+    if needs_tokens(network.layers):
+        first = _of_tokens(sizes, vocabulary)
+    elif needs_images(network.layers):
         if len(sizes) != 3:
             raise InvalidInput(
                 "images (n, channels, height, width) for a network with convolutions",
@@ -59,6 +65,19 @@ def resolve(
             hint="put pools before the output layer",
         )
     return places
+
+
+def _of_tokens(sizes: tuple[int, ...], vocabulary: int | None) -> Shape:
+    if len(sizes) == 3:
+        return Shape(sizes[0], Grid(sizes[1:]), drawn=True)
+    if len(sizes) == 1:
+        return Shape(vocabulary, sequence(sizes[0]), drawn=True)
+    raise InvalidInput(
+        "token ids (n, tokens) behind embed, or images (n, channels, height, width) behind patches",
+        got=f"points of shape {sizes}",
+        where="data",
+        hint="embed(0.02) or patches(16) as the first layer",
+    )
 
 
 def _head(network: Network) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.ensemble.reductions import conditional_pays
-from firstguess.network.tensors import Local, OverData, Paths, Place, Weights
+from firstguess.network.tensors import Alone, Local, OverData, Paths, Place, Weights
 
 Kind = Literal["weights", "local", "over data", "save", "swap", "add"]
 Way = Literal["direct", "factor", "conditional"]
@@ -102,6 +102,13 @@ def _instructions(place: Place, reductions: Reductions, *, first: bool = False) 
         case OverData() as over_data:
             whole = Instr("over data", place, over_data=over_data)
             return [Instr("local", place, local=Local(over_data.first)), whole] if over_data.first else [whole]
+        case Alone():
+            raise NotCovered(
+                "layers that many initializations go through at once",
+                got=place.name,
+                where=place.where,
+                hint="fg.measure(...), which takes networks of tokens one by one",
+            )
         case Paths(scale):
             one, other = ([instr for p in path for instr in _instructions(p, reductions)] for path in place.paths)
             between = [Instr("swap", place)] if other else []

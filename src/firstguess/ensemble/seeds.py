@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
 from firstguess.network.tensors import Weights
+from firstguess.network.weight_laws import degrees_of, has_variance, scale_of
 
 MOST_MEMBERS = 2**32
 _ROUNDS = 6
@@ -79,10 +80,12 @@ def tie_stream(seed: int, member: int) -> np.random.Generator:
 def fill_weights(out: torch.Tensor, generator: torch.Generator, law: Weights) -> torch.Tensor:
     """Fill one member's weights (units, inputs…), contiguous float32, with Var W = weight_var / fan_in.
 
-    Always one flat draw in float32: a generator's stream depends on length, contiguity and type. Orthogonal weights are
-    the Q of a Gaussian matrix, scaled to the same variance of an entry (so not to unit gain where units ≠ inputs).
+    Always flat draws: a generator's stream depends on length, contiguity and type. Orthogonal weights are the Q of a
+    Gaussian matrix, scaled to the same variance of an entry (so not to unit gain where units ≠ inputs). Laplace is the
+    difference of two exponentials; Student's t is √(ν(U^(−2/ν) − 1))·cos 2πV of two uniforms (Bailey, 1994), in
+    float64, whose uniforms reach into its tails.
     """
-    std = math.sqrt(law.weight_var / law.fan_in)
+    std = scale_of(law.init, law.weight_var, law.fan_in)
     if law.init == "uniform":
         reach = math.sqrt(3.0) * std
         if reach > 1e38:  # infinite in float32, as normal ones become by themselves: the measurement says so
@@ -90,12 +93,24 @@ def fill_weights(out: torch.Tensor, generator: torch.Generator, law: Weights) ->
         return out.uniform_(-reach, reach, generator=generator) if reach > 0.0 else out.zero_()
     if law.init == "normal":
         return out.normal_(0.0, std, generator=generator)
+    if law.init == "rademacher":
+        return out.random_(0, 2, generator=generator).mul_(2.0).sub_(1.0).mul_(std)
+    if law.init == "laplace":
+        other = torch.empty_like(out).exponential_(generator=generator)
+        return out.exponential_(generator=generator).sub_(other).mul_(std / math.sqrt(2.0))
+    if (degrees := degrees_of(law.init)) is not None:
+        u, v = (torch.empty(out.shape, dtype=torch.float64).uniform_(generator=generator) for _ in range(2))
+        radius = (degrees * torch.expm1(-2.0 / degrees * torch.log1p(-u))).sqrt_()
+        unit = math.sqrt((degrees - 2.0) / degrees) if has_variance(law.init) else 1.0
+        return out.copy_(radius.mul_(torch.cos(2.0 * math.pi * v)).mul_(unit * std))
     out.normal_(0.0, 1.0, generator=generator)
-    units, inputs = out.shape
-    tall = (out if units >= inputs else out.T).double()
+    units, inputs = out.shape[0], out[0].numel()
+    matrix = out.view(units, inputs)
+    tall = (matrix if units >= inputs else matrix.T).double()
     q, r = torch.linalg.qr(tall)
     q = q * torch.where(r.diagonal() < 0, -1.0, 1.0)  # makes it uniform over orthogonal matrices
-    return out.copy_((q if units >= inputs else q.T) * (std * math.sqrt(max(units, inputs))))
+    matrix.copy_((q if units >= inputs else q.T) * (std * math.sqrt(max(units, inputs))))
+    return out
 
 
 def fill_biases(out: torch.Tensor, generator: torch.Generator, law: Weights) -> torch.Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from firstguess.base.errors import FirstguessError
 from firstguess.network.derivative import Derivative, Kept
-from firstguess.network.tensors import Local, OverData, Paths, Place, Weights
+from firstguess.network.tensors import Alone, Local, OverData, Paths, Place, Weights
 
 _ALIGN = 16  # numbers
 
@@ -296,6 +296,8 @@ def compile_ops(places: Sequence[Place]) -> list[Op] | str:
                 if derivative is None:
                     return place.where
                 found.append(Unit(record, derivative))
+            case Alone():
+                return place.where
             case Paths(scale):
                 paths = [compile_ops(path) for path in place.paths]
                 for path in paths:

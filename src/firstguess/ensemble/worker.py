@@ -14,6 +14,7 @@ from firstguess.ensemble.moments import GuessCounts, NodeMoments, is_image, stat
 from firstguess.ensemble.program import Instr, Program
 from firstguess.ensemble.reductions import conditional
 from firstguess.ensemble.seeds import fill_biases, fill_weights, tie_stream
+from firstguess.ensemble.shapes import member_shape
 from firstguess.network.tensors import Place
 
 
@@ -36,12 +37,13 @@ class _Drawn:
 class Worker:
     """Carries chunks of points through segments of a program for a group of members; buffers are reused."""
 
-    def __init__(self, program: Program, data: Tensor, points: int, classes: int, seed: int) -> None:
+    def __init__(self, program: Program, data: Tensor, points: int, classes: int, seed: int, order: int = 2) -> None:
         self.program = program
         self.data = data  # (points, dimensions) or (points, channels, height, width)
         self.points = points
         self.classes = classes
         self.seed = seed
+        self.order = order  # of the node moments at layers with weights: 2 or 4
         self._free: list[Tensor] = []
         self._store: dict[int, Tensor] = {}
         self._generators = [torch.Generator() for _ in range(program.group)]
@@ -53,10 +55,12 @@ class Worker:
         fractions: NDArray[np.float64],
         ties: NDArray[np.int64],
         stats: NDArray[np.float64],
+        shapes: NDArray[np.float64] | None = None,
+        logits: NDArray[np.float32] | None = None,  # of the first of these members
     ) -> None:
         """Compute members start, start + 1, … and write what they give into the arrays."""
         inits = len(seeds)
-        moments, guesses, _ = self._through(seeds)
+        moments, guesses, _ = self._through(seeds, logits=logits)
         for i in range(inits):
             if i in guesses.tied:
                 ties[i] = guesses.ties(i)
@@ -66,6 +70,10 @@ class Worker:
         for index, instr in enumerate(self.program.instructions):
             if instr.probe >= 0:
                 stats[:, instr.probe] = statistics(*moments[index].result(), self.points).numpy()
+                if shapes is not None and moments[index].order == 4:
+                    mean, *powers = (part.numpy() for part in moments[index].shape())
+                    for i in range(inits):
+                        shapes[i, instr.probe] = member_shape(mean[i], [power[i] for power in powers], self.points)
 
     def first_nonfinite(self, member: int, seeds: NDArray[np.uint32]) -> Place | None:
         """The first layer after which a member has NaN or Inf."""
@@ -73,13 +81,13 @@ class Worker:
         return found
 
     def _through(
-        self, seeds: NDArray[np.uint32], *, watch: bool = False
+        self, seeds: NDArray[np.uint32], *, watch: bool = False, logits: NDArray[np.float32] | None = None
     ) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None]:
         instructions = self.program.instructions
         inits = len(seeds)
         for generator, value in zip(self._generators, seeds.tolist(), strict=False):
             generator.manual_seed(value)
-        moments = {i: NodeMoments() for i, instr in enumerate(instructions) if instr.observe}
+        moments = {i: NodeMoments(self._order(instr)) for i, instr in enumerate(instructions) if instr.observe}
         guesses = GuessCounts(inits, self.classes)
         slots = [_State(a, self.data[a : a + self.program.chunk]) for a in range(0, self.points, self.program.chunk)]
         segments = self.program.segments
@@ -96,6 +104,9 @@ class Worker:
                         break
                 if segment is segments[-1] and not watch:
                     guesses.add(state.x, state.first)
+                    if logits is not None and len(logits):
+                        points = slice(state.first, state.first + state.x.shape[2])
+                        logits[:, points] = state.x[: len(logits)].transpose(1, 2).numpy()
                     self._release(state)
             slots.reverse()  # the chunks that are still in cache come first
             if found:
@@ -183,6 +194,9 @@ class Worker:
         flat = self._take()
         copy = flat[: state.x.numel()].view(state.x.shape).copy_(state.x)
         state.saved.append((copy, flat))
+
+    def _order(self, instr: Instr) -> int:
+        return self.order if instr.probe >= 0 and instr.place.layer.weighted else 2
 
     def _observe(self, moments: NodeMoments, state: _State) -> None:
         moments.add(state.x, self._scratch)

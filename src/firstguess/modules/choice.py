@@ -73,3 +73,8 @@ class Choice:
         others += [f"{_WORDS[way]}: not possible, {reason}" for way, reason in self._dropped.items()]
         spent = f": {1e3 * self.seconds(best):.3g} ms each" if known else ""
         return f"{words}{spent}" + (f" ({'; '.join(others)})" if others else "")
+
+
+def brief(error: Exception) -> str:
+    """Why a way was dropped, in one line."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

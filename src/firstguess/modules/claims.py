@@ -88,8 +88,8 @@ def refusal(module: nn.Module) -> str:
         return "looked-up tokens are not the inputs that the theory is for"
     if isinstance(module, CONVOLUTIONS):
         return "a description has two-dimensional convolutions only, and no transposed ones"
-    if isinstance(module, (*BATCH_NORMS, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)):
-        return "a description has BatchNorm (1d, 2d), LayerNorm, RMSNorm and GroupNorm only"
+    if isinstance(module, (*BATCH_NORMS, nn.InstanceNorm1d, nn.InstanceNorm3d)):
+        return "a description has BatchNorm (1d, 2d), InstanceNorm2d, LayerNorm, RMSNorm and GroupNorm only"
     known, _ = _claims(tuple(by_module().items()))
     base = next((cls.__name__ for cls in known if isinstance(module, cls)), None)
     return f"a {base} with a forward of its own" if base is not None else "a description has no such layer"

@@ -16,10 +16,10 @@ from torch import nn
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer
+from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer, logits_kept
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
-from firstguess.modules.choice import Choice, Strategy, Way
+from firstguess.modules.choice import Choice, Strategy, Way, brief
 from firstguess.modules.feeding import left_aside
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.guard import borrowed, every_module_called
@@ -60,7 +60,7 @@ class ModuleEngine:
         memory: Bytes; large batches are split, and vmap takes fewer members, to stay below it.
         strategy: "loop" runs one member at a time, "vmap" several at once, "auto" whichever the first members show to
             be faster (also with images in channels-last order).
-        probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
+        probe: Which layers are measured: "all", those with "weights", or the "output" only; `moments`: 2, or 4.
         redraw: What of an instance is fresh (fresh.py), by default what does not look trained; `scale`: × all weights.
         trained: An instance's values may not be those of its constructor: they are followed only where training would
             not give them (zero biases, orthogonal weights, a rule's exact bounds).
@@ -91,15 +91,16 @@ class ModuleEngine:
         trained: bool = False,
         redraw: Redrawn = None,
         scale: float = 1.0,
+        moments: int = 2,
     ) -> None:
-        _one_of("mode", mode, get_args(Mode))
-        _one_of("node", node, get_args(Node))
-        _one_of("strategy", strategy, get_args(Strategy))
-        _one_of("probe", probe, get_args(Probe))
+        checks.one_of("mode", mode, get_args(Mode))
+        checks.one_of("node", node, get_args(Node))
+        checks.one_of("strategy", strategy, get_args(Strategy))
+        checks.one_of("probe", probe, get_args(Probe))
         if sum(batch.size for batch in batches) < 2:
             raise InvalidInput("at least two data points", got=f"{sum(batch.size for batch in batches)}", where="data")
         self._seed = check_seed(seed)
-        self._pick, self._memory = logits, memory
+        self._pick, self._memory, self._order = logits, memory, moments
         self._mode: Mode = mode
         self._batches = list(batches)
         self._call = Caller()
@@ -263,7 +264,8 @@ class ModuleEngine:
         return rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows, logits
 
     def _recorder(self) -> Recorder:
-        return Recorder(self._specs, self._node, self._ignored, padded=self._padded)
+        keep = logits_kept(self.points, self.classes) > 0
+        return Recorder(self._specs, self._node, self._ignored, padded=self._padded, order=self._order, keep=keep)
 
     def _loop(self, member: int, batches: Sequence[Batch], recorder: Recorder) -> Tally:
         tally = Tally(self.classes, self._seed, member)
@@ -299,7 +301,7 @@ class ModuleEngine:
         try:
             recorders, tallies = self._vmap(range(2), few)
         except Exception as error:  # any operation without a rule, or control flow that depends on data
-            return _brief(error)
+            return brief(error)
         for member in range(2):
             tally = self._loop(member, few, recorder)
             close = np.allclose(recorders[member].stats(), recorder.stats(), rtol=1e-3, atol=1e-6, equal_nan=True)
@@ -333,6 +335,8 @@ class ModuleEngine:
         """Compute members start … stop − 1."""
         tallies: list[Tally] = []
         rows: list[NDArray[np.float64]] = []
+        shapes: list[NDArray[np.float64]] = []
+        logits: list[NDArray[np.float32]] = []
         findings: dict[Finding, None] = dict(self._findings)
         recorder = self._recorder()
 
@@ -343,6 +347,8 @@ class ModuleEngine:
                 np.array([tally.ties for tally in tallies[:count]], np.int64),
                 np.array(rows[:count]).reshape(-1, len(self.layers), 4),
                 tuple(findings),
+                np.array(shapes[:count]) if self._order == 4 else None,
+                np.array(logits[:count]) if logits else None,
             )
 
         try:
@@ -350,7 +356,10 @@ class ModuleEngine:
                 for tally, record in self._next(start + len(tallies), stop, recorder):
                     stats = record.stats()
                     findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
+                    if start + len(tallies) < logits_kept(self.points, self.classes):
+                        logits.append(record.kept_logits())
                     tallies.append(tally)
+                    shapes.append(record.shapes())
                     rows.append(stats)
         except KeyboardInterrupt:
             if not rows:
@@ -379,18 +388,9 @@ class ModuleEngine:
         except Exception as error:
             if way == "loop" or self._choice.asked:
                 raise
-            self._choice.drop(way, _brief(error))  # e.g. control flow by data, or `view` on channels-last memory
+            self._choice.drop(way, brief(error))  # e.g. control flow by data, or `view` on channels-last memory
             return self._next(member, stop, recorder)
         finally:
             self._call.channels_last = False
         self._choice.record(way, (time.perf_counter() - began) / len(pairs))
         return pairs
-
-
-def _brief(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-
-
-def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidInput(" or ".join(repr(choice) for choice in choices), got=repr(value), where=name)

@@ -13,6 +13,7 @@ from firstguess.data.streams import cut_note, limit
 from firstguess.ensemble.members import Engine
 from firstguess.modules.provenance import data_hash, versions
 from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
 
 if TYPE_CHECKING:
     from firstguess.modules.sources import Source
@@ -30,15 +31,24 @@ def of_description(
         classes = max(2, given.classes)
     if classes is not None and classes != network.classes:
         network = Network(network.layers, classes)
-    from firstguess.ensemble.engine import DescriptionEngine
-
     with warnings.catch_warnings():
         # `Data` is read-only, which torch warns of because it cannot promise it; the engine only reads, and a copy of
         # the data would be in no memory budget.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
-        engine = _make(DescriptionEngine, network, given.x, options)
+        engine = _make(_kind(network), network, given.x, options)
     origin = {"network": str(network), "width": options["width"], "data": recorded(given) | {"hash": given.hash}}
     return engine, versions() | origin, note
+
+
+def _kind(network: Network) -> Any:
+    """Networks of tokens run one by one, all others many at once."""
+    if needs_tokens(network.layers):
+        from firstguess.ensemble.token_engine import TokenEngine
+
+        return TokenEngine
+    from firstguess.ensemble.engine import DescriptionEngine
+
+    return DescriptionEngine
 
 
 def of_module(

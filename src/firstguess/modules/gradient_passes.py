@@ -23,7 +23,7 @@ from firstguess.modules.guard import borrowed
 from firstguess.modules.initializers import BATCH_NORMS, is_lookup, is_weighted
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, find_logits
 from firstguess.modules.probes import Finder, Spec, hooked
-from firstguess.network.small_modules import LeaveOneOutNorm, MeanFree
+from firstguess.network.small_modules import BatchCentre, LeaveOneOutNorm, MeanFree
 
 Member: TypeAlias = "Callable[[int], AbstractContextManager[nn.Module]]"
 
@@ -161,7 +161,8 @@ class Passes:
 
     def _look(self, model: nn.Module) -> None:
         by_batch = (m for m in model.modules() if isinstance(m, BATCH_NORMS) and (m.training or m.running_mean is None))
-        if any(True for _ in by_batch) or any(isinstance(m, LeaveOneOutNorm | MeanFree) for m in model.modules()):
+        own = (LeaveOneOutNorm, MeanFree, BatchCentre)
+        if any(True for _ in by_batch) or any(isinstance(m, own) for m in model.modules()):
             self.notes.append(
                 "BatchNorm normalizes over the batch, so that a point's gradient is that of all losses of its batch"
             )

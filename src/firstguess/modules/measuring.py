@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
 from firstguess.ensemble.members import PARTLY, Engine, Finding, FindingKind, Interrupted, Members, Probe
+from firstguess.ensemble.shapes import layer_shapes, not_gaussian
 from firstguess.modules.engines import of_description, of_module
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
@@ -56,6 +57,7 @@ def measure(
     batch_size: int | None = None,
     seconds: float | None = None,
     probe: Probe = "all",
+    moments: Literal[2, 4] = 2,
     dtype: torch.dtype | None = None,
     init: Init = None,
     logits: Pick = None,
@@ -99,6 +101,8 @@ def measure(
         seconds: Draw no further initializations once this much time has passed (at least 2 are drawn); a finding says
             how many there are. The number of members then depends on the machine; each of them does not.
         probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
+        moments: With 4, skewness and kurtosis of pre-activations by layer as `shapes`, and a finding where they are not
+            Gaussian, as theory takes them. It costs a few more passes over the nodes' values.
         dtype: To compute in: by default a module's own, of a description float32.
         init: Modules only: "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform", "orthogonal", a pair
             (weight_var, bias_var), or a function that is applied to every submodule.
@@ -126,6 +130,8 @@ def measure(
     most = _inits(inits, precision)
     seed = checks.count(seed, 0, "seed", "measure(seed)", "seed=0")
     width = checks.count(width, 1, "width", "measure(width)", "width=1000")
+    if moments not in (2, 4):
+        raise InvalidInput("moments 2 or 4", got=moments, where="measure(moments)", hint="moments=4")
     if points is not None:
         points = checks.count(points, 1, "number of points", "measure(points)", "points=1000")
     if classes is not None:
@@ -137,6 +143,7 @@ def measure(
     from firstguess.modules.sources import is_source
 
     options = {"seed": seed, "memory": int(memory), "probe": probe} | checks.given(
+        moments=moments if moments != 2 else None,
         dtype=dtype,
         init=init,
         logits=logits,
@@ -280,6 +287,10 @@ def _measurement(
     layers = layer_measurements(engine.layers, stats, seed)
     if inits > 1 and any(finding.kind in PARTLY for finding in findings):
         layers = without_errors(layers, stats)
+    powers = [part.shapes for part in parts if part.shapes is not None]
+    gammas = [layer.gamma for layer in layers]
+    shapes = layer_shapes(engine.layers, np.concatenate(powers)[:inits], gammas) if powers else ()
+    findings += not_gaussian(shapes)
     return Measurement(
         guesses,
         layers,
@@ -289,7 +300,15 @@ def _measurement(
         seed,
         provenance | {"seed": seed},
         time.perf_counter() - started,
+        shapes,
+        _kept_logits(parts, fine),
     )
+
+
+def _kept_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[NDArray[np.float32], ...]:
+    """Of the first members, up to the first that is not in the guesses."""
+    found = [one for part in parts if part.logits is not None for one in part.logits]
+    return tuple(found[: int(np.append(fine, False).argmin())])
 
 
 def _one_model(fractions: NDArray[np.float64], stats: NDArray[np.float64], points: int) -> bool:

@@ -19,6 +19,7 @@ from torch import nn
 
 from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD
 from firstguess.modules.outputs import contrasts
+from firstguess.modules.probe_shapes import Shape, central_sums
 from firstguess.modules.probes import Node, Spec
 
 _BLOCK = 1 << 20  # numbers of a block of rows: 4 MB, which stays in a core's cache between its three passes
@@ -250,9 +251,21 @@ def logit_sums(rows: torch.Tensor, blocks: Blocks) -> Sums | None:
 class Recorder:
     """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, `logits` after it,
     then `stats`. The last of `specs` is the output, whose sums are those of the logits. `padded`: some batch has a
-    mask, which leaves nodes different numbers of points, so that all batches are summed by node, in one order."""
+    mask, which leaves nodes different numbers of points, so that all batches are summed by node, in one order. `order`
+    4: also third and fourth moments, of layers with weights and of the logits, for `shapes`. `keep`: the logits."""
 
-    def __init__(self, specs: Sequence[Spec], node: Node, ignored: Iterable[str] = (), *, padded: bool = False) -> None:
+    def __init__(
+        self,
+        specs: Sequence[Spec],
+        node: Node,
+        ignored: Iterable[str] = (),
+        *,
+        padded: bool = False,
+        order: int = 2,
+        keep: bool = False,
+    ) -> None:
+        self.order = order
+        self._keep = keep
         self.specs = {spec.name: spec for spec in specs}
         self.output = specs[-1].name
         self.returned: torch.Tensor | None = None  # by the output layer, in the latest forward
@@ -264,9 +277,13 @@ class Recorder:
 
     def start(self) -> None:
         self.layers = {name: Layer() for name in self.specs}
+        self._shapes = {
+            n: Shape() for n, s in self.specs.items() if self.order == 4 and (s.weights or n == self.output)
+        }
         self.nonfinite = ""  # the first layer, in the order of calls, with a NaN or Inf
         self.surprises: set[str] = set()  # calls that were not there when the layers were found, or not so shaped
         self._broken: set[str] = set()
+        self._kept: list[torch.Tensor] = []
         self._orders: dict[str, tuple[int, ...] | None] = {}
 
     def begin(self, size: int, mask: torch.Tensor | None) -> None:
@@ -274,8 +291,11 @@ class Recorder:
 
     def logits(self, rows: torch.Tensor) -> None:
         """(points, classes) of a batch, or (points,): as they are counted."""
+        if self._keep:
+            self._kept.append(rows)
         for block in rows.split(max(1, _BLOCK // (rows.shape[1] if rows.ndim > 1 else 1))):
             self.take(self.output, logit_sums(block, self._blocks))
+            self.shape(self.output, central_sums(contrasts(block)) if self.order == 4 else None)
 
     def see(self, name: str, _: nn.Module | None, tensor: torch.Tensor) -> None:
         if name == self.output:
@@ -291,6 +311,7 @@ class Recorder:
         torch.set_num_threads(1)  # memory is the limit, not cores; and waiting for a busy core costs far more
         try:
             self.take(name, self._sums(spec, x))
+            self.shape(name, self.powers(spec, x, self._mask))
         finally:
             torch.set_num_threads(threads)
 
@@ -301,6 +322,23 @@ class Recorder:
             self._broken.add(name)
         elif name not in self._broken and not self.layers[name].add(sums):
             self.surprises.add(name)
+
+    def powers(self, spec: Spec, x: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor | None:
+        """Central sums of a layer's output; None where they are not asked for."""
+        if spec.name not in self._shapes:
+            return None
+        if keep is not None and x.ndim > 2 and x.shape[:2] == keep.shape:
+            keep = keep.to(x.device)
+            if self.node == "position":
+                kept = keep[:, :, None].expand(*keep.shape, x[0, 0].numel()).flatten(1)
+                return central_sums(x.flatten(1), kept)
+            x = x[keep]
+        return central_sums(matrix(x, spec.channel, self.node))
+
+    def shape(self, name: str, powers: torch.Tensor | NDArray[np.float64] | None) -> None:
+        """A layer's `powers` over a batch."""
+        if powers is not None:
+            self._shapes[name].add(powers if isinstance(powers, np.ndarray) else doubles(powers)[0])
 
     def _sums(self, spec: Spec, x: torch.Tensor) -> Sums | None:
         """None if a value is not finite."""
@@ -320,6 +358,18 @@ class Recorder:
         """(layers, 4)"""
         nothing = Layer()
         return np.array([(nothing if n in self._broken else layer).stats() for n, layer in self.layers.items()])
+
+    def shapes(self) -> Array:
+        """(layers, 4) as in `ensemble/shapes.py`, or nothing where they were not asked for."""
+        if self.order == 2:
+            return np.empty(0)
+        nothing = Shape()
+        return np.array([(nothing if n in self._broken else self._shapes.get(n, nothing)).stats() for n in self.layers])
+
+    def kept_logits(self) -> NDArray[np.float32]:
+        """(points, classes) of this member; one logit z, decided at 0, stands as (−z/2, z/2)."""
+        rows = torch.cat([rows.detach().cpu().float() for rows in self._kept])
+        return (rows if rows.ndim == 2 else torch.stack([-rows / 2, rows / 2], 1)).numpy()
 
     @property
     def missed(self) -> list[str]:

@@ -48,13 +48,16 @@ def run_stacked(
     }
     del state
     for batch in batches:
-        rows, scores, found, masked = _forward(model, stacked, batch, call, logits, recorders[0])
+        rows, scores, found, powers, masked = _forward(model, stacked, batch, call, logits, recorders[0])
         layers = {name: doubles(*sums) for name, sums in found.items()}
+        shapes = {name: doubles(sums)[0] for name, sums in powers.items()}
         for k, (recorder, tally) in enumerate(zip(recorders, tallies, strict=True)):
             tally.add(rows[k])
             for name, (ref, first, second, count) in layers.items():
                 points = count[k] if name in masked else float(count[k, 0])
                 recorder.take(name, Sums.shifted(ref[k], first[k], second[k], points))
+            for name, sums in shapes.items():
+                recorder.shape(name, sums[k])
             recorder.logits(scores[k])  # after the layers before it, of which the first with a NaN is named
 
 
@@ -65,12 +68,14 @@ def _forward(
     call: Caller,
     logits: Logits,
     recorder: Recorder,
-) -> tuple[torch.Tensor, torch.Tensor, dict[str, tuple[torch.Tensor, ...]], set[str]]:
-    """What is counted and the logits (members, points, classes), sums of layers, and the names of those with a mask."""
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, tuple[torch.Tensor, ...]], dict[str, torch.Tensor], set[str]]:
+    """What is counted and the logits (members, points, classes), sums of layers, their powers where these are asked
+    for, and the names of those with a mask."""
     mask = mask_of(batch)
     at = places(model)
     masked: set[str] = set()
     found: dict[str, tuple[torch.Tensor, ...]] = {}
+    powers: dict[str, torch.Tensor] = {}
 
     def see(name: str, _: nn.Module | None, tensor: torch.Tensor) -> None:
         if name == recorder.output:
@@ -80,6 +85,8 @@ def _forward(
         x = None if spec is None else spec.samples_first(tensor, batch.size)
         if spec is None or x is None:
             return
+        if (sums := recorder.powers(spec, x, mask)) is not None:
+            powers[name] = sums
         if mask is not None and x.ndim > 2 and x.shape[:2] == mask.shape:
             if recorder.node == "position":
                 found[name] = masked_sums(x, mask.to(x.device))
@@ -91,13 +98,14 @@ def _forward(
 
     def one(
         tensors: dict[str, torch.Tensor],
-    ) -> tuple[torch.Tensor, torch.Tensor, dict[str, tuple[torch.Tensor, ...]]]:
+    ) -> tuple[torch.Tensor, torch.Tensor, dict[str, tuple[torch.Tensor, ...]], dict[str, torch.Tensor]]:
         found.clear()
+        powers.clear()
         hooks.begin()
         output = call(Functional(model, {name: tensors[first] for name, first in at if first in tensors}), batch)
         rows, scores = logits(output, batch, recorder.returned)
         recorder.returned = None  # vmap's, of no use outside of it
-        return rows, scores, dict(found)
+        return rows, scores, dict(found), dict(powers)
 
     with ExitStack() as stack:
         hooks = stack.enter_context(hooked(model, see))

@@ -42,6 +42,11 @@ class BatchLaw:
         # At fixed weights no node has a center of its own: all batches are alike.
         return Signal(0.0 if phi.centered else phi.offset + mean, 0.0, spread, law=Activated(signal, phi))
 
+    def level(self, phi: Activation) -> float:
+        """E φ of the normalized value, whether or not φ takes it off."""
+        u, w = self.rule(phi.features)
+        return phi.offset + float(np.sum(w * gaussian.evaluate(phi.rise, u)))
+
     def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
         return None
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from firstguess.base.errors import InvalidInput, ParseError
+from firstguess.network import weight_laws
 from firstguess.network.activations import lookup
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import Layer
@@ -28,6 +29,7 @@ _MOST_LAYERS = 1_000_000
 _ACTIVATION = "activation"  # the kind whose text is the name of a function
 _DEEPEST = 50  # brackets within brackets
 
+_EXAMPLES = {"std": 0.02, "at": "mean", "phi": "silu"}  # of arguments that have no default
 Argument = float | str | bool | Activation
 
 
@@ -186,6 +188,8 @@ class _Parser:
         if kind == "name":
             self.index += 1
             if self._accept("("):
+                if value == weight_laws.STUDENT:
+                    return _student(*self._arguments())
                 return _activation(value, *self._arguments())
             return {"true": True, "false": False}.get(value, value)
         self._fail("a value", "weight_var=2")
@@ -214,6 +218,13 @@ class _Parser:
         return f"character {position + 1} of {self.source!r}" if len(self.source) <= 80 else f"character {position + 1}"
 
 
+def _student(positional: list[Argument], named: dict[str, Argument]) -> str:
+    """The law student(3) as a value of `init`."""
+    if named or len(positional) != 1 or not isinstance(positional[0], float):
+        raise InvalidInput("one number of degrees of freedom", got="something else", hint="init=student(3)")
+    return weight_laws.student(positional[0])
+
+
 def _activation(name: str, positional: list[Argument], named: dict[str, Argument]) -> Activation:
     if name == "centered":
         if len(positional) != 1 or named or isinstance(positional[0], (int, float)):
@@ -239,12 +250,28 @@ def _activation(name: str, positional: list[Argument], named: dict[str, Argument
     return lookup.activation(name, **named)  # type: ignore[arg-type]  # values are checked there
 
 
+def _without_names(cls: Any, known: list[str], flags: set[str], positional: list[Argument]) -> dict[str, Argument]:
+    """Arguments without a name, by their place; a flag's name alone means that it is true: attention(12, causal)."""
+    given: dict[str, Argument] = {}
+    places = iter(known)
+    for value in positional:
+        flag = isinstance(value, str) and value in flags
+        key = value if isinstance(value, str) and flag else next(places)
+        if key in given:
+            raise InvalidInput("each argument once", got=f"{key} twice", where=cls.kind, hint=f"{cls.kind}({key}=…)")
+        given[key] = True if flag else value
+    return given
+
+
 def _as_fields(cls: Any, positional: list[Argument], named: dict[str, Argument]) -> dict[str, Any]:
     """Arguments under their field names, whole numbers as int where the field wants one."""
     known = {f.name: f for f in fields(cls) if f.init and f.name not in cls.brackets}
-    if len(positional) > len(known):
-        raise InvalidInput(f"at most {len(known)} arguments", got=len(positional), where=cls.kind, hint=cls.kind)
-    given: dict[str, Argument] = dict(zip(known, positional, strict=False))
+    nameless = [name for name, f in known.items() if not f.kw_only]
+    if len(positional) > len(nameless):
+        most = f"at most {len(nameless)} arguments" + (" without a name" if len(nameless) < len(known) else "")
+        raise InvalidInput(most, got=len(positional), where=cls.kind, hint=cls.kind)
+    flags = {name for name, f in known.items() if name in cls.brief and str(f.type) == "bool"}
+    given = _without_names(cls, nameless, flags, positional)
     for key, value in named.items():
         if key not in known:
             close = difflib.get_close_matches(key[:80], known, n=1)
@@ -257,6 +284,10 @@ def _as_fields(cls: Any, positional: list[Argument], named: dict[str, Argument])
         if key in given:
             raise InvalidInput("each argument once", got=f"{key} twice", where=cls.kind, hint=f"{cls.kind}({key}=2)")
         given[key] = value
+    for key, one in known.items():
+        if key not in given and one.default is MISSING and one.default_factory is MISSING:
+            example = f"{cls.kind}({_EXAMPLES.get(key, 2)})"
+            raise InvalidInput(f"the argument {key} of {cls.kind}", got="none", where=cls.kind, hint=example)
     result: dict[str, Any] = {}
     for key, value in given.items():
         wants = str(known[key].type)

@@ -69,6 +69,11 @@ class Shape:
         return (self.width, *self.grid.sides)
 
     @property
+    def own_sizes(self) -> list[int]:
+        """What a norm over nodes runs over: all of a data point, of a sequence one token's nodes."""
+        return list(self.sizes[:1]) if self.grid is not None and self.grid.apart else list(self.sizes)
+
+    @property
     def nodes(self) -> int:
         """How many numbers one data point has."""
         return math.prod(self.sizes)

@@ -18,6 +18,7 @@ from firstguess.network.grid import Shape
 from firstguess.network.meaning import Call, Site, Variances
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import nn
 
     from firstguess.base.gaussian import Array
@@ -35,6 +36,7 @@ class Mix(Flag):
     NODES = auto()  # a norm over nodes
     POSITIONS = auto()  # pools and kernels, where there are positions
     POINTS = auto()  # statistics over the data
+    TOKENS = auto()  # it is about the tokens of a sequence: makes, marks, mixes or pools them
 
 
 class Parity(Enum):
@@ -76,6 +78,8 @@ class Layer:
 
     kind: ClassVar[str]
     brackets: ClassVar[tuple[str, ...]] = ()  # fields that hold layers, in square brackets in its text
+    brief: ClassVar[tuple[str, ...]] = ()  # fields whose value stands alone in its text, and flags by their name
+    by_token: ClassVar[bool] = False  # it acts on every token alike, or knows what to do with them; else it is refused
     # Classes that `from_module` reads: a name in torch.nn, the class itself, or "*Name": any class with a weight whose
     # name ends so; what it does has to be tried out there.
     modules: ClassVar[tuple[str | type, ...]] = ()
@@ -107,6 +111,11 @@ class Layer:
         return 1
 
     @property
+    def together(self) -> int:
+        """How many nodes it looks at together and keeps (a narrow group): sampled nodes come in such bunches."""
+        return 1
+
+    @property
     def draws(self) -> bool:
         """Whether it has weights of its own."""
         return self.weighted and not self.paths
@@ -134,8 +143,17 @@ class Layer:
         """Its text, leaving out arguments that have their default value."""
         own_fields = fields(self) if is_dataclass(self) else ()
         given = [(f.name, getattr(self, f.name)) for f in own_fields if f.init and getattr(self, f.name) != f.default]
-        arguments = [f"{name}={number(value)}" for name, value in given]
+        arguments = [self._argument(name, value) for name, value in sorted(given, key=lambda one: self._rank(one[0]))]
         return self.kind + (f"({', '.join(arguments)})" if arguments else "")
+
+    def _rank(self, name: str) -> int:
+        """Where a field stands in its text: what has no name comes first."""
+        return self.brief.index(name) if name in self.brief else len(self.brief)
+
+    def _argument(self, name: str, value: object) -> str:
+        if name not in self.brief:
+            return f"{name}={number(value)}"
+        return name if value is True else number(value)
 
     def with_paths(self, change: Callable[[tuple[Layer, ...]], tuple[Layer, ...]]) -> Layer:
         """The same layer with other layers in its paths; `change` is not called for a path without layers."""
@@ -152,6 +170,10 @@ class Layer:
         if self.paths:
             self._refuse("sizes within its paths")
         return ()
+
+    def tokens_of(self, x: NDArray[Any]) -> NDArray[Any] | None:
+        """Data as tokens, for a layer that makes them of data: ids (n, tokens), or numbers (n, tokens, numbers)."""
+        return None
 
     def moments(self, signal: Signal) -> Signal:
         """The closed-form reading: the signal after this layer."""

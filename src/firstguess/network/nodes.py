@@ -41,6 +41,8 @@ class Need(NamedTuple):
     directions: float = math.inf
     share: float = 1.0
     always: bool = False
+    of: str = "batchnorm"  # whose statistics fluctuate, and what they are taken over: for the remark
+    over: str = "the data"
 
 
 class Joint(NamedTuple):

@@ -38,6 +38,9 @@ class Points:
     before: Points | None = None
     phi: Activation | None = None
     what: str = "the inputs"  # in words, for refusals
+    # (n, n, positions): the covariance of the mean over nodes where weights make it random, at equal positions: a mixer
+    # shares its weights over nodes (theory.md (29)). None: the mean is `mean`, whatever the weights.
+    level: Array | None = None
 
     @property
     def grid(self) -> Grid:
@@ -64,7 +67,18 @@ class Points:
     @property
     def centred(self) -> bool:
         """Whether all means are 0: exactly, since that decides whether nodes may be sampled."""
-        return not self.mean.any()
+        return not self.mean.any() and self.level is None
+
+    @property
+    def mean_square(self) -> Array:
+        """The mean square of the mean over nodes, at every position of every point."""
+        square = self.mean**2
+        return square if self.level is None else square + np.einsum("aap->ap", self.level).ravel()
+
+    def outer_factors(self, factor: Array) -> Array:
+        """f_as f_bs for all pairs of points, (n, n, positions), of a factor for every position of every point."""
+        each = factor.reshape(self.count, self.grid.places)
+        return each[:, None, :] * each[None, :, :]
 
     def after(
         self,
@@ -76,10 +90,11 @@ class Points:
         what: str,
         before: Points | None = None,
         phi: Activation | None = None,
+        level: Array | None = None,
     ) -> Points:
         """What is known behind a layer, whose own rule gives the shape there."""
         shape = layer.shape(self.shape, self.default_width)
-        return Points(q, mean, gaussian, shape, self.default_width, before, phi, what)
+        return Points(q, mean, gaussian, shape, self.default_width, before, phi, what, level)
 
     def forgetting(self, why: str) -> Points:
         """The same where the covariance in front of the last activation is not at hand any more."""
@@ -233,6 +248,15 @@ class Whole:
 def split(k: Array, grid: Grid) -> Array:
     """(points, positions, points, positions) of a tile."""
     return k.reshape(-1, grid.places, k.shape[1] // grid.places, grid.places)
+
+
+def take_level(tile: Tile, points: Points) -> None:
+    """K[a s, b s] less the covariance of the means over nodes there: what a centring norm leaves (theory.md (29))."""
+    if points.level is None:
+        return
+    grid, every = points.grid, np.arange(points.grid.places)
+    part = points.level[grid.points(tile.rows), grid.points(tile.cols)]
+    split(tile.k, grid)[:, every, :, every] -= part.transpose(2, 0, 1)
 
 
 def in_strips(step: Step) -> Step:

@@ -82,7 +82,7 @@ def law_of_sum(x: Signal, f: Signal, factor: float) -> Law:
     Both Gaussian: Gaussian. One Gaussian, the other made of Gaussians and activations: sampled nodes. Else unknown.
     """
     if isinstance(x.law, Gaussian) and isinstance(f.law, Gaussian):
-        return Gaussian()
+        return Gaussian(x.law.positions or f.law.positions)
     one, other = _nodes(x, 0), None
     if one is not None:
         other = _nodes(f, one.parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from firstguess.base.errors import InvalidInput, NotCovered
@@ -129,7 +129,12 @@ class Signal:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Every node is Gaussian over data around its own center, the centers Gaussian over nodes: theory.md §1."""
+    """Every node is Gaussian over data around its own center, the centers Gaussian over nodes: theory.md §1.
+
+    `positions`: it is the output of a convolution, and of what its positions have in common nothing is known.
+    """
+
+    positions: bool = field(default=False, compare=False)
 
     def activate(self, signal: Signal, phi: Activation) -> Signal:
         log_q = signal.log_q

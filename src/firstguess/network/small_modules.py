@@ -31,6 +31,13 @@ class MeanFree(nn.Module):
         return x - x.mean()
 
 
+class BatchCentre(nn.Module):
+    """x minus its mean over the points of the batch, node by node."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0, keepdim=True)
+
+
 class ResidualSum(nn.Module):
     """shortcut(x) + scale · branch(x); without a shortcut x itself."""
 

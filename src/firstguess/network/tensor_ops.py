@@ -25,8 +25,8 @@ def inverse_sd(variance: Tensor, mean: Tensor | None) -> Tensor:
     return variance.add_(torch.finfo(variance.dtype).tiny).rsqrt_()
 
 
-def standardize(x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: bool = True) -> None:
-    """Subtract the mean over these dimensions (if `center`), divide by the root mean square of what is left."""
+def standardize(x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: bool = True, eps: float = 0.0) -> None:
+    """Subtract the mean over these dimensions (if `center`), divide by √(mean square of what is left + eps)."""
     size = math.prod(x.shape[d] for d in dims)
     mean = None
     if center:
@@ -34,27 +34,29 @@ def standardize(x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: b
         x.sub_(mean)
     # Squares and a sum: a norm over a strided dimension is 15 times slower.
     square = torch.mul(x, x, out=scratch(x))
-    x.mul_(inverse_sd(square.sum(dims, keepdim=True).div_(size), mean))
+    x.mul_(inverse_sd(square.sum(dims, keepdim=True).div_(size).add_(eps), mean))
 
 
-def over_nodes(images: bool, *, groups: int = 1, center: bool = True) -> Apply:
+def over_nodes(images: bool, *, groups: int = 1, center: bool = True, eps: float = 0.0) -> Apply:
     """LayerNorm (one group), GroupNorm, and without centring RMSNorm: one scale per sample and group."""
 
     def of_images(x: Tensor, scratch: Scratch) -> Tensor:
-        standardize(x.view(x.shape[0], x.shape[1], groups, -1), (3,), scratch, center=center)
+        standardize(x.view(x.shape[0], x.shape[1], groups, -1), (3,), scratch, center=center, eps=eps)
         return x
 
     def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
-        standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center)
+        standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center, eps=eps)
         return x
 
     return of_images if images else of_vectors
 
 
-def standardizing(parts: Callable[[Tensor], Iterable[Tensor]], dim: int, *, center: bool = True) -> Derivative:
+def standardizing(
+    parts: Callable[[Tensor], Iterable[Tensor]], dim: int, *, center: bool = True, eps: float = 0.0
+) -> Derivative:
     """`standardize` over one dimension of each of these views, and its way back.
 
-    With y the result and s the inverse standard deviation, dx = s·(dy − mean dy − y·mean(y·dy)); without centring the
+    With y the result and s = 1/√(variance + eps), dx = s·(dy − mean dy − y·mean(y·dy)); without centring the
     mean of dy stays.
     """
 
@@ -67,7 +69,7 @@ def standardizing(parts: Callable[[Tensor], Iterable[Tensor]], dim: int, *, cent
             if center:
                 mean = part.mean(dim, keepdim=True)
                 part.sub_(mean)
-            scales.append(inverse_sd((part * part).mean(dim, keepdim=True), mean))
+            scales.append(inverse_sd((part * part).mean(dim, keepdim=True).add_(eps), mean))
             part.mul_(scales[-1])
         return tuple(scales)
 
@@ -82,6 +84,6 @@ def standardizing(parts: Callable[[Tensor], Iterable[Tensor]], dim: int, *, cent
     return Derivative(forward, backward, "output")
 
 
-def over_nodes_derivative(*, groups: int = 1, center: bool = True) -> Derivative:
+def over_nodes_derivative(*, groups: int = 1, center: bool = True, eps: float = 0.0) -> Derivative:
     """Of `over_nodes`, on vectors."""
-    return standardizing(lambda x: (x.unflatten(1, (groups, -1)),), 2, center=center)
+    return standardizing(lambda x: (x.unflatten(1, (groups, -1)),), 2, center=center, eps=eps)

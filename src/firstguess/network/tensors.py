@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from firstguess.network.derivative import Derivative
 from firstguess.network.grid import Shape
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from firstguess.network.signal import Signal
 
-Init: TypeAlias = Literal["normal", "uniform", "orthogonal"]
 Scratch: TypeAlias = "Callable[[Tensor], Tensor]"  # a buffer of the shape of its argument, to be used at once
 Apply: TypeAlias = "Callable[[Tensor, Scratch], Tensor]"  # may work in place; returns its result
 Terms: TypeAlias = "tuple[Tensor, ...]"
@@ -69,7 +68,7 @@ class Weights:
     fan_in: int
     weight_var: float
     bias_var: float
-    init: Init = "normal"
+    init: str = "normal"  # a law of `weight_laws`
     product: Callable[[Tensor, Tensor, Tensor | None, bool], Tensor] | None = None
     room: float = 0.0  # what the product allocates on its way, in copies of its input
     trained: bool = True
@@ -114,7 +113,12 @@ class Paths:
     scale: float = 1.0
 
 
-Tensors: TypeAlias = Weights | Local | OverData | Paths
+@dataclass(frozen=True)
+class Alone:
+    """Nothing to share between initializations: the layer's module, one member after another (tokens)."""
+
+
+Tensors: TypeAlias = Weights | Local | OverData | Paths | Alone
 
 
 class Draw(Protocol):

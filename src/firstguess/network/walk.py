@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from firstguess.base.errors import FirstguessError
+from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Layer, Mix, Parity, text
 
@@ -28,11 +28,16 @@ def needs_images(layers: Iterable[Layer]) -> bool:
     return any(Mix.POSITIONS in layer.mixes and layer.draws for layer in every(layers))
 
 
+def needs_tokens(layers: Iterable[Layer]) -> bool:
+    """Whether layers are about the tokens of a sequence: then a data point has to be one, or an image in patches."""
+    return any(Mix.TOKENS in layer.mixes for layer in every(layers))
+
+
 def wants_all_pairs(block: Layer, grid: Grid) -> bool:
-    """Whether a layer within mixes data points or, on images, wants the covariances within one (pools)."""
+    """Whether a layer within mixes data points or tokens or, on images, wants the covariances within one (pools)."""
     images = not grid.flat and not grid.apart
     return any(
-        Mix.POINTS in layer.mixes or (images and Mix.POSITIONS in layer.mixes and not layer.draws)
+        layer.mixes & (Mix.POINTS | Mix.TOKENS) or (images and Mix.POSITIONS in layer.mixes and not layer.draws)
         for path in block.paths
         for layer in every(path)
     )
@@ -60,6 +65,16 @@ def last_weights(layers: Sequence[Layer]) -> int:
     return max((i for i, layer in enumerate(layers) if layer.draws), default=-1)
 
 
+def _check_tokens(layer: Layer, before: Shape) -> None:
+    """Refuse a layer that does not say what it does to tokens."""
+    if before.grid is not None and before.grid.apart and not layer.by_token:
+        raise NotCovered(
+            f"a meaning on tokens of {layer.kind}",
+            got=f"a sequence of {before.grid} tokens",
+            hint="put it behind pool_tokens, or use fg.measure(model, ...) on a torch module",
+        )
+
+
 def shapes(
     layers: Sequence[Layer],
     before: Shape,
@@ -78,6 +93,7 @@ def shapes(
     head = last_weights(layers) if last is not None else -1
     for index, layer in enumerate(layers):
         try:
+            _check_tokens(layer, found[-1])
             after = layer.shape(found[-1], units)
             if index == head and last is not None:
                 pools = math.prod(x.pools for x in layers[index + 1 :]) if not after.images else 1

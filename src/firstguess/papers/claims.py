@@ -31,7 +31,8 @@ _ROWS = (
     ("I10", "Nodes of the first hidden layer share one center; from the second layer on they do not, if the "
      "activation's mean is not 0", "§3"),
     ("I11", "Weights of order 1/N instead of 1/√N would give no bias", "§5"),
-    ("I12", "With many classes it is enough to compare a class with its strongest rival", "App. H"),
+    ("I12", "With many classes the paper compares a class with its strongest rival only, and claims no quality for it: "
+     "how good is it? (a finding of ours, not a refutation)", "App. H"),
     ("I13", "Correlations in the data amplify: on MNIST even/odd both CNNs are biased, ReLU with max-pooling more",
      "Fig 10"),
     ("I14", "On CIFAR-10 the CNN with ReLU and max-pooling is more biased; each class gets 1/10 on average over "
@@ -44,13 +45,14 @@ _ROWS = (
     ("N4", "LayerNorm after the activation: no bias", "Th 4.4"),
     ("N5", "BatchNorm and LayerNorm differ even when the batch is all the data, as soon as nodes differ", "§2, §4.1.4"),
     ("N6", "RMSNorm does what LayerNorm does", "§4.1.3"),
-    ("N7", "BatchNorm with the sample left out of its own statistics: the same mean, a little more variance, heavier "
-     "tails, and no difference for large batches", "E.1.2, Figs E.1, E.2"),
+    ("N7", "BatchNorm with the sample left out of its own statistics: the estimators of mean and scale have the same "
+     "expectation and slightly more variance, and the difference vanishes; values have heavier tails, and become "
+     "Gaussian with larger batches", "E.1.2, Figs E.1, E.2"),
     ("N8", "CIFAR-10 images follow the law for random data closely", "Fig 3"),
     ("N9", "MNIST departs in size, not in direction: a norm after the activation is less biased than before; LayerNorm "
      "after is not fully neutral, BatchNorm after nearly", "Figs G.5, G.6"),
-    ("N10", "Moving the norms of a ResNet101 and a Swin-L behind the activations changes the largest guess fraction",
-     "Fig G.9"),
+    ("N10", "Moving the norms of a ResNet101 and a Swin-L behind the activations changes the largest guess fraction "
+     "(stand-ins only so far: smaller networks, not these)", "Fig G.9"),
     ("N11", "A constant added to all pixels is a knob for the bias", "G.3"),
     ("M1", "q_aa = σ_μ² + σ_y², q_ab = σ_μ² and c = γ/(1+γ) at every depth; signals concentrate as width grows",
      "Th 3.1, Fig 2"),

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import integrate, special
 
 from firstguess.papers.items import Outcome, item
-from firstguess.papers.judging import Number, Truth, above, all_of, entry, same
+from firstguess.papers.judging import Number, Truth, above, all_of, entry, same, stated
 from firstguess.papers.running import Run
 from firstguess.papers.tables import columns, gamma, largest, row, std
 
@@ -45,7 +45,7 @@ def criterion(run: Run) -> Outcome:
             m = run.measure(net, x, inits=inits, width=width, probe="output", label=f"{name}, width {width}")
             predicted = float(fg.predict(net).gamma[-1])
             phi = fg.activation(name) if "(" not in name else fg.centered(name[9:-1])
-            causes = fg.causes_bias(phi)
+            causes = bool(fg.causes_bias(phi))
             seen = gamma(m)
             right.append(above(seen, 0.0) if causes else same(seen, 0.0, room=0.02))
             close.append(same(seen, predicted, room=0.02 + 0.1 * predicted))
@@ -152,14 +152,19 @@ def uncentred(run: Run) -> Outcome:
                 said.append(f"{name} on {label}, width {width}: γ = {gamma(m)}, largest fraction {largest(m)}")
                 centred = label.endswith("centred")
                 must.append(same(gamma(m), 0.0, room=0.02) if centred else above(gamma(m), 0.3))
+    most = max(float(r["gamma"]) for r in rows if r["data"] == "blob + 1.0" and r["name"] != "ReLU")
     chart = figures.lines_chart(
         series,
-        title="Moving the data off zero biases networks whose activation is odd",
+        title=stated(
+            all_of(must),
+            f"Moving the data off zero biases networks whose activation is odd: by 1, γ is up to {most:.2g}",
+            f"Data moved off zero: by 1, γ of odd activations is up to {most:.2g}",
+        ),
         subtitle=[f"Drift ratio γ of the output, one hidden layer of {widths[0]}; points: measured ± 2 standard "
         "errors, lines: "
                   "closed form."],
         x_title="Constant added to all inputs (their spread is 1)", y_title="Drift ratio γ of the output",
-        y_scale="symlog", width=640,
+        y_scale="symlog", width=640, dodge=True,
     )  # fmt: skip
     odd = " ".join(f"{r['name']} {Number(r['gamma'], r['gamma_error'])}" for r in rows if r["data"] == "blob + 1.0")
     return Outcome(
@@ -335,7 +340,8 @@ def weight_scale(run: Run) -> Outcome:
             ]
             for small in (False, True)
         },
-        title="Smaller weights change nothing for ReLU; they cure GELU and harm sigmoid and networks with biases",
+        title=f"Weights of order 1/N instead of 1/√N, spread of guesses at N = {at}: "
+        + ", ".join(f"{name} {a.value:.2f} → {b.value:.2f}" for name, (a, b) in pair.items()),
         subtitle=["Standard deviation of a guess fraction ± 2 standard errors; one hidden layer, two classes, 300 "
         "random points."],
         x_title="Width N", y_title="Standard deviation of a guess fraction", x_scale="log", y_domain=(0.0, 0.55),

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from firstguess.papers.items import Outcome, item
-from firstguess.papers.judging import Number, Truth, above, below, entry, same
+from firstguess.papers.judging import Number, Truth, above, all_of, below, entry, same, stated
 from firstguess.papers.mf_gradients import growth, stored_gradients
 from firstguess.papers.mf_simulation import BIAS_VAR
 from firstguess.papers.running import Run
@@ -82,7 +82,11 @@ def residual(run: Run) -> Outcome:
                 Series(name, multiples, [v.value for v in found[name]], [v.error for v in found[name]], mark="points"),
             )
         ],
-        title="Phases belong to plain networks: norms and skips take them away",
+        title=stated(
+            all_of(flat),
+            "Plain networks' gradients pass from vanishing to exploding; with a norm they hardly change",
+            "Gradients by weight variance: not all norms keep them the same",
+        ),
         subtitle=[
             f"ReLU, {depth} hidden layers of {width:,}, bias variance {BIAS_VAR}. Points: {inits} networks each; "
             "lines: closed form.",
@@ -92,6 +96,7 @@ def residual(run: Run) -> Outcome:
         y_title="Factor on gradients' mean square a layer",
         y_scale="log",
         rules={"gradients keep their size": 1.0},
+        dodge=True,
         width=760,
         height=400,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess.papers.items import Outcome, item
-from firstguess.papers.judging import Number, Truth, above, below, entry, same
+from firstguess.papers.judging import Number, Truth, above, all_of, below, entry, same, stated
 from firstguess.papers.mf_gradients import growth, stored_gradients
 from firstguess.papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, Setting, mean, mf_settings, ratio, stored
 from firstguess.papers.running import Run
@@ -89,7 +89,11 @@ def table1(run: Run) -> Outcome:
             Series(known, multiples, [x.value for x in measured], [x.error for x in measured], mark="points"),
             Series(simulated, fine, [p.chi for p in curve], mark="line"),
         ],
-        title="tanh: gradients survive where bias is deep; neutral only in chaos",
+        title=stated(
+            all_of([*m3, *m5]),
+            f"tanh: gradients survive where bias is deep; neutral from {neutral / edge:.2f} × critical on, in chaos",
+            f"tanh: c = ½ at {neutral / edge:.2f} × the critical weight variance",
+        ),
         subtitle=[
             f"Lines: infinitely deep, bias variance {BIAS_VAR}. Points: {members} networks each, {depth} hidden "
             f"layers of {width:,}.",

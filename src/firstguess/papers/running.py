@@ -81,7 +81,7 @@ class Run:
         from firstguess.data import load
         from firstguess.data.sources import PREPARED
 
-        how = options.pop("standardize", None) or PREPARED.get(spec.partition(":")[0], "none")
+        how = options.pop("standardize", None) or PREPARED.get(spec.partition(":")[0].replace("-", "_"), "none")
         by = options.pop("shift", 0.0)
         try:
             return load(spec, data_dir=self.data_dir, standardize="none", **options).standardize(how).shift(by)

@@ -22,6 +22,7 @@ from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer, Mix, text
 from firstguess.network.network import Network
 from firstguess.network.points import Points
+from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.walk import every
 from firstguess.theory.budget import Budget
 from firstguess.theory.carry import carry
@@ -106,13 +107,16 @@ def _prototypes(
 
 
 def _over_data(layer: Layer, run: Run, budget: Budget, index: int) -> Run:
-    """BatchNorm over infinitely many points: θ ← (θ − θ_off)/(q − q_ab), and the same of the covariance."""
+    """BatchNorm over infinitely many points: θ ← (θ − θ_off)/(q − q_ab), and the same of the covariance.
+
+    A batchcenter does not divide: the factor is what the layer does to the spread over data.
+    """
     if getattr(layer, "batch", None) is not None:
         raise NotCovered(
-            "BatchNorm over the whole data set, for training",
+            f"a {layer.kind} over the whole data set, for training",
             got=text(layer),
             where=f"layer {index}",
-            hint="batchnorm without batch=",
+            hint=f"{layer.kind} without batch=",
         )
     before = run.last
     k, t = whole(run, budget)
@@ -121,9 +125,12 @@ def _over_data(layer: Layer, run: Run, budget: Budget, index: int) -> Run:
     spread = float(k[0, 0]) - common
     if not spread > 0.0:
         raise NotCovered("inputs that still differ", got="a batch whose points are all alike", where=f"layer {index}")
-    what = f"a batchnorm of {before.what}"
-    after = before.after(layer, np.ones(n), np.zeros(n), gaussian=before.gaussian, what=what)
-    return run.stored((k - common) / spread, (t - tangent) / spread, after)
+    behind = layer.moments(Signal(0.0, common, spread, law=Gaussian()))
+    growth = behind.spread * math.exp(behind.log_scale) / spread
+    what = f"a {layer.kind} of {before.what}"
+    q = np.full(n, growth * spread)
+    after = before.after(layer, q, np.zeros(n), gaussian=before.gaussian, what=what)
+    return run.stored((k - common) * growth, (t - tangent) * growth, after)
 
 
 # -- Time to absorb ---------------------------------------------------------------------------------------------------

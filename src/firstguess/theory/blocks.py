@@ -103,7 +103,7 @@ def as_block(what: str | Activation | Function | Block) -> Block:
     for layer in layers:
         if layer.weighted or Mix.POINTS in layer.mixes:
             raise NotCovered(
-                "a block without weights, residual sums or BatchNorm (those have no phase diagram in σw², σb²)",
+                "a block without weights, residual sums or BatchNorm",
                 got=layer.kind,
                 hint="fg.predict of a deep network: its gradient_growth and gamma by depth",
             )

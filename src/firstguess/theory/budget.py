@@ -29,6 +29,7 @@ class Budget:
     images: int = 1  # on each side of a tile
     total: int = 0
     done: int = 0
+    alike: bool = False  # points have one law: prototypes, of which the first speaks for itself and all others
 
     def plan(self, layers: Sequence[Layer], before: Shape) -> None:
         """Choose the size of tiles of images, or refuse."""

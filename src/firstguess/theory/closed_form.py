@@ -12,8 +12,10 @@ from firstguess.network.layer import Layer, steps, text
 from firstguess.network.network import Network
 from firstguess.network.sampled_law import SAMPLED, Pairs
 from firstguess.network.signal import Gaussian, Signal
+from firstguess.network.tokens import Tokens
 from firstguess.theory.guesses import Guesses
 from firstguess.theory.prediction import LayerReading, Prediction
+from firstguess.theory.prototypes import check_no_tokens, predict_tokens
 
 
 def _gradient(layer: Layer, before: Signal) -> float | None:
@@ -44,7 +46,11 @@ def as_network(network: Network | str, classes: int | None = None) -> Network:
 
 
 def predict(
-    network: Network | str, *, inputs: Inputs | None = None, points: int | None = None, classes: int | None = None
+    network: Network | str,
+    *,
+    inputs: Inputs | Tokens | None = None,
+    points: int | None = None,
+    classes: int | None = None,
 ) -> Prediction:
     """Predict γ by layer and the law of the guess fractions of an untrained network: theory.md (2)-(9).
 
@@ -57,6 +63,9 @@ def predict(
     """
     started = time.perf_counter()
     network = as_network(network, classes)
+    if isinstance(inputs, Tokens):
+        return predict_tokens(network, inputs, points)
+    check_no_tokens(network)
     inputs = inputs or Inputs()
     if not isinstance(inputs, Inputs):
         raise InvalidInput(

@@ -16,16 +16,29 @@ from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
 
 from firstguess.base.checks import check_number
-from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged
+from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Function
 from firstguess.base.series import interpolate
 from firstguess.base.text import plain
 from firstguess.network.activations.record import Activation
 from firstguess.theory.blocks import Block, as_block
-from firstguess.theory.phases import AT_EDGE, correlation_at, edge_of_chaos, neutrality_line, phase_name, phase_of
+from firstguess.theory.phases import (
+    AT_EDGE,
+    FixedPoint,
+    correlation_at,
+    edge_of_chaos,
+    fixed_point,
+    neutrality_line,
+    phase_name,
+    phase_of,
+    stage_crossing,
+    stage_point,
+)
+from firstguess.theory.stages import Stage, as_stage
 
 _LOW, _HIGH = -28.0, 28.0  # log q beyond which a variance is called 0 or infinite on a grid
 _STEPS = 449
+_NUMBERS = ["weight_vars", "bias_vars", "q", "c", "gamma", "chi", "edge", "variance_edge", "neutrality", "fine"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,7 @@ class PhaseDiagram:
     neutrality: Array
     error: float = field(default=0.0)  # largest error of the tables, measured off their nodes
     fine: Array = field(default_factory=lambda: np.empty((4, 0)))  # bias variances, edge, variance edge, neutrality
+    note: str = ""  # what holds at every point
 
     @property
     def names(self) -> NDArray[np.str_]:
@@ -58,19 +72,8 @@ class PhaseDiagram:
         return np.vectorize(phase_name, otypes=["U64"])(self.phase, self.regime)
 
     def to_dict(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"block": self.block, "error": self.error}
-        for name in (
-            "weight_vars",
-            "bias_vars",
-            "q",
-            "c",
-            "gamma",
-            "chi",
-            "edge",
-            "variance_edge",
-            "neutrality",
-            "fine",
-        ):
+        data: dict[str, Any] = {"block": self.block, "error": self.error, "note": self.note}
+        for name in _NUMBERS:
             values: Array = getattr(self, name)
             data[name] = values.tolist()
         data = plain(data)
@@ -99,6 +102,7 @@ class PhaseDiagram:
             numbers("neutrality"),
             error=float(data["error"]),
             fine=numbers("fine").reshape(4, -1),
+            note=data.get("note", ""),
         )
 
     def __str__(self) -> str:
@@ -106,7 +110,7 @@ class PhaseDiagram:
         total = self.phase.size
         lines = [f"Phase diagram of {self.block}: {self.bias_vars.size} × {self.weight_vars.size} points"]
         lines += [f"  {100 * n / total:5.1f} %  {name}" for name, n in sorted(counts.items(), key=lambda x: -x[1])]
-        return "\n".join(lines)
+        return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
 
     def _repr_html_(self) -> str:
         return f"<pre>{self}</pre>"
@@ -122,12 +126,19 @@ def phase_diagram(
 ) -> PhaseDiagram:
     """Fixed points and phases of an activation (or block) over weight and bias variances: theory.md §5, MF Fig 3.
 
+    Blocks may hold norms, and be residual: "residual[layernorm > dense > tanh]" has the variances of the axes in its
+    own weights (see `fixed_point`); these are computed point by point, by default 25 × 25.
+
     >>> d = phase_diagram("tanh", weight_vars=[1.0, 2.0, 4.0], bias_vars=[0.05, 0.2], lines=False)
     >>> print(d.names[0].tolist())
     ['ordered, deeply and persistently biased', 'chaotic, biased', 'chaotic, neutral']
     """
-    block = as_block(what)
     check_number(tolerance, "tolerance", "phase_diagram", low=1e-12, hint="tolerance=1e-6")
+    if stage := as_stage(what):
+        weights = _axis(weight_vars, np.linspace(0.16, 4.0, 25), "weight_vars", positive=True)
+        biases = _axis(bias_vars, np.linspace(0.0, 0.5, 25), "bias_vars", positive=False)
+        return _of_stage(stage, weights, biases, lines)
+    block = as_block(what)
     top = 5.0 if block.scale_free() else 4.0
     weights = _axis(weight_vars, np.linspace(top / 100, top, 100), "weight_vars", positive=True)
     biases = _axis(bias_vars, np.linspace(0.0, 0.5, 100), "bias_vars", positive=False)
@@ -169,6 +180,34 @@ def phase_diagram(
     extra = _between(biases) if lines and not block.scale_free() else np.empty(0)
     fine = np.array([extra, *(_line(block, extra, kind) for kind in kinds)])
     return PhaseDiagram(str(block), weights, biases, q, c, gamma, chi, phase, regime, *found, error=error, fine=fine)
+
+
+def _of_stage(stage: Stage, weights: Array, biases: Array, lines: bool) -> PhaseDiagram:
+    """Point by point: residual blocks and BatchNorm have no maps to tabulate."""
+    points = [[stage_point(stage, float(w), float(b)) for w in weights] for b in biases]
+
+    def grid(name: str) -> Any:
+        return np.array([[getattr(point, name) for point in row] for row in points])
+
+    def line(what: str, excess: Callable[[FixedPoint], float]) -> Array:
+        """By the points beside it."""
+        found: list[float] = []
+        for b, row in zip(biases, points, strict=True):
+            try:
+                found.append(stage_crossing(stage, float(b), what, weights, [excess(point) for point in row]))
+            except NotCovered:
+                found.append(math.nan)
+        return np.array(found)
+
+    none = np.full(biases.shape, math.nan)
+    edge = line("edge of chaos", lambda p: 0.0 if p.phase == "edge of chaos" else p.chi - 1.0) if lines else none
+    neutral = line("neutrality line", lambda p: 0.5 - p.c) if lines else none
+    notes = {point.note for row in points for point in row}
+    note = notes.pop() if len(notes) == 1 else ""
+    return PhaseDiagram(
+        str(stage), weights, biases, grid("q"), grid("c"), grid("gamma"), grid("chi"), grid("phase"), grid("regime"),
+        edge, none, neutral, note=note,
+    )  # fmt: skip
 
 
 def _between(biases: Array) -> Array:
@@ -278,8 +317,6 @@ def _kept(block: Block, w: Array, b: Array) -> tuple[Array, Array]:
             gammas = np.where(b == 0.0, 0.0, np.where(k * w > 1.0 + 1e-12, b * k / (k * w - 1.0), np.inf))
         one_minus_c = 1.0 / (1.0 + gammas)
         return 1.0 - one_minus_c, one_minus_c
-    from firstguess.theory.phases import fixed_point
-
     gammas = np.array(
         [fixed_point(block, weight_var=float(x), bias_var=float(y)).gamma for x, y in zip(w, b, strict=True)]
     )

@@ -16,6 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import Estimates, FloatArray, Interval
 from firstguess.base.text import interval
 from firstguess.theory import intervals
+from firstguess.theory.ranked import OverInits, check_rank, entropies, kth_values, of_rows
 
 # A summary that has an interval; ("prob_max_above", t) names its threshold.
 Summary: TypeAlias = Literal["mean", "var", "std", "expected_max"] | tuple[Literal["prob_max_above"], float]
@@ -166,6 +167,18 @@ class EmpiricalGuesses:
         at = checks.unit(t, "a fraction t from 0 to 1", "prob_max_above(t)", "0.9")
         near = at + 1e-9 / self.points
         return checks.like(t, 1 - np.searchsorted(np.sort(self.largest), near, side="right") / self.inits)
+
+    def kth_largest(self, k: int) -> OverInits:
+        """The k-th largest fraction of every initialization: its mean with standard error, and its law.
+
+        >>> print(EmpiricalGuesses(np.array([[0.2, 0.7, 0.1], [0.4, 0.3, 0.3]]), points=10).kth_largest(2).values)
+        [0.2 0.3]
+        """
+        return of_rows(kth_values(self.fractions, check_rank(k, self.classes)))
+
+    def entropy(self) -> OverInits:
+        """−Σ G ln G of every initialization, in nats: its mean with standard error, and its law."""
+        return of_rows(entropies(self.fractions))
 
     # -- Errors --------------------------------------------------------------------------------------------------
 

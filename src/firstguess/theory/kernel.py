@@ -81,7 +81,7 @@ def kernel(
     if not np.isfinite(q).all():  # a point that is not finite has no finite size
         raise InvalidInput("finite data", got="NaN or Inf", where="kernel", hint="check how the data were loaded")
     run = Run(gram, Points(q, gram.means(), False, Shape(d), width))
-    return _read(network, run, Budget(n, tangent), started)
+    return read_run(network, run, Budget(n, tangent), started)
 
 
 def image_kernel(
@@ -115,10 +115,13 @@ def image_kernel(
     shape = Shape(channels, Grid(tuple(sides)))
     budget = Budget(n, tangent, memory, seconds, progress)
     budget.plan(network.layers, shape)
-    return _read(network, Run(pixels, Points(pixels.squares(), pixels.means(), False, shape, width)), budget, started)
+    return read_run(
+        network, Run(pixels, Points(pixels.squares(), pixels.means(), False, shape, width)), budget, started
+    )
 
 
-def _read(network: Network, run: Run, budget: Budget, started: float) -> Kernel:
+def read_run(network: Network, run: Run, budget: Budget, started: float) -> Kernel:
+    """All layers of a network on covariances at hand."""
     with float_range():
         run = carry(network.layers, run, budget)
     if not run.last.grid.flat:
@@ -126,7 +129,7 @@ def _read(network: Network, run: Run, budget: Budget, started: float) -> Kernel:
             "a network that ends in a dense layer: its units are the classes",
             got=f"one that ends in {text(network.layers[-1])}",
             where=f"layer {len(network.layers)}",
-            hint="add '> dense'",
+            hint="add 'pool_tokens(mean) > dense'" if run.last.grid.apart else "add '> dense'",
         )
     if not run.last.q.any():
         raise NotCovered(
@@ -143,8 +146,8 @@ def _read(network: Network, run: Run, budget: Budget, started: float) -> Kernel:
 
 
 def sampling_error(remarks: Iterable[str]) -> float:
-    """The largest standard error that sampled nodes have left in a layer's covariances."""
-    return max((r.size for r in remarks if isinstance(r, Remark) and r.kind == "nodes"), default=0.0)
+    """The largest standard error that sampled nodes, or heads, have left in a layer's covariances."""
+    return max((r.size for r in remarks if isinstance(r, Remark) and r.kind in ("nodes", "heads")), default=0.0)
 
 
 def _check_memory(n: int, matrices: int, itemsize: int) -> None:

@@ -7,7 +7,7 @@ Everything is solved for, nothing is iterated: along the edge σw² = 1/R₀(q) 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -15,13 +15,14 @@ import numpy as np
 
 from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
-from firstguess.base.gaussian import Function
+from firstguess.base.gaussian import Array, Function
 from firstguess.base.text import plain
 from firstguess.network.activations.record import Activation
 from firstguess.network.inputs import Inputs
 from firstguess.network.layers import Dense, steps
 from firstguess.theory.blocks import Block, as_block
 from firstguess.theory.prediction import Regime
+from firstguess.theory.stages import Stage, as_stage, settled
 
 Phase = Literal["ordered", "edge of chaos", "chaotic"]
 
@@ -106,13 +107,18 @@ def phase_of(chi: float) -> Phase:
 def fixed_point(what: str | Activation | Function | Block, *, weight_var: float, bias_var: float = 0.0) -> FixedPoint:
     """Where a deep network with this activation (or block, "relu > maxpool(2)") ends up, started from blob inputs.
 
+    A residual block, "residual[layernorm > dense > tanh]", is what is repeated: `weight_var`, `bias_var` are those of
+    its own weights, q is the stream's. BatchNorm, "batchnorm > relu", is over the whole data set (`stages`).
+
     >>> print(fixed_point("tanh", weight_var=2.5, bias_var=0.05))
     tanh at weight_var 2.5, bias_var 0.05: chaotic, neutral
       q = 1.06396, c = 0.446804, γ = 0.807678, χ = 1.13352, depth scale 11.8 layers
     """
-    block = as_block(what)
     check_number(weight_var, "weight_var", "fixed_point", strict=True)
     check_number(bias_var, "bias_var", "fixed_point")
+    if stage := as_stage(what):
+        return stage_point(stage, weight_var, bias_var)
+    block = as_block(what)
     log_q = settle(block, weight_var, bias_var)
     chi = weight_var * block.slope(log_q)
     if abs(log_q) >= _LIMIT or (chi >= 1.0 - AT_EDGE and block.keeps_correlation(log_q)):
@@ -120,6 +126,20 @@ def fixed_point(what: str | Activation | Function | Block, *, weight_var: float,
     q = math.exp(log_q)
     c, gamma, scale = correlation_at(block, log_q, weight_var)
     return FixedPoint(str(block), weight_var, bias_var, q, c, gamma, chi, scale, phase_of(chi))
+
+
+def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
+    def advance(log_q: float) -> float:
+        return stage.next(log_q, math.pi / 2, weight_var, bias_var).log_q
+
+    log_q = settle_by(advance, math.log(weight_var + bias_var))
+    found = settled(stage, weight_var, bias_var, log_q, _LIMIT)
+    apart = 2.0 * math.sin(0.5 * found.theta) ** 2
+    c = 1.0 - apart if found.theta < math.pi / 2 else 0.0
+    q = 0.0 if log_q <= -_LIMIT else math.inf if log_q >= _LIMIT else math.exp(log_q)
+    gamma = c / apart if apart > 0.0 else math.inf
+    phase = phase_of(found.chi)
+    return FixedPoint(str(stage), weight_var, bias_var, q, c, gamma, found.chi, found.depth_scale, phase, found.note)
 
 
 def correlation_at(block: Block, log_q: float, factor: float) -> tuple[float, float, float]:
@@ -194,11 +214,20 @@ def settle(block: Block, weight_var: float, bias_var: float) -> float:
     """
     log_weight = math.log(weight_var)
 
+    def advance(x: float) -> float:
+        return float(np.logaddexp(log_weight + block.variance(x), math.log(bias_var) if bias_var else -math.inf))
+
+    return settle_by(advance, math.log(weight_var + bias_var))
+
+
+def settle_by(advance: Callable[[float], float], start: float) -> float:
+    """Where a monotone map of log q leads from a start; ±80 stands for infinity and 0."""
+
     def drift(x: float) -> float:
         """log of q'/q."""
-        return float(np.logaddexp(log_weight + block.variance(x), math.log(bias_var) if bias_var else -math.inf)) - x
+        return advance(x) - x
 
-    x = math.log(weight_var + bias_var)
+    x = start
     first = drift(x)
     if abs(first) < _FLAT:
         return x
@@ -231,8 +260,14 @@ def edge_of_chaos(
     >>> print(f"{edge_of_chaos('relu > maxpool(2)'):.6f} {edge_of_chaos('relu > maxpool(2)', kind='variance'):.6f}")
     1.333333 1.099923
     """
-    block = as_block(what)
     check_number(bias_var, "bias_var", "edge_of_chaos")
+    if stage := as_stage(what):
+        if kind == "variance":
+            raise NotCovered(
+                "kind='gradients' for residual blocks and BatchNorm", got=kind, hint="fg.fixed_point: its q"
+            )
+        return _crossing(stage, bias_var, "edge of chaos")
+    block = as_block(what)
     if kind == "variance":
         if not block.scale_free():
             raise NotCovered(
@@ -252,8 +287,10 @@ def neutrality_line(what: str | Activation | Function | Block, *, bias_var: floa
     >>> print(f"{neutrality_line('tanh', bias_var=0.05):.5f}")
     2.37827
     """
-    block = as_block(what)
     check_number(bias_var, "bias_var", "neutrality_line")
+    if stage := as_stage(what):
+        return _crossing(stage, bias_var, "neutrality line")
+    block = as_block(what)
     if block.scale_free():
         weight_var = 1.0 / block.secant(0.0, math.pi / 3)
         if bias_var > 0.0 and math.log(weight_var) + block.variance(0.0) < -1e-12:  # where the variance settles
@@ -268,6 +305,40 @@ def neutrality_line(what: str | Activation | Function | Block, *, bias_var: floa
             hint="tanh, erf, hardtanh or sin; or a norm after the activation: fg.predict",
         )
     return _along(block, lambda x: block.secant(x, math.pi / 3), bias_var, "neutrality line")
+
+
+def _crossing(stage: Stage, bias_var: float, what: str) -> float:
+    """The weight variance between 0.01 and 30 at which χ̃ passes 1, or c* passes ½, else NotCovered."""
+    weights = np.geomspace(0.01, 30.0, 33)
+    return stage_crossing(stage, bias_var, what, weights, [_excess(stage, float(w), bias_var, what) for w in weights])
+
+
+def stage_crossing(stage: Stage, bias_var: float, what: str, weights: Array, values: Sequence[float]) -> float:
+    """The same, where the excess over the line is known at these weight variances."""
+    for w0, w1, v0, v1 in zip(weights, weights[1:], values, values[1:], strict=False):
+        if v0 * v1 < 0.0:
+            return _root(lambda w: _excess(stage, w, bias_var, what), float(w0), float(w1))
+    if not any(values):
+        got = "every weight variance is at it" if what == "edge of chaos" else "c* = ½ at every weight variance"
+    else:
+        side = "above 1" if max(values) > 0.0 else "below 1"
+        got = (
+            f"none: χ̃ is {side} from weight_var {weights[0]:g} to {weights[-1]:g}"
+            if what == "edge of chaos"
+            else "none"
+        )
+    raise NotCovered(
+        f"a weight variance with {what} for {stage} at this bias variance",
+        got=f"{got} (bias_var {bias_var:g})",
+        hint=f"fg.phase_diagram({str(stage)!r}) shows where the phases meet",
+    )
+
+
+def _excess(stage: Stage, weight_var: float, bias_var: float, what: str) -> float:
+    found = stage_point(stage, weight_var, bias_var)
+    if what == "neutrality line":
+        return 0.5 - found.c
+    return 0.0 if found.phase == "edge of chaos" else found.chi - 1.0
 
 
 def _along(block: Block, factor: Callable[[float], float], bias_var: float, what: str) -> float:
@@ -285,7 +356,8 @@ def _along(block: Block, factor: Callable[[float], float], bias_var: float, what
     found: list[float] = []
     if bias_var == 0.0:
         start = 1.0 / factor(-_LIMIT)  # the curve may start at q = 0
-        returns = start > 0.0 and abs(block.variance(-_LIMIT) + _LIMIT + math.log(start)) < 1e-9
+        # below 1e-30 it is no line: a block that divides by its own scale does not see the weights
+        returns = start > 1e-30 and abs(block.variance(-_LIMIT) + _LIMIT + math.log(start)) < 1e-9
         if (
             returns
             and settle(block, start * (1 - 1e-6), 0.0) <= -_LIMIT
@@ -296,7 +368,7 @@ def _along(block: Block, factor: Callable[[float], float], bias_var: float, what
             return start
     values = [excess(float(x)) for x in _LOG_Q]
     for x0, x1, v0, v1 in zip(_LOG_Q, _LOG_Q[1:], values, values[1:], strict=False):
-        if v0 * v1 < 0.0:
+        if v0 * v1 < 0.0 and max(abs(v0) / math.exp(x0), abs(v1) / math.exp(x1)) > 1e-11:  # else it is rounding
             root = _root(excess, float(x0), float(x1))
             weight_var = 1.0 / factor(root)
             if abs(settle(block, weight_var, bias_var) - root) < 1e-6 * max(1.0, abs(root)):

@@ -5,6 +5,7 @@ Everything here is about M > 2 classes and infinitely many data; :mod:`firstgues
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
@@ -67,7 +68,7 @@ def excess_agreement(classes: int, rho: float, gap: float) -> float:
     difference = np.linspace(0.05, 9.45, 95)  # half of the plane: the integrand is even in it
     weight = 2 * classes * step * step
     if rho > 0.5:
-        joint = _joint_ndtr(np.sqrt(1 - gap / 2) * total[:, None], np.sqrt(gap / 2) * difference[None, :], rho, gap)
+        joint = joint_ndtr(np.sqrt(1 - gap / 2) * total[:, None], np.sqrt(gap / 2) * difference[None, :], rho, gap)
         plane = phi(total)[:, None] * phi(difference)[None, :] * joint ** (classes - 1)
         return weight * float(plane.sum()) - 1.0 / classes
     # Small ρ: integrate the difference from ρ = 0 itself, as Φ₂(ρ) − Φ₂(0) = ∫₀^ρ φ₂ dr with r = sin θ (Plackett 1954).
@@ -90,7 +91,7 @@ def excess_agreement(classes: int, rho: float, gap: float) -> float:
     return weight * float(np.where(log_ratio < 1.0, small, large).sum())
 
 
-def _joint_ndtr(s: FloatArray, d: FloatArray, rho: float, gap: float) -> FloatArray:
+def joint_ndtr(s: FloatArray, d: FloatArray, rho: float, gap: float) -> FloatArray:
     """Φ₂(s+d, s−d; ρ) by Owen's T function (Owen 1956), with the slopes formed from 1 − ρ and not from ρ."""
     x, y = s + d, s - d
     across = np.sqrt(gap * (2 - gap))
@@ -313,3 +314,18 @@ def marginal_curve(gamma: float, classes: int) -> Curve:
     x = np.linspace(draws.reach(-8.5), draws.reach(8.5), _CURVE_NODES)
     w, slope, error = np.array([draws.marginal(float(v)) for v in x]).T
     return Curve(x, w, slope, error)
+
+
+def max_above(gamma: float, classes: int, t: float) -> tuple[float, float]:
+    """P(max > t) for infinitely many data, and its standard error."""
+    if t >= 1 or gamma in (0.0, math.inf):
+        return 1.0 * (t < (1 / classes if gamma == 0 else 1.0)), 0.0
+    if t <= 1 / classes:
+        return 1.0, 0.0
+    x = float(special.ndtri(t))
+    if classes == 2:
+        return 2 * float(special.ndtr(-x / math.sqrt(gamma))), 0.0
+    even = float(special.ndtri(1 / classes))
+    # Below TINY_GAMMA the deviations from 1/M only scale with √γ.
+    scaled = even + (x - even) * math.sqrt(max(1.0, TINY_GAMMA / gamma))
+    return rivals(max(gamma, TINY_GAMMA), classes).max_above(scaled)

@@ -214,6 +214,8 @@ class Prediction:
                 got="the kernel reading",
                 hint="fg.predict_training(net, data=(x, y))",
             )
+        if "inputs" not in self.provenance:
+            raise NotCovered("a tangent of vectors", got="a network of tokens", hint="a description without tokens")
         given = Inputs(**self.provenance["inputs"])
         return scalar_tangent(self.network, given, dimension=dimension, width=width)
 

@@ -16,11 +16,14 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import text
 from firstguess.network.network import Network
-from firstguess.network.walk import needs_images
+from firstguess.network.tokens import Tokens
+from firstguess.network.walk import needs_images, needs_tokens
 from firstguess.theory import closed_form
 from firstguess.theory.drawing import draw_guesses
 from firstguess.theory.kernel import image_kernel, kernel
-from firstguess.theory.prediction import LayerReading, Prediction
+from firstguess.theory.prediction import Prediction
+from firstguess.theory.prototypes import reading
+from firstguess.theory.token_kernel import token_kernel
 
 _TIED = 0.01  # share of tied guesses that is worth a remark; float32 logits alone tie in fewer than 1 of 10 000
 _MOST_POINTS = 5000
@@ -31,7 +34,7 @@ def predict(
     network: Network | str,
     *,
     data: Any = None,
-    inputs: Inputs | None = None,
+    inputs: Inputs | Tokens | None = None,
     points: int | None = None,
     classes: int | None = None,
     draws: int = 10_000,
@@ -45,7 +48,8 @@ def predict(
     """Predict γ by layer and the law of the guess fractions of an untrained network.
 
     Without `data`: the closed form, for i.i.d. inputs (theory.md (2)-(9)). `inputs` describes them (default: the blob
-    of the papers, components N(0, 1)); `points` is the size of the data set (None: infinitely many).
+    of the papers, components N(0, 1)); `points` is the size of the data set (None: infinitely many). Networks of tokens
+    want `inputs=fg.Tokens(length=…, coincidence=…)` (theory.md §9), or sequences of token ids as `data`.
 
     With `data` (anything `fg.data` takes): the kernel reading, for *these* points at infinite width (theory.md (11)).
     The law is sampled with `draws` initializations; `points` uses a random subset. `tangent=True` also carries the
@@ -78,7 +82,17 @@ def predict(
             where=f"layer {len(network.layers)}",
             hint="add '> dense'",
         )
-    if needs_images(network.layers):
+    if needs_tokens(network.layers):
+        if tangent:
+            raise NotCovered(
+                "a tangent kernel of a network of tokens",
+                got="none is known through attention",
+                where="predict",
+                hint="tangent=False",
+            )
+        result = token_kernel(network, x, width=width, seconds=seconds, progress=progress)
+        precision = "float64"
+    elif needs_images(network.layers):
         result = image_kernel(network, x, tangent=tangent, width=width, seconds=seconds, progress=progress)
         precision = "float64"
     else:
@@ -99,18 +113,7 @@ def predict(
     return Prediction(
         network,
         "kernel",
-        tuple(
-            LayerReading(
-                r.layer,
-                r.weights,
-                _ratio(r.q_ab, r.q - r.q_ab),
-                _ratio(r.q_ab, r.q),
-                1.0 - _ratio(r.q_ab, r.q),
-                math.log(r.q) if r.q > 0 else -math.inf,
-                None,
-            )
-            for r in result.layers
-        ),
+        tuple(reading(layer) for layer in result.layers),
         EmpiricalGuesses(drawn.fractions, x.shape[0], seed),
         ("wide layers", f"the law is sampled: {draws} draws", *remarks, *result.remarks),
         {
@@ -128,10 +131,6 @@ def predict(
         tangent=result.tangent,
         covariance=result.covariance,
     )
-
-
-def _ratio(above: float, below: float) -> float:
-    return above / below if below > 0.0 else math.inf
 
 
 def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str, str, list[str]]:

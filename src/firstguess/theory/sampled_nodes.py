@@ -24,7 +24,7 @@ from firstguess.base.gaussian import Array
 from firstguess.base.roots import positive, root
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Layer, Mix, text
-from firstguess.network.nodes import Joint, NodeMove, Op, Values
+from firstguess.network.nodes import Joint, Need, NodeMove, Op, Values
 from firstguess.network.points import Done, Move, Points, mean_of_pairs
 from firstguess.network.remarks import Remark
 from firstguess.network.walk import shapes
@@ -35,7 +35,7 @@ _NODES = 16384  # without twins the error of a covariance would be 1/√_NODES =
 _AT_ONCE = 1024  # pairs of nodes ±u
 _BYTES_AT_ONCE = 24_000_000  # memory in larger pieces comes from the system anew each time, which is slow
 _ENOUGH = 500.0  # effective directions from which on formulas do, to 1 or 2 in so many: no nodes are drawn
-_NO_TANGENT = "batchnorm: the tangent kernel leaves out that node scales fluctuate"
+_NO_TANGENT = "{}: the tangent kernel leaves out that node scales fluctuate"
 _PROBES = 256  # entries of the covariance whose error is followed
 
 
@@ -66,21 +66,23 @@ def by_nodes(
     """
     rows, grid = k.shape[0], points.grid
     needs = [layer.need(points, k) for layer in layers if layer.sampled(grid)]
-    directions, share = min(need.directions for need in needs), min(need.share for need in needs)
+    few = min(needs, key=lambda need: need.directions)
+    directions, share = few.directions, min(need.share for need in needs)
     if directions >= _ENOUGH and not any(need.always for need in needs):
         return None
     if (joint := layers[0].jointly(layers[1:])) is not None:
-        return _exactly(layers, points, k, t, budget, joint, directions)
+        return _exactly(layers, points, k, t, budget, joint, few)
     exact = share < 1e-4 or not 1e-12 < float(points.q.mean()) < 1e12  # float32 would lose what is left of a node
     dtype = np.float64 if exact else np.float32
     upper = np.ascontiguousarray(root(k, share).T, dtype=dtype)
     path = _follow(layers, points, k, t, budget)
     pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
     fitting = min(_AT_ONCE, max(128, _BYTES_AT_ONCE // (2 * rows * np.dtype(dtype).itemsize)))
-    at_once = max(1, fitting // pools) * pools
+    bunch = math.prod(x.together for x in layers)
+    at_once = max(1, fitting // (pools * bunch)) * pools * bunch
     wanted = max(nodes * min(1.0, 2000.0 / rows), 2.0 * rows) * pools
     chunks = max(1, math.ceil(wanted / (2 * at_once)))
-    tally = _Tally(path, points.count)
+    tally = _Tally(path, points.count, bunch)
     # blocks of a ResNet may have the same place in their branch: what arrives there tells them apart
     mark = round(1e4 * float(points.q.mean())) % 2**32
 
@@ -103,10 +105,10 @@ def by_nodes(
         f"their mean to ±{mean:.2%} of the diagonal (one standard error)"
     )
     if directions < math.inf:
-        said += f"; {_fluctuation(directions)}"
+        said += f"; {_fluctuation(few)}"
     remarks: tuple[str, ...] = (Remark(said, "nodes", entry),)
     if t is not None:
-        remarks += (_NO_TANGENT,)
+        remarks += (_NO_TANGENT.format(few.of),)
     off = mean_of_pairs(found, q, after.grid)
     summaries = [*tally.summaries(), Summary(layers[-1], float(q.mean()), off)]
     return Nodewise(found.astype(k.dtype, copy=False), path.t, after, summaries, remarks)
@@ -119,13 +121,13 @@ def _exactly(
     t: Array | None,
     budget: Budget,
     joint: Joint,
-    directions: float,
+    few: Need,
 ) -> Nodewise:
     """A BatchNorm over all data and a piecewise linear activation, without sampling."""
-    remarks: tuple[str, ...] = (Remark(f"{_fluctuation(directions)}: allowed for", "scales", 1.0 / directions),)
+    remarks: tuple[str, ...] = (Remark(f"{_fluctuation(few)}: allowed for", "scales", 1.0 / few.directions),)
     if t is not None:
         t = _follow(layers, points, k.copy(), t, budget).t
-        remarks += (_NO_TANGENT,)
+        remarks += (_NO_TANGENT.format(few.of),)
     first, found, mean = joint.run(points, k)
     q = found.diagonal().astype(np.float64)
     shape = shapes(layers, points.shape, points.default_width)[-1]
@@ -134,9 +136,11 @@ def _exactly(
     return Nodewise(found, t, after, [Summary(layers[0], 1.0, first), behind], remarks)
 
 
-def _fluctuation(directions: float) -> str:
+def _fluctuation(few: Need) -> str:
+    directions = few.directions
     count = "1 effective direction" if directions < 1.5 else f"{directions:.0f} effective directions"
-    return f"batchnorm has {count}, a node's variance over the data fluctuates by ±{math.sqrt(2.0 / directions):.0%}"
+    size = math.sqrt(2.0 / directions)
+    return f"{few.of} has {count}, a node's variance over {few.over} fluctuates by ±{size:.0%}"
 
 
 # --- two paths --------------------------------------------------------------------------------------------------------
@@ -201,8 +205,9 @@ def _follow(layers: Sequence[Layer], points: Points, k: Array, t: Array | None, 
 class _Tally:
     """Sums over nodes: products of all pairs of points, some of them with their squares, and means by layer."""
 
-    def __init__(self, path: _Path, images: int) -> None:
+    def __init__(self, path: _Path, images: int, bunch: int = 1) -> None:
         self.path, self.images, self.nodes = path, images, 0
+        self._bunch = bunch  # nodes that a norm over a narrow group ties together
         places = path.grids[-1].places
         size = images * places
         self._products = np.zeros((size, size))
@@ -248,7 +253,8 @@ class _Tally:
         mean = y.mean(axis=1, dtype=np.float64) ** 2
         both = np.concatenate([entries, mean[:, None]], axis=1)
         half = len(both) // 2
-        return 0.5 * (both[:half] + both[half:])
+        pairs = 0.5 * (both[:half] + both[half:])
+        return pairs.reshape(-1, self._bunch, pairs.shape[1]).mean(axis=1)
 
     def covariance(self) -> tuple[Array, float, float]:
         """The estimate, the standard error of an entry (root mean square) and that of the mean, by the diagonal."""

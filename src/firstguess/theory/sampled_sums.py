@@ -37,7 +37,8 @@ def by_sums(layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, se
     images = points.count
     pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
     wanted = max(_NODES * min(1.0, 2000.0 / k.shape[0]), 2.0 * k.shape[0]) * pools
-    half = math.ceil(wanted / (2 * pools)) * pools
+    bunch = math.prod(x.together for x in layers)
+    half = math.ceil(wanted / (2 * pools * bunch)) * pools * bunch
     rng = np.random.default_rng((seed, round(1e4 * float(points.q.mean())) % 2**32))
 
     def draw(k: Array, pairs: int) -> Values:
@@ -66,7 +67,7 @@ def by_sums(layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, se
         summaries.append(_summary(layer, y, images, now.grid))
     found = _covariance(y)
     q, mean = _moments(y)
-    error = _error(y) / float(q.mean())
+    error = _error(y, bunch) / float(q.mean())
     what = " > ".join(f"{x.kind}[…]" if x.paths else text(x) for x in layers)
     remarks.append(Remark(f"{what}: by {len(y)} sampled nodes, a covariance to ±{error:.2%} of the diagonal (one "
                           "standard error)", "nodes", error))  # fmt: skip
@@ -89,14 +90,16 @@ def _moments(y: Values) -> tuple[Array, Array]:
     return np.asarray(square, dtype=np.float64), np.asarray(y.mean(axis=0, dtype=np.float64), dtype=np.float64)
 
 
-def _error(y: Values) -> float:
-    """The root mean square over entries of their standard error; the two of a pair ±u are not independent."""
+def _error(y: Values, bunch: int) -> float:
+    """The root mean square over entries of their standard error; the two of a pair ±u are not independent, nor are
+    those of a narrow group."""
     size = y.shape[1]
     a, b = np.random.default_rng(0).integers(0, size, (2, _PROBES))  # which entries are followed: any do
     products = y[:, a].astype(np.float64) * y[:, b]
     half = len(products) // 2
     pairs = 0.5 * (products[:half] + products[half : 2 * half])
-    return math.sqrt(float(np.mean(pairs.var(axis=0))) / half)
+    pairs = pairs.reshape(-1, bunch, pairs.shape[1]).mean(axis=1)
+    return math.sqrt(float(np.mean(pairs.var(axis=0))) / len(pairs))
 
 
 def _summary(layer: Layer, y: Values, images: int, grid: Grid) -> Summary:

@@ -17,6 +17,7 @@ import numpy as np
 from firstguess.base.gaussian import Array
 from firstguess.base.series import Chain, chain
 from firstguess.base.threads import in_threads, tiles
+from firstguess.network.grid import Grid
 from firstguess.network.layer import Layer
 from firstguess.network.points import Correlate, Move, Points, Tile, make, split, unchanged
 from firstguess.theory.budget import Budget
@@ -229,6 +230,9 @@ def _by_images(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
     cuts = [slice(i, min(i + budget.images, n)) for i in range(0, n, budget.images)]
     for index, a in enumerate(cuts):
         for b in cuts[index:]:
+            if budget.alike and a == b and index:  # what it would give stands there already
+                _repeat(k, after, a)
+                continue
             tile = Tile(*run.source.block(a, b), before.rows(a), before.rows(b))
             totals = np.array([total for stage in stages for total in stage(tile)])
             for matrix, block in ((k, tile.k), (t, tile.t)):
@@ -239,6 +243,12 @@ def _by_images(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
             sums += _off_diagonal(totals, run.moves, a if a == b else None)
             budget.tick()
     return k, t, sums
+
+
+def _repeat(k: Array, grid: Grid, points: slice) -> None:
+    """The first points' own block once more, for others of the same law."""
+    rows = grid.rows(points)
+    k[rows, rows] = k[: rows.stop - rows.start, : rows.stop - rows.start]
 
 
 def _off_diagonal(totals: Array, moves: Sequence[Mapped], on_diagonal: slice | None) -> Array:

@@ -36,6 +36,9 @@ def test_initializers_and_convolutions_have_the_same_moments(weight_var: float, 
     normal = Dense(weight_var, bias_var).moments(signal)
     assert Dense(weight_var, bias_var, init="uniform").moments(signal) == normal
     assert Dense(weight_var, bias_var, init="orthogonal").moments(signal) == normal
+    for init in ("rademacher", "laplace", "student(2.5)"):
+        assert Dense(weight_var, bias_var, init=init).moments(signal) == normal
+        assert Conv(weight_var, bias_var, init=init).moments(signal) == normal
     assert Conv(weight_var, bias_var, kernel=5).moments(signal) == normal
     assert any("orthogonal" in line for line in Dense(init="orthogonal").assumptions())
     assert any("positions" in line for line in Conv().assumptions())

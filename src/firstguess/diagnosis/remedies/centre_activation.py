@@ -12,7 +12,8 @@ from torch import nn
 from firstguess.base.errors import FirstguessError
 from firstguess.diagnosis.remedies.base import Case, Variant, described, edited, is_activation, replace_module
 from firstguess.modules.flow import trace_flow
-from firstguess.network.activations.lookup import causes_bias, centered
+from firstguess.network.activations.lookup import centered
+from firstguess.network.bias_criterion import causes_bias
 from firstguess.network.layers import Activate, Layer
 
 TITLE = "centre the activation"

@@ -1,4 +1,4 @@
-"""Activations by name, functions of one's own, centring, and the bias criterion."""
+"""Activations by name, functions of one's own, and centring."""
 
 from __future__ import annotations
 
@@ -174,14 +174,3 @@ def check_variance(q: float, where: str, hint: str) -> None:
     check_number(q, "q", where, strict=True, hint=hint)
     if not 1e-100 <= q <= 1e100:
         raise InvalidInput("a q from 1e-100 to 1e100", got=q, where=where, hint=hint)
-
-
-def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> bool:
-    """Whether an activation causes initial guessing bias: iff E φ(√q z) ≠ 0 (theory.md §4; IGB App. G).
-
-    >>> causes_bias("gelu"), causes_bias("tanh"), causes_bias(centered("gelu"))
-    (True, False, False)
-    """
-    check_variance(q, "causes_bias(q)", "q=1")
-    m = activation(what).moments(0.0, q)
-    return abs(m.mean) > 1e-9 * math.sqrt(m.mean**2 + m.spread)

@@ -48,6 +48,7 @@ class Activate(Layer):
     weighted = False
     mixes = Mix.NOTHING
     bends = True
+    by_token = True
     phi: Activation
     parity: Parity = field(default=Parity.NONE, init=False, repr=False, compare=False)
 
@@ -106,7 +107,7 @@ class Activate(Layer):
                 got=points.what,
                 hint="put a dense layer between them, or use the ensemble reading: fg.measure(...)",
             )
-        if np.ptp(points.mean) > 0.0:
+        if points.level is not None or np.ptp(points.mean) > 0.0:
             raise NotCovered(
                 "a signal with one mean for all data points in front of an activation",
                 got=points.what,

@@ -52,7 +52,8 @@ class AvgPool(Layer):
         return before.pooled("avgpool", self.size)
 
     def moments(self, signal: Signal) -> Signal:
-        law = Gaussian() if isinstance(signal.law, Gaussian) else Unknown("an average of nodes that are not Gaussian")
+        unknown = Unknown("an average of nodes that are not Gaussian")
+        law = signal.law if isinstance(signal.law, Gaussian) else unknown
         return replace(signal, between=signal.between / self.size, spread=signal.spread / self.size, law=law).rescaled()
 
     def covariance(self, points: Points, fold: Fold) -> Move:

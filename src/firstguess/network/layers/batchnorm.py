@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -18,8 +18,8 @@ from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.leave_one_out import variance_of_others
 from firstguess.network.meaning import FLAT, IMAGE, Site
-from firstguess.network.nodes import Joint, Need, NodeMove, Op, TwinMove, Values
-from firstguess.network.over_data import centre_over_data
+from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove, Values
+from firstguess.network.over_data import batches, centre_over_data, columns, effective, length_of, over_batches
 from firstguess.network.points import Done, Points, Whole, mean_of_pairs
 from firstguess.network.remarks import Remark
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
@@ -28,7 +28,6 @@ from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_EPS = 1e-12  # of the squared mean: what is left of a node that is the same on all points is rounding
 _MANY = 2000.0  # directions from which on fluctuations of a node's scale are below 1e-3 of the covariance
 
 
@@ -87,7 +86,7 @@ class BatchNorm(Layer):
             # Without centers of their own, all nodes have the same statistics over the data.
             alike = signal if signal.between == 0.0 and self.batch is None else None
             return Signal(0.0, 0.0, spread, law=Unknown("a BatchNorm of a signal that is not Gaussian", alike))
-        law = Gaussian() if self.batch is None else BatchLaw(self.batch, self.estimator)
+        law = signal.law if self.batch is None else BatchLaw(self.batch, self.estimator)
         return Signal(0.0, 0.0, spread, law=law)
 
     def covariance(self, points: Points, fold: Fold) -> Whole:
@@ -147,7 +146,7 @@ class BatchNorm(Layer):
         return t, inverse, points.after(self, q, np.zeros(n), gaussian=points.gaussian, what=what)
 
     def nodes(self, points: Points, known: bool) -> NodeMove:
-        own = _over_batches(self._rows(points), leave_one_out=self.estimator == "leave_one_out")
+        own = over_batches(self._rows(points), leave_one_out=self.estimator == "leave_one_out")
 
         def settle(found: Array, known: Array) -> None:
             """A node's mean square over a batch is 1 (0 where it is dead): nothing to estimate."""
@@ -166,8 +165,8 @@ class BatchNorm(Layer):
         size = self._rows(points)
 
         def twin(y: Values) -> Values:
-            for part in _columns(y, size):
-                cut = part.reshape(y.shape[0], -1, _length(part, size))
+            for part in columns(y, size):
+                cut = part.reshape(y.shape[0], -1, length_of(part, size))
                 part -= np.repeat(cut.mean(axis=2), cut.shape[2], axis=1)
             y *= inverse.astype(y.dtype)
             return y
@@ -179,19 +178,7 @@ class BatchNorm(Layer):
 
     def need(self, points: Points, k: Array) -> Need:
         """Of the batches: the least number of effective directions, and the least share of the variance left."""
-        rows = k.shape[0]
-        size = min(self._rows(points) or rows, rows)
-        directions, share = math.inf, 1.0
-        for start in range(0, rows, size):
-            block = k[start : start + size, start : start + size].astype(np.float64)
-            full = float(np.trace(block))
-            block -= block.mean(axis=0)
-            block -= block.mean(axis=1, keepdims=True)
-            trace = float(np.trace(block))
-            if trace > 0.0:
-                directions = min(directions, trace**2 / float(np.vdot(block, block)))
-            share = min(share, trace / full if full > 0.0 else 0.0)
-        return Need(directions, share, always=self.estimator == "leave_one_out")
+        return Need(*effective(k, self._rows(points)), always=self.estimator == "leave_one_out")
 
     def exact(self, rest: Sequence[Layer]) -> bool:
         """Over all data, with nothing bent behind it: `base.self_normalized`."""
@@ -236,19 +223,19 @@ class BatchNorm(Layer):
         self._check_last(size, points)
 
         def of_images(x: Tensor, scratch: Scratch) -> Tensor:
-            for part in _batches(x, 0, size):
+            for part in batches(x, 0, size):
                 standardize(part, (1, 4, 5), scratch)
             return x
 
         def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
-            for part in _batches(x, 2, size):
+            for part in batches(x, 2, size):
                 if usual:
                     standardize(part, (3,), scratch)
                 else:
                     _leave_one_out(part)
             return x
 
-        back = None if images or not usual else standardizing(lambda x: _batches(x, 2, size), 3)
+        back = None if images or not usual else standardizing(lambda x: batches(x, 2, size), 3)
         return Local(of_images if images else of_vectors, batch=size, derivative=back)
 
     def _check_last(self, size: int, points: int | None) -> None:
@@ -287,15 +274,6 @@ class BatchNorm(Layer):
         return Meaning((cls(),), axes=needed, notes=(note,), affine=True)
 
 
-def _batches(x: Tensor, dim: int, size: int) -> Iterator[Tensor]:
-    """Views of x in which the points are (batches, points of a batch): all whole batches, then a last shorter one."""
-    whole = x.shape[dim] // size * size
-    if whole:
-        yield x.narrow(dim, 0, whole).unflatten(dim, (-1, size))
-    if whole < x.shape[dim]:
-        yield x.narrow(dim, whole, x.shape[dim] - whole).unsqueeze(dim)
-
-
 def _leave_one_out(part: Tensor) -> None:
     """(u − mean')/sd' over the other B − 1 points: theory.md (5)."""
     from firstguess.network.tensor_ops import inverse_sd
@@ -330,39 +308,3 @@ def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
 def _by_terms(x: Tensor, terms: tuple[Tensor, ...]) -> Tensor:
     shift, scale = terms
     return x.sub_(shift).mul_(scale)
-
-
-def _over_batches(size: int | None, *, leave_one_out: bool) -> Op:
-    """BatchNorm of sampled nodes; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5)."""
-
-    def run(y: Values) -> Values:
-        y = np.ascontiguousarray(y)
-        out = np.empty_like(y)
-        for part, to in zip(_columns(y, size), _columns(out, size), strict=True):
-            b = _length(part, size)
-            cut = part.reshape(y.shape[0], -1, b)
-            mean = cut.mean(axis=2, keepdims=True)
-            d = cut - mean
-            square = np.einsum("rbp,rbp->rb", d, d)[:, :, None]
-            if leave_one_out:
-                variance = variance_of_others(d, square, b)
-                d *= y.dtype.type(b / (b - 1))
-            else:
-                variance = square / b
-            variance += _EPS * mean * mean + np.finfo(y.dtype).tiny
-            d /= np.sqrt(variance)
-            to[:] = d.reshape(part.shape)
-        return out
-
-    return run
-
-
-def _columns(y: Values, size: int | None) -> list[Values]:
-    """All whole batches, and a last shorter one."""
-    points = y.shape[1]
-    whole = points if size is None or size >= points else points // size * size
-    return [y[:, :whole], y[:, whole:]] if whole < points else [y]
-
-
-def _length(part: Values, size: int | None) -> int:
-    return part.shape[1] if size is None else min(size, part.shape[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy as np
 from firstguess.base.checks import check_count, check_flag, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.network import weight_laws
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.meaning import IMAGE, Site
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.random_sums import random_sum
-from firstguess.network.signal import Signal
+from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Place, Weights
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Conv(Layer):
     """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
 
     `width` is the number of output channels, `kernel`, `stride` and `padding` matter to the readings that see images.
-    `frozen` weights are not trained: the tangent kernel has no part of theirs.
+    `frozen` weights are not trained: the tangent kernel has no part of theirs. `init` is their law, as a dense layer's.
     """
 
     kind: ClassVar[str] = "conv"
@@ -45,6 +46,7 @@ class Conv(Layer):
     stride: int = 1
     padding: int = 0
     frozen: bool = False
+    init: str = "normal"
 
     def __post_init__(self) -> None:
         check_number(self.weight_var, "weight_var", "conv", hint="conv(weight_var=2)")
@@ -54,6 +56,7 @@ class Conv(Layer):
         check_count(self.stride, "stride", "conv")
         check_count(self.padding, "padding", "conv", low=0)
         check_flag(self.frozen, "frozen", "conv")
+        object.__setattr__(self, "init", weight_laws.checked(self.init, "conv"))
         check_weights(self.weight_var, self.bias_var, "conv")
 
     def shape(self, before: Shape, units: int | None) -> Shape:
@@ -72,10 +75,12 @@ class Conv(Layer):
         return Shape(self.width or units, after, before.drawn)
 
     def moments(self, signal: Signal) -> Signal:
-        return random_sum(signal, self.weight_var, self.bias_var)
+        weight_laws.covered(self.init)
+        return replace(random_sum(signal, self.weight_var, self.bias_var), law=Gaussian(positions=True))
 
     def covariance(self, points: Points, fold: Fold) -> Move:
         """K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb², zeros as padding: theory.md (11) by position."""
+        weight_laws.covered(self.init)
         shape = self.shape(points.shape, points.default_width)
         assert shape.grid is not None
         grid, after = points.grid, shape.grid
@@ -133,6 +138,7 @@ class Conv(Layer):
 
     def assumptions(self) -> Iterable[str]:
         yield "conv: positions of an image are alike (homogeneous inputs), borders are ignored"
+        yield from weight_laws.assumed(self.init)
 
     def tensors(self, place: Place) -> Weights:
         """A grouped convolution; for the data, which all initializations share, one with all their kernels."""
@@ -150,7 +156,7 @@ class Conv(Layer):
 
         # Room for unfolded images inside the convolution.
         fan_in = place.before.width * self.kernel**2
-        drawn = self.weight_var, self.bias_var
+        drawn = self.weight_var, self.bias_var, self.init
         return Weights(shape, fan_in, *drawn, product=product, room=10.0, trained=not self.frozen)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
@@ -178,9 +184,8 @@ class Conv(Layer):
         if isinstance(padding, str):
             padding = (kernel // 2 if padding == "same" else 0,)
         layer = cls(weights.weight_var, weights.bias_var, weights.units, kernel, module.stride[0], padding[0])
-        # its text has no room for more than the variance
-        notes = (f"{site.path} is orthogonal: its description has the variance only",) if weights.orthogonal else ()
-        return Meaning((layer,), axes=IMAGE, notes=notes, widths=(module.in_channels, weights.units))
+        layer = replace(layer, init="orthogonal") if weights.orthogonal else layer
+        return Meaning((layer,), axes=IMAGE, widths=(module.in_channels, weights.units))
 
 
 def _odd(module: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -9,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from firstguess.base.checks import check_count, check_flag, check_number, check_weights
-from firstguess.base.errors import InvalidInput
+from firstguess.network import weight_laws
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.meaning import FLAT, Site
 from firstguess.network.points import Move, Points, Tile, split
 from firstguess.network.random_sums import random_sum, random_sum_move
 from firstguess.network.signal import Signal
-from firstguess.network.tensors import Draw, Init, Place, Weights
+from firstguess.network.tensors import Draw, Place, Weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,9 +34,10 @@ _VECTORS = (
 class Dense(Layer):
     """`W x + b` with Var W = weight_var / fan-in and Var b = bias_var (Kaiming for ReLU: weight_var = 2).
 
-    Uniform and orthogonal weights have the same moments in the wide limit, so `init` changes nothing here; it does in
-    the ensemble reading. `width` is the number of units, where a description wants to fix it. `frozen` weights are not
-    trained: the tangent kernel has no part of theirs.
+    `init` is the law of the weights: normal, uniform, orthogonal, rademacher (±1), laplace, student(3) (heavy tails).
+    In the wide limit all of finite variance have the same moments, so it changes nothing in theory (`weight_laws`); it
+    does in the ensemble reading. `width` is the number of units, where a description wants to fix it. `frozen` weights
+    are not trained: the tangent kernel has no part of theirs.
     """
 
     kind: ClassVar[str] = "dense"
@@ -43,20 +45,18 @@ class Dense(Layer):
     mixes = Mix.NOTHING
     parity = Parity.WEIGHTS
     bends = False
+    by_token = True
     weight_var: float = 1.0
     bias_var: float = 0.0
     width: int | None = None
-    init: Init = "normal"
+    init: str = "normal"
     frozen: bool = False
 
     def __post_init__(self) -> None:
         check_number(self.weight_var, "weight_var", "dense", hint="dense(weight_var=2)")
         check_number(self.bias_var, "bias_var", "dense", hint="dense(bias_var=0.1)")
         check_count(self.width, "width", "dense")
-        if self.init not in ("normal", "uniform", "orthogonal"):
-            raise InvalidInput(
-                "init to be normal, uniform or orthogonal", got=self.init, where="dense", hint="dense(init=uniform)"
-            )
+        object.__setattr__(self, "init", weight_laws.checked(self.init, "dense"))
         check_flag(self.frozen, "frozen", "dense")
         check_weights(self.weight_var, self.bias_var, "dense")
 
@@ -66,9 +66,11 @@ class Dense(Layer):
         return Shape(self.width or units, before.grid if kept else Grid(), before.drawn)
 
     def moments(self, signal: Signal) -> Signal:
+        weight_laws.covered(self.init)
         return random_sum(signal, self.weight_var, self.bias_var)
 
     def covariance(self, points: Points, fold: Fold) -> Move:
+        weight_laws.covered(self.init)
         if not points.shape.images:
             return random_sum_move(self, points, self.weight_var, self.bias_var, "a dense layer", frozen=self.frozen)
         return self._over_positions(points)
@@ -95,13 +97,12 @@ class Dense(Layer):
         return self.weight_var
 
     def assumptions(self) -> Iterable[str]:
-        if self.init != "normal":
-            yield f"{self.init} weights have the moments of Gaussian ones in the wide limit"
+        yield from weight_laws.assumed(self.init)
 
     def tensors(self, place: Place) -> Weights:
-        """Every unit sees all nodes; on images those of all positions."""
+        """Every unit sees all nodes; on images those of all positions, of a sequence those of one token."""
         assert place.after.width is not None
-        fan_in = place.before.nodes
+        fan_in = math.prod(place.before.own_sizes)
         shape = (place.after.width, fan_in)
         return Weights(shape, fan_in, self.weight_var, self.bias_var, self.init, trained=not self.frozen)
 
@@ -126,7 +127,7 @@ class Dense(Layer):
         weights = site.weights
         if why := weights.why if site.axes in (None, FLAT) else positions:
             return Meaning(why=why)
-        init: Init = "orthogonal" if weights.orthogonal else "normal"
+        init = "orthogonal" if weights.orthogonal else "normal"
         layer = cls(weights.weight_var, weights.bias_var, weights.units, init)
         notes = (_VECTORS,) if site.axes is None else ()
         return Meaning((layer,), axes=FLAT, notes=notes, widths=(module.in_features, weights.units))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from firstguess.base.checks import check_number
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.meaning import Site
 from firstguess.network.nodes import NodeMove
@@ -22,27 +23,35 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class LayerNorm(Layer):
-    """Subtract a sample's mean over nodes, divide by its standard deviation over nodes: theory.md §2."""
+    """Subtract a sample's mean over nodes, divide by √(variance over nodes + eps): theory.md §2, (21).
+
+    On tokens each token by itself.
+    """
 
     kind: ClassVar[str] = "layernorm"
     weighted = False
     mixes = Mix.NODES
     parity = Parity.CENTRES
     bends = False
+    by_token = True
+    eps: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_number(self.eps, "eps", "layernorm", hint="layernorm(eps=1e-5)")
 
     shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
-        return over_nodes(signal, "layernorm")
+        return over_nodes(signal, "layernorm", self.eps)
 
     def covariance(self, points: Points, fold: Fold) -> Move:
-        return over_nodes_move(self, points)
+        return over_nodes_move(self, points, eps=self.eps)
 
     def nodes(self, points: Points, known: bool) -> NodeMove:
-        return over_nodes_nodes(points, known)
+        return over_nodes_nodes(points, known, eps=self.eps)
 
     def gradient(self, signal: Signal) -> float | None:
-        return over_nodes_gradient(signal)
+        return over_nodes_gradient(signal, self.eps)
 
     def assumptions(self) -> Iterable[str]:
         return ()
@@ -50,15 +59,15 @@ class LayerNorm(Layer):
     def tensors(self, place: Place) -> Local:
         from firstguess.network.tensor_ops import over_nodes, over_nodes_derivative
 
-        derivative = None if place.before.images else over_nodes_derivative()
-        return Local(over_nodes(place.before.images), derivative=derivative)
+        derivative = None if place.before.images else over_nodes_derivative(eps=self.eps)
+        return Local(over_nodes(place.before.images, eps=self.eps), derivative=derivative)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
         from firstguess.network.small_modules import EPS
 
-        return nn.LayerNorm(list(place.before.sizes), eps=EPS, elementwise_affine=False)
+        return nn.LayerNorm(place.before.own_sizes, eps=self.eps or EPS, elementwise_affine=False)
 
     modules = ("LayerNorm",)
 

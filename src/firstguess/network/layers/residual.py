@@ -51,6 +51,7 @@ class Residual(Layer):
     mixes = Mix.NOTHING
     parity = Parity.NONE
     bends = False
+    by_token = True
     branch: tuple[Layer, ...]
     scale: float = 1.0
     shortcut: tuple[Layer, ...] = ()  # none: the input as it is
@@ -172,6 +173,7 @@ class Residual(Layer):
             outer.mean + self.scale * inner.mean,
             gaussian=outer.gaussian and inner.gaussian,
             what=f"a residual sum with {outer.what if inner.gaussian else inner.what}",
+            level=_levels(outer, inner, self.scale),
         )
 
     def _whole(self, points: Points, fold: Fold, k: Array, t: Array | None) -> Done:
@@ -216,6 +218,14 @@ def _through(path: Sequence[Layer], signal: Signal, name: str) -> Signal:
     for _, _, signal in steps(path, signal, prefix=name):  # noqa: B007, B020  # the last one
         pass
     return signal
+
+
+def _levels(outer: Points, inner: Points, scale: float) -> Array | None:
+    """Random means of both paths: uncorrelated, as their nodes are."""
+    if inner.level is None:
+        return outer.level
+    own = scale * scale * inner.level
+    return own if outer.level is None else outer.level + own
 
 
 class _Inside:

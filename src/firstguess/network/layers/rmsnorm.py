@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.layers.scale import Scale
 from firstguess.network.meaning import Site
 from firstguess.network.nodes import NodeMove
-from firstguess.network.over_nodes import over_nodes_move, over_nodes_nodes
+from firstguess.network.over_nodes import inverse_square, over_nodes_move, over_nodes_nodes, scaled
 from firstguess.network.points import Move, Points
-from firstguess.network.signal import Gaussian, Signal, Unknown, exp
+from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
@@ -25,35 +26,42 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class RMSNorm(Layer):
-    """Divide a sample by its root mean square over nodes: it does not centre, so after φ it does not cure."""
+    """Divide a sample by √(mean square over nodes + eps): it does not centre, so after φ it does not cure.
+
+    On tokens each token by itself.
+    """
 
     kind: ClassVar[str] = "rmsnorm"
     weighted = False
     mixes = Mix.NODES
     parity = Parity.ODD
     bends = False
+    by_token = True
+    eps: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_number(self.eps, "eps", "rmsnorm", hint="rmsnorm(eps=1e-6)")
 
     shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
-        total = signal.total
-        if total == 0.0:
+        if signal.total == 0.0:
             raise NotCovered("a signal that is not zero", got="zero", hint="a larger weight variance before this layer")
         law = (
-            Gaussian()
+            signal.law
             if isinstance(signal.law, Gaussian)
             else Unknown("an rmsnorm of a signal that is not Gaussian", signal)
         )
-        return Signal(signal.mean / math.sqrt(total), signal.between / total, signal.spread / total, law=law)
+        return scaled(signal, law, self.eps)
 
     def covariance(self, points: Points, fold: Fold) -> Move:
-        return over_nodes_move(self, points, centre=False)
+        return over_nodes_move(self, points, centre=False, eps=self.eps)
 
     def nodes(self, points: Points, known: bool) -> NodeMove:
-        return over_nodes_nodes(points, known, centre=False)
+        return over_nodes_nodes(points, known, centre=False, eps=self.eps)
 
     def gradient(self, signal: Signal) -> float | None:
-        return exp(-signal.log_q)
+        return inverse_square(signal.log_q, self.eps)
 
     def assumptions(self) -> Iterable[str]:
         return ()
@@ -61,15 +69,15 @@ class RMSNorm(Layer):
     def tensors(self, place: Place) -> Local:
         from firstguess.network.tensor_ops import over_nodes, over_nodes_derivative
 
-        derivative = None if place.before.images else over_nodes_derivative(center=False)
-        return Local(over_nodes(place.before.images, center=False), derivative=derivative)
+        derivative = None if place.before.images else over_nodes_derivative(center=False, eps=self.eps)
+        return Local(over_nodes(place.before.images, center=False, eps=self.eps), derivative=derivative)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
         from firstguess.network.small_modules import EPS
 
-        return nn.RMSNorm(list(place.before.sizes), eps=EPS, elementwise_affine=False)
+        return nn.RMSNorm(place.before.own_sizes, eps=self.eps or EPS, elementwise_affine=False)
 
     modules = ("RMSNorm", "*RMSNorm")
 

@@ -33,6 +33,7 @@ class Scale(Layer):
     mixes = Mix.NOTHING
     parity = Parity.LINEAR
     bends = False
+    by_token = True
     factor: float = 1.0
 
     def __post_init__(self) -> None:
@@ -63,6 +64,7 @@ class Scale(Layer):
             before=None,
             phi=None,
             what=f"a scaled version of {points.what}",
+            level=None if points.level is None else square * points.level,
         )
         return Move(after, step, unchanged)
 

@@ -33,6 +33,7 @@ class Shift(Layer):
     mixes = Mix.NOTHING
     parity = Parity.SHIFTS
     bends = False
+    by_token = True
     by: float = 0.0
 
     def __post_init__(self) -> None:

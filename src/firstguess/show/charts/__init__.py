@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from firstguess.show.charts.guesses import guesses_chart
     from firstguess.show.charts.law import law_chart
     from firstguess.show.charts.lines import lines_chart
+    from firstguess.show.charts.logits import logits_chart
+    from firstguess.show.charts.logits_film import logits_film
     from firstguess.show.charts.measured import compare_chart
     from firstguess.show.charts.modes import modes_chart
     from firstguess.show.charts.panels import panels_chart
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.strip import strip_chart
     from firstguess.show.charts.theme import Chart
     from firstguess.show.charts.training import training_chart
+    from firstguess.show.charts.watched import watch_chart
 
 __all__ = [
     "absorption_chart",
@@ -49,6 +52,8 @@ __all__ = [
     "guesses_chart",
     "law_chart",
     "lines_chart",
+    "logits_chart",
+    "logits_film",
     "modes_chart",
     "panels_chart",
     "phase_diagram_chart",
@@ -56,6 +61,7 @@ __all__ = [
     "save",
     "strip_chart",
     "training_chart",
+    "watch_chart",
 ]
 
 _HOMES = {
@@ -63,6 +69,7 @@ _HOMES = {
     "modes_chart": "modes",
     "strip_chart": "strip",
     "training_chart": "training",
+    "watch_chart": "watched",
     "law_chart": "law",
     "gradients_chart": "gradients",
     "correlation_chart": "correlation",
@@ -71,6 +78,8 @@ _HOMES = {
     "gamma_by_depth_chart": "gamma_by_depth",
     "guesses_chart": "guesses",
     "lines_chart": "lines",
+    "logits_chart": "logits",
+    "logits_film": "logits_film",
     "panels_chart": "panels",
     "phase_diagram_chart": "phases",
     "readings_chart": "readings",

@@ -15,6 +15,8 @@ from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 
 _WIDTH, _HEIGHT = 420, 300
+_STEP = 6.0  # pixels between the points of two series that step aside
+_SYMLOG = "nearly linear up to 1, then logarithmic"  # Vega's symlog: log(1 + |x|), with the sign
 Numbers = Sequence[float] | npt.NDArray[Any]
 Scale = Literal["linear", "log", "symlog"]
 
@@ -46,14 +48,17 @@ def lines_chart(
     y_domain: tuple[float, float] | None = None,
     rules: Mapping[str, float] | None = None,
     percent: bool = False,
+    dodge: bool = False,
     columns: int = 3,
     width: int = _WIDTH,
     height: int = _HEIGHT,
 ) -> theme.Chart:
     """Series over one axis, one panel or several by heading; error bars are ± 2 standard errors.
 
-    `rules` are horizontal lines with a name (a limit known on paper). Values that a logarithmic axis cannot show (zero
-    and below) are left out, and error bars are cut there. `percent` writes the y axis in percent.
+    `rules` are horizontal lines with a name (a limit known on paper), beside the panel so that no curve strikes it.
+    Values that a logarithmic axis cannot show (zero and below) are left out, and error bars are cut there; a "symlog"
+    axis says what it is. `percent` writes the y axis in percent. `dodge` is for series that coincide: points step
+    aside a few pixels, and lines under others are broader.
 
     >>> chart = lines_chart([Series("ReLU", [1, 2], [0.5, 1.0], [0.1, 0.1])], title="γ", x_title="depth", y_title="γ")
     >>> type(chart).__name__
@@ -77,11 +82,17 @@ def lines_chart(
     y_axis: Any = _axis(y_scale, everything, along="y")
     if percent:
         y_axis = alt.Axis(labelExpr=theme.PERCENT, tickCount=5)
+    y_words: Any = [y_title, _SYMLOG] if y_scale == "symlog" else y_title
+    x_words: Any = f"{x_title} ({_SYMLOG})" if x_scale == "symlog" else x_title
+    x.title = x_words
+    places = _places(everything, labels) if dodge else {}
     charts: list[Any] = []
     for index, (heading, series) in enumerate(named.items()):
-        y = alt.Y("y:Q", title=y_title if index % columns == 0 else None, scale=_scale(y_scale, y_range), axis=y_axis)
-        layers = _rules(rules or {}, y)
-        layers += [layer for s in series for layer in _layers(s, labels, x, y, x_scale, y_scale, y_range)]
+        y = alt.Y("y:Q", title=y_words if index % columns == 0 else None, scale=_scale(y_scale, y_range), axis=y_axis)
+        last = index % columns == columns - 1 or index == len(named) - 1
+        layers = _rules(rules or {}, y, width if last else None)
+        drawn = sorted(series, key=lambda s: s.mark == "points") if dodge else series
+        layers += [layer for s in drawn for layer in _layers(s, labels, x, y, x_scale, y_scale, y_range, places)]
         head: Any = alt.TitleParams(heading, anchor="start", frame="group", fontSize=16, fontWeight="normal", offset=8)
         charts.append(theme.stacked(layers, width, height, **({"title": head} if heading else {})))
     rows = alt.concat(*charts, columns=columns, spacing=30)
@@ -125,6 +136,11 @@ def _scale(kind: Scale, domain: tuple[float, float] | None) -> alt.Scale:
 
 
 def _axis(kind: Scale, series: Sequence[Series], *, along: Literal["x", "y"]) -> alt.Axis:
+    if kind == "symlog":
+        size = max((abs(float(v)) for s in series for v in getattr(s, along) if math.isfinite(v)), default=1.0)
+        ticks = [0.0, 0.5, *(m * 10.0**k for k in range(9) for m in (1, 2, 5) if m * 10.0**k <= 1.2 * size)]
+        decades = [0.0, *(10.0**k for k in range(9) if 10.0**k <= 1.2 * size)]
+        return alt.Axis(values=ticks if size < 200 else decades, format=",~g")
     if kind != "log":
         return alt.Axis(tickCount=6 if along == "x" else 5)
     values = np.array([float(v) for s in series for v in getattr(s, along) if float(v) > 0 and math.isfinite(v)])
@@ -143,9 +159,31 @@ def _axis(kind: Scale, series: Sequence[Series], *, along: Literal["x", "y"]) ->
                     "format(datum.value, '.0e')")  # fmt: skip
 
 
+def _places(series: Sequence[Series], labels: list[str]) -> dict[str, tuple[float, float]]:
+    """For series that coincide: pixels that each one's points step aside, and what its line is broader by."""
+    dotted = [label for label in labels if any(s.label == label and s.mark in ("points", "both") for s in series)]
+    lined = [label for label in labels if any(s.label == label and s.mark != "points" for s in series)]
+    return {
+        label: (
+            _STEP * (dotted.index(label) - (len(dotted) - 1) / 2) if label in dotted else 0.0,
+            min(1.5 * (len(lined) - 1 - lined.index(label)), 3.0) if label in lined else 0.0,
+        )
+        for label in labels
+    }
+
+
 def _layers(
-    s: Series, labels: list[str], x: alt.X, y: alt.Y, x_scale: Scale, y_scale: Scale, y_range: tuple[float, float]
+    s: Series,
+    labels: list[str],
+    x: alt.X,
+    y: alt.Y,
+    x_scale: Scale,
+    y_scale: Scale,
+    y_range: tuple[float, float],
+    places: Mapping[str, tuple[float, float]],
 ) -> list[alt.Chart]:
+    aside, broader = places.get(s.label, (0.0, 0.0))
+    moved: Any = {"xOffset": aside} if aside else {}
     index = labels.index(s.label)
     colour: Any = theme.colour(index)
     errors = [math.nan] * len(s.y) if s.error is None else s.error
@@ -161,11 +199,11 @@ def _layers(
     found: list[alt.Chart] = []
     if s.mark != "points":
         dash = theme.DASHES[1] if s.mark == "dashed" else theme.dash(index)
-        width = 1.5 if s.mark == "both" else 2.5
+        width = (1.5 if s.mark == "both" else 2.5) + broader
         found.append(base.mark_line(color=colour, strokeWidth=width, strokeDash=dash, clip=True))
     if s.mark in ("points", "both"):
         if s.error is not None:
-            bars = alt.Chart(theme.data(rows)).mark_rule(color=colour, strokeWidth=1.8, clip=True)
+            bars = alt.Chart(theme.data(rows)).mark_rule(color=colour, strokeWidth=1.8, clip=True, **moved)
             found.append(bars.encode(x=x, y="low:Q", y2="high:Q"))
         inside = [
             row for row in rows if y_range[0] <= row["y"] <= y_range[1]
@@ -173,21 +211,23 @@ def _layers(
         point = (
             alt.Chart(theme.data(inside))
             .encode(x=x, y=y)
-            .mark_point(filled=True, color=colour, size=58, opacity=1, stroke="white", strokeWidth=0.8)
+            .mark_point(filled=True, color=colour, size=58, opacity=1, stroke="white", strokeWidth=0.8, **moved)
         )
         found.append(point.encode(tooltip=tooltip))
     return found
 
 
-def _rules(rules: Mapping[str, float], y: alt.Y) -> list[alt.Chart]:
+def _rules(rules: Mapping[str, float], y: alt.Y, beside: int | None) -> list[alt.Chart]:
+    """Lines across a panel; `beside` it, at this many pixels, their names."""
     layers: list[alt.Chart] = []
     for text, value in rules.items():
         base = alt.Chart(theme.data([{"y": value, "text": text}])).encode(y=y)
         layers.append(base.mark_rule(color="#8A8A8A", strokeDash=[2, 3], strokeWidth=1.5))
-        layers += theme.halo(
-            base.encode(text="text:N", x=alt.value(6)), align="left", baseline="bottom", dy=-3, color=theme.SOFT,
-            fontSize=13,
-        )  # fmt: skip
+        if beside is not None:
+            lines: Any = theme.wrapped(text, 18, 3)
+            word = alt.Chart(theme.data([{"y": value, "text": lines}])).encode(y=y, x=alt.value(beside + 8))
+            mark: Any = {"align": "left", "baseline": "middle", "dy": -8 * (len(lines) - 1), "lineHeight": 16}
+            layers.append(word.mark_text(color=theme.SOFT, fontSize=13, **mark).encode(text="text:N"))
     return layers
 
 

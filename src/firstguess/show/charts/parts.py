@@ -219,9 +219,9 @@ class Entry:
     filled: bool = True
 
 
-def key(entries: Sequence[Entry]) -> list[alt.Chart]:
+def key(entries: Sequence[Entry], *, height: float = -18) -> list[alt.Chart]:
     """Which mark is which, in a row above the figure."""
-    top = alt.value(-18)
+    top = alt.value(height)
     layers: list[alt.Chart] = []
     at = 0.0
     for entry in entries:

@@ -26,7 +26,7 @@ _GLOBAL = "window.vegaEmbed = vegaEmbed;"
 
 def draw(d: Diagnosis) -> Drawn:
     """The figures that this diagnosis has something for, by name."""
-    return {name: _figure(name, chart().to_dict(validate=False)) for name, chart in _charts(d)}
+    return {name: figure(name, chart().to_dict(validate=False)) for name, chart in _charts(d)}
 
 
 def _charts(d: Diagnosis) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -43,7 +43,7 @@ def _charts(d: Diagnosis) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "advice", lambda: figures.advice_chart(d.advice)
 
 
-def _figure(name: str, spec: dict[str, Any]) -> Markup:
+def figure(name: str, spec: dict[str, Any]) -> Markup:
     """Title and setting are the page's own text, which wraps and is read out; a saved chart has them inside."""
     title, setting = (" ".join(spec["title"].get(part, "")) for part in ("text", "subtitle"))
     return tag(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,11 @@ def document(d: Diagnosis) -> str:
         sections.notes(d),
         sections.provenance(d),
     ]
+    return whole(f"{d.name}: {d.verdict.name} · firstguess", body, drawn)
+
+
+def whole(title: str, body: Sequence[str], drawn: charts.Drawn) -> str:
+    """A page of the house: its sections, the style, and what draws its charts."""
     foot = tag("footer", tag("p", f"Made with firstguess {__version__}. This file is complete: it loads nothing."))
     scripts = [charts.libraries(), tag("script", Markup(_resource("script.js")))] if drawn else []
     head = Markup("").join(
@@ -42,7 +48,7 @@ def document(d: Diagnosis) -> str:
             Markup('<meta charset="utf-8">'),
             Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Markup('<meta name="color-scheme" content="light dark">'),
-            tag("title", f"{d.name}: {d.verdict.name} · firstguess"),
+            tag("title", title),
             tag("style", Markup(_resource("style.css") + dark_style())),
         ]
     )

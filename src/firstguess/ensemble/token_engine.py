@@ -1,0 +1,158 @@
+"""The ensemble reading of networks of tokens: one member after another, as torch modules, a core each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from firstguess.base.checks import count, number
+from firstguess.base.errors import InvalidInput
+from firstguess.base.threads import cores
+from firstguess.ensemble.engine import check_data, one_torch_thread
+from firstguess.ensemble.member_module import drawn
+from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
+from firstguess.ensemble.moments import GuessCounts, NodeMoments, statistics
+from firstguess.ensemble.places import resolve
+from firstguess.ensemble.seeds import check_seed, member_seeds, tie_stream
+from firstguess.network.network import Network
+from firstguess.network.tensors import Place
+
+_HELD = 12.0  # activations of the widest layer that are alive at once
+_CHUNK = 64  # sequences carried together: more do not fit the cache
+_GOOD_STRETCH = 5e10  # operations between two looks at the clock
+
+
+class TokenEngine:
+    """Initializations of a `Network` of tokens on ids (n, tokens), or on images that it cuts into patches.
+
+    Member i depends on (seed, i) only, and is `build(network, x, seed=seed, member=i)`. Options as
+    `DescriptionEngine`'s; there is nothing to reduce or to group here.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        x: NDArray[Any],
+        *,
+        seed: int = 0,
+        width: int = 1000,
+        memory: float = 2e9,
+        threads: int | None = None,
+        reduce: bool = True,
+        batch: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        probe: Probe = "all",
+        group: int | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        if dtype not in (torch.float32, torch.float64):
+            raise InvalidInput("dtype float32 or float64", got=str(dtype), where="measure", hint="torch.float32")
+        if probe not in ("all", "weights", "output"):
+            raise InvalidInput("probe 'all', 'weights' or 'output'", got=probe, where="measure", hint="probe='all'")
+        if not number(memory) > 0:
+            raise InvalidInput("a positive memory budget in bytes", got=memory, where="measure", hint="memory=2e9")
+        self.seed = check_seed(seed, "measure")
+        width = count(width, 1, "width", "measure", "width=1000")
+        self._threads = count(cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
+        data = check_data(x)
+        network.layers[0].tokens_of(data)  # ids that are none, and images that do not fit, are refused here
+        vocabulary = int(data.max()) + 1 if data.ndim == 2 else None
+        self._places = resolve(
+            network, data.shape[1:], width=width, inputs=lambda: None, points=len(data), vocabulary=vocabulary
+        )
+        for place in self._places:
+            place.layer.tensors(place)  # a layer without a meaning is refused in front of any long work
+        self.network, self.points, self.classes = network, len(data), network.classes
+        self.notes: tuple[str, ...] = ()
+        last = len(self._places) - 1
+        chosen = [
+            i
+            for i, p in enumerate(self._places)
+            if probe == "all" or (p.layer.weighted if probe == "weights" else i == last)
+        ]
+        self._probes = {i: k for k, i in enumerate(chosen)}
+        self.layers = tuple(
+            ProbedLayer(p.name, p.layer.kind, p.after.nodes, p.layer.weighted)
+            for p in (self._places[i] for i in chosen)
+        )
+        self._dtype = dtype
+        self._data = torch.from_numpy(data.astype(np.int64) if data.ndim == 2 else data.astype(np.float32))
+        if data.ndim != 2:
+            self._data = self._data.to(dtype)
+        widest = max(_widest(place) for place in self._places)
+        size = 4.0 if dtype == torch.float32 else 8.0
+        fitting = int(memory / (self._threads * size * _HELD * widest))
+        self._chunk = chunk or max(1, min(self.points, _CHUNK, fitting))
+
+    @property
+    def stretch(self) -> int:
+        """How many members are convenient to ask for at once."""
+        nodes = sum(place.after.nodes * (place.before.width or 1) for place in self._places if place.layer.weighted)
+        return self._threads * max(1, min(round(_GOOD_STRETCH / (8.0 * nodes * self.points)), 100))
+
+    def run(self, start: int, stop: int) -> Members:
+        """Compute members start … stop − 1."""
+        if not 0 <= start < stop:
+            raise InvalidInput("members start < stop", got=f"{start} … {stop}", where="run", hint="run(0, 100)")
+        inits = stop - start
+        fractions, ties = np.empty((inits, self.classes)), np.zeros(inits, np.int64)
+        stats, bad = np.empty((inits, len(self.layers), 4)), dict[int, Place]()
+        seeds = member_seeds(self.seed, start, stop)
+
+        def one(index: int) -> None:
+            torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
+            with torch.inference_mode():
+                moments, guesses, place = self._through(int(seeds[index]))
+            if place is not None:
+                bad[index] = place
+            if 0 in guesses.tied:
+                ties[index] = guesses.ties(0)
+                guesses.settle(0, tie_stream(self.seed, start + index))
+            fractions[index] = guesses.counts[0].numpy() / self.points
+            if bool(guesses.lost[0]):
+                fractions[index] = np.nan  # no class for NaN
+            for at, probe in self._probes.items():
+                stats[index, probe] = statistics(*moments[at].result(), self.points)[0].numpy()
+
+        with one_torch_thread(), ThreadPoolExecutor(min(self._threads, inits)) as pool:
+            for _ in pool.map(one, range(inits)):
+                pass
+        return Members(start, fractions, ties, stats, self._nonfinite(start, inits, bad))
+
+    def _nonfinite(self, start: int, inits: int, bad: dict[int, Place]) -> tuple[Finding, ...]:
+        if not bad:
+            return ()
+        first = min(bad)
+        said = f"{len(bad)} of {inits} initializations have NaN or Inf; in member {start + first} first after "
+        return (Finding(FindingKind.NONFINITE, said + bad[first].where, bad[first].name),)
+
+    def _through(self, seed: int) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None]:
+        """One member on all points; the first layer after which a number is not finite, if there is one."""
+        modules = list(drawn(self._places, seed).to(self._dtype))
+        moments = {i: NodeMoments() for i in self._probes}
+        guesses, lost = GuessCounts(1, self.classes), len(modules)
+        for first, x in self._chunks():
+            for index, module in enumerate(modules):
+                x = module(x)
+                if index < lost and not bool(torch.isfinite(x).all()):
+                    lost = index
+                if index in moments:
+                    moments[index].add(x.flatten(1).T.unsqueeze(0), torch.empty_like)
+            guesses.add(x.T.unsqueeze(0), first)
+        return moments, guesses, self._places[lost] if lost < len(modules) else None
+
+    def _chunks(self) -> Iterator[tuple[int, Tensor]]:
+        for first in range(0, self.points, self._chunk):
+            yield first, self._data[first : first + self._chunk]
+
+
+def _widest(place: Place) -> int:
+    """The most numbers that a point has in or behind a layer."""
+    inner = [_widest(one) for path in place.paths for one in path]
+    return max([place.after.nodes, *inner])

@@ -1,0 +1,213 @@
+"""What attention does to covariances: E over heads of A K Aᵀ, soft-max weights A of Gaussian logits: theory.md (23).
+
+K is (n·T, n·T), the covariance of tokens of n sequences. A head's queries and keys are sums over random weights of
+these tokens, so its logits ℓ_st = q_s·k_t/√d are Gaussian in the limit of a large head, with Cov(ℓ_st, ℓ_s't') =
+Q_ss' τ K_tt', where Q = K + σb²/σq² (biases of keys shift all logits of a token alike, and cancel).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from firstguess.base.gaussian import Array
+from firstguess.base.roots import root
+from firstguess.base.threads import in_threads
+from firstguess.network.participation import renormalized
+
+_NODES, _MOST_NODES = 12, 96  # Chebyshev nodes in κ; more where the exponent varies by more than a few
+_FEWEST_HEADS, _MOST_HEADS = 32, 512
+_WORK = 2e10  # operations that sampled heads of a layer may take, if fewer than _MOST_HEADS would take more
+_GOOD = 2e-3  # of the diagonal: the error of a sampled covariance at which no more heads are drawn
+_TOGETHER = 1 << 16  # entries of pairs of sequences that are tilted together
+_AT_ONCE = 2_000_000  # numbers that heads drawn together may have
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What is known of the logits of a layer's heads."""
+
+    sequences: int
+    tokens: int
+    tau: float  # σq²σk²
+    causal: bool = False
+    bias: float = 0.0  # σb²/σq²
+    size: int = 64  # nodes of a head
+    turns: Array | None = None  # angles a token of rotary positions, one for every two nodes of a head
+
+    @property
+    def windows(self) -> Array:
+        """How many tokens each attends to."""
+        return np.arange(1.0, self.tokens + 1.0) if self.causal else np.full(self.tokens, float(self.tokens))
+
+    def blocks(self, k: Array) -> Array:
+        """(n, T, n, T) of (n·T, n·T)."""
+        return k.reshape(self.sequences, self.tokens, self.sequences, self.tokens)
+
+    def logit_variance(self, k: Array) -> Array:
+        """β_s² = τ Q_ss (mean_t K_tt − mean_tt' K_tt')·T/(T−1) of every token, over those that it attends to: (26)."""
+        own = np.einsum("asat->ast", self.blocks(k))
+        diagonal, both = np.einsum("ass->as", own), own
+        size = self.windows
+        if self.causal:
+            mean = diagonal.cumsum(axis=1) / size
+            both = np.einsum("ass->as", both.cumsum(axis=1).cumsum(axis=2)) / size**2
+        else:
+            mean = diagonal.mean(axis=1, keepdims=True)
+            both = both.mean(axis=(1, 2))[:, None]
+        spread = np.maximum(mean - both, 0.0) * size / np.maximum(size - 1.0, 1.0)
+        return self.tau * (diagonal + self.bias) * spread
+
+
+def uniform(k: Array, heads: Heads) -> Array:
+    """The mean of K over both windows: theory.md (24), the limit of small logits."""
+    blocks = heads.blocks(k)
+    if not heads.causal:
+        mean = blocks.mean(axis=(1, 3))
+        return np.repeat(np.repeat(mean, heads.tokens, axis=0), heads.tokens, axis=1)
+    share = 1.0 / heads.windows
+    out = blocks.cumsum(axis=1)
+    np.cumsum(out, axis=3, out=out)
+    out *= share[:, None, None]
+    out *= share
+    return out.reshape(k.shape)
+
+
+def annealed(k: Array, heads: Heads, *, renormalize: bool = False) -> Array:
+    """f_ab(κ) = Σ K_tt' e^{τκK_tt'} / Σ e^{τκK_tt'} at κ = Q_ss': theory.md (25); for a common diagonal.
+
+    `renormalize`: at κ·r_s·r_s', by which a token has the participation that it really has: theory.md (26).
+    """
+    blocks, out = heads.blocks(k), np.empty_like(k)
+    new = heads.blocks(out)
+    factor = np.ones((heads.sequences, heads.tokens))
+    if renormalize:
+        factor = np.sqrt(renormalized(heads.windows, heads.logit_variance(k)))
+    jobs = [(a, slice(b, min(b + step, heads.sequences))) for a in range(heads.sequences)
+            for step in [max(1, _TOGETHER // heads.tokens**2)] for b in range(a, heads.sequences, step)]  # fmt: skip
+
+    def job(index: int) -> None:
+        a, others = jobs[index]
+        block = np.ascontiguousarray(blocks[a, :, others].swapaxes(0, 1))  # (pairs, T, T)
+        kappa = (block + heads.bias) * factor[a][:, None] * factor[others][:, None, :]
+        found = _tilted(block, kappa, heads)
+        new[a, :, others] = found.swapaxes(0, 1)
+        new[others, :, a] = found.swapaxes(1, 2)
+
+    in_threads(job, len(jobs))
+    return out
+
+
+def _tilted(k: Array, kappa: Array, heads: Heads) -> Array:
+    """f at every κ for pairs of sequences (pairs, T, T), from its values at Chebyshev nodes between the ends of κ."""
+    low, high = float(kappa.min()), float(kappa.max())
+    reach = heads.tau * (high - low) * float(np.ptp(k))
+    count = min(_MOST_NODES, _NODES + 3 * int(reach)) if reach > 1e-12 else 1
+    angles = (np.arange(count) + 0.5) * math.pi / count
+    nodes = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)
+    signs = np.sin(angles) * np.where(np.arange(count) % 2, -1.0, 1.0)
+    above, below = np.zeros_like(k), np.zeros_like(k)
+    ends = k.max(axis=(1, 2), keepdims=True), k.min(axis=(1, 2), keepdims=True)
+    for node, sign in zip(nodes, signs, strict=True):
+        exponent = k - ends[0 if node > 0.0 else 1]
+        exponent *= heads.tau * node
+        weights = np.exp(exponent, out=exponent)
+        value = _summed(weights * k, heads.causal)
+        value /= _summed(weights, heads.causal)
+        if count == 1:
+            return np.broadcast_to(value, k.shape).copy()
+        distance = kappa - node
+        distance[distance == 0.0] = 1e-290
+        np.divide(sign, distance, out=distance)
+        below += distance
+        distance *= value
+        above += distance
+    return np.divide(above, below, out=above)
+
+
+def _summed(x: Array, causal: bool) -> Array:
+    """Over both windows of every two tokens."""
+    if not causal:
+        return x.sum(axis=(1, 2), keepdims=True)
+    return x.cumsum(axis=1).cumsum(axis=2)
+
+
+class Sampled(NamedTuple):
+    """E A K Aᵀ from drawn heads, and one standard error of an entry (root mean square), by the diagonal."""
+
+    k: Array
+    error: float
+    heads: int
+
+
+def sampled(k: Array, heads: Heads) -> Sampled:
+    """Queries and keys of heads are drawn, and A K Aᵀ averaged: theory.md (27). Exact for any logits, and rotations.
+
+    Pairs ±q: what is odd in the logits cancels. Heads are drawn until entries are good to _GOOD of the diagonal, or
+    there are as many as time allows. The same covariances always draw the same heads.
+    """
+    rows = k.shape[0]
+    most = min(max(_WORK / (4.0 * heads.tokens * rows**2), _FEWEST_HEADS), _MOST_HEADS)
+    at_once = int(min(max(1, _AT_ONCE // rows**2), _FEWEST_HEADS // 2))  # pairs
+    rng = np.random.default_rng(np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32))
+    probe = rng.integers(0, rows, (2, 256))
+    factor, total, drawn = root(k), np.zeros_like(k), 0
+    seen: list[Array] = []  # of every pair of heads, the entries whose error is followed
+    while True:
+        logits = _logits(factor, heads, rng, at_once)
+        both = np.zeros((at_once, probe.shape[1]))
+        for sign in (1.0, -1.0):
+            out = _attend(k, _soft_max(sign * logits, heads.causal), heads)
+            total += out.sum(axis=0)
+            both += 0.5 * out[:, probe[0], probe[1]]
+        seen.extend(both)
+        drawn += 2 * at_once
+        if drawn < _FEWEST_HEADS:
+            continue
+        error = math.sqrt(float(np.mean(np.var(np.array(seen), axis=0, ddof=1))) / len(seen))
+        error *= drawn / float(total.diagonal().mean())
+        if error <= _GOOD or drawn >= most:
+            total *= 0.5 / drawn
+            return Sampled(total + total.T, error, drawn)
+
+
+def _logits(factor: Array, heads: Heads, rng: np.random.Generator, count: int) -> Array:
+    """(heads, n, T, T): q·k/√size of drawn queries and keys, turned by their places."""
+    size = heads.size
+    drawn = factor @ rng.standard_normal((factor.shape[1], count * 2 * size))
+    both = drawn.reshape(heads.sequences, heads.tokens, count, 2, size).transpose(3, 2, 0, 1, 4)
+    query, key = both
+    if heads.bias:
+        query = query + math.sqrt(heads.bias) * rng.standard_normal((count, 1, 1, size))
+    query, key = (_turned(x, heads.turns) for x in (query, key))
+    return (math.sqrt(heads.tau / size) * query) @ key.swapaxes(2, 3)
+
+
+def _soft_max(logits: Array, causal: bool) -> Array:
+    if causal:
+        logits[..., np.triu(np.ones(logits.shape[2:], dtype=bool), 1)] = -np.inf
+    logits -= logits.max(axis=-1, keepdims=True)
+    weights = np.exp(logits, out=logits)
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights
+
+
+def _attend(k: Array, weights: Array, heads: Heads) -> Array:
+    """(heads, n·T, n·T): A K Aᵀ with A_a on the diagonal, a block a sequence."""
+    n, size, count = heads.sequences, heads.tokens, len(weights)
+    left = (weights @ k.reshape(n, size, -1)).reshape(count, -1, n, size)
+    both = left.transpose(0, 2, 1, 3) @ weights.swapaxes(2, 3)
+    return both.transpose(0, 2, 1, 3).reshape(count, k.shape[0], k.shape[0])
+
+
+def _turned(x: Array, turns: Array | None) -> Array:
+    """Rotary positions: the two halves of a head's nodes turn by angles that grow with the token's place."""
+    if turns is None:
+        return x
+    angles = np.arange(x.shape[-2])[:, None] * turns
+    cos, sin = np.cos(angles), np.sin(angles)
+    one, other = np.split(x, 2, axis=-1)
+    return np.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)

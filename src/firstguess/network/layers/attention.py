@@ -1,0 +1,182 @@
+"""Self-attention with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, final
+
+import numpy as np
+
+from firstguess.base.checks import check_count, check_flag, check_number
+from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.gaussian import Array
+from firstguess.network.attention_weights import Heads, annealed, sampled, uniform
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.points import Done, Points, Whole
+from firstguess.network.remarks import Remark
+from firstguess.network.tensors import Alone, Draw, Place, Weights
+from firstguess.network.token_grid import check_tokens
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Weighing = Literal["auto", "uniform", "annealed", "renormalized", "sampled"]
+_WAYS = ("auto", "uniform", "annealed", "renormalized", "sampled")
+_EQUATIONS = {"uniform": 24, "annealed": 25, "renormalized": 26, "sampled": 27}
+# β² up to which weights are taken as uniform, annealed, renormalized: γ of a GPT-2 of 4 layers is then off by up to
+# 0.03, 0.1 and 0.5 %
+_UNIFORM, _ANNEALED, _RENORMALIZED = 2e-3, 0.1, 1.0
+_WORK = 4e13  # operations beyond which heads are not sampled unless that is asked for
+
+
+@register
+@final
+@dataclass(frozen=True)
+class Attention(Layer):
+    """Multi-head self-attention: W_o of the heads' Σ_t A_st v_t, A the soft-max of q·k/√(width/heads): theory.md (23).
+
+    Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the
+    output (None: the same), `bias_var` of all biases. `causal`: a token attends to itself and those before it.
+    `rotary`: queries and keys turn with their place, `base` being the longest wave's. `by` says how the kernel takes
+    the weights A; by itself it goes by the variance β² of logits (theory.md (24)-(27)).
+    """
+
+    kind: ClassVar[str] = "attention"
+    brief: ClassVar[tuple[str, ...]] = ("heads", "causal", "rotary")
+    weighted = True
+    mixes = Mix.TOKENS
+    parity = Parity.WEIGHTS
+    bends = False
+    by_token = True
+    heads: int
+    causal: bool = False
+    rotary: bool = False
+    weight_var: float = field(default=1.0, kw_only=True)
+    out_var: float | None = field(default=None, kw_only=True)
+    bias_var: float = field(default=0.0, kw_only=True)
+    base: float = field(default=10000.0, kw_only=True)
+    by: Weighing = field(default="auto", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_count(self.heads, "heads", "attention")
+        check_flag(self.causal, "causal", "attention")
+        check_flag(self.rotary, "rotary", "attention")
+        check_number(self.weight_var, "weight_var", "attention", strict=True, hint="attention(12, weight_var=1)")
+        if self.out_var is not None:
+            check_number(self.out_var, "out_var", "attention", strict=True, hint="attention(12, out_var=1)")
+        check_number(self.bias_var, "bias_var", "attention", hint="attention(12, bias_var=0.1)")
+        check_number(self.base, "base", "attention", strict=True, hint="attention(12, rotary, base=10000)")
+        if self.by not in _WAYS:
+            raise InvalidInput(f"by to be one of {', '.join(_WAYS)}", got=self.by, where="attention", hint="by=sampled")
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        check_tokens(before, self.kind)
+        if before.width is None or (units is not None and not before.drawn):
+            return before  # a width that nobody named is no one's choice of heads
+        if before.width % self.heads:
+            near = next(h for h in range(min(self.heads, before.width), 0, -1) if before.width % h == 0)
+            raise InvalidInput(
+                f"heads that divide the width, {before.width}", got=self.heads, hint=f"attention({near})"
+            )
+        if self.rotary and before.width // self.heads % 2:
+            raise InvalidInput(
+                "heads of an even width for rotary positions", got=before.width // self.heads, hint="fewer heads"
+            )
+        return before
+
+    def _size(self, width: int) -> int:
+        """Nodes of a head."""
+        return max(2, width // self.heads // 2 * 2) if self.rotary else max(1, width // self.heads)
+
+    def _turns(self, width: int) -> Array | None:
+        """Angles a token, one for every two nodes of a head."""
+        half = self._size(width) // 2
+        return self.base ** (-np.arange(half) / half) if self.rotary else None
+
+    def covariance(self, points: Points, fold: Fold) -> Whole:
+        """K' = σo²(σv² E_heads[A K Aᵀ] + σb²) + σb²: theory.md (23)."""
+        return Whole(lambda k, t: self._run(points, k, t))
+
+    def _run(self, points: Points, k: Array, t: Array | None) -> Done:
+        if t is not None:
+            raise NotCovered(
+                "a tangent kernel of attention",
+                got="none is known here",
+                hint="fg.predict(net, data=x) without tangent",
+            )
+        width = points.width
+        heads = Heads(
+            points.count,
+            points.grid.places,
+            self.weight_var**2,
+            self.causal,
+            self.bias_var / self.weight_var,
+            self._size(width),
+            self._turns(width),
+        )
+        mixed, said = self._mixed(k, heads, points)
+        out_var = self.weight_var if self.out_var is None else self.out_var
+        mixed *= self.weight_var * out_var
+        mixed += (out_var + 1.0) * self.bias_var
+        q = mixed.diagonal().copy()
+        after = points.after(self, q, np.zeros_like(q), gaussian=True, what="attention")
+        return Done(mixed, None, after, (said,))
+
+    def _mixed(self, k: Array, heads: Heads, points: Points) -> tuple[Array, str]:
+        """E A K Aᵀ, and in what way it was found."""
+        beta = float(heads.logit_variance(k).max())
+        way = self._way(beta, heads, points)
+        said = f"attention by {way} weights: the variance of logits is β² = {beta:.2g}, theory.md ({_EQUATIONS[way]})"
+        if way == "uniform":
+            return uniform(k, heads), Remark(said, "uniform", beta)
+        if way != "sampled":
+            return annealed(k, heads, renormalize=way == "renormalized"), Remark(said, way, beta)
+        found = sampled(k, heads)
+        said += f"; {found.heads} heads, a covariance to ±{found.error:.2%} of the diagonal (one standard error)"
+        return found.k, Remark(said, "heads", found.error)
+
+    def _way(self, beta: float, heads: Heads, points: Points) -> str:
+        alike = bool(np.ptp(points.q) <= 1e-3 * points.q.max())
+        formula = alike and not self.rotary  # both want a common diagonal, and know no rotations
+        if self.by in ("annealed", "renormalized") and not formula:
+            raise NotCovered(
+                f"tokens of one mean square, without rotations, for {self.by} attention",
+                got="rotary positions" if self.rotary else "tokens that differ in size",
+                hint="attention(…, by=sampled), or a norm in front",
+            )
+        if self.by != "auto":
+            return self.by
+        if beta <= _UNIFORM:
+            return "uniform"
+        if beta <= _ANNEALED and formula:
+            return "annealed"
+        if beta <= _RENORMALIZED and formula:
+            return "renormalized"
+        work = 32 * 4.0 * heads.tokens * points.q.size**2 + float(points.q.size) ** 3
+        return "sampled" if work <= _WORK or not formula else "renormalized"
+
+    def assumptions(self) -> Iterable[str]:
+        yield "attention: many heads"
+
+    def tensors(self, place: Place) -> Alone:
+        return Alone()
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        """Queries, keys and values in one matrix, as torch's own; then the output."""
+        from torch import nn
+
+        from firstguess.network.token_modules import SelfAttention
+
+        width = place.before.width
+        assert width is not None
+        biased = self.bias_var > 0.0
+        out_var = self.weight_var if self.out_var is None else self.out_var
+        inner = Weights((3 * width, width), width, self.weight_var, self.bias_var)
+        outer = Weights((width, width), width, out_var, self.bias_var)
+        drawn = [
+            draw.fill(nn.utils.skip_init(nn.Linear, width, weights.shape[0], bias=biased), weights)
+            for weights in (inner, outer)
+        ]
+        return SelfAttention(drawn[0], drawn[1], self.heads, self.causal, self._turns(width))

@@ -1,0 +1,88 @@
+"""A learned token in front of all others, the same for every data point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final
+
+import numpy as np
+
+from firstguess.base.checks import check_number
+from firstguess.base.gaussian import Array
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.points import Move, Points, Tile, split
+from firstguess.network.tensors import Alone, Draw, Place, Weights
+from firstguess.network.token_grid import check_tokens, sequence
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@register
+@final
+@dataclass(frozen=True)
+class FirstToken(Layer):
+    """One learned token in front (a ViT's class token), entries N(0, std²); all points share it: theory.md (20)."""
+
+    kind: ClassVar[str] = "cls"
+    brief: ClassVar[tuple[str, ...]] = ("std",)
+    weighted = False
+    mixes = Mix.TOKENS
+    parity = Parity.NONE
+    bends = False
+    by_token = True
+    std: float
+
+    def __post_init__(self) -> None:
+        check_number(self.std, "std", "cls", hint="cls(0.02)")
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        check_tokens(before, self.kind)
+        if before.grid is None:
+            return before
+        return Shape(before.width, sequence(before.grid.places + 1), before.drawn)
+
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        """Uncorrelated with all other tokens, and the same in all sequences."""
+        grid, places, square = points.grid, points.grid.places, self.std**2
+        larger = sequence(places + 1)
+
+        def widened(v: Array, first: float) -> Array:
+            rows = v.reshape(-1, places)
+            return np.concatenate([np.full((len(rows), 1), first), rows], axis=1).ravel()
+
+        def step(tile: Tile) -> None:
+            old = split(tile.k, grid)
+            a, _, b, _ = old.shape
+            new = np.zeros((a, places + 1, b, places + 1))
+            new[:, 1:, :, 1:] = old
+            new[:, 0, :, 0] = square
+            rows, cols = (larger.rows(grid.points(side)) for side in (tile.rows, tile.cols))
+            tile.k = new.reshape(a * (places + 1), b * (places + 1))
+            tile.rows, tile.cols = rows, cols
+
+        level = None if points.level is None else np.pad(points.level, ((0, 0), (0, 0), (1, 0)))
+        after = points.after(
+            self,
+            widened(points.q, square),
+            widened(points.mean, 0.0),
+            gaussian=points.gaussian,
+            what=f"{points.what} behind a first token",
+            level=level,
+        )
+        return Move(after, step)
+
+    def assumptions(self) -> Iterable[str]:
+        return ()
+
+    def tensors(self, place: Place) -> Alone:
+        return Alone()
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from firstguess.network import token_modules
+
+        width = place.before.width
+        assert width is not None
+        return token_modules.FirstToken(draw.fill(token_modules.Row(width), Weights((width,), 1, self.std**2, 0.0)))

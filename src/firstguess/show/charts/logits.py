@@ -1,0 +1,294 @@
+"""Bias at a glance: the cloud of one network's logits, the boundary that cuts it, and the law of its margin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import altair as alt
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from firstguess.base.errors import InvalidInput
+from firstguess.ensemble.logits import Logits
+from firstguess.ensemble.measurement import Measurement
+from firstguess.show.charts import theme
+from firstguess.show.charts.parts import Entry, key
+
+SIZE = 330  # pixels of a cloud's panel, both ways
+_LAW = 130  # height of the margin's law
+_DOTS = 800  # points drawn, evenly chosen
+_BINS = 40
+FAVOURED, RIVAL, OTHER = theme.PALETTE[0], theme.PALETTE[1], "#9A9A9A"
+_ABOVE, _BELOW = "#E3F0F8", "#FBEBDF"  # the two sides of the boundary
+
+Cloud: TypeAlias = "Logits | Measurement | ArrayLike"
+
+
+@dataclass(frozen=True)
+class View:
+    """Points of one network in the plane of two classes, in spreads of the cloud; the boundary is the diagonal.
+
+    The mean of the two classes, which arg-max does not see, is taken out: the cloud's center is at (−d, d)/√2.
+    """
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    center: float  # of y; that of x is its negative
+    spread: float  # of the margin, in units of the logits
+
+    @classmethod
+    def of(cls, logits: Logits, above: int, below: int) -> View:
+        """The plane in which class `above` is guessed over the diagonal, `below` under it."""
+        one, other = logits.values[:, above], logits.values[:, below]
+        spread = float((one - other).std(ddof=1)) or 1.0
+        middle = (one.mean() + other.mean()) / 2
+        unit = np.sqrt(2) / spread  # so that a point's distance from the diagonal is its margin in spreads
+        center = float((one.mean() - other.mean()) / 2 * unit)
+        return cls((other - middle) * unit, (one - middle) * unit, center, spread)
+
+    @property
+    def reach(self) -> float:
+        """How far the axes must go, without the few farthest points."""
+        both = np.abs(np.concatenate([self.x, self.y]))
+        return float(np.quantile(both, 0.995))
+
+
+def as_logits(given: Any) -> Logits:
+    """The logits of a measurement's typical network, or those given."""
+    return given if isinstance(given, Logits) else given.logits if isinstance(given, Measurement) else Logits(given)
+
+
+def logits_chart(
+    networks: Mapping[str, Cloud] | Cloud, *, title: str | None = None, subtitle: Sequence[str] = ()
+) -> theme.Chart:
+    """One network's cloud of logits beside another's: center, boundary and the law of the margin, N(Δμ, 2σ_y²).
+
+    `networks` by name: `Logits`, arrays (points, classes), or measurements, whose typical network is drawn. With more
+    than two classes the plane is that of the favoured class and its rival, and the margin is to the strongest rival.
+    Lengths are in spreads of the cloud: a point's distance from the boundary is its margin.
+    """
+    named = dict(networks) if isinstance(networks, Mapping) else {"": networks}
+    clouds = {str(name): as_logits(given) for name, given in named.items()}
+    if not clouds:
+        raise InvalidInput("at least one network", got="none", where="logits_chart", hint="logits_chart(m.logits)")
+    views = {name: View.of(logits, logits.favoured, logits.rival) for name, logits in clouds.items()}
+    reach = 1.06 * max(3.0, *(view.reach for view in views.values()))
+    laws = {name: _law(logits) for name, logits in clouds.items()}
+    low = min(float(edges[0]) for edges, _ in laws.values())
+    high = max(float(edges[-1]) for edges, _ in laws.values())
+    top = 1.08 * max(0.4, *(float(heights.max()) for _, heights in laws.values()))
+    many = len(clouds) > 1
+    columns: list[Any] = []
+    for index, (name, logits) in enumerate(clouds.items()):
+        plane = theme.stacked(
+            _plane(views[name], logits, reach),
+            SIZE,
+            SIZE,
+            title=_heading(name, logits),
+        )
+        law = theme.stacked(
+            _margin(*laws[name], logits, (low, high), top, first=index == 0), SIZE, _LAW if many else SIZE
+        )
+        columns += [alt.vconcat(plane, law, spacing=22)] if many else [plane, law]
+    entries = [
+        Entry("point guessed as the favoured class", FAVOURED, shape="circle"),
+        Entry("as its rival", RIVAL, shape="circle"),
+    ]
+    if any(logits.classes > 2 for logits in clouds.values()):
+        entries.append(Entry("as another", OTHER, shape="circle"))
+    entries += [Entry("centre of the cloud", theme.INK, shape="cross"), Entry("Gaussian", theme.INK)]
+    head = theme.stacked(key(entries, height=8), 620, 14)
+    chart: Any = alt.vconcat(head, alt.hconcat(*columns, spacing=46), spacing=12)
+    return theme.house(
+        chart, title or theme.unbroken(_title(clouds)), subtitle or _subtitle(clouds), wide=len(clouds) > 2
+    )
+
+
+def axes(reach: float, below: str | None, above: str | None) -> dict[str, Any]:
+    """Two equal axes with their titles, which all layers of a plane must share: else none is shown."""
+    step = next(step for step in (1, 2, 3, 5, 10, 20, 50, 100, 1e9) if reach / step < 4)
+    ticks = [step * k for k in range(-4, 5) if abs(step * k) <= reach]
+    scale, axis = alt.Scale(domain=[-reach, reach], nice=False), alt.Axis(values=ticks, grid=False, format="~g")
+    return {
+        "x": alt.X("x:Q", title=below, scale=scale, axis=axis),
+        "y": alt.Y("y:Q", title=above, scale=scale, axis=axis),
+    }
+
+
+def sides(reach: float, plane: dict[str, Any]) -> list[alt.Chart]:
+    """The plane, cut by the diagonal."""
+    rows = [
+        {"x": -reach, "y": -reach, "low": -reach, "high": reach},
+        {"x": reach, "y": reach, "low": -reach, "high": reach},
+    ]
+    base = alt.Chart(theme.data(rows)).encode(**plane)
+    return [
+        base.mark_area(color=_ABOVE, clip=True).encode(y2="high:Q"),
+        base.mark_area(color=_BELOW, clip=True).encode(y2="low:Q"),
+        base.mark_line(color=theme.SOFT, strokeWidth=2, clip=True),
+    ]
+
+
+def _words(reach: float, plane: dict[str, Any], above: str, below: str) -> list[alt.Chart]:
+    """What is guessed on each side, over the points."""
+    words = [
+        ({"x": -0.95 * reach, "y": 0.95 * reach, "text": above}, "left", "top", FAVOURED),
+        ({"x": 0.95 * reach, "y": -0.95 * reach, "text": below}, "right", "bottom", RIVAL),
+    ]
+    layers: list[alt.Chart] = []
+    for row, align, baseline, ink in words:
+        base = alt.Chart(theme.data([row])).encode(text="text:N", **plane)
+        layers += theme.halo(base, align=align, baseline=baseline, color=ink, fontSize=14)
+    return layers
+
+
+def dots(view: View, inks: Sequence[str], reach: float, plane: dict[str, Any], size: float) -> alt.Chart:
+    """The points, evenly chosen where there are many; those beyond the axes at their edge."""
+    chosen = np.unique(np.linspace(0, len(view.x) - 1, min(_DOTS, len(view.x))).astype(int))
+    rows = [
+        {"x": float(np.clip(view.x[i], -reach, reach)), "y": float(np.clip(view.y[i], -reach, reach)), "ink": inks[i]}
+        for i in chosen
+    ]
+    return (
+        alt.Chart(theme.data(rows))
+        .mark_point(filled=True, size=size, opacity=0.55)
+        .encode(color=alt.Color("ink:N", scale=None), **plane)
+    )
+
+
+def _plane(view: View, logits: Logits, reach: float) -> list[alt.Chart]:
+    inks = [{logits.favoured: FAVOURED, logits.rival: RIVAL}.get(int(g), OTHER) for g in logits.guesses]
+    plane = axes(reach, f"Logit of class {logits.rival}, in spreads", f"Logit of class {logits.favoured}, in spreads")
+    sayings = (f"guess: class {logits.favoured}", f"guess: class {logits.rival}")
+    if logits.classes > 2:
+        sayings = (f"class {logits.favoured} is higher", f"class {logits.rival} is higher")
+    return [
+        *sides(reach, plane),
+        dots(view, inks, reach, plane, 22),
+        *_words(reach, plane, *sayings),
+        *_center(view, plane),
+    ]
+
+
+def _center(view: View, plane: dict[str, Any]) -> list[alt.Chart]:
+    """From the boundary to the cloud's center, the shortest way."""
+    rows = [{"x": 0.0, "y": 0.0}, {"x": -view.center, "y": view.center}]
+    base = alt.Chart(theme.data(rows)).encode(**plane)
+    end = alt.Chart(theme.data(rows[1:])).encode(**plane)
+    cross: Any = {"shape": "cross", "filled": True, "opacity": 1}
+    return [
+        base.mark_line(color="white", strokeWidth=5),
+        base.mark_line(color=theme.INK, strokeWidth=2.2),
+        end.mark_point(size=260, color="white", **cross),
+        end.mark_point(size=130, color=theme.INK, **cross),
+    ]
+
+
+def _law(logits: Logits) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The density of the margin in spreads: edges that have 0 among them, and heights."""
+    margin = logits.margin / (logits.margin_spread or 1.0)
+    low, high = min(float(margin.min()), -1.0), max(float(margin.max()), 1.0)
+    step = (high - low) / _BINS
+    edges = step * np.arange(np.floor(low / step), np.ceil(high / step) + 1)
+    return edges, np.histogram(margin, edges)[0] / (len(margin) * step)
+
+
+def _margin(
+    edges: NDArray[np.float64],
+    heights: NDArray[np.float64],
+    logits: Logits,
+    ends: tuple[float, float],
+    top: float,
+    *,
+    first: bool,
+) -> list[alt.Chart]:
+    rival = FAVOURED, RIVAL if logits.classes == 2 else OTHER
+    rows = [
+        {"x": float(a), "to": float(b), "y": float(h), "zero": 0.0, "ink": rival[0] if a + b > 0 else rival[1]}
+        for a, b, h in zip(edges, edges[1:], heights, strict=False)
+    ]
+    x = alt.X(
+        "x:Q",
+        title="Margin of the favoured class, in spreads",
+        scale=alt.Scale(domain=list(ends), nice=False),
+        axis=alt.Axis(tickCount=7, format="~g"),
+    )
+    y = alt.Y(
+        "y:Q",
+        title="Density" if first else None,
+        scale=alt.Scale(domain=[0, top], nice=False),
+        axis=alt.Axis(tickCount=3, labels=first),
+    )
+    bars = alt.Chart(theme.data(rows)).mark_rect(stroke="white", strokeWidth=0.7, opacity=0.6)
+    t = np.linspace(*ends, 160)
+    normal = np.exp(-0.5 * (t - logits.distance) ** 2 - 0.5 * np.log(2 * np.pi))
+    curve = [{"x": float(a), "y": float(b)} for a, b in zip(t, normal, strict=True)]
+    zero = alt.Chart(theme.data([{"x": 0.0, "text": "boundary"}])).encode(x=x)
+    return [
+        bars.encode(x=x, x2="to:Q", y=y, y2="zero:Q", color=alt.Color("ink:N", scale=None)),
+        alt.Chart(theme.data(curve)).mark_line(color=theme.INK, strokeWidth=2).encode(x=x, y=y),
+        zero.mark_rule(color=theme.SOFT, strokeWidth=2),
+        *theme.halo(zero.encode(text="text:N", y=alt.value(8)), align="right", dx=-6, color=theme.SOFT, fontSize=13),
+    ]
+
+
+def _heading(name: str, logits: Logits) -> alt.TitleParams:
+    share = theme.percent(float(logits.shares[logits.favoured]))
+    named = f"{name[:1].upper()}{name[1:]}: " if name else ""
+    return alt.TitleParams(
+        theme.unbroken(f"{named}{share} in class {logits.favoured}"),
+        subtitle=[_where(logits)],
+        anchor="start", frame="group", fontSize=17, subtitleFontSize=14, fontWeight="normal", offset=10,
+        subtitlePadding=4,
+    )  # fmt: skip
+
+
+def _where(logits: Logits) -> str:
+    if logits.classes > 2:  # a plane shows one rival, the margin is to the strongest of all
+        return f"margin to the strongest other class: {_spreads(logits.distance)} on average"
+    return f"centre {_spreads(abs(logits.distance))} {'beyond' if logits.distance > 0 else 'behind'} the boundary"
+
+
+def _spreads(distance: float) -> str:
+    size = f"{distance:.2f}" if abs(distance) < 0.995 else f"{distance:.1f}"
+    return f"{size.replace('-', '−')} spreads"
+
+
+def _title(clouds: Mapping[str, Logits]) -> str:
+    def said(logits: Logits) -> str:
+        return theme.percent(float(logits.shares[logits.favoured]))
+
+    if len(clouds) == 1:
+        (one,) = clouds.values()
+        where = "beyond" if one.distance > 0 else "behind"
+        return (
+            f"The cloud is centred {_spreads(one.distance)} {where} the boundary: {said(one)} of the data in one class"
+        )
+    near, *_, far = sorted(clouds.values(), key=lambda logits: logits.distance)
+    if said(near) == said(far):
+        return f"The clouds lie alike: {said(near)} of the data in one class"
+    return (
+        f"Bias is a cloud that misses the boundary: {_spreads(far.distance)} off, one class gets {said(far)} of the "
+        f"data; {_spreads(near.distance)} off, {said(near)}"
+    )
+
+
+def _subtitle(clouds: Mapping[str, Logits]) -> list[str]:
+    one = next(iter(clouds.values()))
+    text = "Logits of one untrained network each over the data; " if len(clouds) > 1 else "Logits of one network; "
+    text += "lengths in standard deviations of the margin. "
+    worst = max(clouds.values(), key=lambda logits: abs(_gap(logits)))
+    if all(abs(_gap(logits)) < 0.02 for logits in clouds.values()):
+        text += "A Gaussian margin would give the same shares within 2 %."
+    else:
+        gauss, share = theme.percents(float(special.ndtr(worst.distance)), float(worst.shares[worst.favoured]))
+        text += f"The margin is not quite Gaussian: that would give {gauss} where {share} are seen."
+    sizes = {logits.points for logits in clouds.values()}
+    return [f"{text} {one.points:,} points." if len(sizes) == 1 else text]
+
+
+def _gap(logits: Logits) -> float:
+    return logits.gaussian_share - float(logits.shares[logits.favoured])

@@ -1,0 +1,67 @@
+"""The closed form of token networks: two prototype sequences through the fold of the kernel reading (theory.md §9)."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+
+from firstguess._version import __version__
+from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.network.layer import text
+from firstguess.network.network import Network
+from firstguess.network.tokens import Tokens
+from firstguess.network.walk import every, needs_tokens
+from firstguess.theory.guesses import Guesses
+from firstguess.theory.kernel import KernelLayer
+from firstguess.theory.prediction import LayerReading, Prediction
+from firstguess.theory.token_kernel import prototype_kernel
+
+
+def check_no_tokens(network: Network) -> None:
+    """Raise InvalidInput for a network of tokens whose sequences nobody described."""
+    if needs_tokens(network.layers):
+        raise InvalidInput(
+            "sequences for a network of tokens",
+            got="none",
+            where="predict",
+            hint="inputs=fg.Tokens(length=128, coincidence=0.0075), or data=ids of shape (sequences, tokens)",
+        )
+
+
+def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Prediction:
+    """γ = C/(S − C) of every layer at equal places, and of the output: theory.md (28)."""
+    started = time.perf_counter()
+    last = network.layers[-1]
+    if not last.draws:
+        raise NotCovered(
+            "a network that ends in its output layer (random weights)",
+            got=f"one that ends in {text(last)}",
+            where=f"layer {len(network.layers)}",
+            hint="add '> dense'",
+        )
+    found = prototype_kernel(network, tokens)
+    assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())
+    own, other = float(found.covariance[0, 0]), float(found.covariance[0, 1])
+    return Prediction(
+        network,
+        "closed form",
+        tuple(reading(layer) for layer in found.layers),
+        Guesses(other / (own - other) if own > other else math.inf, network.classes, points),
+        ("i.i.d. tokens", "wide layers", *assumptions, *found.remarks),
+        {
+            "firstguess": __version__,
+            "python": sys.version.split()[0],
+            "network": str(network),
+            "tokens": {"length": tokens.length, "coincidence": tokens.chance, "shared": tokens.shared},
+        },
+        time.perf_counter() - started,
+    )
+
+
+def reading(layer: KernelLayer) -> LayerReading:
+    """What a layer's mean covariances say; its gradient is not known here."""
+    q, q_ab = layer.q, layer.q_ab
+    c = q_ab / q if q > 0.0 else math.inf
+    gamma = q_ab / (q - q_ab) if q > q_ab else math.inf
+    return LayerReading(layer.layer, layer.weights, gamma, c, 1.0 - c, math.log(q) if q > 0 else -math.inf, None)

@@ -1,0 +1,93 @@
+"""What a watch has seen: one network's guesses over its training, in the words of predicted and of real training."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from firstguess.base.text import page, plain
+from firstguess.theory.curves import Curves
+from firstguess.watch.seen import Seen
+from firstguess.watch.wording import summary
+
+
+class EarlyEvaluation(UserWarning):
+    """A model was evaluated before the bias of its start was absorbed: scores by class favour the classes that the
+    untrained network favoured (claim M12 of docs/claims.md)."""
+
+
+EarlyEvaluation.__module__ = "firstguess"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WatchedTraining(Seen):
+    """One network's guesses over its training. Print it, or `save` it as a page.
+
+    Curves have one network, `.draws[0]`. The favourite is the class with most guesses at the first look.
+    """
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Label and value of every headline number."""
+        return summary(self)
+
+    def __repr__(self) -> str:
+        return f"WatchedTraining({len(self.looks)} looks, {self.points} points, {self.classes} classes: {self.finding})"
+
+    def __str__(self) -> str:
+        what = f"Watched training ({len(self.looks)} looks, {self.points} points, {self.classes} classes)"
+        remarks = [f"note: {note}" for note in self.notes]
+        return page(what, [("finding", self.finding), *self.summary()], remarks=remarks)
+
+    def _repr_html_(self) -> str:
+        rows = [("finding", self.finding), *self.summary(), *(("note", note) for note in self.notes)]
+        cells = (
+            f"<tr><th style='text-align:left'>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in rows
+        )
+        return f"<table>{''.join(cells)}</table>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with NaN and inf as text."""
+        predicted = self.predicted
+        return plain(
+            {
+                "finding": self.finding,
+                "steps": self.steps.tolist(),
+                "points": self.points,
+                "classes": self.classes,
+                "favourite": self.favourite,
+                "start_known": self.start_known,
+                "shares": self.shares.tolist(),
+                "recall": self.recall.tolist(),
+                "gamma": self.gamma.tolist(),
+                "left": self.left.tolist(),
+                **_of_one(self.curves),
+                "level": self.level,
+                "absorbed_at": self.absorbed_at,
+                "diverged": self.diverged,
+                "early_evaluations": list(self.early),
+                "predicted": None if predicted is None else predicted.to_dict(),
+                "unpredicted": self.unpredicted,
+                "cost": {**asdict(self.cost), "share": self.cost.share},
+                "notes": list(self.notes),
+                "provenance": self.provenance,
+            }
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as one HTML file that opens offline; gives the path back."""
+        from firstguess.watch.document import write  # which draws, and loads altair
+
+        return write(self, path)
+
+
+def _of_one(curves: Curves) -> Mapping[str, Any]:
+    """Curves of one network as plain lists."""
+    groups = {str(which): values[0].tolist() for which, values in curves.accuracy.groups.items()}
+    return {
+        "largest": curves.largest.draws[0].tolist(),
+        "accuracy": {"all": curves.accuracy.draws[0].tolist(), **groups},
+        "loss": curves.loss.draws[0].tolist(),
+    }
