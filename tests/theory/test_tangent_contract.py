@@ -41,6 +41,9 @@ RIGHT = {
         "dense > residual[tanh > dense | dense(weight_var=2)] > dense",
         "conv(padding=1) > residual[relu > conv(padding=1)] > relu > dense",
     ],
+    "instancenorm": ["conv(padding=1) > instancenorm > relu > dense"],
+    "gated": ["dense > gated(silu) > dense"],
+    "batchcenter": ["dense > batchcenter > relu > dense"],
     "scale": ["dense > scale(0.6) > relu > dense"],
     "shift": ["dense > shift(0.5) > relu > dense"],
 }
@@ -48,6 +51,13 @@ REFUSED = {
     "activation": [("dense > sign > dense", "sign")],
     "batchnorm": [("dense > batchnorm(batch=2) > relu > dense", r"batchnorm\(batch=2\)")],
     "groupnorm": [("dense > groupnorm(each=4) > relu > dense", r"groupnorm\(each=4\)")],
+    "embed": [("embed(1, vocabulary=30) > dense > pool_tokens(last) > dense", "embed")],
+    "patches": [("patches(2) > dense > pool_tokens(mean) > dense", "patches")],
+    "attention": [("dense > attention(2, by=uniform) > pool_tokens(mean) > dense", "attention")],
+    "tokenmix": [("dense > tokenmix(2) > pool_tokens(mean) > dense", "tokenmix")],
+    "cls": [("dense > cls(0.02) > dense > pool_tokens(cls) > dense", "cls")],
+    "positions": [("dense > positions(0.02) > pool_tokens(mean) > dense", "positions")],
+    "pool_tokens": [("dense > relu > pool_tokens(mean) > dense", "pool_tokens")],
     "maxpool": [("conv(padding=1) > relu > maxpool(4) > dense", r"maxpool\(4\)")],
 }
 ELSEWHERE = {
@@ -64,10 +74,10 @@ def test_every_kind_of_layer_is_here():
             assert kind in {layer.kind for layer in every(Network.parse(text).layers)}
 
 
-def tangents(network, x):
+def tangents(network, x, members):
     """(members, points, points): ½ JJᵀ of the difference of two logits, of drawn networks."""
     found = []
-    for member in range(MEMBERS):
+    for member in range(members):
         model = build(network, x, width=WIDTH, seed=21, member=member)
         parameters = [p for module in trained(model, network) for p in module.parameters()]
         with torch.enable_grad():
@@ -84,8 +94,8 @@ def test_the_tangent_kernel_of_each_is_that_of_wide_networks(text):
     shape = (POINTS, 2, 4, 4) if needs_images(network.layers) else (POINTS, 6)
     x = (np.random.default_rng(8).normal(size=shape) + 0.5).astype(np.float32)
     said = kernel_of(network, x.astype(float), WIDTH).tangent
-    seen = tangents(network, x)
-    se = seen.std(axis=0, ddof=1) / np.sqrt(MEMBERS)
+    seen = tangents(network, x, 5 * MEMBERS if "gated" in text else MEMBERS)  # products of two sums have long tails
+    se = seen.std(axis=0, ddof=1) / np.sqrt(len(seen))
     scale = np.sqrt(np.outer(said.diagonal(), said.diagonal()))
     off = np.abs(seen.mean(axis=0) - said)
     assert (off <= 8 * se + 8 / WIDTH * scale).all(), (off / scale, se / scale)

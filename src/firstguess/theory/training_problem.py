@@ -15,7 +15,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
-from firstguess.network.walk import every, needs_images
+from firstguess.network.walk import every, needs_images, needs_tokens
 from firstguess.theory import closed_form
 from firstguess.theory.absorption import softening
 from firstguess.theory.curves import looked_at
@@ -267,6 +267,9 @@ def check_memory(points: int, draws: int, network: Network, options: Options, me
 
 
 def kernel_of(network: Network, x: Array, width: int) -> Kernel:
+    for layer in every(network.layers):
+        if needs_tokens([layer]):
+            raise NotCovered("a network without tokens, for a tangent kernel", got=text(layer), where="network")
     if needs_images(network.layers):
         return image_kernel(network, x, tangent=True, width=width)
     return kernel(network, x, tangent=True, width=width)

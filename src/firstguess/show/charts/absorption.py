@@ -130,21 +130,30 @@ def _steps(number: float) -> str:
 
 
 def _title(times: Times) -> str:
-    """Who needs longest at the greatest depth, and how time grows with depth there."""
+    """Of one family its first and last depth; of several who needs longest at the greatest depth that all have."""
     if len(times) == 1:
         name, family = next(iter(times.items()))
         first, last = min(family), max(family)
         a, b = family[first].median, family[last].median
-        return f"{name}: {_steps(a)} steps with {_layers(first)}, {_steps(b)} with {_layers(last)}"
-    last = {name: family[max(family)] for name, family in times.items()}
-    slow = max(last, key=lambda name: last[name].median)
-    fast = min(last, key=lambda name: last[name].median)
-    depth = max(times[slow])
-    longest, shortest = last[slow].median, last[fast].median
-    end = f"{slow}: {_steps(longest)} steps in the median, {fast}: {_steps(shortest)}"
-    if shortest == 0.0:
-        end = f"{slow}: {_steps(longest)} steps in the median; {fast} has none to absorb"
+        if first == last:
+            return f"{name}: {_lasting(a)} with {_layers(first)}"
+        return f"{name}: {_lasting(a)} with {_layers(first)}, {_steps(b)} with {_layers(last)}"
+    shared = set[int].intersection(*(set(family) for family in times.values()))
+    if not shared:
+        return "Steps until the bias is absorbed, by depth"
+    depth = max(shared)
+    medians = {name: family[depth].median for name, family in times.items()}
+    slow, fast = max(medians, key=medians.__getitem__), min(medians, key=medians.__getitem__)
+    if medians[slow] == medians[fast]:
+        return f"At {_layers(depth)} all have the same median: {_lasting(medians[slow])}"
+    end = f"{slow}: {_lasting(medians[slow])} in the median, {fast}: {_steps(medians[fast])}"
+    if medians[fast] == 0.0:
+        end = f"{slow}: {_lasting(medians[slow])} in the median; {fast} has none to absorb"
     return f"At {_layers(depth)} bias lasts longest in {end}"
+
+
+def _lasting(number: float) -> str:
+    return f"{_steps(number)} steps" if math.isfinite(number) else "never absorbed"
 
 
 def _layers(depth: int) -> str:
