@@ -129,7 +129,7 @@ def test_a_fixed_point_may_be_infinite() -> None:
         (["predict", "dense", "--figure", "no/such/folder/law.png"], "folder"),
         (["predict", ""], "at least one layer"),
         (["phases", "tanhh"], "tanh"),
-        (["phases", "batchnorm > relu"], "BatchNorm"),
+        (["phases", "residual[relu > dense > tanh]"], "residual stream"),
         (["phases", "tanh", "--bias-var", "-1"], "bias_var"),
         (["phases", "tanh", "--weight-var", "0"], "weight_var"),
         (["activations", "--q", "-1"], "q"),

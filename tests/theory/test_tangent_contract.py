@@ -42,13 +42,14 @@ RIGHT = {
     ],
     "instancenorm": ["conv(padding=1) > instancenorm > relu > dense"],
     "gated": ["dense > gated(silu) > dense"],
-    "batchcenter": ["dense > batchcenter > relu > dense"],
+    "batchcenter": ["dense > relu > batchcenter > dense", "conv > batchcenter(batch=2) > relu > dense"],
     "scale": ["dense > scale(0.6) > relu > dense"],
     "shift": ["dense > shift(0.5) > relu > dense"],
 }
 REFUSED = {
     "activation": [("dense > sign > dense", "sign")],
     "batchnorm": [("dense > batchnorm(batch=2) > relu > dense", r"batchnorm\(batch=2\)")],
+    "groupnorm": [("dense > groupnorm(each=4) > relu > dense", r"groupnorm\(each=4\)")],
     "embed": [("embed(1, vocabulary=30) > dense > pool_tokens(last) > dense", "embed")],
     "patches": [("patches(2) > dense > pool_tokens(mean) > dense", "patches")],
     "attention": [("dense > attention(2, by=uniform) > pool_tokens(mean) > dense", "attention")],

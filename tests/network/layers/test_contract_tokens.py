@@ -52,7 +52,7 @@ STRETCHES = [
     "residual[rmsnorm > tokenmix(96)] > residual[rmsnorm > tokenmix(96)] > rmsnorm",
 ]
 FIRST = {"ids": "embed(1)", "types": "embed(0.6, types=0.8, vocabulary=12)", "images": "patches(3, bias_var=0.2)"}
-REFUSED = ("batchnorm", "groupnorm(2)", "avgpool(2)", "maxpool(2)", "conv")
+REFUSED = ("batchnorm", "batchcenter", "instancenorm", "groupnorm(2)", "avgpool(2)", "maxpool(2)", "conv")
 POINTS, WIDTH, MEMBERS = 7, 48, 3
 
 
