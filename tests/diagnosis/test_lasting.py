@@ -420,3 +420,8 @@ def test_shell() -> None:
     assert (found["lr"], found["optimizer"]) == (1e-4, "adam")
     assert found["words"].startswith("with Adam")
     assert "optimizer" in refused(*told, "--optimizer", "lion")
+
+
+def test_an_end_that_was_not_seen_is_more_than_what_was() -> None:
+    """The latest of the counts may be beyond the last step that was looked at."""
+    assert "to more than" in replace(SOME, low=10.0, high=math.inf).words

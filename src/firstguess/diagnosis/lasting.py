@@ -105,7 +105,8 @@ class Lasting:
             return f"with {self.how} {late} (more seconds= look further)"
         about = "roughly" if self.optimizer == "adam" else "about"
         if self.high > _APART * self.low:
-            count = f"{self._number(self.low)} to {self._number(self.high)} steps"
+            most = self._number(self.high) if math.isfinite(self.high) else f"more than {self._last}"
+            count = f"{self._number(self.low)} to {most} steps"
             why = "outputs differ so little that it depends on how even the labels are, which so few points do not tell"
             if min(self.left, default=0.0) < EDGE - LEFT:
                 why = "on the way other classes are favoured in turn, and how much is not known well enough"
