@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from typing import Any
 
@@ -20,6 +21,9 @@ settings.register_profile("fixed", _desk, derandomize=True)
 settings.register_profile("random", _desk)
 settings.register_profile("search", _desk, max_examples=50 * _desk.max_examples)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # what a background job starts ignores Ctrl-C, and tests press it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
