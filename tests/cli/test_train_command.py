@@ -124,7 +124,7 @@ def test_an_interrupted_training_keeps_its_curves():
         (("--optimizer", "AdamW"), "'gd', 'sgd' or 'adam'"),
         (("--lr", "0"), "learning rate above 0"),
         (("--steps", "5", "--epochs", "2"), "one of them"),
-        (("--start", "odd"), "'neutral'"),
+        (("--start", "odd"), "'even'"),
         (("--test", "60"), "fewer held-out points"),
         (("--depth", "3"), "mlp"),
         (("--figure", "x.doc"), "--figure"),
