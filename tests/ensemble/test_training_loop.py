@@ -138,16 +138,25 @@ trained(inits=12, steps=1000, store=sys.argv[1], test=points(20), threads=1)
 """
 
 
-def test_goes_on_after_kill_9(tmp_path: Path) -> None:
-    """A process is killed when some of its networks are done: the rest is trained, with the same numbers."""
+def _killed_at_its_first_file(folder: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", _KILLED, str(tmp_path)], cwd=Path(__file__).parents[2], env=dict(os.environ)
+        [sys.executable, "-c", _KILLED, str(folder)], cwd=Path(__file__).parents[2], env=dict(os.environ)
     )
     until = time.monotonic() + 120
-    while not list(tmp_path.glob("*.npz")) and time.monotonic() < until and process.poll() is None:
+    while not list(folder.glob("*.npz")) and time.monotonic() < until and process.poll() is None:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+def test_goes_on_after_kill_9(tmp_path: Path) -> None:
+    """A process is killed when some of its networks are done: the rest is trained, with the same numbers."""
+    for _ in range(5):  # on a busy machine it may be done before we see its first file
+        _killed_at_its_first_file(tmp_path)
+        if len(found := list(tmp_path.glob("*.npz"))) < 12:
+            break
+        for path in found:
+            path.unlink()
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
     assert 0 < len(kept) < 12
     options: dict[str, Any] = {"inits": 12, "steps": 1000, "test": points(20)}
