@@ -26,6 +26,15 @@ def number(value: object) -> str:
     return str(value)
 
 
+def spaced(value: float) -> str:
+    """A whole number, thousands apart.
+
+    >>> spaced(12500.3)
+    '12 500'
+    """
+    return f"{value:,.0f}".replace(",", " ")
+
+
 def plain(value: Any) -> Any:
     """Data as strict JSON can hold it: inf and nan as the text that `float` reads back.
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.text import page, plain, with_error
-from firstguess.theory.curves import Absorption, Accuracy, Curve, Curves, absorption
+from firstguess.base.text import page, plain, spaced, with_error
+from firstguess.theory.curves import Curve, Curves, Followed
 from firstguess.theory.empirical import EmpiricalGuesses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainedMembers:
+class TrainedMembers(Followed):
     """Curves of networks that were trained, over the steps that were looked at. Made by `fg.train`.
 
     Rows of every curve's `draws` are the networks `members`; NaN: not looked at, because it had diverged or the
@@ -40,35 +40,6 @@ class TrainedMembers:
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])
     seconds: float = 0.0
     interrupted: bool = False
-
-    @property
-    def steps(self) -> NDArray[np.int64]:
-        """The steps that were looked at."""
-        return self.curves.largest.steps
-
-    @property
-    def largest(self) -> Curve:
-        """The share of the class that gets most."""
-        return self.curves.largest
-
-    @property
-    def accuracy(self) -> Accuracy:
-        """Over all training points; by group with [class], ["favoured"], ["others"]."""
-        return self.curves.accuracy
-
-    @property
-    def loss(self) -> Curve:
-        """Averaged over the training points."""
-        return self.curves.loss
-
-    @property
-    def absorption(self) -> Absorption:
-        """Steps until the largest share falls to `level`."""
-        return self.absorbed(self.level)
-
-    def absorbed(self, level: float) -> Absorption:
-        """The same for another level."""
-        return absorption(self.curves.largest, level)
 
     def guesses(self, step: int, *, relabelled: bool = False) -> EmpiricalGuesses:
         """The law of the guess fractions at a step that was looked at, over networks that have not diverged.
@@ -99,10 +70,10 @@ class TrainedMembers:
         rows.append(
             (
                 "largest share",
-                f"{_at(self.largest, 0)} at the start, {_at(self.largest, -1)} after {_spaced(last)} steps",
+                f"{_at(self.largest, 0)} at the start, {_at(self.largest, -1)} after {spaced(last)} steps",
             )
         )
-        rows.append((f"steps until it is {found.level:.3g}", _law(found, last)))
+        rows.append((f"steps until it is {found.level:.3g}", found.words(last)))
         rows.append(("accuracy at the end", _at(self.accuracy, -1)))
         favoured, others = self.accuracy["favoured"], self.accuracy["others"]
         rows.append(("  of the favoured class", f"{_at(favoured, 0)} at the start, {_at(favoured, -1)} at the end"))
@@ -111,11 +82,11 @@ class TrainedMembers:
             rows.append(("accuracy on held-out points", _at(self.test.accuracy, -1)))
         rows.append(("loss", f"{_at(self.loss, 0)} at the start, {_at(self.loss, -1)} at the end"))
         if self.start != "any":
-            rows.append(("starts", f"{len(self.members)} {self.start} ones, of {_spaced(self.drawn)} drawn"))
+            rows.append(("starts", f"{len(self.members)} {self.start} ones, of {spaced(self.drawn)} drawn"))
         if self.diverged:
             member, step = min(self.diverged, key=lambda one: one[1])
             count = f"{len(self.diverged)} of {len(self.members)} networks"
-            rows.append(("diverged (NaN or Inf)", f"{count}, first member {member}, seen at step {_spaced(step)}"))
+            rows.append(("diverged (NaN or Inf)", f"{count}, first member {member}, seen at step {spaced(step)}"))
         return rows
 
     def __repr__(self) -> str:
@@ -158,22 +129,6 @@ class TrainedMembers:
         )
 
 
-def _spaced(number: float) -> str:
-    return f"{number:,.0f}".replace(",", " ")
-
-
 def _at(curve: Curve, index: int) -> str:
     value = float(curve.mean[index])
     return "none" if math.isnan(value) else with_error(float(f"{value:.3g}"), float(curve.se[index]))
-
-
-def _law(found: Absorption, last: int) -> str:
-    """The median and where 90 % of networks are."""
-
-    def words(steps: float) -> str:
-        return _spaced(steps) if math.isfinite(steps) else f"more than {_spaced(last)}"
-
-    if found.quantile(0.95) == 0.0:
-        return "0: it is so at the start"
-    low, high = words(found.quantile(0.05)), words(found.quantile(0.95))
-    return f"{words(found.median)} in the median, 90 % of networks {low} to {high} steps"

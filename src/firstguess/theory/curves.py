@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.text import spaced
 
 LOW, HIGH = 0.05, 0.95  # of networks, between `low` and `high`
 _FIRST, _A_DECADE = 8, 10
@@ -165,6 +166,17 @@ class Absorption:
         """The number of steps within which so many networks are done; inf where they are not."""
         return float(np.quantile(self.draws, level, method="inverted_cdf"))
 
+    def words(self, last: int) -> str:
+        """The median and where 90 % of networks are; `last` is the last step that was looked at."""
+
+        def said(steps: float) -> str:
+            return spaced(steps) if math.isfinite(steps) else f"more than {spaced(last)}"
+
+        low, high = self.quantile(LOW), self.quantile(HIGH)
+        if high == 0.0:
+            return "0: it is so at the start"
+        return f"{said(self.median)} in the median, 90 % of networks {said(low)} to {said(high)}"
+
     @property
     def within(self) -> float:
         """The share of networks that get there."""
@@ -201,3 +213,39 @@ def absorption(largest: Curve, level: float) -> Absorption:
         part = (row[k - 1] - level) / (row[k - 1] - row[k])
         found[i] = t[k - 1] + part * (t[k] - t[k - 1])
     return Absorption(level, found)
+
+
+class Followed:
+    """What networks did over training, predicted or seen: the words that both have."""
+
+    curves: Curves
+    level: float
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """The steps that were looked at."""
+        return self.curves.largest.steps
+
+    @property
+    def largest(self) -> Curve:
+        """The share of the class that gets most."""
+        return self.curves.largest
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Over all training points; by group with [class], ["favoured"], ["others"]."""
+        return self.curves.accuracy
+
+    @property
+    def loss(self) -> Curve:
+        """Averaged over the training points."""
+        return self.curves.loss
+
+    @property
+    def absorption(self) -> Absorption:
+        """Steps until the largest share falls to `level`."""
+        return self.absorbed(self.level)
+
+    def absorbed(self, level: float) -> Absorption:
+        """The same for another level."""
+        return absorption(self.curves.largest, level)

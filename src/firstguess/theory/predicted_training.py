@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from firstguess.base.text import plain
+from firstguess.base.text import plain, spaced
 from firstguess.network.network import Network
-from firstguess.theory.curves import Absorption, Accuracy, Curve, Curves, absorption
+from firstguess.theory.curves import Curves, Followed
 from firstguess.theory.training_problem import Modes
 
 
@@ -33,7 +32,7 @@ class Trust:
 
 
 @dataclass(frozen=True, eq=False)
-class PredictedTraining:
+class PredictedTraining(Followed):
     """Curves over steps, and the numbers that explain them."""
 
     network: Network
@@ -51,39 +50,10 @@ class PredictedTraining:
     trust: Trust | None = None
 
     @property
-    def steps(self) -> NDArray[np.int64]:
-        """The steps that were looked at."""
-        return self.curves.largest.steps
-
-    @property
-    def largest(self) -> Curve:
-        """The share of the class that gets most."""
-        return self.curves.largest
-
-    @property
-    def accuracy(self) -> Accuracy:
-        """Over all points; by group with [class], ["favoured"], ["others"]."""
-        return self.curves.accuracy
-
-    @property
-    def loss(self) -> Curve:
-        """Averaged over the training points."""
-        return self.curves.loss
-
-    @property
     def diverged(self) -> tuple[tuple[int, int], ...]:
         """(network, the first step at which its loss is not finite), of those that leave all numbers behind."""
         bad = ~np.isfinite(self.loss.draws)
         return tuple((int(i), int(self.steps[bad[i].argmax()])) for i in np.flatnonzero(bad.any(axis=1)))
-
-    @property
-    def absorption(self) -> Absorption:
-        """Steps until the largest share falls to `level`."""
-        return self.absorbed(self.level)
-
-    def absorbed(self, level: float) -> Absorption:
-        """The same for another level."""
-        return absorption(self.curves.largest, level)
 
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
@@ -91,8 +61,8 @@ class PredictedTraining:
         start, end = (float(v) for v in self.largest.mean[[0, -1]])
         rows = [
             ("network", str(self.network)),
-            ("largest share", f"{start:.3f} at the start, {end:.3f} after {_spaced(float(self.steps[-1]))} steps"),
-            (f"steps until it is {found.level:.3g}", _law(found, int(self.steps[-1]))),
+            ("largest share", f"{start:.3f} at the start, {end:.3f} after {spaced(float(self.steps[-1]))} steps"),
+            (f"steps until it is {found.level:.3g}", found.words(int(self.steps[-1]))),
             ("accuracy at the end", f"{float(self.accuracy.mean[-1]):.3f}"),
             (
                 "bias is faster than signal by",
@@ -112,7 +82,7 @@ class PredictedTraining:
             rows.append(("mini-batches leave", f"a largest share of {self.floor:.3f} on average"))
         if self.diverged:
             count, first = len(self.diverged), min(step for _, step in self.diverged)
-            rows.append(("diverged", f"{count} of {len(self.loss.draws)} networks, the first by step {_spaced(first)}"))
+            rows.append(("diverged", f"{count} of {len(self.loss.draws)} networks, the first by step {spaced(first)}"))
         if self.trust is not None:
             rows.append(("trust", str(self.trust)))
         return rows
@@ -152,19 +122,3 @@ class PredictedTraining:
                 "seconds": self.seconds,
             }
         )
-
-
-def _spaced(number: float) -> str:
-    return f"{number:,.0f}".replace(",", " ")
-
-
-def _law(found: Absorption, last: int) -> str:
-    """The median and where 90 % of networks are."""
-
-    def words(steps: float) -> str:
-        return _spaced(steps) if math.isfinite(steps) else f"more than {_spaced(last)}"
-
-    if found.quantile(0.95) == 0.0:
-        return "0: it is so at the start"
-    low, high = words(found.quantile(0.05)), words(found.quantile(0.95))
-    return f"{words(found.median)} in the median, 90 % of networks {low} to {high}"

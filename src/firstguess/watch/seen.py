@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
+from firstguess.base.text import spaced
 from firstguess.theory.curves import Absorption, Accuracy, Curve, Curves, Recorder, absorption
 from firstguess.theory.predicted_training import PredictedTraining
 from firstguess.watch.looking import Look
-from firstguess.watch.text import reached, share, spaced
+from firstguess.watch.text import reached, share
 
 FIRST = 100  # steps of a watch in which looks are made whatever they cost: 20 of them
 

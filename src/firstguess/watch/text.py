@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import math
 
-
-def spaced(step: float) -> str:
-    """A step, with its thousands apart.
-
-    >>> spaced(12345.4)
-    '12 345'
-    """
-    return f"{step:,.0f}".replace(",", " ")
+from firstguess.base.text import spaced
 
 
 def share(value: float) -> str:

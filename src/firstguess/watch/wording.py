@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from firstguess.base.text import spaced
 from firstguess.theory.curves import FAVOURED, OTHERS
 from firstguess.watch.seen import Seen
-from firstguess.watch.text import reached, share, spaced
+from firstguess.watch.text import reached, share
 
 _FEW = 3  # early evaluations that are listed
 

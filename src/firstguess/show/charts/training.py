@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.text import spaced
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.show.charts import theme
 from firstguess.show.charts.parts import Entry, heading, key
@@ -142,7 +143,7 @@ def _title(named: Mapping[str, Trained]) -> str:
     run = next(iter(named.values()))
     if len(named) > 1:
         if not any(np.isfinite(run.absorption.median) for run in named.values()):
-            last = _spaced(max(int(run.curves.largest.steps[-1]) for run in named.values()))
+            last = spaced(max(int(run.curves.largest.steps[-1]) for run in named.values()))
             return f"Most networks are still biased after {last} steps: {' and '.join(named)}"
         each = ", ".join(f"{_within(run.absorption)} ({name})" for name, run in named.items())
         return f"Half of all networks absorb their bias within {each}"
@@ -150,21 +151,17 @@ def _title(named: Mapping[str, Trained]) -> str:
     if found.median == 0.0:
         return f"At the start the largest class gets {100 * start:.0f} %: there is hardly any bias to absorb"
     if not np.isfinite(found.median):
-        return f"Most networks are still biased after {_spaced(run.curves.largest.steps[-1])} steps"
+        return f"Most networks are still biased after {spaced(run.curves.largest.steps[-1])} steps"
     fall = f"from {100 * start:.0f} % to {100 * found.level:.0f} %"
-    return f"Half of all networks absorb their bias within {_spaced(found.median)} steps, {fall}"
+    return f"Half of all networks absorb their bias within {spaced(found.median)} steps, {fall}"
 
 
 def _within(found: Absorption) -> str:
     return (
-        f"{_spaced(found.median)} step{'s' if round(found.median) != 1 else ''}"
+        f"{spaced(found.median)} step{'s' if round(found.median) != 1 else ''}"
         if np.isfinite(found.median)
         else "more steps than shown"
     )
-
-
-def _spaced(number: float) -> str:
-    return f"{number:,.0f}".replace(",", " ")
 
 
 def _subtitle(named: Mapping[str, Trained]) -> list[str]:
