@@ -26,9 +26,10 @@ from firstguess.papers.vanilla_vit import ALL, FAVOURED, OTHERS, VanillaViT, blo
 RELU = mf.Setting("ReLU", "relu", 2.0, 0.0)
 
 
-def test_items_answer_every_claim_of_the_paper():
+def test_items_answer_every_claim_of_the_paper_before_training():
     claims = {claim for item in items().values() if item.paper == "mf" for claim in item.claims}
-    assert claims == {name for name in CLAIMS if name.startswith("M")}
+    assert claims >= {f"M{i}" for i in range(1, 10)}
+    assert claims <= {name for name in CLAIMS if name.startswith("M")}
 
 
 def test_settings_are_multiples_of_the_critical_weight_variance():

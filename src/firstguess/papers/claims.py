@@ -1,4 +1,4 @@
-"""What the papers claim about untrained networks, in our words. Every claim gets at least one line in the ledger."""
+"""What the papers claim, before and in training, in our words. Every claim gets at least one line in the ledger."""
 
 from __future__ import annotations
 
@@ -39,6 +39,21 @@ _ROWS = (
      "networks", "Fig 11"),
     ("I15", "With 100 classes most classes get no guess at all: the law peaks at 0", "Fig 12"),
     ("I16", "ResNet34 and a vision transformer are biased before training, too", "Fig 13"),
+    ("I17", "Small learning rate: with bias per-class curves split and one class's recall stays low long; without, "
+     "they coincide", "Fig 14"),
+    ("I18", "Large learning rate: with bias, unstable hand-over between classes, as under class imbalance", "Fig 15"),
+    ("I19", "The theory takes limits in an order (dimension, then width layer by layer; data; depth): is it needed?",
+     "App. C, Remark 1; MF"),
+    ("I20", "Any centred independent weights of the same variance give the same law", "§3; NORM §2"),
+    ("I21", "Bias comes from activation and pooling together: max-pooling gives tanh and linear networks bias", "§4.2"),
+    ("I22", "A constant added to tanh brings bias; subtracting a batch's own mean removes ReLU's", "App. G.3"),
+    ("I23", "Structure in the data amplifies bias", "§3, App. I.1"),
+    ("I24", "Ranked fractions: the law of the k-th largest, and the entropy of the guesses", "App. H; NORM App. A, B"),
+    ("I25", "Bias does not profoundly affect where training ends, beside NORM's lasting test gap",
+     "App. I.3; NORM §5.2"),
+    ("I26", "Between slow and unstable, bias narrows the window of good learning rates", "App. I.3"),
+    ("I27", "Logits of one network: class centers stand apart, and with more bias all points move away from the "
+     "boundary", "§3, Figs 3, 4; NORM App. C.1"),
     ("N1", "BatchNorm before the activation keeps the bias of a single layer at every depth", "Th 4.1, Fig 3"),
     ("N2", "BatchNorm after the activation: no bias, at any depth and batch size", "Th 4.2"),
     ("N3", "LayerNorm before the activation: as without a norm, bias grows with depth", "Th 4.3"),
@@ -54,6 +69,20 @@ _ROWS = (
     ("N10", "Moving the norms of a ResNet101 and a Swin-L behind the activations changes the largest guess fraction "
      "(stand-ins only so far: smaller networks, not these)", "Fig G.9"),
     ("N11", "A constant added to all pixels is a knob for the bias", "G.3"),
+    ("N12", "Neutral starts converge faster than prejudiced ones; the gap between classes persists", "Figs 2, G.1–G.4"),
+    ("N13", "Norm after the activation: unfiltered starts behave as neutral ones, and bias is absorbed faster, most of "
+     "all with LayerNorm", "Figs 4, G.1, G.2"),
+    ("N14", "Twenty hidden layers: per-class curves still split, global accuracy overlaps", "Figs G.7, G.8"),
+    ("N15", "ResNet34 and MLP-Mixer: norm after converges faster, the largest fraction decays earlier, a test gap "
+     "remains; the more the data are shifted, the slower both, and the wider the gap between placements",
+     "Figs 5, G.10, G.11"),
+    ("N16", "The theorems on norms hold for other activations without qualitative differences", "§4.1, App. B"),
+    ("N17", "InstanceNorm and GroupNorm are trivial extensions of LayerNorm", "§2, footnote"),
+    ("N18", "BatchNorm before stays constant in depth with pooling, too; BatchNorm after works for any mean and "
+     "variance of the input", "App. E.1, E.2.1"),
+    ("N19", "Nodes are Gaussian under Lindeberg-type conditions: where are they not?", "App. D; IGB App. B"),
+    ("N20", "Choosing hyper-parameters early in training picks what serves the favoured class", "§1, §3.1, §6"),
+    ("N21", "The boundary first translates (bias), then rotates (signal), on two time scales", "App. C.1"),
     ("M1", "q_aa = σ_μ² + σ_y², q_ab = σ_μ² and c = γ/(1+γ) at every depth; signals concentrate as width grows",
      "Th 3.1, Fig 2"),
     ("M2", "ReLU: c tends to 1 in all phases, exponentially when ordered, as a power law when chaotic", "§4"),
@@ -64,7 +93,29 @@ _ROWS = (
     ("M7", "A plain vision transformer shows the same transition in its gradients", "Figs"),
     ("M8", "Residual networks have one critical phase; norms blur the distinction", "App."),
     ("M9", "Finite networks depart from theory, less as width grows", "limits"),
+    ("M10", "At the edge of chaos learning is fastest and so is the absorption of the largest bias; ordered networks "
+     "keep it, deep chaos learns poorly", "main Figs"),
+    ("M11", "A trained vision transformer with weights × 0.5 becomes strongly biased, × 1.5 less but unstable; as it "
+     "is, best", "Figs"),
+    ("M12", "Evaluating after few steps favours the initially favoured classes", "discussion"),
+    ("M13", "The edge is the state of largest initial bias", "key findings"),
+    ("M14", "ReLU's variances by phase; norms and skip connections move the phases' boundaries", "§4, limitations"),
+    ("M15", "Unequal gradients of classes slow learning; tuning at the edge shortens the search for hyper-parameters",
+     "§4, practical trick"),
     ("B1", "On real data the kernel reading has the spread of guesses right, where the law for random data does not",
      "theory.md §6"),
+    ("B2", "In transformers the kind of norm does not matter at initialization; post-norm is more biased than "
+     "pre-norm, increasingly with depth; gating creates none; shared embeddings dominate real models", "theory.md §9"),
+    ("B3", "A tied language-model head guesses its own input with a probability that does not depend on γ",
+     "theory.md §9"),
+    ("B4", "At constant gradients bias is nonlinearity, (1 + γ)·g = P: knobs reach any γ on that frontier",
+     "theory.md §10"),
+    ("B5", "Tuned depth trains as fast as a shallow network of equal nonlinearity, not faster", "theory.md §10"),
+    ("B6", "The absorption time has a closed form; ordered networks absorb linearly in depth, their signal is what "
+     "vanishes", "theory.md §7"),
+    ("B7", "Adam's early phase follows from tangent kernels by layer; finite width is one random factor",
+     "theory.md §7"),
+    ("B8", "Moving a head's bias changes γ and nothing else; under imbalance class weights dwarf biased starts",
+     "theory.md §10"),
 )  # fmt: skip
 CLAIMS = {row[0]: Claim(*row) for row in _ROWS}
