@@ -113,7 +113,7 @@ def constants(run: Run) -> Outcome:
             "ReLU minus its batch's own mean: γ by depth",
         ),
         subtitle=[f"Layers of {width}, {n} random points. Points: measured ± 2 standard errors; lines: closed form."],
-        x_title="Hidden layers", y_title="Drift ratio γ", dodge=True, width=640,
+        x_title="Hidden layers", y_title="Drift ratio γ", x_domain=(0.7, depth + 0.3), dodge=True, width=640,
     )  # fmt: skip
     rows = [line("tanh + constant", g, at=a, theory=t) for a, g, t in zip(CONSTANTS, shifted, known, strict=True)]
     deeper = [line(name, g, depth=k) for name, values in found.items() for k, g in enumerate(values, start=1)]

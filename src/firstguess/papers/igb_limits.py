@@ -15,7 +15,12 @@ from firstguess.papers.tables import columns, std
 ROOM = 0.02  # of the standard deviation of G₀: a tenth of that after one ReLU layer
 RATIOS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 WIDTHS, LAYERS, DATA, DEPTH = "N₁/d", "N₂/N₁", "n/N", "depth/N"
-C1, C2 = 0.733471, 0.466942  # LayerNorm after ReLU: C' and C'' at 0 (theory.md §12)
+# LayerNorm after ReLU, theory.md §12: C' and C'' at 0 (the fourth derivative is C'' again), derivatives of a node's
+# bias and variance, its skewness
+C1, C2 = 0.733471, 0.466942
+B1, B2 = -0.215233, -2.251031
+S1, S2 = 1.369954, -2.449870
+SKEW = 1.640561
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Seen:
     sizes: str
     found: Number
     theory: float  # closed form, all sizes infinite but for the data points
-    finite: float = math.nan  # theory.md (40), where there is one
+    finite: float = math.nan  # theory.md (42), where there is one
 
     @property
     def holds(self) -> Truth:
@@ -36,15 +41,24 @@ class Seen:
 
 
 def finite_std(depth: int, width: int, dimensions: int, points: int) -> float:
-    """Standard deviation of G₀ with LayerNorm after ReLU at finite sizes: theory.md (40), and (41) for n points.
+    """Standard deviation of G₀ with LayerNorm after ReLU at finite sizes: theory.md (42), and (41) for n points.
 
-    >>> print(f"{finite_std(5, 100, 1000, 1000):.4f} {finite_std(20, 400, 1000, 1000):.4f}")  # theory.md §12
-    0.0444 0.0342
+    e, v, k are mean, variance and third moment of the overlap of two points, over pairs of them and networks.
+
+    >>> print(f"{finite_std(2, 100, 100, 600):.7f}")  # theory.md §12
+    0.0354641
     """
-    e, v = 0.0, 1.0 / dimensions
+    n, e, v, k = width, 0.0, 1.0 / dimensions, 0.0
     for _ in range(depth):
-        e, v = C1 * e + 0.5 * C2 * (e * e + v), (C1 + C2 * e) ** 2 * v + 1.0 / width
-    return math.sqrt(0.25 / points + (1 - 1 / points) * math.asin(e) / (2 * math.pi))
+        slope = C1 + C2 * e
+        e, v, k = (
+            C1 * e + 0.5 * C2 * (e * e + v) + C2 * v * v / 8 + (B1 * e + 0.5 * B2 * v) / n,
+            slope**2 * v + slope * C2 * k + 0.5 * C2**2 * v * v + 2 * C1 * B1 * v / n
+            + 1 / (n - 1) + (S1 * e + 0.5 * S2 * (v + e * e)) / n,
+            slope**3 * k + 3 * C1**2 * C2 * v * v + 3 * C1 * S1 * v / n + SKEW**2 / n**2,
+        )  # fmt: skip
+    angle = e + (e**3 + 3 * e * v + k) / 6
+    return math.sqrt(0.25 / points + (1 - 1 / points) * angle / (2 * math.pi))
 
 
 def pair(smaller: int, ratio: float) -> tuple[int, int]:
@@ -64,7 +78,7 @@ def judge(seen: Sequence[Seen]) -> Entry:
              for w in dict.fromkeys(s.sweep for s in seen)}  # fmt: skip
     said = "; ".join(f"{w}: largest departure {s.found} against {s.theory:.4f} ({s.sizes})" for w, s in worst.items())
     far = worst.get(DEPTH)
-    explained = f", where theory.md (40) says {far.finite:.4f}" if far and math.isfinite(far.finite) else ""
+    explained = f", where theory.md (42) says {far.finite:.4f}" if far and math.isfinite(far.finite) else ""
     return entry(
         "I19",
         f"no order is needed: std of G₀ is within {ROOM} of the closed form whichever of dimension and width "
@@ -145,7 +159,7 @@ def limits(run: Run) -> Outcome:
             shown.append(measured(label, [s.ratio for s in part], [s.found for s in part]))
             shown.append(predicted(label, [s.ratio for s in part], [s.theory for s in part]))
             if any(math.isfinite(s.finite) for s in part):
-                shown.append(Series("finite width, theory.md (40)", [s.ratio for s in part],
+                shown.append(Series("finite width, theory.md (42)", [s.ratio for s in part],
                                     [s.finite for s in part], mark="dashed"))  # fmt: skip
         panels[heading] = shown
     core = all_of(s.holds for s in seen if s.sweep != DEPTH)

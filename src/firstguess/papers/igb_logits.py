@@ -193,7 +193,7 @@ def logits(run: Run) -> Outcome:
         title=stated(
             leaves,
             f"With bias all points leave the boundary: {100 * first.near.value:.0f} % are near it when even, "
-            f"{100 * last.near.value:.0f} % at γ = {last.gamma:.3g}",
+            f"{100 * last.near.value:.0f} % at γ\u00a0=\u00a0{last.gamma:.3g}",
             "Points near the boundary, by bias",
         ),
         subtitle=[f"Share of {n} random points whose margin is below half a spread; averages over networks ± 2 "

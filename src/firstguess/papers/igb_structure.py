@@ -151,7 +151,7 @@ def structure(run: Run) -> Outcome:
         subtitle=[f"{n} points each, two classes, Kaiming. Points: measured ± 2 standard errors; lines: kernel reading "
                   "of the same points."],
         x_title="Hidden layers", y_title="Standard deviation of a guess fraction", x_scale="log",
-        y_domain=(0.0, 0.5), dodge=True, width=290, height=300,
+        y_domain=(0.0, 0.5), x_domain=(0.8, 26.0), dodge=True, width=290, height=300,
     )  # fmt: skip
     rows = [
         {"data": name, "activation": phi, "depth": depth, "std": v.value, "std_error": v.error}

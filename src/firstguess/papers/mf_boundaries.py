@@ -199,7 +199,7 @@ def boundaries(run: Run) -> Outcome:
         subtitle=[f"tanh, {layers} layers of {nodes}, bias variance {BIAS_VAR}. Points: {inits} networks each ± 2 "
                   "standard errors; lines: closed form. Below 1 gradients vanish, above they explode."],
         x_title="Weight variance / critical weight variance of the plain network",
-        y_title="Factor on gradients' mean square a layer",
+        y_title="Factor on gradients' mean square a layer", x_domain=(0.4, 2.1),
         rules={"gradients keep their size": 1.0}, dodge=True, width=720, height=380,
     )  # fmt: skip
     rows = [

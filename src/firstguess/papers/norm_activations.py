@@ -142,7 +142,8 @@ def activations(run: Run) -> Outcome:
         ),
         subtitle=[f"Correlation c = γ/(1 + γ) of two inputs' values at a node, layers of {width}, random data. Points: "
                   "measured ± 2 standard errors; lines: closed form. 0 is even, 1 deeply biased."],
-        x_title="Hidden layers", y_title="Correlation c", y_domain=(-0.05, 1.05), dodge=True, width=280, height=260,
+        x_title="Hidden layers", y_title="Correlation c", y_domain=(-0.05, 1.05),
+        x_domain=(0.6, 5.4), dodge=True, width=280, height=260,
     )  # fmt: skip
     rows = [
         line(phi, g, place=place, depth=k, theory=t)

@@ -142,7 +142,7 @@ def gaussian(run: Run) -> Outcome:
         ),
         subtitle=[f"Average over nodes, ± 2 standard errors over {inits} ReLU networks; 0 is Gaussian, beyond ± 1 more "
                   "than 2 % of the data are at stake."],
-        x_title="Hidden layer", y_title="Excess kurtosis over the data",
+        x_title="Hidden layer", y_title="Excess kurtosis over the data", x_domain=(0.6, 5.4),
         rules={"Gaussian": 0.0, "not Gaussian above": TAILED, "nor below": -TAILED}, dodge=True, columns=2, width=400,
     )  # fmt: skip
     rows = [

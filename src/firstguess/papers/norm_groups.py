@@ -71,7 +71,7 @@ def judge_instance(found: Found) -> Entry:
         otherwise=stated(
             all_of([below(own[-1], layer[-1]),
                     same(own[-1], batch[-1], room=0.02 + 0.15 * batch[-1].value)]),
-            "before the activation it takes each channel's own center off and stays constant, as BatchNorm, not as "
+            "before the activation it takes each channel's own center off, as BatchNorm does, and not as "
             "LayerNorm",
             "before the activation it is not as LayerNorm",
         ),
@@ -140,7 +140,7 @@ def groups(run: Run) -> Outcome:
         ),
         subtitle=[f"Drift ratio γ by depth, layers of {width}, random data. Points: measured ± 2 standard errors; "
                   "lines: closed form."],
-        x_title="Hidden layers", y_title="Drift ratio γ", dodge=True, columns=2, width=400,
+        x_title="Hidden layers", y_title="Drift ratio γ", x_domain=(0.7, 5.3), dodge=True, columns=2, width=400,
     )  # fmt: skip
     behind = list(range(1, conv_layers))  # a node is a channel at a position; the output would see all of them
     like = entries[1].verdict
@@ -156,7 +156,7 @@ def groups(run: Run) -> Outcome:
         ),
         subtitle=[f"Drift ratio γ of hidden nodes (a channel at a position), {channels} channels, {images} images of "
                   f"{side}×{side} independent pixels; ± 2 standard errors."],
-        x_title="Convolutional layers", y_title="Drift ratio γ", dodge=True, columns=2, width=400,
+        x_title="Convolutional layers", y_title="Drift ratio γ", x_domain=(0.8, 3.2), dodge=True, columns=2, width=400,
     )  # fmt: skip
     rows = [line(name, g, place=place, depth=k, data=data) for data, part in (("blob", found), ("images", seen))
             for (name, place), values in part.items() for k, g in enumerate(values, start=1)]  # fmt: skip

@@ -120,14 +120,15 @@ def pooling(run: Run) -> Outcome:
         subtitle=[f"Drift ratio γ, layers of {width} before pooling, random data. Points: measured ± 2 "
                   "standard errors; "
                   "lines: closed form."],
-        x_title="Hidden layers", y_title="Drift ratio γ", y_scale="symlog", dodge=True, columns=2, width=400,
+        x_title="Hidden layers", y_title="Drift ratio γ", y_scale="log",
+        x_domain=(0.7, 5.3), dodge=True, columns=2, width=400,
     )  # fmt: skip
     fair = entries[1].verdict == "holds"
     worst = max(left.values(), key=lambda v: v.value)
     spreads = sorted({s for _, s in INPUTS})
     inputs = dots_chart(
         {"": [Dot(f"mean {m:g}", f"spread {s:g}", left[m, s].value, left[m, s].error)
-              for s in spreads for m in sorted({m for m, _ in INPUTS}) if (m, s) in left]},
+              for m in sorted({m for m, _ in INPUTS}) for s in spreads if (m, s) in left]},
         title=stated(
             fair,
             "BatchNorm after ReLU guesses evenly whatever the data's mean and scale: at most "

@@ -7,9 +7,9 @@ REVISIONS: dict[str, str] = {
     "I12": "the required check was narrowed from all numbers of classes to at most ten (it fails either way); "
     "margin of the exact law against networks 0.03 → 0.04, which the quick errors can resolve",
     "I13": "half as many networks on noise, for time",
-    "I20": "after a quick run: what weights without a variance must show is bias left by LayerNorm after ReLU, no longer "
+    "I20": "after a quick run: what weights without a variance must show is bias left by LayerNorm after ReLU, not "
     "another spread of the plain network, which has none",
-    "I22, N16, N18": "after a quick run: γ is read at hidden layers instead of ten outputs; where every node is centred "
+    "I22, N16, N18": "after a quick run: γ is read at hidden layers instead of ten outputs; where nodes are centred "
     "γ is 0 by construction, so that the largest guess fraction is checked, too",
     "I23": "after a quick run: the kernel reading, which has no error, decides, and networks must not contradict it",
     "N1": "compared with the closed form's 0.227 instead of the measured value without a norm, whose error "
