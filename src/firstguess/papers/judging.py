@@ -15,6 +15,7 @@ from firstguess.papers.items import Entry, Verdict
 
 Truth: TypeAlias = bool | None
 SIGMAS = 4.0
+UNDECIDED = "beyond that, the errors of this run are too large to decide"  # a limit that nothing is known about
 
 
 class Number(NamedTuple):
@@ -139,7 +140,7 @@ def entry(
     found = verdict(must, within=beyond)
     limits = limit or "a check that it should pass without a limit fails"
     if all_of(beyond) is None:
-        limits = "beyond that, the errors of this run are too large to decide"
+        limits = UNDECIDED
     why = {
         "holds": "",
         "holds with a limit": limits,
