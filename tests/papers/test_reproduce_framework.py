@@ -249,6 +249,7 @@ def test_verdicts_follow_from_checks() -> None:
     assert entry("I1", "s", "m", [True], within=[False], limit="here").why == "here"
     assert entry("I1", "s", "m", [False], otherwise="there").why == "there"
     assert entry("I1", "s", "m", [True], limit="here").why == ""
+    assert entry("I1", "s", "m", [True], headline="γ = 2 ± 1").headline == "γ = 2 ± 1"
 
 
 def test_a_right_claim_is_rarely_called_wrong() -> None:

@@ -134,6 +134,7 @@ def entry(
     within: Iterable[Truth] = (),
     limit: str = "",
     otherwise: str = "",
+    headline: str = "",
 ) -> Entry:
     """An `Entry` whose verdict comes from the checks; `limit` and `otherwise` are said only where they apply."""
     beyond = list(within)
@@ -147,4 +148,4 @@ def entry(
         "does not hold": otherwise or "the numbers contradict it",
         "not tested": "the errors of this run are too large to decide: run the full setting",
     }[found]
-    return Entry(claim, statement, measured, found, why)
+    return Entry(claim, statement, measured, found, why, headline)
