@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +33,19 @@ def test_the_list() -> None:
     assert f"{len(rows)}" in words
     assert f"{quick / 60:.0f}" in words
     assert f"{full / 60:.0f}" in words
+
+
+def test_a_narrow_terminal_shows_ids_and_costs() -> None:
+    program = "from firstguess.cli import main; main()"
+    narrow = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "xterm"}
+    result = subprocess.run(
+        [sys.executable, "-c", program, "reproduce", "--list"],
+        capture_output=True, text=True, timeout=120, check=True, env=narrow,
+    )  # fmt: skip
+    text = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout)
+    for row in json.loads(run("--list", "--json").stdout):
+        costs = rf"{row['seconds_quick']:.0f} s +{row['seconds_full']:.0f} s"
+        assert re.search(rf"^ {re.escape(row['id'])} .* {costs}", text, re.MULTILINE), row["id"]
 
 
 def test_listing_loads_neither_torch_nor_altair() -> None:

@@ -187,7 +187,7 @@ def _show_list(chosen: Sequence[Item], json: bool) -> None:
     ]
     quick, full = (_duration(sum(item.seconds[size] for item in chosen)) for size in (0, 1))
     cells.append((f"{len(chosen)} items", "in all, on two cores", "", "", quick, full))
-    print_table("Figures and claims that can be reproduced", columns, cells)
+    print_table("Figures and claims that can be reproduced", columns, cells, wrap=("title", "claims", "needs"))
 
 
 def _duration(seconds: float) -> str:
