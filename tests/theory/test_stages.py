@@ -154,7 +154,7 @@ def test_a_norm_that_divides_by_its_scale_has_no_edge_at_zero() -> None:
 def test_drawn_networks_do_what_their_phase_says(block: str, w: float, b: float) -> None:
     """50 blocks deep, drawn networks: γ grows where γ* = ∞, stays where it is finite, dies where it is 0.
 
-    Grows: at least twofold from 10 to 50 blocks; stays: within a factor of 2 of γ*; dies: below 0.01. What is between is
+    Grows: at least twofold from 10 to 50 blocks; stays: within a factor of 2 of γ*; dies: below 0.01. Between them is
     finite size, which adds up over layers: BatchNorm before ReLU at width 300 on 300 points has lost a third by then.
     """
     depth = 50

@@ -27,6 +27,7 @@ def judge_shift(found: Sequence[Number], theory: Sequence[float]) -> Entry:
         ", ".join(f"{g} at {a:g} (closed form {t:.4g})" for a, g, t in zip(CONSTANTS, found, theory, strict=True)),
         [same(found[0], 0.0, room=NO_BIAS), *(above(b, a) for a, b in pairwise(found))],
         within=[same(g, t, room=0.02 + 0.1 * t) for g, t in zip(found, theory, strict=True)],
+        headline=f"tanh + {CONSTANTS[3]:g}: γ = {found[3]}",
         limit="at this width γ departs from the closed form by more",
     )
 
@@ -51,6 +52,7 @@ def judge_centre(found: Mapping[str, Sequence[Number]], left: Mapping[str, Numbe
             below(left[WHOLE], FLIPS),
         ],
         within=[*_even(batches), below(left[BATCHES], FLIPS)],
+        headline=f"largest fraction beyond coin flips: {left[PLAIN]} → {left[WHOLE]}",
         limit="with the means of small batches some bias is left",
     )
 

@@ -89,6 +89,7 @@ def judge(seen: Sequence[Seen]) -> Entry:
         within=[s.holds for s in beyond],
         limit="sizes may be in any order, but depth must not come before width: deep networks depart "
         + (f"({far.label}, {far.sizes}: {far.found} against {far.theory:.4f}{explained})" if far else ""),
+        headline=f"largest departure from theory in any order: {max(abs(s.found.value - s.theory) for s in core):.3f}",
         otherwise="at some ratio of sizes the law departs: "
         + "; ".join(f"{s.sweep} = {s.ratio:g} ({s.sizes})" for s in core if s.holds is False),
     )

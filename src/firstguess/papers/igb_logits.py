@@ -105,6 +105,7 @@ def judge(found: Mapping[str, Clouds]) -> list[Entry]:
             "0.05) to ReLU of 1, 5 and 20 layers, and is γ within 20 % + 0.05 for 1 and 5",
             f"{each('squares')}; closed form " + ", ".join(f"{c.gamma:.3g}" for c in ordered),
             apart,
+            headline=f"(Δμ/spread)²: {ordered[0].squares} when even, {ordered[-1].squares} at most bias",
         ),
         entry(
             "I27",
@@ -116,6 +117,7 @@ def judge(found: Mapping[str, Clouds]) -> list[Entry]:
             f"distances {each('rigid')}",
             leave,
             within=uniform,
+            headline=f"points near the boundary: {ordered[0].near} when even, {ordered[-1].near} at most bias",
             limit="the cloud is skewed: points do not keep their distances where bias is strong",
         ),
         entry(
@@ -124,6 +126,8 @@ def judge(found: Mapping[str, Clouds]) -> list[Entry]:
             f"less than {ROOM} on average",
             f"{each('gap')}; skewness of the margin, root mean square: {each('skewness')}",
             gaussian,
+            headline="largest average departure from a Gaussian share: "
+            f"{max((c.gap for c in ordered), key=lambda g: g.value)}",
             otherwise="one network's margins are not Gaussian enough",
         ),
     ]

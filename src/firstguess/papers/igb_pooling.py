@@ -59,6 +59,7 @@ def judge(blocks: Sequence[Block]) -> list[Entry]:
             "and with average-pools",
             "; ".join(str(b) for b in odd),
             [*(above(b.found, NO_BIAS) for b in most), *(same(b.found, 0.0, room=NO_BIAS) for b in rest)],
+            headline="γ with max-pools: " + "; ".join(str(b) for b in most[:3]),
         ),
         entry(
             "I21",
@@ -70,6 +71,7 @@ def judge(blocks: Sequence[Block]) -> list[Entry]:
             [b.right for b in blocks],
             within=[b.close for b in known],
             limit=f"at this width some depart from theory by more: {', '.join(map(str, off))}",
+            headline=f"{len(blocks) - len(wrong)} of {len(blocks)} blocks surely as the criterion says",
             otherwise=f"not as the criterion says: {', '.join(map(str, wrong))}",
         ),
     ]

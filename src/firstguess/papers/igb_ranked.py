@@ -65,6 +65,7 @@ def judge(found: Sequence[Ranked]) -> list[Entry]:
             f"k = 1, 2, 3 (theory): {ranked}; share of networks below the predicted median: {medians}",
             [check for r in found for check in r.ranks],
             within=[check for r in found for check in r.laws],
+            headline=f"first class, γ = {found[-1].gamma:.3g}: {found[-1].means[0]}, theory {found[-1].theory[0]:.3f}",
             limit="averages are right, the law is not in all of them",
         ),
         entry(
@@ -72,6 +73,7 @@ def judge(found: Sequence[Ranked]) -> list[Entry]:
             f"the average entropy of the guesses is within {NATS} nats of theory (ln 10 = {math.log(10):.2f} if even)",
             f"measured (theory): {entropies}",
             [same(r.entropy, r.entropy_theory, room=NATS) for r in found],
+            headline=f"{found[-1].entropy} nats at γ = {found[-1].gamma:.3g}, theory {found[-1].entropy_theory:.3f}",
         ),
     ]
 

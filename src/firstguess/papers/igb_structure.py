@@ -58,6 +58,7 @@ def judge(found: Found, kernel: Mapping[Key, float]) -> list[Entry]:
             "; ".join(pairs),
             [*(larger for key, larger in more.items() if key[2] == SHALLOW), not against],
             within=[larger for key, larger in more.items() if key[2] != SHALLOW],
+            headline=f"more biased than on independent pixels in {sum(more.values())} of {len(more)} settings",
             limit=f"not at every depth; {where}",
             otherwise=f"networks against the kernel: {named(against)}; {where}",
         ),
@@ -66,6 +67,7 @@ def judge(found: Found, kernel: Mapping[Key, float]) -> list[Entry]:
             f"the kernel reading of these very points has all of them: within {ROOM} of networks, on images and noise",
             f"largest departure {found[worst]} against {kernel[worst]:.4f} ({named([worst])})",
             [same(value, kernel[key], room=ROOM) for key, value in found.items()],
+            headline=f"largest departure: {found[worst]} against {kernel[worst]:.3f}",
             otherwise="networks of this width depart from it by more",
         ),
     ]

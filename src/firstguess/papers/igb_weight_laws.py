@@ -36,6 +36,7 @@ def judge(plain: Found, cured: Mapping[str, Number], theory: float) -> list[Entr
     must |= {f"{NAMES[law]}, LayerNorm after": below(cured[law], NEUTRAL) for law in usual if law in cured}
     within: dict[str, Truth] = {NAMES[SLOW]: same(plain[SLOW, widest], theory, room=ROOM)}
     within |= {f"{NAMES[SLOW]}, LayerNorm after": below(cured[SLOW], NEUTRAL)} if SLOW in cured else {}
+    seen = [plain[law, widest].value for law in usual]
     said = ", ".join(f"{NAMES[law]} {plain[law, widest]}" for law in LAWS)
     return [
         entry(
@@ -48,6 +49,7 @@ def judge(plain: Found, cured: Mapping[str, Number], theory: float) -> list[Entr
             must.values(),
             within=within.values(),
             limit=f"with a variance but no fourth moment the limit is not reached at this width: {failing(within)}",
+            headline=f"std of G₀ {min(seen):.3f} to {max(seen):.3f} by law of the weights, theory {theory:.3f}",
             otherwise=f"another law for: {failing(must)}",
         ),
         entry(
@@ -60,6 +62,7 @@ def judge(plain: Found, cured: Mapping[str, Number], theory: float) -> list[Entr
             [above(cured[ENDLESS], NEUTRAL)],
             within=[differ(value, theory, room=ROOM) for (law, _), value in plain.items() if law == ENDLESS],
             limit="what breaks is the cure; the plain network's spread is about the same without a variance",
+            headline=f"without a variance LayerNorm after ReLU leaves {cured[ENDLESS]}",
             otherwise="even without a variance LayerNorm after ReLU leaves no bias",
         ),
     ]

@@ -55,6 +55,7 @@ def judge_variances(late: Mapping[str, tuple[Number, Number]], whole: Mapping[st
             above(blown, 1.0),
             above(spread, 1.0),
         ],
+        headline=f"spread over data, last over first layer: ordered {whole[ORDERED]}, edge {whole[EDGE]}",
     )
 
 
@@ -84,6 +85,7 @@ def judge_boundaries(
             f"{name} {g[0]}, {g[-1]} ({theory[name][0]:.3f}, {theory[name][-1]:.3f})" for name, g in found.items()
         ),
         [*moved.values(), *crossing, *agree.values()],
+        headline="edge at " + ", ".join(f"{name} {edge:.3g}" for name, edge in edges.items() if edge is not None),
         otherwise=f"not moved: {failing(moved)}; not as the closed form says: {failing(agree)}",
     )
 

@@ -54,6 +54,8 @@ def judge(found: Found, limits: Mapping[tuple[str, float], tuple[float, float]])
             "other multiple of the critical weight variance, for tanh and ReLU",
             f"log₁₀ γ: {said}",
             every.values(),
+            headline=f"tanh, {last} layers, log₁₀ γ: {found['tanh', 1.0, last]} at the edge, "
+            f"{found['tanh', 0.5, last]} at half its weight variance",
             otherwise="ordered networks are more biased at every finite depth seen, or chaotic ones: not at "
             f"{failing(every)}",
         ),
@@ -67,6 +69,8 @@ def judge(found: Found, limits: Mapping[tuple[str, float], tuple[float, float]])
             + ", ".join(f"{phi} at {m:g} ×" for phi, m in unlimited),
             [*chaos.values(), all(math.isinf(limits["tanh", m][0]) == (m <= 1.0) for m in MULTIPLES)],
             within=relu.values(),
+            headline=f"tanh, {last} layers, log₁₀ γ: {found['tanh', 1.0, last]} at the edge, "
+            f"{found['tanh', 1.25, last]} at 1.25 ×",
             limit=f"not for ReLU, whose γ is not larger at the edge than in chaos: {failing(relu)}",
             otherwise=f"chaotic networks are as biased: {failing(chaos)}",
         ),

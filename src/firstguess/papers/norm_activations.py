@@ -81,6 +81,8 @@ def judge(found: Found, left: Left) -> list[Entry]:
             + "; largest fraction beyond coin flips: "
             + ", ".join(f"{phi}, {place} {left[phi, place]}" for place in (BN_AFTER, LN_AFTER) for phi in PHI),
             [check for checks in checked.values() for check in checks.values()],
+            headline=f"GELU, {DEPTH} layers: γ with BatchNorm before {found['GELU', BN_BEFORE][-1]}, LayerNorm "
+            f"before {found['GELU', LN_BEFORE][-1]}, after {found['GELU', LN_AFTER][-1]}",
             otherwise=wrong,
         ),
         entry(
@@ -90,6 +92,7 @@ def judge(found: Found, left: Left) -> list[Entry]:
                 f"{phi}: {found[phi, LN_BEFORE][-1]} against {found[phi, NONE][-1]} without" for phi in PHI
             ),
             alike.values(),
+            headline=f"sigmoid: γ {found['sigmoid', LN_BEFORE][-1]} against {found['sigmoid', NONE][-1]} without",
             otherwise=f"not for activations that see the scale, which LayerNorm sets: {failing(alike)}",
         ),
     ]  # fmt: skip

@@ -68,6 +68,8 @@ def judge(found: Found) -> list[Entry]:
             + "; ".join(said(name, wide) for name in others),
             [*layers.values(), falls],
             within=others.values(),
+            headline=f"kurtosis in layer {DEPTH}: {found[BLOB, narrow][-1].kurtosis} at width {narrow}, "
+            f"{found[BLOB, wide][-1].kurtosis} at {wide}",
             limit=f"not on every data: {failing(others)}",
             otherwise=f"not even on random data: {failing(layers)}"
             + (", and kurtosis does not fall with width" if falls is False else ""),
@@ -80,6 +82,7 @@ def judge(found: Found) -> list[Entry]:
                       for name in (CLUSTERS, SPARSE)),
             [above(Number(abs(k.value), k.error), TAILED / 2)
              for name in (CLUSTERS, SPARSE) for w in (narrow, wide) for k in [found[name, w][0].kurtosis]],
+            headline=f"sparse inputs, width {wide}: kurtosis {found[SPARSE, wide][0].kurtosis}",
             otherwise="there the first layer is Gaussian enough",
         ),
     ]  # fmt: skip

@@ -48,6 +48,7 @@ def judge_groups(found: Found) -> Entry:
         f"γ before, 1 → {DEPTH} layers: {said}",
         core.values(),
         within=alike.values(),
+        headline=f"groups of 2 before ReLU, one layer: γ {found['groups of 2', 'before'][0]}, LayerNorm {layer[0]}",
         limit=f"narrow groups before ReLU have a law of their own: {failing(alike)}",
         otherwise=f"not as LayerNorm: {failing(core)}",
     )
@@ -68,6 +69,7 @@ def judge_instance(found: Found) -> Entry:
             above(layer[-1], layer[0]),
             same(own[-1], layer[-1], room=0.02 + 0.15 * layer[-1].value),
         ],
+        headline=f"before ReLU: InstanceNorm {own[-1]}, LayerNorm {layer[-1]}, BatchNorm {batch[-1]}",
         otherwise=stated(
             all_of([below(own[-1], layer[-1]),
                     same(own[-1], batch[-1], room=0.02 + 0.15 * batch[-1].value)]),

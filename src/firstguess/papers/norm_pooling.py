@@ -41,6 +41,7 @@ def judge_pools(normed: Mapping[str, Sequence[Number]], theory: Mapping[str, flo
         + f"; no norm: {plain[0]} → {plain[-1]}",
         [*constant.values(), above(plain[-1], plain[0])],
         within=close.values(),
+        headline=f"max-pools of 2: γ {normed['largest of 2'][0]} → {normed['largest of 2'][-1]}",
         limit=f"constant, but at another level than the closed form says: {failing(close)}",
         otherwise=f"not constant: {failing(constant)}",
     )
@@ -61,6 +62,7 @@ def judge_inputs(found: Mapping[Input, Sequence[Number]], left: Mapping[Input, N
         "largest fraction beyond coin flips: "
         + "; ".join(f"mean {m:g}, spread {s:g}: {left[m, s]} (γ {v[-1]})" for (m, s), v in found.items()),
         even.values(),
+        headline=f"at most {max(left.values(), key=lambda v: v.value)} beyond coin flips",
         otherwise=f"not even: {failing(even)}",
     )
 
