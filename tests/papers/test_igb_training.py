@@ -167,7 +167,7 @@ def test_fig15_runs_tiny(tmp_path: Path) -> None:
 
 
 def test_window_runs_tiny(tmp_path: Path) -> None:
-    sizes = {(60, 200, 60, 60, 10, 40): (12, 20, 30, 8, 2, 4)}
+    sizes = {(60, 200, 60, 60, 10, 1, 40): (12, 20, 30, 8, 2, 1, 4)}
     outcome = igb_window.rates.function(tiny(igb_window.rates, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     assert outcome.charts["window"].to_dict()["title"]["text"][0].startswith("Accuracy at the end")

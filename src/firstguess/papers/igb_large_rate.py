@@ -61,9 +61,9 @@ def thresholds(counts: dict[float, Number], late: dict[float, Number]) -> list[T
     "layers of 150) at 0.25 to 3 times the predicted threshold, 40 images, 12 biased starts each.",
     full="CNN-A on 100 cats and dogs, weights of PyTorch's variance (1/3 by fan-in), biases 0, full batches at 1e-1, "
     "40 steps, 12 networks each. Model, data and rate are in no text: ours, fixed before the first run. Imbalance: 90 "
-    "cats and 10 dogs. MLP (3 hidden layers of 300) at 0.25 to 3 times the predicted threshold, 100 images, 40 biased "
+    "cats and 10 dogs. MLP (3 hidden layers of 200) at 0.25 to 3 times the predicted threshold, 100 images, 40 biased "
     "starts each.",
-    seconds=(30, 180),
+    seconds=(15, 170),
 )
 def fig15(run: Run) -> Outcome:
     """I18: hand-overs by network with bias, without, and without on imbalanced data; and from which rate on."""
@@ -122,7 +122,7 @@ def _cnn_entry(arms: Sequence[Arm], modes: dict[Any, BiasModes], lr: float) -> E
 
 def _mlp(run: Run, x: Data, steps: int) -> tuple[dict[float, Arm], dict[float, Arm], Entry]:
     """An MLP at multiples of its predicted threshold, trained, and predicted as far as that goes."""
-    width, inits, parts = run.either((150, 12, 1), (300, 20, 2))
+    width, inits, parts = run.either((150, 12, 1), (200, 20, 2))
     slow = predicted(run, _NET, x, label="modes", lr=1e-7, steps=[0, 1], width=width, draws=20)
     unit = float(slow.about["overshoot"])
     looks = list(range(steps + 1))

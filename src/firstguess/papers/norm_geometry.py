@@ -105,12 +105,12 @@ def judged(seen: dict[str, Motion], times: float = 1.0) -> list[Truth]:
     quick="ReLU with 1 and 3 hidden layers of 100 and tanh at its edge, 60 MNIST images, even or odd; full batches at "
     "0.05 of the rate that overshoots, 150 steps; 10 networks each whose cloud starts at least half its spread from "
     "the boundary.",
-    full="As quick with width 300, 150 images, 400 steps and 16 networks each. Network, data and rate are ours.",
-    seconds=(20, 160),
+    full="As quick with width 200, 150 images, 400 steps and 20 networks each. Network, data and rate are ours.",
+    seconds=(15, 120),
 )
 def geometry(run: Run) -> Outcome:
     """N21: when half of the offset is gone, when half of the alignment is there, and when the kernel says so."""
-    n, width, steps, inits, parts = run.either((60, 100, 150, 10, 1), (150, 300, 400, 8, 2))
+    n, width, steps, inits, parts = run.either((60, 100, 150, 10, 1), (150, 200, 400, 10, 2))
     x = chosen(run.data("mnist:even-odd", points=4 * n), (n // 2, n // 2), flat=True)
     assert x.y is not None
     looks = looked_at(steps)
