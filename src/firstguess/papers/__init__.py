@@ -10,6 +10,7 @@ module, or several with its name in front (`igb.py`, `igb_images.py`, …); noth
 | `piece_store.py` | the store of those pieces |
 | `judging.py` | numbers with errors, three-valued checks, verdicts |
 | `claims.py` | the claims, in our words |
+| `bias_mode.py` | the bias of any model in training, predicted from one backward pass; hand-overs between classes |
 | `registry.py` | finds the items |
 | `records.py`, `execute.py` | runs items, writes what they found |
 | `ledger.py` | records → `docs/claims.md` |
