@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,6 +87,29 @@ class Arm(Followed):
     def at(self, what: str, step: int) -> Number:
         """Mean ± standard error over networks, at a step that was looked at."""
         return self.number(self.values(what, step))
+
+    def first_look(self, what: str, threshold: float) -> int | None:
+        """The first step looked at where the mean over networks is at the threshold or above; None: nowhere."""
+        there = np.flatnonzero(self.curve(what).mean >= threshold)
+        return int(self.steps[there[0]]) if len(there) else None
+
+    def kept(self, mask: NDArray[np.bool_]) -> Arm:
+        """The networks of a mask only."""
+
+        def curves(of: Curves) -> Curves:
+            groups = {which: draws[mask] for which, draws in of.accuracy.groups.items()}
+            scores = Accuracy(self.steps, of.accuracy.draws[mask], groups)
+            return Curves(Curve(self.steps, of.largest.draws[mask]), scores, Curve(self.steps, of.loss.draws[mask]))
+
+        rows = {int(old): new for new, old in enumerate(np.flatnonzero(mask))}
+        return replace(
+            self,
+            curves=curves(self.curves),
+            test=None if self.test is None else curves(self.test),
+            shares=self.shares[mask] if len(self.shares) else self.shares,
+            gradients=None if self.gradients is None else Curve(self.steps, self.gradients.draws[mask]),
+            diverged=tuple((rows[row], step) for row, step in self.diverged if row in rows),
+        )
 
     def near(self, step: float) -> int:
         """The step that was looked at and is nearest on a logarithmic scale."""
