@@ -136,7 +136,7 @@ def title(adam: Both, descent: Both) -> str:
     faster = above(adam.ratio, FASTER)
     only = all_of([faster, above(adam.ratio, descent.ratio, by=0.1)])
     so = (
-        f"Prejudiced starts need {adam.ratio.value:.2g} times as long to learn under Adam, {descent.ratio.value:.2g} "
+        f"Prejudiced starts need {adam.ratio.value:.2f} times as long to learn under Adam, {descent.ratio.value:.2f} "
         "times under plain gradient descent"
     )
     return stated(only, so, stated(faster, "Neutral starts learn faster under Adam", "Neutral and prejudiced starts"))

@@ -16,7 +16,7 @@ from firstguess.papers.judging import Number, Truth, above, all_of, below, entry
 from firstguess.papers.norm_models import Model, Place
 from firstguess.papers.running import Run
 from firstguess.papers.tables import columns
-from firstguess.papers.training_pieces import Arm, paired, trained
+from firstguess.papers.training_pieces import Arm, paired, sooner, trained
 
 if TYPE_CHECKING:
     from firstguess.papers.training_charts import Line
@@ -51,9 +51,11 @@ class Setting:
         return paired(self.arms[place], self.arms[BEFORE], what, self.last if step is None else step)
 
     def sooner(self, place: str) -> Number:
-        """By how many steps sooner the largest share is at `ABSORBED` than with the norm before; the end counts."""
-        one, other = (np.minimum(self.arms[p].reached("largest", ABSORBED), self.last) for p in (BEFORE, place))
-        return self.arms[place].number(one - other)
+        """By how many steps sooner the largest share is at `ABSORBED` than with the norm before; the end counts.
+
+        Networks that get there at neither place say nothing.
+        """
+        return self.arms[place].number(sooner(self.arms[BEFORE], self.arms[place], ABSORBED))
 
 
 def looks(steps: int) -> list[int]:
