@@ -104,6 +104,7 @@ def judged(adam: Both, descent: Both) -> list[Entry]:
             [above(fast, FASTER)],
             within=[above(plain, FASTER) is True, above(adam.strict, FASTER)],
             limit=f"it is Adam's: under plain gradient descent prejudiced starts need {plain} times as many steps",
+            headline=f"prejudiced by neutral starts, steps: {fast} under Adam, {plain} under gradient descent",
         ),
         entry(
             "N12",

@@ -90,7 +90,7 @@ def setting(
     return Setting(model.widths[0], shift, arms)
 
 
-def judged(base: Setting, wide: Setting, place: str) -> list[Entry]:
+def judged(kind: str, base: Setting, wide: Setting, place: str) -> list[Entry]:
     """N15's first three parts for one model at shift 0. Every check is 4 standard errors of paired differences."""
     by_step = [base.gain(place, step=base.half), wide.gain(place), wide.gain(place, step=wide.half)]
     absorbed = [base.sooner(place), wide.sooner(place)]
@@ -98,18 +98,19 @@ def judged(base: Setting, wide: Setting, place: str) -> list[Entry]:
     return [
         entry(
             "N15",
-            f"{place}: training is faster: accuracy after {base.last} steps is higher than with the norm before; "
-            "without a limit if also after half of them, and with layers twice as wide",
+            f"{kind}, {place}: training is faster: accuracy after {base.last} steps is higher than with the norm "
+            "before; without a limit if also after half of them, and with layers twice as wide",
             f"after − before: {base.gain(place)}; half-way {by_step[0]}; twice as wide {by_step[1]}, half-way "
             f"{by_step[2]}",
             [above(base.gain(place), 0.0)],
             within=[above(gain, 0.0) is True for gain in by_step],
             limit="not at every width and time",
+            headline=f"{kind}, {place}: {base.gain(place)} of accuracy ahead after {base.last} steps",
         ),
         entry(
             "N15",
-            f"{place}: the largest of ten shares is at {ABSORBED} in fewer steps than with the norm before; without a "
-            "limit if also with layers twice as wide",
+            f"{kind}, {place}: the largest of ten shares is at {ABSORBED} in fewer steps than with the norm before; "
+            "without a limit if also with layers twice as wide",
             f"steps sooner: {absorbed[0]}; twice as wide {absorbed[1]}",
             [above(absorbed[0], 0.0)],
             within=[above(absorbed[1], 0.0) is True],
@@ -117,8 +118,8 @@ def judged(base: Setting, wide: Setting, place: str) -> list[Entry]:
         ),
         entry(
             "N15",
-            f"{place}: accuracy on held-out images is higher at the end than with the norm before; without a limit if "
-            "also with layers twice as wide",
+            f"{kind}, {place}: accuracy on held-out images is higher at the end than with the norm before; "
+            "without a limit if also with layers twice as wide",
             f"after − before: {held[0]}; twice as wide {held[1]}",
             [above(held[0], 0.0)],
             within=[above(held[1], 0.0) is True],
@@ -241,7 +242,7 @@ def fig5(run: Run) -> Outcome:
         height=210,
     )
     return Outcome(
-        [*judged(base, wide, AFTER), *judged(base, wide, everywhere)],
+        [*judged("ResNet", base, wide, AFTER), *judged("ResNet", base, wide, everywhere)],
         {"curves": _table([base, wide, moved])},
         {"places": chart},
         [
@@ -296,7 +297,7 @@ def fig_g10(run: Run) -> Outcome:
         height=210,
     )
     return Outcome(
-        [*judged(settings[0], wide, AFTER), *shifted(settings)],
+        [*judged("Mixer", settings[0], wide, AFTER), *shifted(settings)],
         {"curves": _table([*settings, wide])},
         {"places": chart},
         [

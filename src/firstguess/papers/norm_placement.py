@@ -99,6 +99,7 @@ def judged(found: list[Placed]) -> list[Entry]:
             "norms",
             f"mean steps, {times}",
             faster,
+            headline="steps saved: " + ", ".join(f"{norm} {found[0].saved(norm)}" for norm in NORMS),
         ),
         entry(
             "N13",
