@@ -19,7 +19,7 @@ _WIDTH, _HEIGHT = 380, 260
 _OTHERS = [7, 4]  # dash of other classes
 _DOTS = [0.1, 5]  # of predictions: round dots
 _ERRORS = 2.0  # standard errors, up and down
-_CHARACTER = 7.8  # pixels of 15 points' type, on average
+_CHARACTER = 7.2  # pixels of 15 points' type, on average
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ def arms_chart(
         share = name not in plain
         domain = (y_domains or {}).get(name, (0.0, 1.0) if share else _room(lines, first_step))
         axis: Any = alt.Axis(labelExpr=theme.PERCENT, tickCount=5) if share else alt.Axis(tickCount=5)
-        y = alt.Y("mean:Q", title=None, scale=alt.Scale(domain=list(domain), nice=False), axis=axis)
+        scale: Any = alt.Scale(domain=list(domain), nice=False)
+        y, low = (alt.Y(f"{field}:Q", title=None, scale=scale, axis=axis) for field in ("mean", "low"))
         layers: list[Any] = []
         if name in (rules or {}):
             base = alt.Chart(theme.data([{"mean": (rules or {})[name]}])).encode(y=y)
@@ -102,11 +103,13 @@ def arms_chart(
             for line in lines:
                 curve = line.trained if trained else line.predicted
                 if curve is not None:
-                    layers += _drawn(curve, line, theme.colour(labels.index(line.label)), x, y, trained, first_step)
+                    layers += _drawn(
+                        curve, line, theme.colour(labels.index(line.label)), x, (y, low), trained, first_step
+                    )
         charts.append(theme.stacked(layers, width, height, title=heading(name)))
     body = alt.concat(*charts, columns=columns, spacing=36)
     wide = min(columns, len(charts)) * width > 640
-    chart: Any = alt.vconcat(_key(everything, labels, 900 if wide else 600), body, spacing=16)
+    chart: Any = alt.vconcat(_key(everything, labels, min(columns, len(charts)) * (width + 36)), body, spacing=16)
     return theme.house(chart, title, [*subtitle, _words(everything)], wide=wide)
 
 
@@ -136,7 +139,9 @@ def _room(lines: Sequence[Line], first: int) -> tuple[float, float]:
     return (0.0 if low >= 0 else 1.05 * low), 1.05 * (top or 1.0)
 
 
-def _drawn(curve: Curve, line: Line, colour: str, x: alt.X, y: alt.Y, trained: bool, first: int) -> list[Any]:
+def _drawn(
+    curve: Curve, line: Line, colour: str, x: alt.X, ys: tuple[alt.Y, alt.Y], trained: bool, first: int
+) -> list[Any]:
     errors = np.nan_to_num(_ERRORS * curve.se)
     rows: list[dict[str, Any]] = [
         {"step": int(s), "mean": float(m), "low": float(m - e), "high": float(m + e), "arm": line.label}
@@ -146,9 +151,10 @@ def _drawn(curve: Curve, line: Line, colour: str, x: alt.X, y: alt.Y, trained: b
     ]
     tooltip = [alt.Tooltip(f"{key}:N") for key in ("arm", "of", "classes")]
     tooltip += [alt.Tooltip("step:Q"), alt.Tooltip("mean:Q", format=".4~g")]
+    y, low = ys  # of means and of bands: without a scale of its own a band's would reach down to 0
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=tooltip)
     if trained:
-        band = base.mark_area(opacity=0.22, color=colour, clip=True).encode(y="low:Q", y2="high:Q")
+        band = base.mark_area(opacity=0.22, color=colour, clip=True).encode(y=low, y2="high:Q")
         dash: Any = _OTHERS if line.dashed else [1, 0]
         return [band, base.mark_line(color=colour, strokeWidth=2, strokeDash=dash, clip=True)]
     dots: Any = {"strokeDash": _DOTS, "strokeCap": "round", "strokeWidth": 3.2}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +88,29 @@ class Arm(Followed):
         """Mean ± standard error over networks, at a step that was looked at."""
         return self.number(self.values(what, step))
 
+    def first_look(self, what: str, threshold: float) -> int | None:
+        """The first step looked at where the mean over networks is at the threshold or above; None: nowhere."""
+        there = np.flatnonzero(self.curve(what).mean >= threshold)
+        return int(self.steps[there[0]]) if len(there) else None
+
+    def kept(self, mask: NDArray[np.bool_]) -> Arm:
+        """The networks of a mask only."""
+
+        def curves(of: Curves) -> Curves:
+            groups = {which: draws[mask] for which, draws in of.accuracy.groups.items()}
+            scores = Accuracy(self.steps, of.accuracy.draws[mask], groups)
+            return Curves(Curve(self.steps, of.largest.draws[mask]), scores, Curve(self.steps, of.loss.draws[mask]))
+
+        rows = {int(old): new for new, old in enumerate(np.flatnonzero(mask))}
+        return replace(
+            self,
+            curves=curves(self.curves),
+            test=None if self.test is None else curves(self.test),
+            shares=self.shares[mask] if len(self.shares) else self.shares,
+            gradients=None if self.gradients is None else Curve(self.steps, self.gradients.draws[mask]),
+            diverged=tuple((rows[row], step) for row, step in self.diverged if row in rows),
+        )
+
     def near(self, step: float) -> int:
         """The step that was looked at and is nearest on a logarithmic scale."""
         return int(self.steps[np.abs(np.log1p(self.steps) - math.log1p(step)).argmin()])
@@ -142,6 +165,17 @@ def paired(one: Arm, other: Arm, what: str, step: int) -> Number:
     if one.networks != other.networks:
         raise InvalidInput("as many networks in both arms", got=f"{one.networks} and {other.networks}", where="paired")
     return one.number(one.values(what, step) - other.values(what, step))
+
+
+def sooner(one: Arm, other: Arm, share: float) -> Array:
+    """By how many steps the largest share is at `share` sooner in the other arm, network by network.
+
+    A network that does not get there counts with the last step; where neither does, it says nothing (NaN).
+    """
+    last = float(one.last)
+    first, second = (arm.reached("largest", share) for arm in (one, other))
+    apart = np.minimum(first, last) - np.minimum(second, last)
+    return np.where(np.isfinite(first) | np.isfinite(second), apart, math.nan)
 
 
 def _first(row: Array, steps: Array, threshold: float) -> float:
