@@ -12,6 +12,7 @@ module, or several with its name in front (`igb.py`, `igb_images.py`, …); noth
 | `tables.py`, `sweeps.py` | what items share: numbers of measurements, γ by layer, series of them |
 | `nodes.py` | plain networks, node by node |
 | `claims.py` | the claims, in our words |
+| `bias_mode.py` | the bias of any model in training, predicted from one backward pass; hand-overs between classes |
 | `registry.py` | finds the items |
 | `records.py`, `execute.py` | runs items, writes what they found |
 | `ledger.py` | records → `docs/claims.md` |
