@@ -46,7 +46,7 @@ _PROBED = 1000  # members that give the rates are none of those that are trained
     "or positions; weight variance 0.7, 1, 1.3 × 2^¼; CIFAR-10, vehicles against animals, 100 images and 100 held-out "
     "ones, mini-batches of 40, plain descent, 60 steps, 10 networks each; one rate for all, 0.2 of the critical "
     "network's overshoot, and once more 0.2 of each one's own.",
-    seconds=(30, 280),
+    seconds=(20, 280),
 )
 def vit_training(run: Run) -> Outcome:
     """M10 for MF's vanilla ViT: absorbing and learning at 0.7, 1 and 1.3 times the critical weight variance."""
