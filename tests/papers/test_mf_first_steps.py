@@ -20,7 +20,7 @@ from firstguess.papers import class_gradients, mf_lr_search, mf_pretrained, smal
 from firstguess.papers import mf_class_gradients as pulls
 from firstguess.papers import mf_first_steps as first
 from firstguess.papers.judging import Number
-from firstguess.papers.mf_training import EDGE, ORDERED
+from firstguess.papers.phase_sweeps import EDGE, ORDERED
 from firstguess.papers.piece_store import Store
 from firstguess.papers.running import Run
 from firstguess.papers.training_pieces import Arm

@@ -21,7 +21,7 @@ from firstguess.network.network import Network
 from firstguess.papers import mf_training, mf_vit_training
 from firstguess.papers import training_speed as speed
 from firstguess.papers.claims import CLAIMS
-from firstguess.papers.mf_training import BIASED, EDGE, NEUTRAL, ORDERED, Sweep
+from firstguess.papers.phase_sweeps import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
 from firstguess.papers.piece_store import Store
 from firstguess.papers.registry import items
 from firstguess.papers.running import Run
@@ -148,7 +148,7 @@ def test_balanced_points_and_held_out_ones(tmp_path: Path) -> None:
 
 
 def _entries(main: Sweep, own: Sweep, other: Sweep) -> dict[str, Any]:
-    found = mf_training.judged({"tanh": main}, {"tanh": own}, {"tanh": other}, other_words="5 layers", subjects="tanh")
+    found = judged({"tanh": main}, {"tanh": own}, {"tanh": other}, other_words="5 layers", subjects="tanh")
     return {entry.statement.split("”")[0].strip("“"): entry for entry in found}
 
 
@@ -180,18 +180,21 @@ def test_rates_and_depth_limit_a_verdict() -> None:
     assert _entries(good, good, bad)["the edge absorbs fastest"].why == "not with 5 layers"
 
 
+def test_phases_that_learned_nothing_or_had_no_bias_decide_nothing() -> None:
+    chance = dict.fromkeys(BEST_EDGE, 0.51)
+    idle = _sweep(FAST_EDGE, chance)
+    assert _entries(idle, idle, idle)["the edge learns best"].verdict == "not tested"
+    even = _sweep(FAST_EDGE, BEST_EDGE, dict.fromkeys(BEST_EDGE, 0.52))
+    assert _entries(even, even, even)["the edge absorbs fastest"].verdict == "not tested"
+
+
 def test_titles_say_what_was_found() -> None:
-    title = mf_training.phases_title({"tanh": _sweep(SLOW_EDGE, BEST_EDGE)})
-    assert title == (
-        "The edge of chaos is not the first to absorb its bias, but learns best, at one rate for all phases"
-    )
-    both = mf_training.phases_title({"tanh": _sweep(FAST_EDGE, BEST_EDGE)})
+    title = phases_title({"tanh": _sweep(SLOW_EDGE, BEST_EDGE)})
+    assert title == ("The edge of chaos is not the first to absorb its bias, but learns best, at one rate")
+    both = phases_title({"tanh": _sweep(FAST_EDGE, BEST_EDGE)})
     assert both.startswith("The edge of chaos absorbs its bias first and learns best")
     few = {phase: _arm(_falls(3), lambda s: 0.7, lambda s: 0.7, networks=5) for phase in (ORDERED, EDGE, BIASED)}
-    assert (
-        mf_training.phases_title({"tanh": Sweep(few, {}, {}, "few")})
-        == "Phases in training, at one rate for all phases"
-    )
+    assert phases_title({"tanh": Sweep(few, {}, {}, "few")}) == "Phases in training, at one rate"
 
 
 def test_a_curve_of_the_phases_is_that_of_a_plain_loop(tmp_path: Path) -> None:

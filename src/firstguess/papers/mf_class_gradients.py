@@ -21,6 +21,7 @@ from firstguess.theory.curves import Curve, looked_at
 
 if TYPE_CHECKING:
     from firstguess.data import Data
+    from firstguess.papers.training_charts import Line
     from firstguess.show.charts.theme import Chart
 
 _TIE = -0.3  # a rank correlation stronger than this: a tenth of the differences in speed
@@ -159,6 +160,12 @@ def _pull_rows(pulls: dict[str, Pulls]) -> list[dict[str, Any]]:
     ]
 
 
+def _ticks(lines: list[Line]) -> tuple[float, float]:
+    """Half decades around all curves: axes begin and end with a tick."""
+    means = np.concatenate([line.trained.mean for line in lines if line.trained is not None])
+    return math.floor(2 * float(np.nanmin(means)) - 0.2) / 2, math.ceil(2 * float(np.nanmax(means)) + 0.2) / 2
+
+
 def _pull_chart(pulls: dict[str, Pulls], settings: str) -> Chart:
     from firstguess.papers.training_charts import Line, arms_chart
 
@@ -189,6 +196,6 @@ def _pull_chart(pulls: dict[str, Pulls], settings: str) -> Chart:
         subtitle=[f"{settings}, full batches."],
         columns=2,
         plain=plain,
-        y_domains={h: (0.4, 1.0) for h in panels if h not in plain},
+        y_domains={h: _ticks(lines) if h in plain else (0.4, 1.0) for h, lines in panels.items()},
         width=430,
     )

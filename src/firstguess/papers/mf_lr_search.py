@@ -12,7 +12,8 @@ from firstguess.papers.items import Entry, Outcome, item
 from firstguess.papers.judging import Number, Truth, all_of, entry
 from firstguess.papers.mf_first_steps import overshoot
 from firstguess.papers.mf_simulation import mf_settings
-from firstguess.papers.mf_training import BATCH, EDGE, PHASES
+from firstguess.papers.mf_training import BATCH, PHASES
+from firstguess.papers.phase_sweeps import EDGE
 from firstguess.papers.running import Run
 from firstguess.papers.tables import columns
 from firstguess.papers.training_pieces import Array, predicted, trained

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess.papers.items import Outcome, item
-from firstguess.papers.mf_training import (
+from firstguess.papers.mf_training import RATE
+from firstguess.papers.mf_vit import EXPECTED
+from firstguess.papers.phase_sweeps import (
     BIASED,
     EDGE,
     ORDERED,
-    RATE,
     Sweep,
     judged,
     phases_chart,
     phases_title,
     summary_rows,
 )  # fmt: skip
-from firstguess.papers.mf_vit import EXPECTED
 from firstguess.papers.running import Run
 from firstguess.papers.tables import columns
 from firstguess.papers.training_pieces import Arm, trained
-from firstguess.papers.training_speed import relabelled, with_held_out
+from firstguess.papers.training_speed import few_looks, relabelled, with_held_out
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -73,8 +73,10 @@ def vit_training(run: Run) -> Outcome:
             "one_rate": phases_chart(
                 {"One rate": main[_NAME], "Own rates": own[_NAME]},
                 title=phases_title(main, subject="A plain transformer's edge of chaos"),
-                subtitle=f"Above one rate for all, below each at the same fraction of its own overshoot; {where}; 10 "
-                "networks a line.",
+                subtitle=[
+                    "Above one rate for all, below each at the same fraction of its own overshoot; 10 networks a line.",
+                    f"{where}.",
+                ],
             )
         },
         [
@@ -100,15 +102,10 @@ def _sweep(run: Run, x: Data, held: Data, *, blocks: int, width: int, batch: int
         arm = trained(
             run, factory(width=width, blocks=blocks, weight_var=variance), x, name=name, test=held, inits=10,
             label=f"{phase}, {blocks} blocks" + (", own rate" if own else ""), optimizer="sgd", lr=rates[phase],
-            batch=batch, steps=_looks(steps), strategy="loop",
+            batch=batch, steps=few_looks(steps), strategy="loop",
         )  # fmt: skip
         arms[phase] = relabelled(arm, phase)
     return Sweep(arms, {}, rates, f"{blocks} blocks, {'own rates' if own else 'one rate'}")
-
-
-def _looks(steps: int) -> list[int]:
-    """Fewer than usual: a look takes as long as many steps."""
-    return sorted({0, 1, 2, 3, *(round(steps ** (k / 8)) for k in range(1, 9))})
 
 
 def factory(*, width: int, blocks: int, weight_var: float) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.papers.judging import Number, Truth, above, same
+from firstguess.papers.judging import Number, Truth, above
 from firstguess.papers.training_pieces import MEMBERS, Arm, Array
 
 if TYPE_CHECKING:
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 SAME_TIME = 0.1  # of log10: times that differ by less than 26 % are the same
 SAME_SCORE = 0.02  # accuracies that differ by less are the same
+
+
+def few_looks(steps: int) -> list[int]:
+    """Steps 0 to 3, then five a decade, and the last: a look at all points takes as long as many steps.
+
+    >>> few_looks(100)
+    [0, 1, 2, 3, 4, 6, 10, 16, 25, 40, 63, 100]
+    """
+    later = (round(10 ** (k / 5)) for k in range(3, 40))
+    return sorted({0, 1, 2, 3, steps, *(step for step in later if step < steps)})
 
 
 def with_held_out(run: Run, spec: str, points: int, held: int) -> tuple[Data, Data]:
@@ -101,7 +111,7 @@ def apart(one: Array, other: Array) -> Number:
 
 
 def more(one: Array, other: Array, *, room: float) -> Truth:
-    """Whether one arm has more than the other: not, if it has less or the same within `room`.
+    """Whether one arm has more than the other, by 4 standard errors: a difference of less than `room` is none.
 
     >>> more(np.linspace(0.5, 0.6, 20), np.linspace(0.3, 0.4, 20), room=0.02)
     True
@@ -109,8 +119,9 @@ def more(one: Array, other: Array, *, room: float) -> Truth:
     False
     """
     difference = apart(one, other)
-    found = above(difference, 0.0)
-    return False if found is None and same(difference, 0.0, room=room) is True else found
+    if abs(difference.value) < room and 2 * difference.error <= room:
+        return False
+    return above(difference, 0.0)
 
 
 def less(one: Array, other: Array, *, room: float) -> Truth:
