@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from firstguess.ensemble.trained import TrainedMembers
     from firstguess.modules.gradients import measure_gradients
     from firstguess.modules.measuring import measure
+    from firstguess.modules.priors import Matched, match_prior
     from firstguess.modules.reader import read
+    from firstguess.modules.repair import Repaired, repair
     from firstguess.modules.structure import Structure
     from firstguess.modules.train import train
     from firstguess.network.activations.lookup import activation, centered, register_activation
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from firstguess.theory.predicted_training import PredictedTraining
     from firstguess.theory.prediction import Prediction, regime
     from firstguess.theory.readings import predict
+    from firstguess.theory.tuning import Stand, Tuned, tune
     from firstguess.watch.loop import Watch
     from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 
@@ -65,6 +68,9 @@ _NAMES = {
     "theory.readings": "predict",
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
+    "theory.tuning": "Stand Tuned tune",
+    "modules.repair": "Repaired repair",
+    "modules.priors": "Matched match_prior",
     "ensemble.logits": "Logits",
     "ensemble.measurement": "Measurement",
     "ensemble.trained": "TrainedMembers",
@@ -100,6 +106,7 @@ __all__ = [
     "Inputs",
     "InvalidInput",
     "Logits",
+    "Matched",
     "Measurement",
     "Network",
     "NotConverged",
@@ -111,10 +118,13 @@ __all__ = [
     "PhaseDiagram",
     "PredictedTraining",
     "Prediction",
+    "Repaired",
+    "Stand",
     "Structure",
     "Tokens",
     "TrainedMembers",
     "TrainingComparison",
+    "Tuned",
     "Watch",
     "WatchedTraining",
     "__version__",
@@ -132,6 +142,7 @@ __all__ = [
     "explain_guess",
     "figures",
     "fixed_point",
+    "match_prior",
     "measure",
     "measure_gradients",
     "mixer",
@@ -143,10 +154,12 @@ __all__ = [
     "read",
     "regime",
     "register_activation",
+    "repair",
     "residual_mlp",
     "schedules",
     "train",
     "transformer",
+    "tune",
     "watch",
 ]  # fmt: skip
 
