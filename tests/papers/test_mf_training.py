@@ -183,9 +183,12 @@ def test_rates_and_depth_limit_a_verdict() -> None:
 def test_phases_that_learned_nothing_or_had_no_bias_decide_nothing() -> None:
     chance = dict.fromkeys(BEST_EDGE, 0.51)
     idle = _sweep(FAST_EDGE, chance)
-    assert _entries(idle, idle, idle)["the edge learns best"].verdict == "not tested"
+    found = _entries(idle, idle, idle)["the edge learns best"]
+    assert (found.verdict, found.why) == ("not tested", "no phase of tanh ends past chance by 0.05")
     even = _sweep(FAST_EDGE, BEST_EDGE, dict.fromkeys(BEST_EDGE, 0.52))
-    assert _entries(even, even, even)["the edge absorbs fastest"].verdict == "not tested"
+    found = _entries(even, even, even)["the edge absorbs fastest"]
+    assert found.verdict == "not tested"
+    assert found.why.startswith("not clearly biased at the start: tanh ordered, tanh edge")
 
 
 def test_titles_say_what_was_found() -> None:

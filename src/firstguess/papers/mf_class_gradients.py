@@ -148,6 +148,7 @@ def judged_pulls(pulls: dict[str, Pulls]) -> Entry:
         [below(p.tie(), _TIE) for p in pulls.values()],
         within=[p.gain() for p in pulls.values()],
         limit="networks with unequal gradients are slower, but equal lengths do not make them faster",
+        headline="; ".join(f"{name}: rank correlation {p.tie()}" for name, p in pulls.items()),
         otherwise="imbalance at the start explains little of the speed, or the opposite",
     )
 

@@ -198,6 +198,7 @@ def judged_ranks(ranks: list[Ranks]) -> Entry:
         [above(value, 0.3) for value in early.values()],
         within=[same(value, 0.0, room=_ROOM) for value in halves.values()],
         limit="the preference does not end when the bias does",
+        headline="; ".join(f"{label}: {value}" for label, value in list(early.items())[::2]),
     )
 
 

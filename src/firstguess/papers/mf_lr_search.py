@@ -156,6 +156,10 @@ def judged_search(found: dict[str, dict[str, Search]]) -> Entry:
         [check for by in found.values() for check in wider(by)],
         within=[check for by in found.values() for check in cheaper(by)],
         limit="more rates are good at the edge, but an early choice among them is not cheaper than elsewhere",
+        headline="; ".join(
+            f"{phi}: " + ", ".join(f"{phase} {number(s.good(best_of(by)))}" for phase, s in by.items()) + " rates"
+            for phi, by in found.items()
+        ),
         otherwise="another phase has as many good rates, or more",
     )
 

@@ -198,6 +198,7 @@ def judged(found: dict[float, Tuned], past: Number) -> list[Entry]:
             [ready, halved_is_biased(found)],
             within=[raised_is_less_biased(found)],
             limit="× 1.5 does not weaken it",
+            headline=f"largest share {said(lambda t: t.largest[:, 0])}",
         ),
         entry(
             "M11",
@@ -209,6 +210,7 @@ def judged(found: dict[float, Tuned], past: Number) -> list[Entry]:
             [ready, *as_is_is_best(found)],
             within=[raised_is_unstable(found)],
             limit="× 1.5 is not less stable",
+            headline=f"held-out accuracy {said(lambda t: t.end)}",
         ),
     ]
 

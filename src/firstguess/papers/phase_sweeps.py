@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,7 +116,8 @@ def judged(
         measured = "; ".join(
             f"{phi}, {sweep.words}: {said(sweep)}" for s in (main, own, other) for phi, sweep in s.items()
         )
-        return entry(
+        phi, first = list(main.items())[-1]
+        found = entry(
             "M10",
             f"{statement}; {subjects}, one rate for all phases; {beyond}",
             measured,
@@ -124,7 +125,10 @@ def judged(
             within=within,
             limit=f"not with {' nor with '.join(failing)}",
             otherwise=_failing(what, main),
+            headline=f"{phi}: {said(first)}",
         )
+        idle = _idle(what, main)
+        return replace(found, why=idle) if found.verdict == "not tested" and idle else found
 
     parts = (
         (absorbs_first, "“the edge absorbs fastest”: the largest share is at its level for good (a fifth of the way "
@@ -142,6 +146,15 @@ def judged(
          "points by more than 0.05", lambda s: _said(s, "test accuracy", scores)),
     )  # fmt: skip
     return [judge(*part) for part in parts if checks(part[0], main)]
+
+
+def _idle(what: Any, sweeps: dict[str, Sweep]) -> str:
+    """Why a comparison says nothing though its errors may be small."""
+    if what is absorbs_first:
+        even = [f"{phi} {p}" for phi, s in sweeps.items() for p in (ORDERED, EDGE, BIASED) if not s.biased(p)]
+        return f"not clearly biased at the start: {', '.join(even)}" if even else ""
+    idle = [phi for phi, s in sweeps.items() if what in (learns_best, learns_fastest) and what(s) == [None]]
+    return f"no phase of {' and '.join(idle)} ends past chance by 0.05" if idle else ""
 
 
 def _failing(what: Any, sweeps: dict[str, Sweep]) -> str:
