@@ -86,6 +86,7 @@ def judged(many: Size, few: Size, depth: int) -> list[Entry]:
             many.overlap,
             within=[all_of(few.overlap) is True],
             limit="they overlap with many points only",
+            headline=f"accuracy, neutral − prejudiced, {many.words()}",
         ),
     ]
 

@@ -104,6 +104,7 @@ def judged(adam: Both, descent: Both) -> list[Entry]:
             [above(fast, FASTER)],
             within=[above(plain, FASTER) is True, above(adam.strict, FASTER)],
             limit=f"it is Adam's: under plain gradient descent prejudiced starts need {plain} times as many steps",
+            headline=f"prejudiced by neutral starts, steps: {fast} under Adam, {plain} under gradient descent",
         ),
         entry(
             "N12",
@@ -136,7 +137,7 @@ def title(adam: Both, descent: Both) -> str:
     faster = above(adam.ratio, FASTER)
     only = all_of([faster, above(adam.ratio, descent.ratio, by=0.1)])
     so = (
-        f"Prejudiced starts need {adam.ratio.value:.2g} times as long to learn under Adam, {descent.ratio.value:.2g} "
+        f"Prejudiced starts need {adam.ratio.value:.2f} times as long to learn under Adam, {descent.ratio.value:.2f} "
         "times under plain gradient descent"
     )
     return stated(only, so, stated(faster, "Neutral starts learn faster under Adam", "Neutral and prejudiced starts"))

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from firstguess.papers.items import Entry, Outcome, item
 from firstguess.papers.judging import Number, above, all_of, below, entry, same, stated
 from firstguess.papers.norm import PLACES, network
 from firstguess.papers.running import Run
 from firstguess.papers.tables import columns
-from firstguess.papers.training_pieces import Arm, Array, predicted, trained
+from firstguess.papers.training_pieces import Arm, Array, predicted, sooner, trained
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -44,11 +42,7 @@ class Placed:
 
     def each(self, norm: str) -> Array:
         """By how many steps sooner the bias is absorbed with the norm after than before, network by network."""
-        before, after = (self.trained[f"{norm} {where}"] for where in ("before", "after"))
-        last = float(before.last)
-        return np.minimum(before.reached("largest", ABSORBED), last) - np.minimum(
-            after.reached("largest", ABSORBED), last
-        )
+        return sooner(self.trained[f"{norm} before"], self.trained[f"{norm} after"], ABSORBED)
 
     def saved(self, norm: str) -> Number:
         """The mean of `each`."""
@@ -105,6 +99,7 @@ def judged(found: list[Placed]) -> list[Entry]:
             "norms",
             f"mean steps, {times}",
             faster,
+            headline="steps saved: " + ", ".join(f"{norm} {found[0].saved(norm)}" for norm in NORMS),
         ),
         entry(
             "N13",

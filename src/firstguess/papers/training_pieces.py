@@ -167,6 +167,17 @@ def paired(one: Arm, other: Arm, what: str, step: int) -> Number:
     return one.number(one.values(what, step) - other.values(what, step))
 
 
+def sooner(one: Arm, other: Arm, share: float) -> Array:
+    """By how many steps the largest share is at `share` sooner in the other arm, network by network.
+
+    A network that does not get there counts with the last step; where neither does, it says nothing (NaN).
+    """
+    last = float(one.last)
+    first, second = (arm.reached("largest", share) for arm in (one, other))
+    apart = np.minimum(first, last) - np.minimum(second, last)
+    return np.where(np.isfinite(first) | np.isfinite(second), apart, math.nan)
+
+
 def _first(row: Array, steps: Array, threshold: float) -> float:
     there = np.flatnonzero(row >= threshold)
     if not len(there):
