@@ -56,6 +56,10 @@ class VanillaViT(nn.Module):
             found.append(x)
         return [*found, self.head(x.mean(dim=1))]
 
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """The logits."""
+        return self.states(images)[-1]
+
 
 def block_gradients(model: VanillaViT, images: torch.Tensor, labels: torch.Tensor) -> NDArray[np.float64]:
     """(blocks, 5): mean squares of the gradient at each block's tokens (all points, the favoured class's, the others'),
