@@ -1,0 +1,113 @@
+"""`fg.read` of models of tokens: pieces, compared with the model, as a reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from firstguess.data import Batch
+from firstguess.data.items import tensors
+from firstguess.modules.claims import is_attention
+from firstguess.modules.graph_reader import GraphReading
+from firstguess.modules.initializers import is_lookup
+from firstguess.modules.site import Modules
+from firstguess.modules.structure import Unread
+from firstguess.modules.transformers_read.kit import Kit
+from firstguess.modules.transformers_read.known import is_known, outputs, read_known
+from firstguess.modules.transformers_read.pieces import Piece, Stop
+from firstguess.modules.transformers_read.twin import disagreement
+
+_ROWS, _TOKENS = 3, 9  # that a model and its description are compared on
+_CHECKED = "with the same weights the description gives the model's own outputs: compared on {} inputs"
+_DROPOUT = "dropout is off at initialization, and left out"
+
+
+def token_parameters(model: nn.Module) -> Iterator[str]:
+    """Names of all parameters of a model that may be one of tokens: embeddings and positions are drawn too."""
+    if is_known(model) or any(is_lookup(m) or is_attention(m) for m in model.modules()):
+        yield from (name for name, p in model.named_parameters() if p.is_floating_point())
+
+
+def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphReading | None:
+    """A model of a known class; None: it is none."""
+    if not is_known(model):
+        return None
+    kit = Kit(model, modules.draws, modules.init)
+    try:
+        _padding(model, batch)
+        known = read_known(kit)
+    except Stop as stop:
+        return stopped(stop, kit)
+    inputs = _inputs(model, batch)
+    said = disagreement(
+        model, known.pieces, inputs, lambda m, x: outputs(m(x)), classes=known.classes, norms=kit.norms
+    )
+    return finished(model, known.pieces, kit, said, len(inputs))
+
+
+def finished(model: nn.Module, pieces: Sequence[Piece], kit: Kit, said: str, rows: int) -> GraphReading:
+    """The reading of all pieces; `said` is why it does not hold."""
+    parts = tuple(part for piece in pieces for part in piece.parts)
+    notes = list(dict.fromkeys(kit.notes))
+    if said:
+        return GraphReading([], parts, (Unread("", type(model).__name__, said),), notes)
+    if any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules()):
+        notes.append(_DROPOUT)
+    notes.append(_CHECKED.format(rows))
+    return GraphReading([tuple(piece.layer for piece in pieces)], parts, (), notes)
+
+
+def stopped(stop: Stop, kit: Kit) -> GraphReading:
+    """The reading up to what could not be read."""
+    layers = tuple(piece.layer for piece in stop.before)
+    parts = tuple(part for piece in stop.before for part in piece.parts)
+    unread = (Unread(stop.path, stop.kind, stop.why),)
+    return GraphReading([layers, ()] if layers else [], parts, unread, list(dict.fromkeys(kit.notes)))
+
+
+def _padding(model: Any, batch: Batch | None) -> None:
+    """Stop where some tokens of the example are padding, or of a second segment."""
+    if batch is None:
+        return
+    given = tensors(batch.inputs)
+    mask, types = given.get("attention_mask"), given.get("token_type_ids")
+    if mask is not None and not bool((mask != 0).all()):
+        raise Stop("", "attention_mask", _PADDED)
+    if types is not None and bool((types != 0).any()):
+        raise Stop("", "token_type_ids", "tokens of two segments; a description has one")
+    ids = given.get("input_ids", given.get(None))
+    pad = getattr(model.config, "pad_token_id", None)
+    if pad is not None and ids is not None and not ids.is_floating_point() and bool((ids == pad).any()):
+        raise Stop("", "input_ids", _PADDED)
+    window = getattr(model.config, "sliding_window", None)
+    if window is not None and ids is not None and ids.ndim == 2 and ids.shape[1] > window:
+        raise Stop("", "input_ids", f"sequences of {ids.shape[1]} tokens, longer than the window of {window} that each attends to")
+
+
+_PADDED = "some tokens are padding, and a description's sequences have none: shorter sequences, all of one length"
+
+
+def _inputs(model: Any, batch: Batch | None) -> torch.Tensor:
+    """A few inputs of the model: of the example, else drawn."""
+    given = {} if batch is None else tensors(batch.inputs)
+    config = model.config
+    generator = torch.Generator().manual_seed(0)
+    if getattr(model, "main_input_name", "") == "pixel_values":
+        found = given.get("pixel_values", given.get(None))
+        if found is not None:
+            return found[:_ROWS].float().cpu()
+        size = config.image_size if isinstance(config.image_size, (tuple, list)) else (config.image_size,) * 2
+        return torch.randn(_ROWS, config.num_channels, *size, generator=generator)
+    found = given.get("input_ids", given.get(None))
+    if found is not None:
+        return found[:_ROWS].long().cpu()
+    length = min(_TOKENS, getattr(config, "max_position_embeddings", _TOKENS) - 2)
+    ids = torch.randint(config.vocab_size - 1, (_ROWS, max(2, length)), generator=generator)
+    pad = getattr(config, "pad_token_id", None)
+    return ids if pad is None else ids + (ids >= pad)
+
+
+Called = Callable[[nn.Module, torch.Tensor], Any]
