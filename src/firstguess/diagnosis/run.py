@@ -45,6 +45,7 @@ from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick
 from firstguess.modules.probes import Node
 from firstguess.modules.sources import Mode
+from firstguess.network.walk import needs_tokens
 
 # As many networks on every machine, so that the verdict is the same: few models need the time allowed.
 INITS, SECONDS = 64, 180.0
@@ -238,6 +239,8 @@ def _lasting(subject: Subject, m: Measurement, verdict: Verdict, *, seconds: flo
         return None
     if verdict.name == "even":
         return Lasting("there is hardly any: guesses are about even at the start")
+    if needs_tokens(subject.network.layers):
+        return Lasting("not predicted: no tangent kernel of attention is known here")
     ending = next((f.message for f in m.findings if f.kind == FindingKind.PROBABILITIES), "log-softmax")
     if "log-softmax" not in ending:  # whose loss is that of the logits
         return Lasting("not predicted: the model returns probabilities, and theory is of a loss of logits")
