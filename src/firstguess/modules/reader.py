@@ -25,7 +25,7 @@ from firstguess.modules.site import Modules, parameter_names
 from firstguess.modules.sources import Setup, Source, is_source, shaped_by, source
 from firstguess.modules.structure import Structure, Unread
 from firstguess.modules.tracing import Traced, trace
-from firstguess.modules.transformers_read.reading import known_reading, token_parameters
+from firstguess.modules.transformers_read.reading import graph_reading, known_reading, token_parameters
 from firstguess.modules.variances import TORCH_DEFAULT, draw
 from firstguess.network.layer import Layer, Parity
 from firstguess.network.network import Network
@@ -87,6 +87,9 @@ def read(
             reading, notes = known, known.notes
         else:
             reading, notes = _reading(member, modules, None if batch is None else _enough(member, batch))
+            by_tokens = graph_reading(member, modules, batch) if reading.unread else None
+            if by_tokens is not None:
+                reading, notes = by_tokens, by_tokens.notes
     for finding in (finding for finding in members.findings if finding not in said):
         notes.append(f"{finding.layer}: {finding.message}" if finding.layer else finding.message)
     followed = any(finding.kind in FOLLOWED | ASSUMED for finding in members.findings)

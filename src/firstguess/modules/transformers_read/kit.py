@@ -74,7 +74,17 @@ class Kit:
         found = self.draws.numbers.get(name)
         if found is None or not found.count:
             raise self.stop(path, f"its {name.rpartition('.')[2]} could not be drawn")
-        return found
+        return self._once(name, found)
+
+    def _once(self, name: str, found: Numbers) -> Numbers:
+        """Numbers of one draw where all draws have the same values: a parameter that no initializer draws."""
+        value = self.model.get_parameter(name).detach()
+        if found.constant is not None or found.count <= value.numel() or float(value.max()) != found.high:
+            return found
+        own = Numbers()
+        own.add(value, gains=False)
+        same = own.low == found.low and math.isclose(own.mean_square, found.mean_square, rel_tol=1e-9)
+        return own if same else found
 
     def law(self, matrix: Matrix) -> Law:
         """A dense layer's variances, by the rule that they fit."""
@@ -106,9 +116,12 @@ class Kit:
         found: list[tuple[float, float]] = []  # E w², its standard error
         scales = [1.0, 2.0 * self._depth(), float(self._depth())]  # of GPT-2's last weights of a branch
         likely = [digit * 10.0**-k / scale**0.5 for scale in scales for k in range(4) for digit in (1.0, 2.0, 5.0)]
-        random = {n: x for n, x in self.draws.numbers.items() if x.count and x.constant is None and x.mean_square > 0}
+        random = {n: x for n, x in self.draws.numbers.items() if x.count and x.constant is None}
         for name in sorted(random, key=lambda n: -random[n].count):
-            numbers = random[name]
+            numbers = self._once(name, random[name])
+            if numbers is not random[name]:
+                self._sizes[name] = numbers.mean_square
+                continue
             own = numbers.mean_square / (1.0 - self._empty(name))
             error = own * math.sqrt(max(numbers.kurtosis - 1.0, 0.1) / numbers.count)
             rounder = [std * std for std in likely if abs(std * std - own) <= _SIGMAS * error] if error < 0.02 * own else []
@@ -191,24 +204,28 @@ class Kit:
             raise self.stop(path, "its heads together are not as wide as the stream; a description's are")
         laws, last = [self.law(matrix) for matrix in three], self.law(out)
         self._same(path, "queries, keys and values", [law.weight_var for law in laws])
-        biases = [law.bias_var for law in (*laws, last)]
-        self._same(path, "biases of queries, keys, values and the output", biases)
+        self._same(path, "biases of queries, keys and values", [law.bias_var for law in laws])
+        bias_var = laws[0].bias_var
         layer = Attention(
             heads,
             causal,
             base is not None,
             weight_var=laws[0].weight_var,
             out_var=None if last.weight_var == laws[0].weight_var else last.weight_var,
-            bias_var=last.bias_var,
+            bias_var=bias_var,
+            out_bias_var=None if last.bias_var == bias_var else last.bias_var,
             base=10000.0 if base is None else base,
         )
         biased = any(matrix.bias is not None for matrix in (*three, out))
         fills = (Fill(tuple(m.weight for m in three), tuple(m.bias for m in three)), Fill((out.weight,), (out.bias,)))
-        rows = {m.path: Part(m.path, m.kind, text(layer), law.variances)
-                for m, law in zip((*three, out), (*laws, last), strict=True)}  # fmt: skip
-        parts = [replace(part, layer="") for part in rows.values()]
-        check = replace(layer, bias_var=1.0) if biased else layer
-        return Piece(layer, check, fills, (Part(path, self.kind(path), text(layer)), *parts))
+        roles = ("queries", "keys", "values") if len({m.path for m in three}) == 3 else ("queries, keys and values",) * 3
+        rows = {
+            m.path: Part(m.path, m.kind, f"{role} of attention", law.variances)
+            for m, law, role in zip((*three, out), (*laws, last), (*roles, "output"), strict=True)
+        }
+        parts = [part for part in rows.values() if part.path != path]
+        check = replace(layer, bias_var=1.0, out_bias_var=1.0) if biased else layer
+        return Piece(layer, check, fills, (Part(path, self.kind(path), text(layer), rows[path].variances if path in rows else None), *parts))
 
     def norm(self, path: str) -> list[Piece]:
         """LayerNorm or RMSNorm over the nodes of a token, with its ε; weights other than 1 are a scale."""
@@ -282,17 +299,23 @@ class Kit:
     def tokenmix(self, first: Matrix, phi: Activation, second: Matrix) -> Piece:
         """Two dense layers over tokens."""
         laws = [self.law(first), self.law(second)]
-        self._same(first.path, "biases of the two layers over tokens", [law.bias_var for law in laws])
-        one, other = (law.weight_var for law in laws)
-        layer = TokenMix(first.units, phi, weight_var=one, out_var=None if one == other else other,
-                         bias_var=laws[0].bias_var)  # fmt: skip
+        one, other = laws
+        layer = TokenMix(
+            first.units,
+            phi,
+            weight_var=one.weight_var,
+            out_var=None if one.weight_var == other.weight_var else other.weight_var,
+            bias_var=one.bias_var,
+            out_bias_var=None if one.bias_var == other.bias_var else other.bias_var,
+        )
         fills = tuple(Fill((m.weight,), (m.bias,)) for m in (first, second))
         parts = (
             Part(first.path, first.kind, text(layer), laws[0].variances),
             Part(second.path, second.kind, "", laws[1].variances),
         )
         biased = first.bias is not None or second.bias is not None
-        return Piece(layer, replace(layer, bias_var=1.0) if biased else layer, fills, parts)
+        check = replace(layer, bias_var=1.0, out_bias_var=1.0) if biased else layer
+        return Piece(layer, check, fills, parts)
 
     def phi(self, function: Callable[[torch.Tensor], torch.Tensor], path: str, kind: str) -> Activation:
         """An activation by its values."""

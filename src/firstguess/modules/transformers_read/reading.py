@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,12 @@ from firstguess.data import Batch
 from firstguess.data.items import tensors
 from firstguess.modules.claims import is_attention
 from firstguess.modules.graph_reader import GraphReading
+from firstguess.modules.guard import private_copy
 from firstguess.modules.initializers import is_lookup
 from firstguess.modules.site import Modules
 from firstguess.modules.structure import Unread
+from firstguess.modules.tracing import sized_graph
+from firstguess.modules.transformers_read.graph import GraphPieces, is_leaf
 from firstguess.modules.transformers_read.kit import Kit
 from firstguess.modules.transformers_read.known import is_known, outputs, read_known
 from firstguess.modules.transformers_read.pieces import Piece, Stop
@@ -48,16 +51,56 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     return finished(model, known.pieces, kit, said, len(inputs))
 
 
+def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphReading | None:
+    """A model of tokens that is written by hand; None: it is none, as far as it was looked at."""
+    given = {} if batch is None else tensors(batch.inputs)
+    if len(given) != 1 or (batch is not None and batch.call is not None):
+        return None
+    inputs = next(iter(given.values()))[:_ROWS].cpu()
+    traced = private_copy(model)
+    if traced is None:
+        return None
+    traced.eval().requires_grad_(False)
+    inputs = inputs.float() if inputs.is_floating_point() else inputs
+    call, graph, _ = sized_graph(traced.float(), inputs, is_leaf)
+    if graph is None:
+        return None
+    kit = Kit(model, modules.draws, modules.init)
+    try:
+        walk = GraphPieces(kit, call, graph, inputs)
+    except Exception:  # a user's forward that does not run node by node: the other reader says why
+        return None
+    try:
+        pieces, classes = walk.pieces()
+    except Stop as stop:
+        return stopped(stop, kit) if walk.begun else None
+    said = disagreement(
+        model, pieces, inputs, lambda m, x: outputs(m(x)), classes=classes, norms=kit.norms, ending=walk.ending
+    )
+    return finished(model, pieces, kit, said, len(inputs))
+
+
 def finished(model: nn.Module, pieces: Sequence[Piece], kit: Kit, said: str, rows: int) -> GraphReading:
     """The reading of all pieces; `said` is why it does not hold."""
     parts = tuple(part for piece in pieces for part in piece.parts)
     notes = list(dict.fromkeys(kit.notes))
+    said = said or _shared(model, pieces)
     if said:
         return GraphReading([], parts, (Unread("", type(model).__name__, said),), notes)
     if any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules()):
         notes.append(_DROPOUT)
     notes.append(_CHECKED.format(rows))
     return GraphReading([tuple(piece.layer for piece in pieces)], parts, (), notes)
+
+
+def _shared(model: nn.Module, pieces: Sequence[Piece]) -> str:
+    """Why weights that are used twice have no description; "": none are."""
+    used = [(id(model.get_parameter(own.name)), own.rows, own.name) for p in pieces for f in p.fills for own in f.weights]
+    seen = {one[:2] for one in used}
+    if len(seen) == len(used):
+        return ""
+    name = next(name for *key, name in used if sum(other[:2] == tuple(key) for other in used) > 1)
+    return f"{name} is used more than once; a description has new weights in every layer"
 
 
 def stopped(stop: Stop, kit: Kit) -> GraphReading:
@@ -108,6 +151,3 @@ def _inputs(model: Any, batch: Batch | None) -> torch.Tensor:
     ids = torch.randint(config.vocab_size - 1, (_ROWS, max(2, length)), generator=generator)
     pad = getattr(config, "pad_token_id", None)
     return ids if pad is None else ids + (ids >= pad)
-
-
-Called = Callable[[nn.Module, torch.Tensor], Any]

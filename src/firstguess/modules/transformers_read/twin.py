@@ -60,13 +60,14 @@ def disagreement(
     *,
     classes: int | None,
     norms: set[str],
+    ending: Callable[[torch.Tensor], torch.Tensor] | None = None,
     seed: int = 0,
 ) -> str:
     """Where the description with the model's weights gives other outputs than the model, in words; "": nowhere.
 
     `call` gives the model's outputs (1, classes) for one input; `classes` None: they are tokens or nodes, without a
     head. Twice: with the weights as they are drawn, where ε counts, and with larger ones and all biases, where
-    attention is far from uniform. Nothing of the model is changed.
+    attention is far from uniform. `ending`: what the model does to logits. Nothing of the model is changed.
     """
     one = copy.deepcopy(model).eval().requires_grad_(False)
     small = sum(p.numel() for p in one.parameters()) < _LARGE
@@ -77,7 +78,7 @@ def disagreement(
             if larger:
                 _enlarge(one, norms)
             try:
-                said = _apart(one, pieces, given, call, classes)
+                said = _apart(one, pieces, given, call, classes, ending)
             except FirstguessError as error:
                 said = f"the description does not fit the model: {error}"
             except Exception as error:  # of a model that does not take these inputs, or a shape that does not fit
@@ -97,7 +98,12 @@ def _enlarge(model: nn.Module, norms: set[str]) -> None:
 
 
 def _apart(
-    model: nn.Module, pieces: Sequence[Piece], inputs: torch.Tensor, call: Callable[..., Any], classes: int | None
+    model: nn.Module,
+    pieces: Sequence[Piece],
+    inputs: torch.Tensor,
+    call: Callable[..., Any],
+    classes: int | None,
+    ending: Callable[[torch.Tensor], torch.Tensor] | None,
 ) -> str:
     rows = [call(model, x[None]) for x in inputs]
     wanted = torch.cat(rows)
@@ -115,6 +121,7 @@ def _apart(
     if filled.used != len(filled.fills):
         return "the description has no place for some of the model's weights"
     found = twin(inputs)
+    found = found if ending is None else ending(found)
     size = float(wanted.double().pow(2).mean().sqrt())
     worst = float((found - wanted).abs().max())
     if not worst <= _TOLERANCE * max(size, 1e-30):

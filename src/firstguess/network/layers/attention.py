@@ -38,7 +38,7 @@ class Attention(Layer):
     """Multi-head self-attention: W_o of the heads' Σ_t A_st v_t, A the soft-max of q·k/√(width/heads): theory.md (23).
 
     Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the
-    output (None: the same), `bias_var` of all biases. `causal`: a token attends to itself and those before it.
+    output (None: the same), `bias_var` and `out_bias_var` of their biases. `causal`: a token attends to itself and those before it.
     `rotary`: queries and keys turn with their place, `base` being the longest wave's. `by` says how the kernel takes
     the weights A; by itself it goes by the variance β² of logits (theory.md (24)-(27)).
     """
@@ -56,6 +56,7 @@ class Attention(Layer):
     weight_var: float = field(default=1.0, kw_only=True)
     out_var: float | None = field(default=None, kw_only=True)
     bias_var: float = field(default=0.0, kw_only=True)
+    out_bias_var: float | None = field(default=None, kw_only=True)
     base: float = field(default=10000.0, kw_only=True)
     by: Weighing = field(default="auto", kw_only=True)
 
@@ -67,6 +68,8 @@ class Attention(Layer):
         if self.out_var is not None:
             check_number(self.out_var, "out_var", "attention", strict=True, hint="attention(12, out_var=1)")
         check_number(self.bias_var, "bias_var", "attention", hint="attention(12, bias_var=0.1)")
+        if self.out_bias_var is not None:
+            check_number(self.out_bias_var, "out_bias_var", "attention", hint="attention(12, out_bias_var=0.1)")
         check_number(self.base, "base", "attention", strict=True, hint="attention(12, rotary, base=10000)")
         if self.by not in _WAYS:
             raise InvalidInput(f"by to be one of {', '.join(_WAYS)}", got=self.by, where="attention", hint="by=sampled")
@@ -86,6 +89,14 @@ class Attention(Layer):
             )
         return before
 
+    @property
+    def _outer(self) -> tuple[float, float]:
+        """Variances of the output's weights and biases."""
+        return (
+            self.weight_var if self.out_var is None else self.out_var,
+            self.bias_var if self.out_bias_var is None else self.out_bias_var,
+        )
+
     def _size(self, width: int) -> int:
         """Nodes of a head."""
         return max(2, width // self.heads // 2 * 2) if self.rotary else max(1, width // self.heads)
@@ -96,7 +107,7 @@ class Attention(Layer):
         return self.base ** (-np.arange(half) / half) if self.rotary else None
 
     def covariance(self, points: Points, fold: Fold) -> Whole:
-        """K' = σo²(σv² E_heads[A K Aᵀ] + σb²) + σb²: theory.md (23)."""
+        """K' = σo²(σv² E_heads[A K Aᵀ] + σb²) + σbo²: theory.md (23)."""
         return Whole(lambda k, t: self._run(points, k, t))
 
     def _run(self, points: Points, k: Array, t: Array | None) -> Done:
@@ -117,9 +128,9 @@ class Attention(Layer):
             self._turns(width),
         )
         mixed, said = self._mixed(k, heads, points)
-        out_var = self.weight_var if self.out_var is None else self.out_var
+        out_var, out_bias = self._outer
         mixed *= self.weight_var * out_var
-        mixed += (out_var + 1.0) * self.bias_var
+        mixed += out_var * self.bias_var + out_bias
         q = mixed.diagonal().copy()
         after = points.after(self, q, np.zeros_like(q), gaussian=True, what="attention")
         return Done(mixed, None, after, (said,))
@@ -171,12 +182,10 @@ class Attention(Layer):
 
         width = place.before.width
         assert width is not None
-        biased = self.bias_var > 0.0
-        out_var = self.weight_var if self.out_var is None else self.out_var
         inner = Weights((3 * width, width), width, self.weight_var, self.bias_var)
-        outer = Weights((width, width), width, out_var, self.bias_var)
+        outer = Weights((width, width), width, *self._outer)
         drawn = [
-            draw.fill(nn.utils.skip_init(nn.Linear, width, weights.shape[0], bias=biased), weights)
+            draw.fill(nn.utils.skip_init(nn.Linear, width, weights.shape[0], bias=weights.bias_var > 0.0), weights)
             for weights in (inner, outer)
         ]
         return SelfAttention(drawn[0], drawn[1], self.heads, self.causal, self._turns(width))
