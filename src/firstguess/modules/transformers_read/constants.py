@@ -65,7 +65,11 @@ class Constants:
             fixed = torch.from_numpy(np.asarray(waves(*added.shape)))
             if float((added.double() - fixed).abs().max()) < 1e-4:
                 return plain(Positions(sinusoidal=True))
-            raise Stop(owner(node), calls.function_name(node), "adds fixed positions that are not sines and cosines side by side")
+            raise Stop(
+                owner(node),
+                calls.function_name(node),
+                "adds fixed positions that are not sines and cosines side by side",
+            )
         table = self.kit.model.get_parameter(name).detach()
         rows = table.reshape(-1, table.shape[-1])
         first = (rows == added[0]).all(dim=1).nonzero().flatten().tolist()

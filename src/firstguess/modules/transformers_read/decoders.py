@@ -47,7 +47,9 @@ def llama(kit: Kit, path: str) -> list[Piece]:
     config = model.config
     rope = getattr(config, "rope_parameters", None) or {"rope_theta": getattr(config, "rope_theta", 10000.0)}
     if rope.get("rope_type", "default") != "default":
-        raise kit.stop(f"{dot}rotary_emb", f"rotary positions of the type {rope['rope_type']}; a description has the first ones")
+        raise kit.stop(
+            f"{dot}rotary_emb", f"rotary positions of the type {rope['rope_type']}; a description has the first ones"
+        )
     pieces = [kit.embed(f"{dot}embed_tokens")]
     for i in range(len(model.layers)):
         block = f"{dot}layers.{i}"

@@ -22,7 +22,6 @@ from firstguess.modules.transformers_read.known import TRUNKS, is_trunk
 from firstguess.modules.transformers_read.pieces import Piece, Stop, plain, residual
 from firstguess.modules.transformers_read.shaping import SHAPING, reshaped
 from firstguess.modules.transformers_read.values import Attended, Mixing, Scores, Several, Stream, Value, View
-from firstguess.network.activations.record import Activation
 from firstguess.network.layers import Gated, Scale
 
 _TORCH = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
@@ -136,7 +135,9 @@ class GraphPieces:
             raise self.kit.stop(path, "gets something else than tokens (n, tokens, nodes)")
         attention = isinstance(module, nn.MultiheadAttention)
         if attention and any(self.flow.get(n) is not v for n in node.args[:3] if isinstance(n, fx.Node)):
-            raise self.kit.stop(path, "queries, keys and values come from different signals; a description has self-attention")
+            raise self.kit.stop(
+                path, "queries, keys and values come from different signals; a description has self-attention"
+            )
         names = ["key_padding_mask", "need_weights", "attn_mask"] if attention else ["mask", "src_key_padding_mask"]
         names = ["src_mask" if n == "mask" and isinstance(module, nn.TransformerEncoderLayer) else n for n in names]
         given = dict(zip(names, node.args[3 if attention else 1 :], strict=False)) | dict(node.kwargs)
@@ -147,7 +148,9 @@ class GraphPieces:
         if causal is None:
             raise self.kit.stop(path, "a mask that is not causal; a description has causal attention, or none masked")
         if attention:
-            return Several((Stream((*v.pieces, torch_encoder.multihead(self.kit, path, causal=causal)), "tokens"), None))
+            return Several(
+                (Stream((*v.pieces, torch_encoder.multihead(self.kit, path, causal=causal)), "tokens"), None)
+            )
         make = torch_encoder.encoder if isinstance(module, nn.TransformerEncoder) else torch_encoder.encoder_layer
         return Stream((*v.pieces, *make(self.kit, path, causal=causal)), "tokens")
 
@@ -237,8 +240,9 @@ class GraphPieces:
                 raise self._stop(node, "a branch minus the stream")
             scale = -1.0
         branch = list(long.pieces[at:])
-        while isinstance(branch[-1].layer, Scale) and len(branch) > 1:  # a branch times a number
-            scale *= branch.pop().layer.factor
+        while len(branch) > 1 and isinstance(last := branch[-1].layer, Scale):  # a branch times a number
+            scale *= last.factor
+            branch.pop()
         return Stream((*short.pieces, residual(branch, scale)), short.form)
 
     def _joined(self, node: fx.Node) -> Value:
@@ -314,15 +318,13 @@ class GraphPieces:
 
     def _gated(self, node: fx.Node, one: Value, other: Value) -> Value:
         for gate, up in ((one, other), (other, one)):
-            if isinstance(gate, (Stream, View)) and isinstance(up, (Stream, View)) and gate.phi and up.phi is None:
-                if gate.matrix is not None and up.matrix is not None and gate.base is up.base and gate.base is not None:
-                    return self._gate(gate.base, gate, up, gate.phi)
+            if not isinstance(gate, (Stream, View)) or not isinstance(up, (Stream, View)):
+                continue
+            base, phi, first, second = gate.base, gate.phi, gate.matrix, up.matrix
+            if base is not None and base is up.base and phi and not up.phi and first is not None and second is not None:
+                dense = self.kit.dense(first, second)
+                return Stream((*base.pieces, dense, plain(Gated(phi))), base.form)
         raise self._stop(node, "a product of two signals that is not a gate on one signal")
-
-    def _gate(self, base: Stream, gate: Stream | View, up: Stream | View, phi: Activation) -> Value:
-        assert gate.matrix is not None
-        assert up.matrix is not None
-        return Stream((*base.pieces, self.kit.dense(gate.matrix, up.matrix), plain(Gated(phi))), base.form)
 
     def _end(self, node: fx.Node, v: Value) -> Value:
         if not isinstance(v, Stream) or v.form != "vector":
@@ -330,4 +332,3 @@ class GraphPieces:
         self.kit.notes.append(_NORMALIZED)
         self.ending = lambda x: self.constants.run(node, x)
         return v
-

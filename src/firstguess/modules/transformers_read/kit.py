@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ from torch import nn
 
 from firstguess.modules.initializers import Init, is_hugging_face_conv1d
 from firstguess.modules.structure import Part
+from firstguess.modules.transformers_read.laws import Laws, stop
 from firstguess.modules.transformers_read.pieces import Fill, Matrix, Own, Piece, Stop, plain
-from firstguess.modules.variances import Draws, Estimate, estimate, favourites
-from firstguess.modules.weight_statistics import Numbers
+from firstguess.modules.variances import Draws
 from firstguess.network.activations import lookup
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Layer, text
+from firstguess.network.layer import text
 from firstguess.network.layers import (
     Activate,
     Attention,
@@ -34,123 +34,24 @@ from firstguess.network.layers import (
     Scale,
     TokenMix,
 )
-from firstguess.network.meaning import Variances
 
-_SIGMAS = 5.0  # in which two sizes may differ and be the same
 _GRID = torch.linspace(-9.0, 9.0, 601, dtype=torch.float64)
-
-
-@dataclass(frozen=True)
-class Law:
-    """σw² and σb² of a dense layer, as chosen; `variances` are what was measured."""
-
-    weight_var: float
-    bias_var: float
-    variances: Variances
 
 
 class Kit:
     """Pieces of one model, with the laws of its parameters over draws."""
 
     def __init__(self, model: nn.Module, draws: Draws, init: Init = None) -> None:
-        self.model, self.draws, self.init = model, draws, init
+        self.model = model
+        self.laws = Laws(model, draws, init)
         self.notes: list[str] = []
-        self.parts: dict[str, Part] = {}  # of all that was read, also where the whole was not
         self.norms: set[str] = set()  # parameters of norms: one constant each
-        self._known: dict[str, Estimate] = {}
-        self._sizes: dict[str, float] = {}  # E w² of laws that follow no rule
-        self._measure_sizes()
 
     def kind(self, path: str) -> str:
         return type(self.model.get_submodule(path)).__name__
 
     def stop(self, path: str, why: str) -> Stop:
-        return Stop(path, self.kind(path), why)
-
-    # Laws
-
-    def numbers(self, name: str, path: str) -> Numbers:
-        """Of a parameter over draws."""
-        found = self.draws.numbers.get(name)
-        if found is None or not found.count:
-            raise self.stop(path, f"its {name.rpartition('.')[2]} could not be drawn")
-        return self._once(name, found)
-
-    def _once(self, name: str, found: Numbers) -> Numbers:
-        """Numbers of one draw where all draws have the same values: a parameter that no initializer draws."""
-        value = self.model.get_parameter(name).detach()
-        if found.constant is not None or found.count <= value.numel() or float(value.max()) != found.high:
-            return found
-        own = Numbers()
-        own.add(value, gains=False)
-        same = own.low == found.low and math.isclose(own.mean_square, found.mean_square, rel_tol=1e-9)
-        return own if same else found
-
-    def law(self, matrix: Matrix) -> Law:
-        """A dense layer's variances, by the rule that they fit."""
-        weight = self.numbers(matrix.weight.name, matrix.path)
-        bias = None if matrix.bias is None else self.numbers(matrix.bias.name, matrix.path)
-        shape = self.model.get_parameter(matrix.weight.name).shape
-        shape = torch.Size([shape[1], shape[0]]) if matrix.weight.transposed else shape
-        if weight.constant is not None:
-            raise self.stop(matrix.path, f"its weights all start with {weight.constant:g}")
-        if weight.off_centre or (bias is not None and bias.constant is None and bias.off_centre):
-            raise self.stop(matrix.path, "its weights or biases have a mean other than 0, which the theory does not cover")
-        if bias is not None and bias.constant not in (None, 0.0):
-            raise self.stop(matrix.path, f"its biases start with {bias.constant:g}: a description has 0 or random ones")
-        found = self._known.setdefault(matrix.weight.name, estimate(weight, bias, shape, self.init))
-        rule, value = found.choose(favourites(self._known.values()))
-        if rule == "measured":
-            value = found.fan_in * self._sizes[matrix.weight.name]
-        random = bias is not None and bias.constant is None
-        bias_var = found.bias_var()
-        square, error = (bias.mean_square, bias.standard_error) if random and bias is not None else (0.0, 0.0)
-        measured = Variances(found.measured, found.standard_error, square, error, rule, self.draws.count)
-        return Law(_rounded(value), bias_var, measured)
-
-    def _measure_sizes(self) -> None:
-        """E w²: a rounder number that fits, else one for all parameters of the model that cannot be told apart.
-
-        The best known ones come first, so that others may join them.
-        """
-        found: list[tuple[float, float]] = []  # E w², its standard error
-        scales = [1.0, 2.0 * self._depth(), float(self._depth())]  # of GPT-2's last weights of a branch
-        likely = [digit * 10.0**-k / scale**0.5 for scale in scales for k in range(4) for digit in (1.0, 2.0, 5.0)]
-        random = {n: x for n, x in self.draws.numbers.items() if x.count and x.constant is None}
-        for name in sorted(random, key=lambda n: -random[n].count):
-            numbers = self._once(name, random[name])
-            if numbers is not random[name]:
-                self._sizes[name] = numbers.mean_square
-                continue
-            own = numbers.mean_square / (1.0 - self._empty(name))
-            error = own * math.sqrt(max(numbers.kurtosis - 1.0, 0.1) / numbers.count)
-            rounder = [std * std for std in likely if abs(std * std - own) <= _SIGMAS * error] if error < 0.02 * own else []
-            same = [value for value, se in found if abs(value - own) <= _SIGMAS * math.hypot(error, se)]
-            self._sizes[name] = (rounder or same or [own])[0]
-            if not rounder and not same:
-                found.append((own, error))
-
-    def _depth(self) -> int:
-        """How many blocks there are: the longest list of modules."""
-        lists = [len(m) for m in self.model.modules() if isinstance(m, (nn.ModuleList, nn.Sequential))]
-        return max([1, *lists])
-
-    def _empty(self, name: str) -> float:
-        """The part of an embedding's rows that are 0: that of padding."""
-        table = self.model.get_submodule(name.rpartition(".")[0])
-        padded = isinstance(table, nn.Embedding) and table.padding_idx is not None and table.num_embeddings > 1
-        return 1.0 / table.num_embeddings if padded and not bool(table.weight[table.padding_idx].any()) else 0.0
-
-    def std(self, name: str, path: str) -> float:
-        """The standard deviation of an embedding's entries; a row of padding, which is 0, does not count."""
-        numbers = self.numbers(name, path)
-        if numbers.constant is not None:
-            if numbers.constant != 0.0:
-                raise self.stop(path, f"{name} starts with {numbers.constant:g} everywhere")
-            return 0.0
-        if numbers.off_centre:
-            raise self.stop(path, f"{name} has a mean other than 0, which the theory does not cover")
-        return _rounded(math.sqrt(self._sizes[name]))
+        return stop(self.model, path, why)
 
     # Matrices
 
@@ -172,7 +73,7 @@ class Kit:
     def dense(self, *matrices: Matrix, width: bool = True) -> Piece:
         """One dense layer, or several on the same input side by side (gate and up)."""
         first = matrices[0]
-        laws = [self.law(matrix) for matrix in matrices]
+        laws = [self.laws.dense(matrix) for matrix in matrices]
         self._same(first.path, "gate and up", [law.weight_var for law in laws], [law.bias_var for law in laws])
         units = sum(matrix.units for matrix in matrices) if width else None
         layer = Dense(laws[0].weight_var, laws[0].bias_var, units)
@@ -202,7 +103,7 @@ class Kit:
         width = three[0].inputs
         if {m.units for m in three} != {width} or (out.units, out.inputs) != (width, width):
             raise self.stop(path, "its heads together are not as wide as the stream; a description's are")
-        laws, last = [self.law(matrix) for matrix in three], self.law(out)
+        laws, last = [self.laws.dense(matrix) for matrix in three], self.laws.dense(out)
         self._same(path, "queries, keys and values", [law.weight_var for law in laws])
         self._same(path, "biases of queries, keys and values", [law.bias_var for law in laws])
         bias_var = laws[0].bias_var
@@ -218,14 +119,21 @@ class Kit:
         )
         biased = any(matrix.bias is not None for matrix in (*three, out))
         fills = (Fill(tuple(m.weight for m in three), tuple(m.bias for m in three)), Fill((out.weight,), (out.bias,)))
-        roles = ("queries", "keys", "values") if len({m.path for m in three}) == 3 else ("queries, keys and values",) * 3
+        roles = (
+            ("queries", "keys", "values") if len({m.path for m in three}) == 3 else ("queries, keys and values",) * 3
+        )
         rows = {
             m.path: Part(m.path, m.kind, f"{role} of attention", law.variances)
             for m, law, role in zip((*three, out), (*laws, last), (*roles, "output"), strict=True)
         }
         parts = [part for part in rows.values() if part.path != path]
         check = replace(layer, bias_var=1.0, out_bias_var=1.0) if biased else layer
-        return Piece(layer, check, fills, (Part(path, self.kind(path), text(layer), rows[path].variances if path in rows else None), *parts))
+        return Piece(
+            layer,
+            check,
+            fills,
+            (Part(path, self.kind(path), text(layer), rows[path].variances if path in rows else None), *parts),
+        )
 
     def norm(self, path: str) -> list[Piece]:
         """LayerNorm or RMSNorm over the nodes of a token, with its ε; weights other than 1 are a scale."""
@@ -244,7 +152,7 @@ class Kit:
         constants = {}
         for what, _ in module.named_parameters(recurse=False):
             self.norms.add(f"{path}.{what}")
-            constants[what] = self.numbers(f"{path}.{what}", path).constant
+            constants[what] = self.laws.numbers(f"{path}.{what}", path).constant
         weight, bias = constants.get("weight", 1.0), constants.get("bias", 0.0)
         if weight is None or bias is None or bias != 0.0:
             raise self.stop(path, "its weights and biases do not start as one constant and 0")
@@ -259,8 +167,8 @@ class Kit:
         module: Any = self.model.get_submodule(path)
         if not isinstance(module, nn.Embedding) or module.max_norm is not None:
             raise self.stop(path, "not a table of token vectors that a description has")
-        std = self.std(f"{path}.weight", path)
-        more = 0.0 if types is None else self.std(f"{types}.weight", types)
+        std = self.laws.std(f"{path}.weight", path)
+        more = 0.0 if types is None else self.laws.std(f"{types}.weight", types)
         layer = Embed(std, width=module.embedding_dim, types=more)
         fills, check = (Fill((Own(f"{path}.weight"),)),), replace(layer, vocabulary=module.num_embeddings)
         parts = [Part(path, type(module).__name__, text(layer))]
@@ -272,12 +180,12 @@ class Kit:
 
     def positions(self, name: str, path: str, *, start: int = 0) -> Piece:
         """A vector for every place; `start`: the row of the first."""
-        layer = Positions(self.std(name, path))
+        layer = Positions(self.laws.std(name, path))
         fill = Fill((Own(name, rows=(start, None)),))
         return Piece(layer, layer, (fill,), (Part(path, self.kind(path), text(layer)),))
 
     def first_token(self, name: str, path: str) -> Piece:
-        layer = FirstToken(self.std(name, path))
+        layer = FirstToken(self.laws.std(name, path))
         return Piece(layer, layer, (Fill((Own(name),)),), (Part(path, self.kind(path), text(layer)),))
 
     def patches(self, path: str) -> Piece:
@@ -288,17 +196,23 @@ class Kit:
         size = conv.kernel_size[0]
         plainly = conv.padding in ((0, 0), "valid") and conv.groups == 1 and conv.dilation == (1, 1)
         if conv.kernel_size != (size, size) or conv.stride != (size, size) or not plainly:
-            raise self.stop(path, "its kernels do not lie side by side: patches of a description are square and do not overlap")
+            raise self.stop(
+                path, "its kernels do not lie side by side: patches of a description are square and do not overlap"
+            )
         bias = None if conv.bias is None else Own(f"{path}.bias")
-        matrix = Matrix(path, "Conv2d", Own(f"{path}.weight"), bias, conv.out_channels, math.prod(conv.weight.shape[1:]))
-        law = self.law(matrix)
+        matrix = Matrix(
+            path, "Conv2d", Own(f"{path}.weight"), bias, conv.out_channels, math.prod(conv.weight.shape[1:])
+        )
+        law = self.laws.dense(matrix)
         layer = Patches(size, weight_var=law.weight_var, bias_var=law.bias_var, width=conv.out_channels)
         check = layer if bias is None else replace(layer, bias_var=1.0)
-        return Piece(layer, check, (Fill((matrix.weight,), (bias,)),), (Part(path, "Conv2d", text(layer), law.variances),))
+        return Piece(
+            layer, check, (Fill((matrix.weight,), (bias,)),), (Part(path, "Conv2d", text(layer), law.variances),)
+        )
 
     def tokenmix(self, first: Matrix, phi: Activation, second: Matrix) -> Piece:
         """Two dense layers over tokens."""
-        laws = [self.law(first), self.law(second)]
+        laws = [self.laws.dense(first), self.laws.dense(second)]
         one, other = laws
         layer = TokenMix(
             first.units,
@@ -342,7 +256,9 @@ class Kit:
             self.dense(self.matrix(second), width=False),
         ]
 
-    def gated(self, gate: str, up: str, function: Callable[[torch.Tensor], torch.Tensor], down: str, act: str) -> list[Piece]:
+    def gated(
+        self, gate: str, up: str, function: Callable[[torch.Tensor], torch.Tensor], down: str, act: str
+    ) -> list[Piece]:
         phi = self.phi(function, act, self.kind(act))
         return [
             self.dense(self.matrix(gate), self.matrix(up)),
@@ -354,17 +270,6 @@ class Kit:
         return plain(PoolTokens(at))
 
 
-def _rounded(value: float) -> float:
-    """√(0.02²) as 0.02."""
-    near = float(f"{value:.12g}")
-    return near if math.isclose(near, value, rel_tol=1e-14) else value
-
-
 def _activations() -> Iterator[Activation]:
     for name in lookup.names():
         yield lookup.activation(name)
-
-
-def layers_of(pieces: list[Piece]) -> tuple[Layer, ...]:
-    """The layers of a description."""
-    return tuple(piece.layer for piece in pieces)

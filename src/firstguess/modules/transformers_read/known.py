@@ -44,7 +44,9 @@ HEADS: dict[str, Head] = {
     "MistralForSequenceClassification": Head("model", "last", ("score",)),
     "BertForSequenceClassification": Head("bert", "cls", ("bert.pooler.dense", "(tanh)", "classifier")),
     "RobertaForSequenceClassification": Head("roberta", "cls", ("classifier.dense", "(tanh)", "classifier.out_proj")),
-    "XLMRobertaForSequenceClassification": Head("roberta", "cls", ("classifier.dense", "(tanh)", "classifier.out_proj")),
+    "XLMRobertaForSequenceClassification": Head(
+        "roberta", "cls", ("classifier.dense", "(tanh)", "classifier.out_proj")
+    ),
     "DistilBertForSequenceClassification": Head("distilbert", "cls", ("pre_classifier", "(relu)", "classifier")),
     "ViTForImageClassification": Head("vit", "cls", ("classifier",)),
     "DeiTForImageClassification": Head("deit", "cls", ("classifier",)),

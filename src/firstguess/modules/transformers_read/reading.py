@@ -44,10 +44,9 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
         known = read_known(kit)
     except Stop as stop:
         return stopped(stop, kit)
-    inputs = _inputs(model, batch)
-    said = disagreement(
-        model, known.pieces, inputs, lambda m, x: outputs(m(x)), classes=known.classes, norms=kit.norms
-    )
+    config: Any = model.config
+    inputs = _varied(_inputs(model, batch), getattr(config, "vocab_size", 0), getattr(config, "pad_token_id", None))
+    said = disagreement(model, known.pieces, inputs, lambda m, x: outputs(m(x)), classes=known.classes, norms=kit.norms)
     return finished(model, known.pieces, kit, said, len(inputs))
 
 
@@ -74,6 +73,7 @@ def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
         pieces, classes = walk.pieces()
     except Stop as stop:
         return stopped(stop, kit) if walk.begun else None
+    inputs = _varied(inputs, getattr(pieces[0].check, "vocabulary", 0), None)
     said = disagreement(
         model, pieces, inputs, lambda m, x: outputs(m(x)), classes=classes, norms=kit.norms, ending=walk.ending
     )
@@ -95,7 +95,9 @@ def finished(model: nn.Module, pieces: Sequence[Piece], kit: Kit, said: str, row
 
 def _shared(model: nn.Module, pieces: Sequence[Piece]) -> str:
     """Why weights that are used twice have no description; "": none are."""
-    used = [(id(model.get_parameter(own.name)), own.rows, own.name) for p in pieces for f in p.fills for own in f.weights]
+    used = [
+        (id(model.get_parameter(own.name)), own.rows, own.name) for p in pieces for f in p.fills for own in f.weights
+    ]
     seen = {one[:2] for one in used}
     if len(seen) == len(used):
         return ""
@@ -127,10 +129,23 @@ def _padding(model: Any, batch: Batch | None) -> None:
         raise Stop("", "input_ids", _PADDED)
     window = getattr(model.config, "sliding_window", None)
     if window is not None and ids is not None and ids.ndim == 2 and ids.shape[1] > window:
-        raise Stop("", "input_ids", f"sequences of {ids.shape[1]} tokens, longer than the window of {window} that each attends to")
+        raise Stop(
+            "",
+            "input_ids",
+            f"sequences of {ids.shape[1]} tokens, longer than the window of {window} that each attends to",
+        )
 
 
 _PADDED = "some tokens are padding, and a description's sequences have none: shorter sequences, all of one length"
+
+
+def _varied(inputs: torch.Tensor, vocabulary: int, padding: int | None) -> torch.Tensor:
+    """The first of the inputs, and drawn ones: all sequences of an example may be the same."""
+    generator, shape = torch.Generator().manual_seed(0), (_ROWS - 1, *inputs.shape[1:])
+    if inputs.is_floating_point():
+        return torch.cat([inputs[:1], torch.randn(shape, generator=generator)])
+    drawn = torch.randint(max(vocabulary - 1, 1), shape, generator=generator)
+    return torch.cat([inputs[:1], drawn if padding is None else drawn + (drawn >= padding)])
 
 
 def _inputs(model: Any, batch: Batch | None) -> torch.Tensor:

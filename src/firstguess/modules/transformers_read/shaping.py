@@ -34,7 +34,7 @@ def reshaped(graph: GraphPieces, node: fx.Node, v: Value) -> Value:
         return v
     if isinstance(v, View):
         return _view(graph, node, name, v, after)
-    before = graph.constants.shape(cast(fx.Node, node.all_input_nodes[0]))
+    before = graph.constants.shape(node.all_input_nodes[0])
     if isinstance(v, Mixing):
         if v.second is None or v.phi is None or not _swaps(node, name):
             raise _stop(node, "reshapes what dense layers over tokens make")
@@ -82,8 +82,8 @@ def _of_grid(
         form = "nodes first"
     elif v.form == "grid" and name == "permute" and [a % 4 for a in _numbers(node)] == [0, 2, 3, 1]:
         form = "grid, nodes last"
-    elif v.form == "grid, nodes last" and after == (before[0], before[1] * before[2], before[3]):
-        form = "tokens"
+    elif v.form == "grid, nodes last":
+        form = "tokens" if after == (before[0], before[1] * before[2], before[3]) else None
     elif v.form == "nodes first" and _swaps(node, name):
         form = "tokens"
     if form is None:
@@ -102,7 +102,7 @@ def _view(graph: GraphPieces, node: fx.Node, name: str, v: View, after: tuple[in
         size = units // count
         return Several(tuple(View(v.base, v.matrix.part(i * size, (i + 1) * size), v.phi) for i in range(count)))
     if name in ("getitem", "select"):
-        source = graph.constants.shape(cast(fx.Node, node.all_input_nodes[0]))
+        source = graph.constants.shape(node.all_input_nodes[0])
         index: Any = node.args[1]
         if isinstance(index, int) and source[0] in (2, 3) and units % source[0] == 0 and name == "getitem":
             size = units // source[0]
@@ -127,7 +127,7 @@ def _pooled(graph: GraphPieces, node: fx.Node, name: str, v: Stream, before: tup
             return Stream((*v.pieces, graph.kit.pool("mean")), "vector")
         raise _stop(node, "averages something else than tokens")
     index = _token(node, name, axis)
-    at = {0: "cls", -1: "last", before[axis] - 1: "last"}.get(cast(int, index)) if index is not None else None
+    at = {0: "cls", -1: "last", before[axis] - 1: "last"}.get(index) if index is not None else None
     if at is None:
         raise _stop(node, "takes a part of the tokens that is neither the first nor the last")
     graph.begun = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from firstguess.modules.transformers_read.kit import Kit
@@ -69,9 +68,8 @@ def encoder_layer(kit: Kit, path: str, *, causal: bool) -> list[Piece]:
     if type(module).forward is not nn.TransformerEncoderLayer.forward:
         raise kit.stop(path, "an encoder layer with a forward of its own")
     dot = f"{path}." if path else ""
-    function = {F.relu: torch.relu}.get(module.activation, module.activation)
     attention = multihead(kit, f"{dot}self_attn", causal=causal)
-    mlp = kit.mlp(f"{dot}linear1", function, f"{dot}linear2", path)
+    mlp = kit.mlp(f"{dot}linear1", module.activation, f"{dot}linear2", path)
     norms = kit.norm(f"{dot}norm1"), kit.norm(f"{dot}norm2")
     if module.norm_first:
         return [residual([*norms[0], attention]), residual([*norms[1], *mlp])]
@@ -82,5 +80,7 @@ def encoder(kit: Kit, path: str, *, causal: bool) -> list[Piece]:
     """nn.TransformerEncoder: its layers, and the norm at the end if there is one."""
     module: Any = kit.model.get_submodule(path)
     dot = f"{path}." if path else ""
-    pieces = [piece for i in range(len(module.layers)) for piece in encoder_layer(kit, f"{dot}layers.{i}", causal=causal)]
+    pieces = [
+        piece for i in range(len(module.layers)) for piece in encoder_layer(kit, f"{dot}layers.{i}", causal=causal)
+    ]
     return pieces if module.norm is None else [*pieces, *kit.norm(f"{dot}norm")]

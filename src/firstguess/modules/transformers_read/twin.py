@@ -122,8 +122,8 @@ def _apart(
         return "the description has no place for some of the model's weights"
     found = twin(inputs)
     found = found if ending is None else ending(found)
-    size = float(wanted.double().pow(2).mean().sqrt())
-    worst = float((found - wanted).abs().max())
-    if not worst <= _TOLERANCE * max(size, 1e-30):
-        return f"its description, with the same weights, gives other outputs (by {worst / max(size, 1e-30):.1e} of their size)"
-    return ""
+    size = max(float(wanted.double().pow(2).mean().sqrt()), 1e-30)
+    worst = float((found - wanted).abs().max()) / size
+    if worst <= _TOLERANCE:
+        return ""
+    return f"its description, with the same weights, gives other outputs (by {worst:.1e} of their size)"

@@ -38,9 +38,9 @@ class Attention(Layer):
     """Multi-head self-attention: W_o of the heads' Σ_t A_st v_t, A the soft-max of q·k/√(width/heads): theory.md (23).
 
     Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the
-    output (None: the same), `bias_var` and `out_bias_var` of their biases. `causal`: a token attends to itself and those before it.
-    `rotary`: queries and keys turn with their place, `base` being the longest wave's. `by` says how the kernel takes
-    the weights A; by itself it goes by the variance β² of logits (theory.md (24)-(27)).
+    output (None: the same), `bias_var` and `out_bias_var` of their biases. `causal`: a token attends to itself and
+    those before it. `rotary`: queries and keys turn with their place, `base` being the longest wave's. `by` says how
+    the kernel takes the weights A; by itself it goes by the variance β² of logits (theory.md (24)-(27)).
     """
 
     kind: ClassVar[str] = "attention"
