@@ -114,6 +114,12 @@ class _Sized(fx.Proxy):
             return self.tracer.create_proxy("call_method", "size", (self,) if dim is None else (self, dim), {})
         return torch.Size(sizes) if dim is None else sizes[dim]
 
+    def __iter__(self) -> Any:
+        value = self.tracer.values.get(self.node)
+        if isinstance(value, (tuple, list, torch.Tensor)):
+            return iter([self[i] for i in range(len(cast("Sequence[Any]", value)))])
+        return super().__iter__()
+
     def dim(self) -> Any:
         sizes = self._sizes()
         return self.tracer.create_proxy("call_method", "dim", (self,), {}) if sizes is None else len(sizes)

@@ -39,11 +39,10 @@ def is_leaf(module: nn.Module) -> bool:
 class GraphPieces:
     """Walk a graph with the values of its constants at hand."""
 
-    def __init__(self, kit: Kit, call: OneInput, graph: fx.Graph, inputs: torch.Tensor) -> None:
-        self.kit, self.graph = kit, graph
+    def __init__(self, kit: Kit, call: OneInput, graph: fx.Graph, inputs: torch.Tensor, opaque: dict[str, str]) -> None:
+        self.kit, self.graph, self.opaque = kit, graph, opaque
         self.constants = Constants(kit, call, graph, inputs)
         self.flow: dict[fx.Node, Value] = {}
-        self.inputs = inputs
         self.begun = False  # whether something of tokens was met
         self.ending: Callable[[torch.Tensor], torch.Tensor] | None = None
 
@@ -96,6 +95,8 @@ class GraphPieces:
         module: Any = self.kit.model.get_submodule(path)
         if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):
             raise self.kit.stop(path, "has forward hooks, which may change what it does")
+        if path in self.opaque:
+            raise self.kit.stop(path, self.opaque[path])
         if isinstance(module, nn.Flatten):
             return reshaped(self, node, v)
         if type(module) in PASSIVE and "Softmax" not in type(module).__name__:

@@ -30,8 +30,15 @@ _DROPOUT = "dropout is off at initialization, and left out"
 
 def token_parameters(model: nn.Module) -> Iterator[str]:
     """Names of all parameters of a model that may be one of tokens: embeddings and positions are drawn too."""
-    if is_known(model) or any(is_lookup(m) or is_attention(m) for m in model.modules()):
-        yield from (name for name, p in model.named_parameters() if p.is_floating_point())
+    if is_known(model) or any(is_lookup(m) or is_attention(m) or _learned(m) for m in model.modules()):
+        named = model.named_parameters(remove_duplicate=False)
+        yield from (name for name, p in named if p.is_floating_point())
+
+
+def _learned(module: nn.Module) -> bool:
+    """Whether a module has parameters of its own that may be positions or a class token."""
+    own = not type(module).__module__.startswith("torch.nn")
+    return own and any(p.ndim in (2, 3) for p in module.parameters(recurse=False))
 
 
 def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphReading | None:
@@ -61,12 +68,12 @@ def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
         return None
     traced.eval().requires_grad_(False)
     inputs = inputs.float() if inputs.is_floating_point() else inputs
-    call, graph, _ = sized_graph(traced.float(), inputs, is_leaf)
+    call, graph, opaque = sized_graph(traced.float(), inputs, is_leaf)
     if graph is None:
         return None
     kit = Kit(model, modules.draws, modules.init)
     try:
-        walk = GraphPieces(kit, call, graph, inputs)
+        walk = GraphPieces(kit, call, graph, inputs, opaque)
     except Exception:  # a user's forward that does not run node by node: the other reader says why
         return None
     try:
