@@ -60,7 +60,8 @@ def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, sec
         if count == data.n:
             return found, ""
         law = Guesses(float(found.gamma[-1]), network.classes, data.n)
-        return replace(found, guesses=law), f"γ is that of {count} of the {data.n} sequences, the time allowing no more"
+        said = f"γ is that of {count} of the {data.n} sequences, the time allowing no more"
+        return replace(found, guesses=law, assumptions=(*found.assumptions, said)), said
     tokens = tokens_of(np.asarray(data.x))
     if tokens is None:
         raise NotCovered("a kernel reading of these sequences", got=refused, hint="seconds=600, or fewer points")
