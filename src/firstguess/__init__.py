@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from firstguess.theory.predicted_training import PredictedTraining
     from firstguess.theory.prediction import Prediction, regime
     from firstguess.theory.readings import predict
+    from firstguess.theory.tuning import Stand, Tuned, tune
     from firstguess.watch.loop import Watch
     from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 
@@ -65,6 +66,7 @@ _NAMES = {
     "theory.readings": "predict",
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
+    "theory.tuning": "Stand Tuned tune",
     "ensemble.logits": "Logits",
     "ensemble.measurement": "Measurement",
     "ensemble.trained": "TrainedMembers",
@@ -111,10 +113,12 @@ __all__ = [
     "PhaseDiagram",
     "PredictedTraining",
     "Prediction",
+    "Stand",
     "Structure",
     "Tokens",
     "TrainedMembers",
     "TrainingComparison",
+    "Tuned",
     "Watch",
     "WatchedTraining",
     "__version__",
@@ -147,6 +151,7 @@ __all__ = [
     "schedules",
     "train",
     "transformer",
+    "tune",
     "watch",
 ]  # fmt: skip
 

@@ -63,6 +63,39 @@ def test_the_time_solves_the_equation_of_the_mean(mean, spread, level):
     )
 
 
+@pytest.mark.parametrize(("mean", "prior"), [(2.0, 0.45), (2.0, 0.55), (-2.0, 0.55), (-3.0, 0.8), (60.0, 0.3)])
+def test_uneven_labels_by_the_equation_of_the_mean(mean, prior):
+    """ṁ = −2(σ(m/κ) − prior), by an integrator."""
+    spread, level = 1.4, 0.6
+    kappa = softening(spread)
+    target = np.sign(mean) * spread * float(special.ndtri(level))
+
+    def hit(t, m):
+        return m[0] - target
+
+    hit.terminal = True
+    flow = solve_ivp(
+        lambda t, m: -2 * (special.expit(m / kappa) - prior), (0, 1e4), [mean], events=hit, rtol=1e-10, atol=1e-12
+    )
+    assert float(steps_to(level, np.array([mean]), spread, 1e-9, prior)[0]) * 1e-9 == pytest.approx(
+        flow.t_events[0][0], rel=1e-6
+    )
+
+
+def test_uneven_labels_may_keep_a_network_above_the_level():
+    """At rest the mean is κ·logit(prior): at spread 1 and prior 0.6 Φ(0.479) = 0.684 of the guesses."""
+    rest = softening(1.0) * special.logit(0.6)
+    assert special.ndtr(rest) == pytest.approx(0.684, abs=1e-3)
+    for level, kept in ((0.68, True), (0.69, False)):
+        one, other = steps_to(level, np.array([3.0, -3.0]), 1.0, 1e-3, 0.6)
+        assert np.isinf(one) == kept
+        assert np.isfinite(other)
+    with pytest.raises(fg.InvalidInput, match="share of labels"):
+        steps_to(0.6, np.array([1.0]), 1.0, 1e-3, 1.0)
+    with pytest.raises(fg.NotCovered, match="two classes"):
+        fg.predict("dense > relu > dense", classes=3).absorption(lr=1e-6, prior=0.4)
+
+
 def test_discrete_steps_near_even_are_counted_one_by_one():
     """Near even (16) is linear: m shrinks by 1 − ρ a step, ρ = ηλ/2κ; (16) divides by −ln(1 − ρ)/ρ with κ → 1."""
     spread, rate = 1e-3, 0.8

@@ -111,11 +111,14 @@ def checked_moments(
     )
 
 
-def expectation(fn: Function, variance: float, features: Sequence[Feature] = (), *, refine: float = 1.0) -> float:
-    """`E fn(√variance · z)`."""
+def expectation(
+    fn: Function, variance: float, features: Sequence[Feature] = (), *, mean: float = 0.0, refine: float = 1.0
+) -> float:
+    """`E fn(mean + √variance · z)`."""
+    center = np.full(1, mean)
     if variance == 0.0:
-        return float(evaluate(fn, np.zeros(1))[0])
-    u, w = _rule(np.zeros(1), math.sqrt(variance), features, refine)
+        return float(evaluate(fn, center)[0])
+    u, w = _rule(center, math.sqrt(variance), features, refine)
     return float(np.sum(w * evaluate(fn, u)))
 
 

@@ -16,6 +16,7 @@ from firstguess.base.float_range import float_range
 from firstguess.base.text import number
 from firstguess.network.grid import Shape
 from firstguess.network.meaning import Call, Site, Variances
+from firstguess.network.source import Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -226,6 +227,10 @@ class Layer:
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """The torch module that this layer is in one member of an ensemble."""
         self._refuse("a torch module")
+
+    def source(self, at: Source) -> str:
+        """The PyTorch expression that makes this layer; moves `at.size` on."""
+        self._refuse("PyTorch source")
 
     @classmethod
     def read_modules(cls) -> tuple[str | type, ...]:

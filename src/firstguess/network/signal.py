@@ -166,8 +166,11 @@ class Gaussian:
         ray = phi.asymptote(log_q) if signal.mean == 0.0 else None
         if ray is not None:
             return ray.mean_square_slope(1.0)
-        if signal.mean != 0.0 or abs(log_q) > _OVERFLOW:
+        if abs(log_q) > _OVERFLOW or (signal.mean != 0.0 and log_q > _STEEP):
             return None
+        if signal.mean != 0.0:
+            unit = signal.at_scale(0.0)
+            return phi.mean_square_slope(unit.between + unit.spread, unit.mean)
         return phi.mean_square_slope(signal.q)
 
 

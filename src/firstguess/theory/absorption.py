@@ -141,22 +141,36 @@ def softening(spread: float) -> float:
     return math.sqrt(1.0 + math.pi * spread * spread / 8.0)
 
 
-def steps_to(level: float, mean: Array, spread: float, rate: float) -> Array:
+def steps_to(level: float, mean: Array, spread: float, rate: float, prior: float = 0.5) -> Array:
     """Steps of descent until the largest share of two classes falls to `level`, from means m₀ of g: theory.md (16).
 
-    `rate` is ηλ_b, `spread` is s. 0 where it is there already.
+    `rate` is ηλ_b, `spread` is s. 0 where it is there already. `prior` is the share of labels in the class that g > 0
+    guesses: ṁ = −2ηλ_b(σ(m/κ) − prior), whose integral is elementary, too; inf where training itself ends above `level`
+    (the labels' majority is guessed that often before anything is learned).
 
     >>> float(steps_to(0.6, np.array([2.0]), 1.4, 1e-9)[0] * 1e-9)
     4.840086...
     """
     _check_level(level, 2)
+    if not 0.0 < number(prior) < 1.0:
+        raise InvalidInput("a share of labels between 0 and 1", got=prior, where="absorption(prior)", hint="prior=0.5")
     kappa = softening(spread)
-    target = spread * float(special.ndtri(level)) / (2.0 * kappa)
-    start = np.abs(mean) / (2.0 * kappa)
-    discrete = _discrete(rate, 2)
-    with np.errstate(divide="ignore"):
-        found = (2.0 * kappa / rate) * (_log_sinh(start) - _log_sinh(np.array(target))) / discrete
-    return np.where(start <= target, 0.0, found)
+    target = spread * float(special.ndtri(level)) / kappa
+    start = np.asarray(mean, dtype=np.float64) / kappa
+    side = np.where(start < 0.0, -1.0, 1.0)  # g's sign is a name of the classes: turn it, and the prior with it
+    start, share = side * start, np.where(side > 0.0, prior, 1.0 - prior)
+    end = special.logit(share)  # where the mean comes to rest
+    discrete = _discrete(4.0 * prior * (1.0 - prior) * rate, 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        flow = (_log_gap(start, end) - _log_gap(np.array(target), end)) / (share * (1.0 - share))
+        flow = flow - (start - target) / share
+        found = kappa * flow / (2.0 * rate * discrete)
+    return np.where(start <= target, 0.0, np.where(end < target, found, math.inf))
+
+
+def _log_gap(u: Array, end: Array) -> Array:
+    """ln |(1 − p)eᵘ − p|, p = σ(end), also where exp leaves float64: theory.md (16)'s ln sinh, for any prior."""
+    return u + np.log(-np.expm1(end - u)) + np.log(special.expit(-end))
 
 
 def _check_level(level: float, classes: int) -> None:
@@ -180,14 +194,15 @@ def _discrete(rate: float, classes: int) -> float:
     return -math.log1p(-rho) / rho
 
 
-def _log_sinh(x: Array) -> Array:
-    """ln sinh x, also where sinh leaves float64."""
-    with np.errstate(divide="ignore"):
-        return x + np.log(-np.expm1(-2.0 * x)) - math.log(2.0)
-
-
 def absorption_of(
-    tangent: Tangent, *, lr: float, level: float, points: int | None = None, classes: int = 2, draws: int | None = None
+    tangent: Tangent,
+    *,
+    lr: float,
+    level: float,
+    points: int | None = None,
+    classes: int = 2,
+    draws: int | None = None,
+    prior: float = 0.5,
 ) -> Absorption:
     """The law of the absorption time over initializations.
 
@@ -197,6 +212,8 @@ def absorption_of(
     rate = lr * tangent.bias_mode(points)
     if classes > 2:
         _check_level(level, classes)
+        if prior != 0.5:
+            raise NotCovered("a prior of two classes", got=f"{classes} classes", where="absorption(prior)")
         means = drawn_means(classes, tangent.q_ab, draws or 256)
         flow = flow_times(level, means, math.sqrt(max(tangent.q - tangent.q_ab, 0.0)))
         return Absorption(level, flow / rate / _discrete(rate, classes))
@@ -204,7 +221,7 @@ def absorption_of(
     spread = math.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0))
     quantiles = special.ndtri((np.arange(draws) + 0.5) / draws)
     mean = math.sqrt(max(2.0 * tangent.q_ab, 0.0)) * quantiles
-    return Absorption(level, steps_to(level, mean, spread, rate))
+    return Absorption(level, steps_to(level, mean, spread, rate, prior))
 
 
 def floor(rate: float, spread: float, batch: int, points: int | None) -> float:

@@ -173,12 +173,14 @@ class Prediction:
         dimension: int = 1000,
         width: int = 1000,
         points: int | None = None,
+        prior: float = 0.5,
     ) -> Absorption:
         """Steps of full-batch descent until the largest share falls to `level`: theory.md (16), any number of classes.
 
         By default `level` is a fifth of the way from an even share to 1: 0.6 of two classes, 0.28 of ten. For i.i.d.
         inputs of `dimension` components and layers of `width`; the closed form only. Real data have a kernel:
-        `fg.predict_training`.
+        `fg.predict_training`. Labels are even; of two classes with others, `prior` is the share of either. A network
+        that favours the larger class may then keep more than `level` until it learns: its steps are inf.
 
         >>> from firstguess.theory.readings import predict
         >>> p = predict("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
@@ -193,7 +195,7 @@ class Prediction:
         if not 0 < number(lr) < math.inf:
             raise InvalidInput("a learning rate above 0", got=lr, where="absorption(lr)", hint="lr=1e-3")
         tangent = self._tangent(dimension, width)
-        return absorption_of(tangent, lr=lr, level=level, points=points, classes=classes)
+        return absorption_of(tangent, lr=lr, level=level, points=points, classes=classes, prior=prior)
 
     @property
     def bias_to_signal(self) -> float:

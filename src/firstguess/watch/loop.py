@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Log: TypeAlias = Callable[[dict[str, float], int], object]
 
-_STEADY = 0.75  # of the allowed share that later looks may take: the rest pays for the first ones
+_STEADY = 0.6  # of the allowed share that later looks may take: the rest pays for the first ones
 _NAMED = 20  # classes up to which each is logged
 
 
@@ -59,7 +59,7 @@ class Watch:
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20]
 
     A look is made at steps 0–7, then ten a decade, and at every `every`-th. From step 100 on, one that would make later
-    looks take more than 1.5 % of the training's time is put off until they do not (`cost`).
+    looks take more than 1.2 % of the training's time is put off until they do not (`cost`).
 
     Args:
         model: The model that is trained, also inside torch.compile, DataParallel or DistributedDataParallel.

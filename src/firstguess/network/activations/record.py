@@ -21,6 +21,8 @@ from firstguess.network.activations import closed_moments
 # Beyond this |log q| an activation is its own asymptote to 1e-16, and √q would soon leave float64.
 _FAR = 75.0
 
+_H = 1e-5  # a step of x, for the slope of a callable whose derivative nobody gave
+
 # (k, q_a, q_b, want_slope) -> (E φφ, E φ'φ' or None); k is (rows, cols), q_a (rows, 1), q_b (1, cols)
 Map = Callable[[Array, Array, Array, bool], tuple[Array, Array | None]]
 
@@ -113,10 +115,13 @@ class Activation:
         result = _shifted_moments(self, mean, between, spread) if mean != 0.0 else _moments(self, between, spread)
         return result._replace(mean=0.0) if self.centered else result
 
-    def mean_square_slope(self, q: float) -> float:
-        """E φ'(√q z)²: what a layer does to the mean square of gradients, up to σw² (theory.md (10))."""
+    def mean_square_slope(self, q: float, mean: float = 0.0) -> float:
+        """E φ'(mean + √q z)²: what a layer does to the mean square of gradients, up to σw² (theory.md (10))."""
         if self.jumps:
             return math.inf
+        if mean != 0.0:
+            shifted = self.derivative or (lambda x: (self.rise(x + _H) - self.rise(x - _H)) / (2.0 * _H))
+            return gaussian.expectation(lambda x: shifted(x) ** 2, q, self.features, mean=mean)
         if self.energy is not None:
             return self.energy(q)
         derivative = self.derivative

@@ -13,6 +13,7 @@ from firstguess.base.arc_cosine import correlate_rays, correlated_rays
 from firstguess.base.errors import NotCovered
 from firstguess.base.float_range import float_range
 from firstguess.base.gaussian import Array
+from firstguess.base.text import number
 from firstguess.network.activations import tensors as spelled
 from firstguess.network.activations.kernels import kernel_map, means, rays, shifted
 from firstguess.network.activations.lookup import activation
@@ -22,6 +23,7 @@ from firstguess.network.meaning import Call, Site
 from firstguess.network.nodes import NodeMove, Values, alike
 from firstguess.network.points import Move, Points, Tile, in_strips
 from firstguess.network.signal import Signal, Unknown
+from firstguess.network.source import Source
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 
 if TYPE_CHECKING:
@@ -220,6 +222,15 @@ class Activate(Layer):
             whole=lambda x: x - x.mean(),
             derivative=mean_free(back),
         )
+
+    def source(self, at: Source) -> str:
+        names = self.phi.torch
+        if names is None or not names.module or self.phi.centered:
+            self._refuse("a module of torch.nn")
+        given = dict(self.phi.params)
+        words = [f"{key}={number(given[parameter])}" for key, parameter in names.arguments]
+        words += [f"{key}={value!r}" for key, value in names.fixed if key != "inplace"]
+        return f"nn.{names.module}({', '.join(words)})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

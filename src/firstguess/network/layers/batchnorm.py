@@ -23,6 +23,7 @@ from firstguess.network.over_data import batches, centre_over_data, columns, eff
 from firstguess.network.points import Done, Points, Whole, mean_of_pairs
 from firstguess.network.remarks import Remark
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
+from firstguess.network.source import Source
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 
 if TYPE_CHECKING:
@@ -247,6 +248,11 @@ class BatchNorm(Layer):
                 got=f"{points} points in batches of {size}",
                 hint=f"{points - rest} points, or another batch size",
             )
+
+    def source(self, at: Source) -> str:
+        if self.batch is not None:
+            self._refuse("PyTorch source, with batch=")
+        return f"nn.BatchNorm1d({at.size})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """It uses the batch that it is given, or consecutive batches where their size is said."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from firstguess.base.checks import check_count, check_flag, check_number, check_weights
+from firstguess.base.text import number
 from firstguess.network import weight_laws
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
@@ -17,6 +18,7 @@ from firstguess.network.meaning import FLAT, Site
 from firstguess.network.points import Move, Points, Tile, split
 from firstguess.network.random_sums import random_sum, random_sum_move
 from firstguess.network.signal import Signal
+from firstguess.network.source import Source
 from firstguess.network.tensors import Draw, Place, Weights
 
 if TYPE_CHECKING:
@@ -105,6 +107,11 @@ class Dense(Layer):
         fan_in = math.prod(place.before.own_sizes)
         shape = (place.after.width, fan_in)
         return Weights(shape, fan_in, self.weight_var, self.bias_var, self.init, trained=not self.frozen)
+
+    def source(self, at: Source) -> str:
+        entering, at.size = at.size, at.out or str(self.width or at.width)
+        bias = f", bias_var={number(self.bias_var)}" if self.bias_var else ""
+        return f"dense({entering}, {at.size}, weight_var={number(self.weight_var)}{bias})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

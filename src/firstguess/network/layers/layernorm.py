@@ -13,6 +13,7 @@ from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
 from firstguess.network.points import Move, Points
 from firstguess.network.signal import Signal
+from firstguess.network.source import Source
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class LayerNorm(Layer):
 
         derivative = None if place.before.images else over_nodes_derivative(eps=self.eps)
         return Local(over_nodes(place.before.images, eps=self.eps), derivative=derivative)
+
+    def source(self, at: Source) -> str:
+        return f"nn.LayerNorm({at.size}{f', eps={self.eps}' if self.eps else ''})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

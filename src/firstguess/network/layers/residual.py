@@ -17,6 +17,7 @@ from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequenc
 from firstguess.network.points import Done, Move, Points, Tile, Whole, along
 from firstguess.network.sampled_law import law_of_sum
 from firstguess.network.signal import Signal
+from firstguess.network.source import RESIDUAL, Source
 from firstguess.network.tensors import Draw, Paths, Place
 from firstguess.network.walk import shapes, unsigned, wants_all_pairs
 
@@ -205,6 +206,18 @@ class Residual(Layer):
 
     def tensors(self, place: Place) -> Paths:
         return Paths(self.scale)
+
+    def source(self, at: Source) -> str:
+        at.classes[RESIDUAL] = None
+        size, texts = at.size, list[str]()
+        for path in self.paths:
+            at.size, calls = size, list[str]()
+            for index, layer in enumerate(path):
+                at.out = None if any(other.weighted for other in path[index + 1 :]) else size
+                calls.append(layer.source(at))
+            texts.append(calls[0] if len(calls) == 1 else f"nn.Sequential({', '.join(calls)})")
+        at.size, at.out = size, None
+        return f"ScaledResidual({texts[0]}, {number(self.scale)}{f', {texts[1]}' if self.shortcut else ''})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network.small_modules import ResidualSum

@@ -16,6 +16,7 @@ from firstguess.network.nodes import NodeMove
 from firstguess.network.over_nodes import inverse_square, over_nodes_move, over_nodes_nodes, scaled
 from firstguess.network.points import Move, Points
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.source import Source
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class RMSNorm(Layer):
 
         derivative = None if place.before.images else over_nodes_derivative(center=False, eps=self.eps)
         return Local(over_nodes(place.before.images, center=False, eps=self.eps), derivative=derivative)
+
+    def source(self, at: Source) -> str:
+        return f"nn.RMSNorm({at.size}{f', eps={self.eps}' if self.eps else ''})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

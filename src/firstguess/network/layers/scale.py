@@ -16,6 +16,7 @@ from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, regi
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.source import AFFINE, Source
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ class Scale(Layer):
     def tensors(self, place: Place) -> Local:
         factor = self.factor
         return Local(lambda x, scratch: x.mul_(factor), derivative=linear_derivative(factor))
+
+    def source(self, at: Source) -> str:
+        at.classes[AFFINE] = None
+        return f"Affine(scale={number(self.factor)})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network.small_modules import Affine

@@ -16,6 +16,7 @@ from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, regi
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.source import AFFINE, Source
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
@@ -83,6 +84,10 @@ class Shift(Layer):
     def tensors(self, place: Place) -> Local:
         by = self.by
         return Local(lambda x, scratch: x.add_(by), derivative=linear_derivative(1.0, by))
+
+    def source(self, at: Source) -> str:
+        at.classes[AFFINE] = None
+        return f"Affine(shift={number(self.by)})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network.small_modules import Affine

@@ -1,0 +1,226 @@
+"""`fg.tune`: the network of a family that has the bias you want at the gradients you need, theory.md §10."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import numpy as np
+from scipy import optimize
+
+from firstguess.base.checks import known_options, number
+from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.network.inputs import Inputs
+from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
+from firstguess.theory.knobs import Knob, knob_for
+from firstguess.theory.prediction import Prediction
+from firstguess.theory.readings import predict
+
+KnobName = Literal["slope", "branch_scale", "variances", "affine"]
+_OFF = 0.02  # relative error of the gradients that is the numbers' own, not the family's
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a network stands: γ of its output, its gradients, its nonlinearity; (1 + γ)·g = P at constant q.
+
+    `gradients` is the factor on the mean square of gradients from the output's pre-activations back to the first ones;
+    `nonlinearity` is P = E‖∇f‖²·Var x/Var f, 1 for a linear network: theory.md (31).
+    """
+
+    gamma: float
+    gradients: float
+    nonlinearity: float
+
+
+def stand(p: Prediction) -> Stand:
+    """Of a prediction in closed form.
+
+    >>> at = stand(predict("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"))
+    >>> print(f"{at.gamma:.4f} {at.gradients:.4f} {at.nonlinearity:.4f}")
+    1.5305 1.0000 2.5305
+    """
+    given = Inputs(**p.provenance["inputs"])
+    logs = [math.log(layer.gradient) if layer.gradient else math.nan for layer in p.layers]
+    out = p.layers[-1]
+    total = sum(logs) + math.log(given.variance) - (out.log_q + math.log(out.one_minus_c))
+    growth = p.gradient_growth
+    return Stand(out.gamma, float(np.prod(growth)), math.exp(total) if total < 700 else math.inf)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A tuned network: `network` to build or measure, `settings` to set by hand, `code()` to paste.
+
+    `reachable` is the range of γ of this family at these gradients. Tuning makes depth harmless, not useful: a shallow
+    network of the same nonlinearity trains as well (theory.md §10).
+    """
+
+    network: Network
+    knob: str
+    settings: Mapping[str, float]
+    gamma: float
+    gradients: float
+    nonlinearity: float
+    reachable: tuple[float, float]
+    before: Stand
+    inputs: Inputs = field(repr=False)
+
+    def code(self, framework: str = "pytorch", *, width: int = 100) -> str:
+        """Runnable PyTorch for exactly this network; `width` where the description names none.
+
+        >>> print(tune("2 x [dense > relu] > dense", gamma=0.2).code().splitlines()[0])
+        import math
+        """
+        if framework != "pytorch":
+            raise InvalidInput('"pytorch"', got=repr(framework), where="code", hint='code("pytorch")')
+        from firstguess.network.pytorch_code import pytorch_code
+
+        return pytorch_code(self.network, width=width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "network": str(self.network),
+            "knob": self.knob,
+            "settings": dict(self.settings),
+            "gamma": self.gamma,
+            "gradients": self.gradients,
+            "nonlinearity": self.nonlinearity,
+            "reachable": list(self.reachable),
+            "before": vars(self.before),
+        }
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name} {value:.6g}" for name, value in self.settings.items())
+        low, high = self.reachable
+        was = self.before
+        return "\n".join(
+            [
+                f"{self.knob}: {said}",
+                f"γ {was.gamma:.4g} → {self.gamma:.4g}, gradients × {was.gradients:.4g} → × {self.gradients:.4g}, "
+                f"nonlinearity {was.nonlinearity:.4g} → {self.nonlinearity:.4g}",
+                f"This family reaches γ from {low:.3g} to {high:.3g} at these gradients.",
+                "Tuning makes depth harmless, not useful: a shallow network of the same nonlinearity trains as well.",
+                str(self.network),
+            ]
+        )
+
+
+@known_options
+def tune(
+    network: Network | str,
+    *,
+    gamma: float,
+    gradients: float | None = 1.0,
+    knob: KnobName | None = None,
+    data: Any = None,
+    inputs: Inputs | None = None,
+) -> Tuned:
+    """The network of this one's family whose output has this γ while gradients change by the factor `gradients`.
+
+    Args:
+        network: A description with one activation throughout, plain or with residual blocks.
+        gamma: The wanted γ of the output; 0 is even, from 0.5 on classes lean, theory.md §1.
+        gradients: The factor on the mean square of gradients from the last layer to the first; None: as they come.
+        knob: What may be changed: "slope" (of a ReLU), "branch_scale" (of residual blocks), "variances" (of weights and
+            biases), "affine" (shift and scale of φ). By default what the activation calls for.
+        data: Your points: their own γ₀ is what the network gets, and below it γ cannot fall at constant gradients.
+        inputs: The same as moments, `fg.Inputs(...)`.
+
+    >>> s = tune("20 x [dense(weight_var=2) > relu] > dense(weight_var=2)", gamma=0.5)
+    >>> print(f"{s.settings['slope']:.6f} {s.nonlinearity:.4f}")
+    0.679312 1.5000
+    """
+    net = Network.parse(network) if isinstance(network, str) else network
+    wanted = _wanted(gamma, gradients)
+    if needs_tokens(net.layers):
+        raise NotCovered(
+            "a network of vectors", got="a network of tokens", where="tune", hint="fg.repair(model, loader, gamma=…)"
+        )
+    if data is not None:
+        from firstguess.data import as_data
+
+        inputs = Inputs.of_data(as_data(data))
+    given = inputs or Inputs()
+    before = stand(predict(net, inputs=given))
+    depth = max(1, len(predict(net, inputs=given).gradient_growth))
+    growth = 1.0 if gradients is None else wanted ** (1.0 / depth)
+    family = knob_for(net, growth=growth, mean_square=given.mean_square + given.variance, name=knob)
+    at, reachable = _solve(family, gamma, given)
+    found = family.network(at)
+    now = stand(predict(found, inputs=given))
+    if not math.isclose(now.gamma, gamma, rel_tol=1e-6):
+        raise NotCovered(
+            f"a family in which γ changes smoothly through {gamma:.4g}",
+            got=f"{now.gamma:.4g}",
+            where="tune(gamma)",
+            hint=f"another γ between {reachable[0]:.3g} and {reachable[1]:.3g}",
+        )
+    if gradients is not None and not abs(now.gradients / wanted - 1.0) <= _OFF:
+        raise NotCovered(
+            f"a family whose gradients can change by the factor {wanted:.4g}",
+            got=f"{now.gradients:.4g} at γ = {gamma:.4g} by {family.name}",
+            where="tune",
+            hint="gradients=None takes them as they come; or another knob=",
+        )
+    return Tuned(
+        found, family.name, family.settings(at), now.gamma, now.gradients, now.nonlinearity, reachable, before, given
+    )
+
+
+def _wanted(gamma: float, gradients: float | None) -> float:
+    if not 0.0 < number(gamma) < math.inf:
+        raise InvalidInput(
+            "a γ above 0", got=gamma, where="tune(gamma)", hint="gamma=0.01 is even for all purposes; 0 is linear"
+        )
+    if gradients is None:
+        return 1.0
+    if not 0.0 < number(gradients) < math.inf:
+        raise InvalidInput("gradients above 0", got=gradients, where="tune(gradients)", hint="gradients=1.0")
+    return float(gradients)
+
+
+def _solve(family: Knob, gamma: float, inputs: Inputs) -> tuple[float, tuple[float, float]]:
+    """The knob's place, and the range of γ between its ends."""
+
+    def reached(at: float) -> float:
+        try:
+            return float(predict(family.network(at), inputs=inputs).gamma[-1])
+        except FirstguessError:
+            return math.nan
+
+    low, high = _ends(family, reached)
+    ends = (reached(low), reached(high))
+    few, most = min(ends), max(ends)
+    if not few <= gamma <= most:
+        near = few if gamma < few else most
+        raise InvalidInput(
+            f"a γ that {family.name} reaches at these gradients, from {few:.3g} to {most:.3g}",
+            got=gamma,
+            where="tune(gamma)",
+            hint=f"gamma={near:.3g}"
+            + ("; the data's own γ₀ is in it: centre them first" if inputs.mean_square > 0 and gamma < few else ""),
+        )
+
+    def off(at: float) -> float:
+        return math.log(max(reached(at), 1e-300)) - math.log(gamma)
+
+    if math.isclose(gamma, ends[0], rel_tol=1e-12):
+        return low, (few, most)
+    root = optimize.brentq(off, low, high, xtol=1e-15, rtol=1e-14)  # type: ignore[arg-type]
+    return float(cast(float, root)), (few, most)
+
+
+def _ends(family: Knob, reached: Any) -> tuple[float, float]:
+    """The ends of the knob, drawn in to where γ is known: the linear end itself has none or is 0."""
+    low, high = family.span
+    for _ in range(60):
+        if math.isfinite(reached(high)):
+            break
+        high = low + 0.9 * (high - low)
+    step = 1e-9 if family.name in ("slope", "branch_scale") else 0.0
+    return low + step * (high - low), high
