@@ -83,6 +83,7 @@ class Prediction:
     per_point: Array | None = field(default=None, compare=False, repr=False)  # agreement with the majority guess
     tangent: Array | None = field(default=None, compare=False, repr=False)  # Θ over the data, theory.md (12)
     covariance: Array | None = field(default=None, compare=False, repr=False)  # K of a class's logits, theory.md (11)
+    own_guess: float | None = None  # of language models: how often a token guesses itself, theory.md (30)
 
     @cached_property
     def _weights(self) -> tuple[LayerReading, ...]:
@@ -239,7 +240,7 @@ class Prediction:
             "provenance": self.provenance,
             "seconds": self.seconds,
             "per_point": None if self.per_point is None else self.per_point.tolist(),
-        }
+        } | ({} if self.own_guess is None else {"own_guess": self.own_guess})
         return plain(data)
 
     @classmethod
@@ -253,6 +254,7 @@ class Prediction:
             dict(data["provenance"]),
             data["seconds"],
             None if data.get("per_point") is None else np.array(data["per_point"]),
+            own_guess=data.get("own_guess"),
         )
 
     @property
@@ -279,6 +281,8 @@ class Prediction:
         if growth.size and np.isfinite(growth[-1]):
             word = "vanish" if growth[-1] < 0.999 else "explode" if growth[-1] > 1.001 else "keep their size"
             rows.append(("gradients, going back", f"× {growth[-1]:.4g} a layer in mean square: they {word}"))
+        if self.own_guess is not None:
+            rows.append(("chance to guess the own input", f"{self.own_guess:.4g}"))
         return rows
 
     def __str__(self) -> str:

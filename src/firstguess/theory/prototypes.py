@@ -33,6 +33,11 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Pred
     """γ = C/(S − C) of every layer at equal places, and of the output: theory.md (28)."""
     started = time.perf_counter()
     last = network.layers[-1]
+    if last.each_token:
+        from firstguess.theory.language import predict_language
+
+        described = {"length": tokens.length, "coincidence": tokens.chance, "shared": tokens.shared}
+        return predict_language(network, tokens, {"tokens": described}, points=points)
     if not last.draws:
         raise NotCovered(
             "a network that ends in its output layer (random weights)",

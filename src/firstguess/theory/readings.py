@@ -82,6 +82,11 @@ def predict(
             where=f"layer {len(network.layers)}",
             hint="add '> dense'",
         )
+    if network.layers[-1].each_token and not tangent:
+        from firstguess.theory.language import predict_language
+
+        origin = {"data": name, "data_hash": digest}
+        return predict_language(network, x, origin, draws=draws, seed=seed, width=width, seconds=seconds)
     if needs_tokens(network.layers):
         if tangent:
             raise NotCovered(
