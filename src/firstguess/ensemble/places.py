@@ -58,7 +58,7 @@ def resolve(
     places = _Fold(width, points, batch).through(network.layers, found, _Signals(network.layers, start))
     last = places[-1]
     if last.layer.each_token:
-        check_vocabulary(network)
+        check_vocabulary(network.layers, network.classes)
     elif last.after.sizes != (network.classes,):
         raise InvalidInput(
             f"{network.classes} outputs, one a class",

@@ -174,6 +174,14 @@ def sampled(k: Array, heads: Heads) -> Sampled:
             return Sampled(total + total.T, error, drawn)
 
 
+def drawn_weights(k: Array, heads: Heads, count: int) -> Array:
+    """(heads, T, T): soft-max weights of drawn heads on the first sequence, in pairs ±q."""
+    rng = np.random.default_rng(np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32))
+    logits = _logits(root(k), heads, rng, max(1, count // 2))[:, 0]
+    both = np.concatenate([logits, -logits])[:, None]
+    return _soft_max(both, heads.causal)[:, 0]
+
+
 def _logits(factor: Array, heads: Heads, rng: np.random.Generator, count: int) -> Array:
     """(heads, n, T, T): q·k/√size of drawn queries and keys, turned by their places."""
     size = heads.size

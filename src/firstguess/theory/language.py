@@ -31,8 +31,7 @@ from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.kernel import KernelLayer
 from firstguess.theory.language_head import own_guess_chance
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.prototypes import reading
-from firstguess.theory.token_kernel import Stream, token_covariances
+from firstguess.theory.token_kernel import Stream, reading, token_covariances
 
 _WORK, _FEWEST, _MOST = 6e10, 8, 200  # operations that draws of heads may take, and how many there are at least
 _AT_ONCE = 16_000_000  # logits at once
@@ -60,7 +59,7 @@ def predict_language(
     head = network.layers[-1]
     assert isinstance(head, Unembed)
     _check(network)
-    check_vocabulary(network)
+    check_vocabulary(network.layers, network.classes)
     said: list[str] = []
     ids = given if isinstance(given, np.ndarray) else _described(given, network.classes, points, seed, said)
     size = _width(network.layers[:-1], ids.shape[1], width)

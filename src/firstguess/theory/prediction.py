@@ -11,7 +11,9 @@ import numpy as np
 
 from firstguess.base.gaussian import Array
 from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
 from firstguess.theory.guesses import Guesses
+from firstguess.theory.stream_growth import stream_growth
 from firstguess.theory.words import DEEPLY_BIASED, Word, beside_gamma, word, word_of_share
 
 if TYPE_CHECKING:
@@ -278,7 +280,11 @@ class Prediction:
             ("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.4g}"),
             ("standard deviation of a guess fraction", f"{g.std():.4g}"),
         ]
-        if growth.size and np.isfinite(growth[-1]):
+        stream = stream_growth([(layer.layer, layer.gradient) for layer in self.layers])
+        if needs_tokens(self.network.layers):
+            if stream is not None:
+                rows.append(("gradients along the stream", f"× {stream[0]:.4g} a block in mean square, going back"))
+        elif growth.size and np.isfinite(growth[-1]):
             word = "vanish" if growth[-1] < 0.999 else "explode" if growth[-1] > 1.001 else "keep their size"
             rows.append(("gradients, going back", f"× {growth[-1]:.4g} a layer in mean square: they {word}"))
         if self.own_guess is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from firstguess.network.tokens import Tokens
 from firstguess.network.walk import every, shapes
 from firstguess.theory.budget import Budget
 from firstguess.theory.carry import carry
-from firstguess.theory.kernel import Kernel, read_run
+from firstguess.theory.kernel import Kernel, KernelLayer, read_run
+from firstguess.theory.prediction import LayerReading
 from firstguess.theory.tiles import Run, whole
 
 _COPIES = 7  # matrices of all pairs of tokens that are alive at once
@@ -199,3 +201,11 @@ def _plan(
     tiles = -(-n // budget.images)
     budget.total = (1 + 2 * sum(bool(layer.paths) for layer in network.layers)) * tiles * (tiles + 1) // 2
     return budget
+
+
+def reading(layer: KernelLayer) -> LayerReading:
+    """What a layer's mean covariances say; its gradient is not known here."""
+    q, q_ab = layer.q, layer.q_ab
+    c = q_ab / q if q > 0.0 else math.inf
+    gamma = q_ab / (q - q_ab) if q > q_ab else math.inf
+    return LayerReading(layer.layer, layer.weights, gamma, c, 1.0 - c, math.log(q) if q > 0 else -math.inf, None)

@@ -106,8 +106,23 @@ class Attention(Layer):
                 got="none is known here",
                 hint="fg.predict(net, data=x) without tangent",
             )
+        mixed, said = self._mixed(k, self.heads_of(points), points)
+        out_var = self.weight_var if self.out_var is None else self.out_var
+        mixed *= self.gain
+        mixed += (out_var + 1.0) * self.bias_var
+        q = mixed.diagonal().copy()
+        after = points.after(self, q, np.zeros_like(q), gaussian=True, what="attention")
+        return Done(mixed, None, after, (said,))
+
+    @property
+    def gain(self) -> float:
+        """σv²σo²."""
+        return self.weight_var * (self.weight_var if self.out_var is None else self.out_var)
+
+    def heads_of(self, points: Points) -> Heads:
+        """What is known of its heads' logits on these points."""
         width = points.width
-        heads = Heads(
+        return Heads(
             points.count,
             points.grid.places,
             self.weight_var**2,
@@ -116,18 +131,11 @@ class Attention(Layer):
             self._size(width),
             self._turns(width),
         )
-        mixed, said = self._mixed(k, heads, points)
-        out_var = self.weight_var if self.out_var is None else self.out_var
-        mixed *= self.weight_var * out_var
-        mixed += (out_var + 1.0) * self.bias_var
-        q = mixed.diagonal().copy()
-        after = points.after(self, q, np.zeros_like(q), gaussian=True, what="attention")
-        return Done(mixed, None, after, (said,))
 
     def _mixed(self, k: Array, heads: Heads, points: Points) -> tuple[Array, str]:
         """E A K Aᵀ, and in what way it was found."""
         beta = float(heads.logit_variance(k).max())
-        way = self._way(beta, heads, points)
+        way = self.way(beta, heads, points)
         said = f"attention by {way} weights: the variance of logits is β² = {beta:.2g}, theory.md ({_EQUATIONS[way]})"
         if way == "uniform":
             return uniform(k, heads), Remark(said, "uniform", beta)
@@ -137,7 +145,8 @@ class Attention(Layer):
         said += f"; {found.heads} heads, a covariance to ±{found.error:.2%} of the diagonal (one standard error)"
         return found.k, Remark(said, "heads", found.error)
 
-    def _way(self, beta: float, heads: Heads, points: Points) -> str:
+    def way(self, beta: float, heads: Heads, points: Points) -> str:
+        """How weights are taken at this variance of logits."""
         alike = bool(np.ptp(points.q) <= 1e-3 * points.q.max())
         formula = alike and not self.rotary  # both want a common diagonal, and know no rotations
         if self.by in ("annealed", "renormalized") and not formula:
