@@ -33,9 +33,10 @@ from firstguess.theory.token_kernel import token_covariances
 Array = NDArray[Any]
 WIDTH, HEADS, SEQUENCES, LENGTH, CLASSES, DRAWN_HEADS = 256, 4, 24, 32, 10, 16
 DEPTHS, STDS = (2, 6, 12), (0.02, 0.05, 0.1, 0.2)
-# What finite width may add, in the correlation c of two points: two sums over D nodes a block (attention and MLP), each
-# of which moves a cosine by up to 1/D (theory.md (45): |B| ≤ 0.24, of ReLU), and its variance by 1/D again.
-FINITE = 1.0
+# What finite width may add: each of two sums over D nodes a block (attention and MLP) moves the correlation of two
+# tokens by up to 1/4D (theory.md (45): |B| ≤ 0.24). A gate, F(k)·k with overlaps k that vary by v = 1/D to 2/D about
+# their mean, by F'(0)·v ≈ 1/D. For the mean of T tokens, whose own variance is about 1/T, that is T times as much in γ.
+FINITE, GATED = 0.25, 1.0
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,8 @@ def measured(net: Network, x: Array, width: int, inits: int, pools: tuple[str, .
     }
 
 
-def run(cell: Cell, inits: int) -> dict[str, Any]:
+def run(cell: Cell, inits: int, drawn: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One line; networks that were drawn already are given."""
     x, net, started = cell.data(), cell.net(cell.width), time.perf_counter()
     found = token_covariances(Network(net.layers[:-2], CLASSES), x, width=cell.width)
     predicted: dict[str, Any] = {}
@@ -203,9 +205,10 @@ def run(cell: Cell, inits: int) -> dict[str, Any]:
         k = read_out(found.k, len(x), pool)
         c, s = sums(k)
         law = draw_guesses(k, CLASSES, draws=4000)
-        predicted[pool] = {"gamma": c / (s - c), "max": float(law.fractions.max(axis=1).mean())}
+        spread = (s - c) / float(found.k.diagonal().mean())
+        predicted[pool] = {"gamma": c / (s - c), "max": float(law.fractions.max(axis=1).mean()), "spread": spread}
     middle = time.perf_counter()
-    drawn = measured(net, x, cell.width, inits, cell.pools)
+    drawn = drawn or measured(net, x, cell.width, inits, cell.pools)
     return {
         "cell": cell.name,
         "group": cell.group,
@@ -219,14 +222,17 @@ def run(cell: Cell, inits: int) -> dict[str, Any]:
     }
 
 
-def room(line: dict[str, Any], gamma: float) -> tuple[float, float]:
-    """What finite width may add to γ and to the largest share: FINITE·2·depth/D in c = γ/(1+γ)."""
-    c = gamma / (1.0 + gamma)
-    apart = FINITE * 2.0 * line["depth"] / line["width"]
-    low, high = max(c - apart, -0.5), min(c + apart, 1.0 - 1e-9)
-    ends = [one / (1.0 - one) for one in (low, high)]
+def room(line: dict[str, Any], pool: str) -> tuple[float, float]:
+    """What finite width may add to γ and to the largest share: 2·depth/4D (gated: 2·depth/D) of a token's mean square to C.
+
+    The mean of tokens varies by as much more between tokens of one sequence, single tokens do not.
+    """
+    gamma, spread = line["predicted"][pool]["gamma"], line["predicted"][pool]["spread"]
+    each = GATED if "SwiGLU" in line["cell"] or "llama" in line["cell"] else FINITE
+    apart = each * 2.0 * line["depth"] / line["width"] / spread * (1.0 if pool == "mean" else 1.0 + gamma)
+    ends = max(gamma - apart, 0.0), gamma + apart
     shares = [fg.Guesses(max(one, 0.0), CLASSES, SEQUENCES).expected_max() for one in (ends[0], gamma, ends[1])]
-    return max(gamma - ends[0], ends[1] - gamma), max(shares[1] - shares[0], shares[2] - shares[1])
+    return apart, max(shares[1] - shares[0], shares[2] - shares[1])
 
 
 def table(path: Path) -> str:
@@ -236,7 +242,7 @@ def table(path: Path) -> str:
         for pool, p in line["predicted"].items():
             m = line["measured"][pool]
             z = [(m[what] - p[what]) / max(m[f"{what}_se"], 1e-12) for what in ("gamma", "max")]
-            more = room(line, p["gamma"])
+            more = room(line, pool)
             fits = all(
                 abs(m[what] - p[what]) <= 3.0 * m[f"{what}_se"] + add
                 for what, add in zip(("gamma", "max"), more, strict=True)
