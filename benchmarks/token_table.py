@@ -126,9 +126,8 @@ def real(data_dir: Path) -> Iterator[Cell]:
         return np.array(found.x)
 
     def texts(style: str) -> Array:
-        first = {"gpt2": "", "bert": "cls", "llama": "bos"}[style]
-        found = fg.data.ag_news(data_dir, length=LENGTH, first=first, short="drop", points=SEQUENCES, seed=3)
-        return np.array(found.x)
+        found = fg.data.ag_news(data_dir, length=LENGTH, first=style != "gpt2", points=SEQUENCES, seed=3)
+        return found.x.astype(np.int64)
 
     for depth in (12, 2):
         yield Cell(f"vit L{depth} CIFAR-10", "real", depth, styled("vit", depth), images, ("cls", "mean"))
@@ -223,7 +222,7 @@ def run(cell: Cell, inits: int, drawn: dict[str, Any] | None = None) -> dict[str
 
 
 def room(line: dict[str, Any], pool: str) -> tuple[float, float]:
-    """What finite width may add to γ and to the largest share: 2·depth/4D (gated: 2·depth/D) of a token's mean square to C.
+    """What finite width may add to γ and to the largest share: depth/2D (gated: 2·depth/D) of a token's q, in C.
 
     The mean of tokens varies by as much more between tokens of one sequence, single tokens do not.
     """
