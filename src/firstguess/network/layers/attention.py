@@ -28,6 +28,7 @@ _EQUATIONS = {"uniform": 24, "annealed": 25, "renormalized": 26, "sampled": 27}
 # β² up to which weights are taken as uniform, annealed, renormalized: γ of a GPT-2 of 4 layers is then off by up to
 # 0.03, 0.1 and 0.5 %
 _UNIFORM, _ANNEALED, _RENORMALIZED = 2e-3, 0.1, 1.0
+_ALIKE = 1e-3  # of the mean square
 _WORK = 4e13  # operations beyond which heads are not sampled unless that is asked for
 
 
@@ -117,8 +118,23 @@ class Attention(Layer):
                 got="none is known here",
                 hint="fg.predict(net, data=x) without tangent",
             )
+        mixed, said = self._mixed(k, self.heads_of(points), points)
+        out_var, out_bias = self._outer
+        mixed *= self.gain
+        mixed += out_var * self.bias_var + out_bias
+        q = mixed.diagonal().copy()
+        after = points.after(self, q, np.zeros_like(q), gaussian=True, what="attention")
+        return Done(mixed, None, after, (said,))
+
+    @property
+    def gain(self) -> float:
+        """σv²σo²."""
+        return self.weight_var * self._outer[0]
+
+    def heads_of(self, points: Points) -> Heads:
+        """What is known of its heads' logits on these points."""
         width = points.width
-        heads = Heads(
+        return Heads(
             points.count,
             points.grid.places,
             self.weight_var**2,
@@ -127,18 +143,11 @@ class Attention(Layer):
             self._size(width),
             self._turns(width),
         )
-        mixed, said = self._mixed(k, heads, points)
-        out_var, out_bias = self._outer
-        mixed *= self.weight_var * out_var
-        mixed += out_var * self.bias_var + out_bias
-        q = mixed.diagonal().copy()
-        after = points.after(self, q, np.zeros_like(q), gaussian=True, what="attention")
-        return Done(mixed, None, after, (said,))
 
     def _mixed(self, k: Array, heads: Heads, points: Points) -> tuple[Array, str]:
         """E A K Aᵀ, and in what way it was found."""
         beta = float(heads.logit_variance(k).max())
-        way = self._way(beta, heads, points)
+        way = self.way(beta, heads, points)
         said = f"attention by {way} weights: the variance of logits is β² = {beta:.2g}, theory.md ({_EQUATIONS[way]})"
         if way == "uniform":
             return uniform(k, heads), Remark(said, "uniform", beta)
@@ -148,8 +157,11 @@ class Attention(Layer):
         said += f"; {found.heads} heads, a covariance to ±{found.error:.2%} of the diagonal (one standard error)"
         return found.k, Remark(said, "heads", found.error)
 
-    def _way(self, beta: float, heads: Heads, points: Points) -> str:
-        alike = bool(np.ptp(points.q) <= 1e-3 * points.q.max())
+    def way(self, beta: float, heads: Heads, points: Points) -> str:
+        """How weights are taken at this variance of logits."""
+        # Different sizes move annealed weights by β² of their spread: what ε of a norm leaves of it is none of these.
+        apart = float(np.ptp(points.q) / points.q.max())
+        alike = apart <= _ALIKE or (beta <= _ANNEALED and beta * apart <= _ALIKE)
         formula = alike and not self.rotary  # both want a common diagonal, and know no rotations
         if self.by in ("annealed", "renormalized") and not formula:
             raise NotCovered(
