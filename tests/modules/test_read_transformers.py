@@ -31,7 +31,8 @@ def same(network, wanted):
 
 
 def built(name, depth=2, **more):
-    sizes = {"depth": depth, "width": 32, "heads": 4, "hidden": 80, "classes": 5}
+    sizes = {"depth": depth, "width": 32, "heads": 4, "hidden": 80}
+    sizes |= {} if "head" in more else {"classes": 5}
     return fg.transformer(name, **(sizes | more))
 
 
@@ -107,6 +108,13 @@ def test_bare_models_are_read_up_to_what_they_return():
     assert str(fg.read(llama).network).endswith("> rmsnorm(eps=1e-06)")
 
 
+def test_language_models_tied_and_not():
+    gpt2 = transformers.GPT2LMHeadModel(hugging_face("GPT2").config)
+    same(fg.read(gpt2).network, built("gpt2", hidden=128, head="language", vocabulary=50))
+    llama = transformers.LlamaForCausalLM(hugging_face("Llama").config)
+    same(fg.read(llama, IDS).network, built("llama", head="language", vocabulary=50, tied=False))
+
+
 # What is not read
 
 
@@ -162,6 +170,13 @@ def test_queries_of_another_size_are_named_by_path():
     path, why = stopped(model)
     assert path == "bert.encoder.layer.1.attention.self"
     assert "different variances" in why
+
+
+def test_a_masked_language_model_is_read_up_to_its_head():
+    found = fg.read(transformers.BertForMaskedLM(hugging_face("Bert").config))
+    assert found.network is None
+    assert found.unread[0].path == "cls"
+    assert "embed(0.02, width=32, types=0.02) > positions(0.02) > 2 x [" in str(found.fragment)
 
 
 def test_padding_types_windows_and_scaled_rotations_are_refused_by_name():

@@ -266,6 +266,8 @@ def _headed(layers: tuple[Layer, ...], notes: list[str]) -> tuple[tuple[Layer, .
     if len(layers) > 1 and layers[-1].parity is Parity.SHIFTS and layers[-2].as_output() is not None:
         notes.append("the output layer's constant bias is the same for all classes, and left out")
         layers = layers[:-1]
+    if layers and layers[-1].each_token:
+        return layers, getattr(layers[0], "vocabulary", None)
     output = layers[-1].as_output() if layers else None
     if output is None:
         notes.append("the network does not end in a dense layer: its readings will refuse it")

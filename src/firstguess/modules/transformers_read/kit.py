@@ -33,6 +33,7 @@ from firstguess.network.layers import (
     RMSNorm,
     Scale,
     TokenMix,
+    Unembed,
 )
 
 _GRID = torch.linspace(-9.0, 9.0, 601, dtype=torch.float64)
@@ -265,6 +266,16 @@ class Kit:
             plain(Gated(phi), Part(act, self.kind(act), text(Gated(phi)))),
             self.dense(self.matrix(down), width=False),
         ]
+
+    def unembed(self, matrix: Matrix, *, tied: bool) -> Piece:
+        """A language model's head; the embedding's own vectors are filled in with the embedding."""
+        if tied:
+            return plain(Unembed(True), Part(matrix.path, matrix.kind, text(Unembed(True))))
+        law = self.laws.dense(matrix)
+        layer = Unembed(weight_var=law.weight_var)
+        return Piece(
+            layer, layer, (Fill((matrix.weight,)),), (Part(matrix.path, matrix.kind, text(layer), law.variances),)
+        )
 
     def pool(self, at: Any) -> Piece:
         return plain(PoolTokens(at))

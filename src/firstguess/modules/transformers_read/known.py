@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -13,7 +13,7 @@ from firstguess.modules.transformers_read import decoders, encoders, images
 from firstguess.modules.transformers_read.kit import Kit
 from firstguess.modules.transformers_read.pieces import Piece, Stop, plain
 from firstguess.network.activations.lookup import activation
-from firstguess.network.layers import Activate
+from firstguess.network.layers import Activate, Embed
 
 Trunk = Callable[[Kit, str], list[Piece]]
 TRUNKS: dict[str, Trunk] = {
@@ -102,13 +102,21 @@ def read_known(kit: Kit) -> Known:
 
 
 def _language(kit: Kit) -> Known:
-    """A language model's head guesses at every token, by weights that may be the embedding's: no layer says that."""
+    """A language model: its head guesses at every token, by weights of its own or by the embedding's."""
     children = dict(kit.model.named_children())
     trunk = next(name for name, module in children.items() if is_trunk(module))
+    pieces = TRUNKS[kit.kind(trunk)](kit, trunk)
     head = next((name for name in children if name != trunk), "")
-    how = "tied to the embedding" if _tied(kit.model) else "with weights of its own"
-    why = f"a language-model head, {how}, guesses at every token; a description reads one vector of a sequence"
-    raise Stop(head, kit.kind(head), why, TRUNKS[kit.kind(trunk)](kit, trunk))
+    if set(children) != {trunk, "lm_head"} or not isinstance(children["lm_head"], nn.Linear):
+        why = "a head that bends the signal once more, and has biases; a description's gives logits by one matrix"
+        raise Stop(head, kit.kind(head), why, pieces)
+    matrix = kit.matrix("lm_head")
+    if matrix.bias is not None:
+        raise Stop(head, kit.kind(head), "a language-model head with biases", pieces)
+    first = pieces[0]
+    assert isinstance(first.layer, Embed)
+    pieces[0] = replace(first, layer=replace(first.layer, vocabulary=matrix.units))
+    return Known([*pieces, kit.unembed(matrix, tied=_tied(kit.model))], matrix.units)
 
 
 def _tied(model: Any) -> bool:

@@ -17,6 +17,7 @@ from firstguess.modules.transformers_read.pieces import Fill, Piece, Tensors
 from firstguess.network.layers import Dense, PoolTokens
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
+from firstguess.network.token_modules import TiedHead
 
 _TOLERANCE = 1e-4  # of the outputs' own size
 _LARGE = 30_000_000  # parameters from which on there is no copy in double precision
@@ -48,7 +49,7 @@ class _Filled:
                 module.get_parameter("bias").copy_(one.bias(self.tensors, weights.shape[0]))
         return module
 
-    def path(self, places: Sequence[Place]) -> nn.Module:
+    def path(self, places: Sequence[Place]) -> nn.Sequential:
         return nn.Sequential(*(place.layer.module(place, self) for place in places))
 
 
@@ -65,7 +66,7 @@ def disagreement(
 ) -> str:
     """Where the description with the model's weights gives other outputs than the model, in words; "": nowhere.
 
-    `call` gives the model's outputs (1, classes) for one input; `classes` None: they are tokens or nodes, without a
+    `call` gives the model's outputs (1, …, classes) for one input; `classes` None: they are tokens or nodes, without a
     head. Twice: with the weights as they are drawn, where ε counts, and with larger ones and all biases, where
     attention is far from uniform. `ending`: what the model does to logits. Nothing of the model is changed.
     """
@@ -113,11 +114,14 @@ def _apart(
             wanted = wanted.mean(1)
             checks.append(PoolTokens("mean"))
         checks.append(Dense())
-    network = Network(tuple(checks), wanted.shape[1])
+    network = Network(tuple(checks), wanted.shape[-1])
     vocabulary = getattr(checks[0], "vocabulary", None)
     places = resolve(network, tuple(inputs.shape[1:]), width=2, inputs=lambda: None, vocabulary=vocabulary)
     filled = _Filled([fill for piece in pieces for fill in piece.fills], model.get_parameter)
     twin = filled.path(places).to(wanted.dtype)
+    for module in twin:
+        if isinstance(module, TiedHead):
+            module.tie(twin[0])
     if filled.used != len(filled.fills):
         return "the description has no place for some of the model's weights"
     found = twin(inputs)
