@@ -45,6 +45,7 @@ from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick
 from firstguess.modules.probes import Node
 from firstguess.modules.sources import Mode
+from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
 
 # As many networks on every machine, so that the verdict is the same: few models need the time allowed.
@@ -224,13 +225,20 @@ def diagnose(
         subject.name,
         m,
         structure,
-        parts.findings(m),
+        _told(parts.findings(m), subject.network),
         (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
         m.provenance,
         clock.passed,
         named(look, m),
         lasts,
     )
+
+
+def _told(findings: tuple[Finding, ...], network: Network | None) -> tuple[Finding, ...]:
+    """All, but that classes differ where they are tokens: a tied head favours the own input, which theory knows."""
+    if network is None or not network.layers[-1].each_token:
+        return findings
+    return tuple(finding for finding in findings if finding.kind != FindingKind.CLASSES_DIFFER)
 
 
 def _lasting(subject: Subject, m: Measurement, verdict: Verdict, *, seconds: float, **how: Any) -> Lasting | None:

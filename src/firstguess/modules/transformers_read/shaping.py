@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import fx
 
 from firstguess.modules import calls
 from firstguess.modules.graph import owner
+from firstguess.modules.transformers_read.constants import Constants
+from firstguess.modules.transformers_read.kit import Kit
 from firstguess.modules.transformers_read.pieces import Stop
 from firstguess.modules.transformers_read.values import Attended, Form, Mixing, Several, Stream, Value, View
-
-if TYPE_CHECKING:
-    from firstguess.modules.transformers_read.graph import GraphPieces
 
 _PARTS = ("chunk", "split", "unbind", "tensor_split")
 SHAPING = (
@@ -22,7 +21,17 @@ SHAPING = (
 )  # fmt: skip
 
 
-def reshaped(graph: GraphPieces, node: fx.Node, v: Value) -> Value:
+class Walk(Protocol):
+    """What the walk over a graph has at hand (`graph.py`)."""
+
+    kit: Kit
+    constants: Constants
+    begun: bool
+
+    def item(self, node: fx.Node, v: Several) -> Value: ...
+
+
+def reshaped(graph: Walk, node: fx.Node, v: Value) -> Value:
     """What a value is behind a call that reshapes it, averages tokens or takes a part."""
     name = calls.function_name(node) if node.op != "call_module" else "flatten"
     after = graph.constants.shape(node)
@@ -74,7 +83,7 @@ def _swaps(node: fx.Node, name: str) -> bool:
 
 
 def _of_grid(
-    graph: GraphPieces, node: fx.Node, name: str, v: Stream, before: tuple[int, ...], after: tuple[int, ...]
+    graph: Walk, node: fx.Node, name: str, v: Stream, before: tuple[int, ...], after: tuple[int, ...]
 ) -> Value:
     """From (n, D, h, w) to tokens, by way of (n, D, T) or of (n, h, w, D)."""
     form: Form | None = None
@@ -92,7 +101,7 @@ def _of_grid(
     return Stream(v.pieces, form)
 
 
-def _view(graph: GraphPieces, node: fx.Node, name: str, v: View, after: tuple[int, ...]) -> Value:
+def _view(graph: Walk, node: fx.Node, name: str, v: View, after: tuple[int, ...]) -> Value:
     units = v.matrix.units
     if name in _PARTS:
         parts = graph.constants.value(node)
@@ -113,7 +122,7 @@ def _view(graph: GraphPieces, node: fx.Node, name: str, v: View, after: tuple[in
     return v
 
 
-def _pooled(graph: GraphPieces, node: fx.Node, name: str, v: Stream, before: tuple[int, ...]) -> Value:
+def _pooled(graph: Walk, node: fx.Node, name: str, v: Stream, before: tuple[int, ...]) -> Value:
     """One token, or the mean of all."""
     axis = {"tokens": 1, "nodes first": 2}.get(v.form)
     if axis is None:
