@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from firstguess.ensemble.trained import TrainedMembers
     from firstguess.modules.gradients import measure_gradients
     from firstguess.modules.measuring import measure
+    from firstguess.modules.priors import Matched, match_prior
     from firstguess.modules.reader import read
+    from firstguess.modules.repair import Repaired, repair
     from firstguess.modules.structure import Structure
     from firstguess.modules.train import train
     from firstguess.network.activations.lookup import activation, centered, register_activation
@@ -67,6 +69,8 @@ _NAMES = {
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
     "theory.tuning": "Stand Tuned tune",
+    "modules.repair": "Repaired repair",
+    "modules.priors": "Matched match_prior",
     "ensemble.logits": "Logits",
     "ensemble.measurement": "Measurement",
     "ensemble.trained": "TrainedMembers",
@@ -102,6 +106,7 @@ __all__ = [
     "Inputs",
     "InvalidInput",
     "Logits",
+    "Matched",
     "Measurement",
     "Network",
     "NotConverged",
@@ -113,6 +118,7 @@ __all__ = [
     "PhaseDiagram",
     "PredictedTraining",
     "Prediction",
+    "Repaired",
     "Stand",
     "Structure",
     "Tokens",
@@ -136,6 +142,7 @@ __all__ = [
     "explain_guess",
     "figures",
     "fixed_point",
+    "match_prior",
     "measure",
     "measure_gradients",
     "mixer",
@@ -147,6 +154,7 @@ __all__ = [
     "read",
     "regime",
     "register_activation",
+    "repair",
     "residual_mlp",
     "schedules",
     "train",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +28,24 @@ def test_the_list() -> None:
     text = run("--list").stdout
     assert "igb/fig10" in text
     assert "mnist" in text
+    quick, full = (sum(row[f"seconds_{size}"] for row in rows) for size in ("quick", "full"))
+    words = text.replace("\n", " ").split()
+    assert f"{len(rows)}" in words
+    assert f"{quick / 60:.0f}" in words
+    assert f"{full / 60:.0f}" in words
+
+
+def test_a_narrow_terminal_shows_ids_and_costs() -> None:
+    program = "from firstguess.cli import main; main()"
+    narrow = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "xterm"}
+    result = subprocess.run(
+        [sys.executable, "-c", program, "reproduce", "--list"],
+        capture_output=True, text=True, timeout=120, check=True, env=narrow,
+    )  # fmt: skip
+    text = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout)
+    for row in json.loads(run("--list", "--json").stdout):
+        costs = rf"{row['seconds_quick']:.0f} s +{row['seconds_full']:.0f} s"
+        assert re.search(rf"^ {re.escape(row['id'])} .* {costs}", text, re.MULTILINE), row["id"]
 
 
 def test_listing_loads_neither_torch_nor_altair() -> None:
@@ -69,30 +89,36 @@ from firstguess.papers.items import Outcome, item
 from firstguess.papers.judging import entry, same
 from firstguess.papers.tables import columns, row, std
 
-@item("beyond/small", "Small", claims=["I4"], where="here", quick="10 networks", full="20 networks", seconds=(1, 1))
-def small(run):
+full = "30 networks" if "other settings" in sys.argv[0] else "20 networks"
+
+def function(run):
     import firstguess as fg
     from firstguess.show import charts as figures
     from firstguess.papers.tables import law_panel
 
     x = fg.data.blob(50, 5, seed=run.seed)
     m = run.measure("dense > relu > dense", x, inits=run.either(10, 20), width=8)
-    if "stop" in sys.argv[0]:
+    if "stop" in sys.argv[0] and not ("twice" in sys.argv[0] and run.item.id == "beyond/small"):
         raise KeyboardInterrupt
     print(run.computed, run.reused, file=sys.stderr)
     chart = figures.panels_chart([law_panel("ReLU", m, bins=5)], title="A small item")
     one = entry("I4", "std is 0.2 within 0.3", f"std {std(m)}", [same(std(m), 0.2, room=0.3)])
     return Outcome([one], {"laws": columns([row("ReLU", m)])}, {"laws": chart})
 
-registry.items = lambda: {"beyond/small": small}
+ids = ["beyond/small", "beyond/smaller"] if "twice" in sys.argv[0] else ["beyond/small"]
+known = {id: item(id, "Small", claims=["I4"], where="here", quick="10 networks", full=full, seconds=(1, 1))(function)
+         for id in ids}
+registry.items = lambda: known
 main()
 """
 
 
-def small(*arguments: str, code: int = 0, name: str = "go") -> subprocess.CompletedProcess[str]:
+def small(
+    *arguments: str, code: int = 0, name: str = "go", item: str = "beyond/small"
+) -> subprocess.CompletedProcess[str]:
     program = f"import sys; sys.argv[0] = {name!r}\n{SMALL}"
     result = subprocess.run(
-        [sys.executable, "-c", program, "reproduce", "beyond/small", *arguments],
+        [sys.executable, "-c", program, "reproduce", *([item] if item else []), *arguments],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert result.returncode == code, result.stderr + result.stdout
@@ -130,6 +156,40 @@ def test_an_item_is_interrupted_resumed_and_written(tmp_path: Path) -> None:
         assert (tmp_path / "quick/beyond/small" / name).exists()
     lines = json.loads((tmp_path / "quick/ledger.json").read_text(encoding="utf-8"))
     assert [(line["claim"], line["item"], line["verdict"]) for line in lines] == [("I4", "beyond/small", "holds")]
+
+
+def test_full_records_are_kept_beside_the_page_and_merged(tmp_path: Path) -> None:
+    page = tmp_path / "claims.md"
+    small("--out", str(tmp_path / "one"), "--ledger", str(page))
+    kept = tmp_path / "claims/records/beyond_small.json"
+    assert json.loads(kept.read_text(encoding="utf-8"))["settings"] == "20 networks"
+    figure = tmp_path / "claims/beyond_small_laws.png"
+    assert figure.exists()
+    before = (kept.read_bytes(), figure.read_bytes(), page.read_text(encoding="utf-8"))
+    page.unlink()
+    told = small("--out", str(tmp_path / "two"), "--ledger", str(page), item="")  # elsewhere, and nothing runs
+    assert "beyond/small:" not in told.stderr
+    assert (kept.read_bytes(), figure.read_bytes(), page.read_text(encoding="utf-8")) == before
+    refused = small("--quick", "--out", str(tmp_path / "three"), "--ledger", str(page), code=2)
+    assert "quick" in refused.stderr
+    assert page.read_text(encoding="utf-8") == before[2]
+    changed = small("--out", str(tmp_path / "two"), "--ledger", str(page), item="", name="other settings")
+    assert "wrote" in changed.stderr
+    text = page.read_text(encoding="utf-8")
+    assert "outdated: run `firstguess reproduce beyond/small`" in text
+    assert "std is 0.2 within 0.3" not in text
+
+
+def test_a_run_of_all_items_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Two items, stopped in the second: what the first measured is not measured again, and costs are said."""
+    options = ("--quick", "--out", str(tmp_path))
+    stopped = small(*options, item="all", name="stop twice", code=130)
+    assert "[1/2] beyond/small: " in stopped.stderr
+    assert "stopped in beyond/smaller" in stopped.stderr
+    done = small(*options, item="all", name="twice")
+    assert done.stderr.count("[] ['dense > relu > dense']") == 2
+    assert "[2/2] beyond/smaller: " in done.stderr
+    assert "2 items: " in done.stderr
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
 from firstguess.base.files import told
-from firstguess.cli import activations, check, data, diagnose, measure, phases, predict, reproduce, train
+from firstguess.cli import activations, check, data, diagnose, measure, phases, predict, repair, reproduce, train, tune
 from firstguess.cli.usage import run
 
 
@@ -66,6 +66,8 @@ app.command("check", epilog=check.EXAMPLES)(check.check)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("train", epilog=train.EXAMPLES)(train.train)
+app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
+app.command("repair", epilog=repair.EXAMPLES)(repair.repair)
 app.command("phases", epilog=phases.EXAMPLES)(phases.phases)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.command("activations", epilog=activations.EXAMPLES)(activations.activations)

@@ -84,15 +84,19 @@ def _show(*parts: RenderableType) -> None:
     typer.echo("\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on a terminal, plain columns in a pipe."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wrap: Sequence[str] | None = None
+) -> None:
+    """A table on a terminal, plain columns in a pipe. Where it is narrow the columns `wrap` (the first) are wrapped."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=index > 0)
+        whole = index > 0 if wrap is None else column not in wrap
+        left = index == 0 or column in (wrap or ())
+        table.add_column(column, justify="left" if left else "right", no_wrap=whole)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     _show(table)

@@ -28,7 +28,9 @@ firstguess reproduce igb/fig5 --quick
 
 firstguess reproduce igb norm --quick --data-dir data
 
-firstguess reproduce all --data-dir data --ledger docs/claims.md --figures docs/claims
+firstguess reproduce all --data-dir data --ledger docs/claims.md
+
+firstguess reproduce --ledger docs/claims.md
 """
 
 
@@ -40,8 +42,12 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Small settings: seconds an item.")] = False,
     data_dir: DataDir = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results go.")] = Path("out/reproduce"),
-    ledger: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the page of claims.")] = None,
-    figures: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Copy that page's figures there.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the page of claims, from all full runs kept by it.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Copy that page's figures there; full runs: beside it.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything anew.")] = False,
     seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
     json: Json = False,
@@ -50,33 +56,45 @@ def reproduce(
 
     Ctrl-C keeps what is done; the same command goes on from there. Items whose data or packages are absent are skipped,
     and say how to get them. Exit code 1: an item failed, or all were skipped.
+
+    With --ledger FILE.md, records of full runs are kept in FILE/records and shown by later runs, too, also on other
+    machines: full runs can be split. Without ITEM the page is written from what is there.
     """
     from firstguess.papers import ledger as ledger_page
     from firstguess.papers import records, registry
 
-    if list_ or not what:
+    if list_ or not (what or ledger):
         _show_list(registry.choose(what or ["all"]), json)
         return
     if figures is not None and ledger is None:
         raise InvalidInput("--ledger with --figures", got="--figures alone", hint="--ledger docs/claims.md")
-    chosen = registry.choose(what)
+    chosen = registry.choose(what or [])
     if data_dir is not None and not Path(data_dir).expanduser().is_dir():
         raise InvalidInput(
             "a folder that exists", got=data_dir, where="--data-dir", hint="the folder that holds mnist, cifar10 …"
         )
+    if quick and ledger is not None and records.kept(records.kept_in(ledger)):
+        raise InvalidInput(
+            "another page for quick runs", got=f"{ledger}, which has full ones", where="--ledger", hint="out/claims.md"
+        )
     _make(out)
     done = list(_run_all(chosen, out, quick, data_dir, seed, fresh))
-    known = records.read_all(out, quick, list(registry.items()))
-    path = records.write_ledger(out, known, quick)
+    known = registry.items()
+    here = records.read_all(out, quick, list(known))
+    path = records.write_ledger(out, here, quick)
     if ledger is not None:
-        ledger_page.write(ledger, known, out=out, figures=figures)
+        if not quick:
+            folder = records.kept_in(ledger)
+            here = records.merged(records.kept(folder), here, known, ran=[record.id for record in done])
+            records.keep(folder, here)
+        ledger_page.write(ledger, here, out=out, figures=figures if quick else figures or ledger.with_suffix(""))
         say(f"wrote {ledger}")
     if json:
         print_json([record.to_dict() for record in done])
     else:
         _show(done)
         say(f"files in {path.parent}")
-    if all(record.status == "skipped" for record in done):
+    if done and all(record.status == "skipped" for record in done):
         say("nothing ran: every item was skipped")
         raise typer.Exit(1)
     if any(record.status == "failed" for record in done):
@@ -97,6 +115,7 @@ def _run_all(
 ) -> Generator[Record]:
     from firstguess.papers.execute import run_item
 
+    cost = 0.0
     for index, item in enumerate(chosen, start=1):
         started = time.perf_counter()
         with _bar(f"[{index}/{len(chosen)}] {item.id}") as progress:
@@ -106,9 +125,17 @@ def _run_all(
                 say(f"stopped in {item.id}: what is done is kept in {out}; the same command goes on from there")
                 raise
         took = time.perf_counter() - started
-        words = {"done": f"{took:.1f} s", "skipped": f"skipped: {record.reason}", "failed": f"failed: {record.reason}"}
+        before = f" ({record.seconds:.1f} s with what was kept)" if record.seconds > took + 1 else ""
+        words = {
+            "done": f"{took:.1f} s{before}",
+            "skipped": f"skipped: {record.reason}",
+            "failed": f"failed: {record.reason}",
+        }
         say(f"[{index}/{len(chosen)}] {item.id}: {words[record.status]}")
+        cost += record.seconds
         yield record
+    if len(chosen) > 1:
+        say(f"{len(chosen)} items: {_duration(cost)} of work")
 
 
 @contextmanager
@@ -158,7 +185,13 @@ def _show_list(chosen: Sequence[Item], json: bool) -> None:
         )
         for item in chosen
     ]
-    print_table("Figures and claims that can be reproduced", columns, cells)
+    quick, full = (_duration(sum(item.seconds[size] for item in chosen)) for size in (0, 1))
+    cells.append((f"{len(chosen)} items", "in all, on two cores", "", "", quick, full))
+    print_table("Figures and claims that can be reproduced", columns, cells, wrap=("title", "claims", "needs"))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _show(done: Sequence[Record]) -> None:

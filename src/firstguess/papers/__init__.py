@@ -9,7 +9,10 @@ module, or several with its name in front (`igb.py`, `igb_images.py`, …); noth
 | `running.py` | `Run`: what an item function gets: quick or full, data, pieces that survive an interruption |
 | `piece_store.py` | the store of those pieces |
 | `judging.py` | numbers with errors, three-valued checks, verdicts |
+| `tables.py`, `sweeps.py` | what items share: numbers of measurements, γ by layer, series of them |
+| `nodes.py` | plain networks, node by node |
 | `claims.py` | the claims, in our words |
+| `bias_mode.py` | the bias of any model in training, predicted from one backward pass; hand-overs between classes |
 | `registry.py` | finds the items |
 | `records.py`, `execute.py` | runs items, writes what they found |
 | `ledger.py` | records → `docs/claims.md` |

@@ -12,6 +12,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.papers import records
 from firstguess.papers.items import Item, Outcome
 from firstguess.papers.piece_store import Store, write_table
+from firstguess.papers.provenance import provenance
 from firstguess.papers.records import Record, Status
 from firstguess.papers.running import Missing, Progress, Run, silent
 
@@ -35,6 +36,7 @@ def run_item(
     """
     folder = records.folder_of(out, quick, item.id)
     folder.mkdir(parents=True, exist_ok=True)
+    made = provenance(item)  # before: what is edited while it runs did not make these numbers
     run = Run(item, quick, Store(folder / "pieces"), data_dir, seed, progress, fresh)
     started = time.perf_counter()
     status: Status = "done"
@@ -71,6 +73,8 @@ def run_item(
         tuple(f"{name}.parquet" for name in outcome.tables),
         tuple(outcome.notes),
         reason,
+        made.commit,
+        made.checks,
     )
     records.write(out, record)
     return record

@@ -29,7 +29,8 @@ class Entry:
     """One line of the ledger: a claim, what exactly was tested, what came out, and the verdict.
 
     `measured` has numbers with errors (`judging.pm` writes them); `verdict` comes from `judging.verdict`, never from
-    the keyboard; `why` names the limit, or why nothing could be decided.
+    the keyboard; `why` names the limit, or why nothing could be decided. `headline`, if given, is the one line of
+    number that the ledger's opening shows: short, with its error.
     """
 
     claim: str
@@ -37,6 +38,7 @@ class Entry:
     measured: str
     verdict: Verdict
     why: str = ""
+    headline: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:

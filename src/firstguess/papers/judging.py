@@ -15,6 +15,7 @@ from firstguess.papers.items import Entry, Verdict
 
 Truth: TypeAlias = bool | None
 SIGMAS = 4.0
+UNDECIDED = "beyond that, the errors of this run are too large to decide"  # a limit that nothing is known about
 
 
 class Number(NamedTuple):
@@ -133,17 +134,18 @@ def entry(
     within: Iterable[Truth] = (),
     limit: str = "",
     otherwise: str = "",
+    headline: str = "",
 ) -> Entry:
     """An `Entry` whose verdict comes from the checks; `limit` and `otherwise` are said only where they apply."""
     beyond = list(within)
     found = verdict(must, within=beyond)
     limits = limit or "a check that it should pass without a limit fails"
     if all_of(beyond) is None:
-        limits = "beyond that, the errors of this run are too large to decide"
+        limits = UNDECIDED
     why = {
         "holds": "",
         "holds with a limit": limits,
         "does not hold": otherwise or "the numbers contradict it",
         "not tested": "the errors of this run are too large to decide: run the full setting",
     }[found]
-    return Entry(claim, statement, measured, found, why)
+    return Entry(claim, statement, measured, found, why, headline)

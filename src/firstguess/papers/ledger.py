@@ -1,27 +1,29 @@
-"""Records → `docs/claims.md`: every claim with its verdicts, then every item with figure, numbers and settings."""
+"""Records → `docs/claims.md`: the opening, then every item with figure, numbers and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from firstguess.papers import records, revisions
-from firstguess.papers.claims import CLAIMS
-from firstguess.papers.items import PAPERS, VERDICTS
+from firstguess.papers import opening, records, registry, revisions
+from firstguess.papers.items import PAPERS, VERDICTS, Item
+from firstguess.papers.opening import Shown, cell
+from firstguess.papers.provenance import UNCOMMITTED
 from firstguess.papers.records import Record
 
 _PIXELS = 1400
-_GROUPS = {"I": "igb", "N": "norm", "M": "mf", "B": "beyond"}
 _HEAD = """# What holds: the claims of the three papers, measured
 
 Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
 code (`src/firstguess/papers/judging.py`): a difference counts from four standard errors on, equality means within a
-stated margin that the errors could resolve. Margins and sizes were chosen before looking, except those listed below.
+stated margin that the errors could resolve. Margins and sizes were chosen before looking, except those listed below;
+each item names the commit that fixed its checks, where it was recorded.
 
 - **holds**: every check that the claim needs passed.
 - **holds with a limit**: it holds where the paper has it; a named neighbouring case breaks it, or is not decided.
 - **does not hold**: the numbers contradict it.
 - **not tested**: no item ran, or its errors were too large to decide.
+- **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
 """
 _CHANGED = """
 <details><summary>Checks and sizes that were changed after a first look</summary>
@@ -29,32 +31,55 @@ _CHANGED = """
 """
 
 
-def write(path: Path, found: Sequence[Record], *, out: Path, figures: Path | None = None) -> None:
-    """Write the page; with `figures`, copy the figures there and show them."""
+def write(
+    path: Path,
+    found: Sequence[Record],
+    *,
+    out: Path,
+    figures: Path | None = None,
+    items: Mapping[str, Item] | None = None,
+) -> None:
+    """Write the page; with `figures`, copy figures there and show them.
+
+    The figures of a record that came from another machine are not in `out`: those that are in `figures` are shown.
+    """
     shown: dict[str, list[str]] = {}
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
         for record in found:
             source = records.folder_of(out, record.quick, record.id)
+            here = records.read(out, record.quick, record.id) == record
             for chart in record.charts:
-                name = f"{record.id.replace('/', '_')}_{chart}"
-                _small_copy(source / chart, figures / name)
-                shown.setdefault(record.id, []).append(_relative(figures / name, path.parent))
+                target = figures / f"{record.id.replace('/', '_')}_{chart}"
+                if here and (source / chart).exists():
+                    _small_copy(source / chart, target)
+                if target.exists():
+                    shown.setdefault(record.id, []).append(_relative(target, path.parent))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(found, shown), encoding="utf-8")
+    path.write_text(page(found, shown, items), encoding="utf-8")
 
 
-def page(found: Sequence[Record], figures: dict[str, list[str]] | None = None) -> str:
-    """The page as text; `figures` are the paths to show for an item's id."""
-    parts = [_HEAD, *_setting(found), _CHANGED + "\n".join(revisions.lines()) + "\n\n</details>"]
-    for letter, paper in _GROUPS.items():
-        parts.append(f"\n## {letter}: {PAPERS[paper]}\n\n| | claim | where | verdict | items |\n|---|---|---|---|---|")
-        parts += [_claim_row(claim, found) for claim in CLAIMS if claim[0] == letter]
+def page(
+    found: Sequence[Record],
+    figures: Mapping[str, Sequence[str]] | None = None,
+    items: Mapping[str, Item] | None = None,
+) -> str:
+    """The page as text; `figures` are the paths to show for an item's id.
+
+    A record whose version or settings are not those of its item among `items` (the registered ones) is no verdict: it
+    is listed as outdated.
+    """
+    known = registry.items() if items is None else items
+    now = [record for record in found if record.current(known.get(record.id))]
+    old = [record for record in found if not record.current(known.get(record.id))]
+    shown = Shown(now, old, known, figures or {})
+    parts = [_HEAD, *_setting(now), *opening.claims(shown), *opening.findings(shown), *opening.beyond(shown)]
+    parts += [_CHANGED + "\n".join(revisions.lines()) + "\n\n</details>", *_outdated(old, known)]
     for paper, name in PAPERS.items():
-        of_paper = [record for record in found if record.id.startswith(f"{paper}/")]
+        of_paper = [record for record in now if record.id.startswith(f"{paper}/")]
         if of_paper:
             parts.append(f"\n# Items: {name}")
-            parts += [_section(record, (figures or {}).get(record.id, [])) for record in of_paper]
+            parts += [_section(record, shown.figures.get(record.id, [])) for record in of_paper]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -73,12 +98,18 @@ def _setting(found: Sequence[Record]) -> list[str]:
     ]
 
 
-def _claim_row(claim: str, found: Sequence[Record]) -> str:
-    told = [(record, entry) for record in found for entry in record.entries if entry.claim == claim]
-    verdicts = "; ".join(dict.fromkeys(entry.verdict for _, entry in told)) or "not tested"
-    links = ", ".join(dict.fromkeys(f"[{r.id}](#{_anchor(r)})" for r, _ in told)) or "–"
-    c = CLAIMS[claim]
-    return f"| {c.id} | {_cell(c.text)} | {_cell(c.where)} | **{verdicts}** | {links} |"
+def _outdated(old: Sequence[Record], known: Mapping[str, Item]) -> list[str]:
+    if not old:
+        return []
+    lines = ["\n# Outdated", "", "These ran before their items were changed. Their numbers are not shown.", ""]
+    for record in old:
+        item = known.get(record.id)
+        if item is None:
+            lines.append(f"- {record.id}: no such item any more")
+            continue
+        what = f"version {record.version}, now {item.version}" if record.version != item.version else "other settings"
+        lines.append(f"- {record.id} ({what}): outdated: run `firstguess reproduce {record.id}`")
+    return ["\n".join(lines)]
 
 
 def _section(record: Record, figures: Sequence[str]) -> str:
@@ -86,23 +117,24 @@ def _section(record: Record, figures: Sequence[str]) -> str:
     if record.status != "done":
         return "\n".join([*lines, "", f"*{record.status}*: {record.reason}"])
     lines[-1] += f" {record.seconds:.0f} s."
+    lines += ["", _ran(record)]
     lines += [line for figure in figures for line in ("", f"![{record.title}]({figure})")]
     lines += ["", "| claim | tested | measured | verdict |", "|---|---|---|---|"]
     for entry in record.entries:
         why = f": {entry.why}" if entry.why else ""
-        cells = (entry.claim, _cell(entry.statement), _cell(entry.measured), f"**{entry.verdict}**{_cell(why)}")
+        cells = (entry.claim, cell(entry.statement), cell(entry.measured), f"**{entry.verdict}**{cell(why)}")
         lines.append(f"| {' | '.join(cells)} |")
     lines += [line for note in record.notes for line in ("", f"Note: {note}")]
     return "\n".join(lines)
 
 
-def _anchor(record: Record) -> str:
-    """As GitHub makes it from the heading."""
-    return "".join(c for c in record.id.lower() if c.isalnum() or c in "-_")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _ran(record: Record) -> str:
+    """On which code."""
+    seed = f", seed {record.seed}" if record.seed else ""
+    commit = f", commit {record.commit}" if record.commit else ""
+    fixed = {"": "", UNCOMMITTED: "; checks not committed before it ran"}
+    checks = fixed.get(record.checks, f"; checks committed in {record.checks}")
+    return f"Ran: firstguess {record.firstguess}, version {record.version} of the item{seed}{commit}{checks}."
 
 
 def _small_copy(source: Path, target: Path) -> None:

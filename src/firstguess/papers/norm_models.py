@@ -22,11 +22,13 @@ class Model:
     depths: tuple[int, ...]
     classes: int
     block: Literal["bottleneck", "basic"] = "bottleneck"
+    patch: int = 4  # of a Mixer, on images of 32 × 32
 
     def name(self, place: Place) -> str:
         """For the store of pieces."""
         sizes = f"widths {self.widths}, blocks {self.depths}, {self.classes} classes"
-        return f"{self.kind} ({self.block}), {sizes}, norm {place}"
+        patches = "" if self.patch == 4 else f", patches of {self.patch}"
+        return f"{self.kind} ({self.block}), {sizes}, norm {place}{patches}"
 
     def factory(self, place: Place = "before") -> Callable[[], nn.Module]:
         """A function that draws one; weights do not depend on the place of the norm."""
@@ -93,7 +95,7 @@ def _swin(model: Model, place: Place) -> Any:
 
 
 def _mixer(model: Model, place: Place) -> Any:
-    """MLP-Mixer, patches of 4. Before: LayerNorm in front of every MLP; after: behind its GELU."""
+    """MLP-Mixer. Before: LayerNorm in front of every MLP; after: behind its GELU."""
     import torch
     from torch import nn
 
@@ -117,8 +119,8 @@ def _mixer(model: Model, place: Place) -> Any:
     class Mixer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.patches = nn.Conv2d(3, width, 4, stride=4)
-            self.blocks = nn.Sequential(*[Block(64) for _ in range(model.depths[0])])
+            self.patches = nn.Conv2d(3, width, model.patch, stride=model.patch)
+            self.blocks = nn.Sequential(*[Block((32 // model.patch) ** 2) for _ in range(model.depths[0])])
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, model.classes)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:

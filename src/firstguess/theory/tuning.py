@@ -103,7 +103,7 @@ class Tuned:
                 f"{self.knob}: {said}",
                 f"γ {was.gamma:.4g} → {self.gamma:.4g}, gradients × {was.gradients:.4g} → × {self.gradients:.4g}, "
                 f"nonlinearity {was.nonlinearity:.4g} → {self.nonlinearity:.4g}",
-                f"This family reaches γ from {low:.3g} to {high:.3g} at these gradients.",
+                f"This family reaches γ from {_said(low)} to {_said(high)} at these gradients.",
                 "Tuning makes depth harmless, not useful: a shallow network of the same nonlinearity trains as well.",
                 str(self.network),
             ]
@@ -172,6 +172,10 @@ def tune(
     )
 
 
+def _said(gamma: float) -> str:
+    return "0" if gamma < 1e-9 else f"{gamma:.3g}"
+
+
 def _wanted(gamma: float, gradients: float | None) -> float:
     if not 0.0 < number(gamma) < math.inf:
         raise InvalidInput(
@@ -199,7 +203,7 @@ def _solve(family: Knob, gamma: float, inputs: Inputs) -> tuple[float, tuple[flo
     if not few <= gamma <= most:
         near = few if gamma < few else most
         raise InvalidInput(
-            f"a γ that {family.name} reaches at these gradients, from {few:.3g} to {most:.3g}",
+            f"a γ that {family.name} reaches at these gradients, from {_said(few)} to {_said(most)}",
             got=gamma,
             where="tune(gamma)",
             hint=f"gamma={near:.3g}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.data import Batch
 from firstguess.modules.calling import Caller, mask_of
-from firstguess.modules.guard import PrivateRandomness, borrowed, every_module_called, unwrapped
-from firstguess.modules.initializers import RUNNING_NORMS
+from firstguess.modules.looked_into import looked_into
 from firstguess.modules.outputs import Pick, as_rows, classes_of, contrasts, find_logits
 from firstguess.modules.snapshot import examined, look
 from firstguess.modules.sources import Mode
@@ -43,33 +41,6 @@ class Look:
     @property
     def largest(self) -> float:
         return float(self.shares.max())
-
-
-@contextmanager
-def looked_into(model: nn.Module, mode: Mode) -> Generator[nn.Module]:
-    """The model inside its wrappers, without dropout and gradients, for forwards that leave no trace.
-
-    BatchNorm normalizes by the batch, as in training; those that were put in eval mode while the rest trains stay so.
-    """
-    inner = unwrapped(model)
-    cached = torch.is_autocast_cache_enabled()
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        PrivateRandomness(0),
-        every_module_called(),
-        borrowed(inner, parameters=False),
-    ):
-        found = inner.training
-        for module in inner.modules():
-            own = module.training or not found
-            module.training = mode == "train" and own and isinstance(module, RUNNING_NORMS)
-        # A weight that is cast here, without gradient, must not be the one that training then finds in the cache.
-        torch.set_autocast_cache_enabled(False)
-        try:
-            yield inner
-        finally:
-            torch.set_autocast_cache_enabled(cached)
 
 
 @dataclass(eq=False)

@@ -1,0 +1,61 @@
+"""`firstguess tune`: the network with the bias you want at the gradients you need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from firstguess.cli.builders import described_by
+from firstguess.cli.output import Json, print_json, say
+from firstguess.cli.subjects import DataDir, Standardize, load_data
+
+EXAMPLES = """Examples:
+
+firstguess tune "20 x [dense(weight_var=2) > relu] > dense(weight_var=2)" --gamma 0.5
+
+firstguess tune mlp --depth 50 --activation gelu --gamma 0.2 --code model.py
+
+firstguess tune residual_mlp --depth 20 --gamma 1 --data digits --json
+"""
+
+
+def tune(
+    network: Annotated[str, typer.Argument(help='A description, or "mlp" or "residual_mlp" with options.')],
+    gamma: Annotated[float, typer.Option(help="The wanted γ of the output; 0.01 is even.")],
+    gradients: Annotated[
+        float | None, typer.Option(help="Factor on the mean square of gradients, last layer to first.")
+    ] = 1.0,
+    knob: Annotated[
+        str | None, typer.Option(help="slope, branch_scale, variances or affine. [default: by activation]")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="Hidden layers, of mlp and residual_mlp.")] = None,
+    activation: Annotated[str | None, typer.Option(help="Of mlp and residual_mlp.")] = None,
+    norm: Annotated[str | None, typer.Option(help="Of mlp and residual_mlp.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data whose own γ counts, such as digits.", metavar="DATA")] = None,
+    data_dir: DataDir = None,
+    standardize: Standardize = None,
+    width: Annotated[int, typer.Option(help="Nodes of a layer in the code.")] = 100,
+    code: Annotated[Path | None, typer.Option(help="Write runnable PyTorch there.", metavar="FILE")] = None,
+    json: Json = False,
+) -> None:
+    """Tune a network: the bias you want, at the gradients you need.
+
+    At constant gradients γ is the network's nonlinearity, (1 + γ)·g = P: a knob moves along that frontier. Tuning makes
+    depth harmless, not useful.
+    """
+    import firstguess as fg
+
+    net = described_by(network, {"depth": depth, "activation": activation, "norm": norm}, None)
+    points: Any = None
+    if data is not None:
+        points = load_data(data, data_dir=data_dir, points=None, standardize=standardize)
+    s = fg.tune(net, gamma=gamma, gradients=gradients, knob=cast("Any", knob), data=points)
+    if json:
+        print_json(s.to_dict())
+    else:
+        typer.echo(str(s))
+    if code is not None:
+        code.write_text(s.code(width=width), encoding="utf-8")
+        say(f"wrote {code}")

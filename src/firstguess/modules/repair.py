@@ -1,0 +1,252 @@
+"""`fg.repair`: a copy of a model whose first guesses are as even as wanted, theory.md (37)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import nn
+
+from firstguess.base.checks import count, known_options, number
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.data import collect, load
+from firstguess.modules.feeding import Forward, fed
+from firstguess.modules.guard import private_copy, unwrapped
+from firstguess.modules.head import Logits, logits_of, needed
+from firstguess.modules.initializers import CONVOLUTIONS, is_hugging_face_conv1d
+from firstguess.modules.looked_into import looked_into
+from firstguess.modules.outputs import Pick
+from firstguess.modules.probes import hooked
+from firstguess.modules.sources import Mode
+from firstguess.modules.trained_look import TRAINED, score
+
+How: TypeAlias = Literal["head", "layers"]
+_STEPS = 12  # of the bisection over how far all layers are centred
+_NOTE = "This changes first guesses, not trainability: gradients and what can be learned are as they were."
+
+
+@dataclass(frozen=True, eq=False)
+class Repaired:
+    """A repaired model. γ and the largest share are measured on the data given, before and after."""
+
+    model: nn.Module = field(repr=False)
+    how: How
+    gamma: tuple[float, float]
+    largest: tuple[float, float]
+    moved: float  # ρ: the part of the mean logits (or of all layers' means) that was taken off
+    changed: tuple[str, ...]  # keys of the state dict with other values
+    added: tuple[str, ...]  # keys that were not there before
+    notes: tuple[str, ...]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the weights as safetensors; gives the path back."""
+        return save_weights(self.model, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, without the weights."""
+        return {
+            "how": self.how,
+            "gamma": list(self.gamma),
+            "largest": list(self.largest),
+            "moved": self.moved,
+            "changed": list(self.changed),
+            "added": list(self.added),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        keys = [f"changed: {', '.join(self.changed)}"] if self.changed else []
+        keys += [f"added to the state dict: {', '.join(self.added)}"] if self.added else []
+        (g0, g1), (m0, m1) = self.gamma, self.largest
+        return "\n".join(
+            [f"γ {g0:.3g} → {g1:.3g}, largest class {m0:.0%} → {m1:.0%} of the guesses", *keys, *self.notes]
+        )
+
+
+@known_options
+def repair(
+    model: nn.Module,
+    data: object,
+    *,
+    gamma: float = 0.2,
+    how: How = "head",
+    in_place: bool = False,
+    force: bool = False,
+    points: int = 512,
+    forward: Forward | None = None,
+    logits: Pick = None,
+    mode: Mode = "train",
+    seed: int = 0,
+) -> Repaired:
+    """A copy of `model` whose output has at most this γ on these data: the head's bias takes mean logits off.
+
+    With ρ = 1 − √(γ*/γ) of the mean logits taken off, γ falls to (1 − ρ)²γ exactly, and nothing else changes: theory.md
+    (37). `gamma=0` takes all of it off.
+
+    Args:
+        model: An untrained model; one that looks trained is refused, unless `force=True`.
+        data: What it will be trained on: a loader, arrays, or anything that `fg.measure` takes.
+        gamma: The wanted γ; where it is lower already, nothing is changed.
+        how: "head" moves one bias. "layers" centres every layer, as far as the output needs it: measured, not
+            predicted, and gradients pay for it.
+        in_place: Change `model` itself instead of a copy.
+        points: How many points the means are taken over.
+        forward: How the model is called, as for `fg.measure`; likewise `logits`.
+        mode: "train": BatchNorm normalizes by the batch, as at the first step; "eval": by its running statistics.
+
+    >>> model = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU(), nn.Linear(50, 3))
+    >>> fixed = repair(model, torch.randn(300, 20), gamma=0.01)
+    >>> fixed.changed, round(fixed.gamma[1], 3)
+    (('4.bias',), 0.01)
+    """
+    if not isinstance(model, nn.Module):
+        raise InvalidInput("a model, an instance of nn.Module", got=type(model).__name__, where="repair(model)")
+    if not 0.0 <= number(gamma) < math.inf:
+        raise InvalidInput("a γ of at least 0", got=gamma, where="repair(gamma)", hint="gamma=0.2")
+    if how not in ("head", "layers"):
+        raise InvalidInput('"head" or "layers"', got=how, where="repair(how)", hint='how="head"')
+    if not force:
+        refuse_trained(model, "repair")
+    whole = load(data) if isinstance(data, str) else data
+    batches = fed(
+        model, collect(whole, count(points, 2, "number of points", "repair(points)", "points=512"), seed=seed), forward
+    )
+    fixed = model if in_place else private_copy(unwrapped(model))
+    if fixed is None:
+        raise InvalidInput("a model that can be copied", got=type(model).__name__, where="repair", hint="in_place=True")
+    keys = set(fixed.state_dict())
+
+    def now() -> Logits:
+        return logits_of(fixed, batches, pick=logits, mode=mode)
+
+    before = now()
+    was = before.gamma()
+    if not was > gamma:
+        note = f"γ is {was:.3g} already, not above {gamma:.3g}: nothing was changed."
+        return _result(fixed, how, before, before, 0.0, (), keys, (note,))
+    if how == "layers":
+        part = _centre_layers(fixed, batches, logits, mode, gamma, now)
+        notes = (
+            "All layers are centred: gradients change with them. Measure them: fg.measure_gradients(model, data).",
+        )
+        moved = tuple(f"{name}.bias" for name, _ in _centred_layers(fixed))
+    else:
+        head = needed(before, "repair")
+        luck = 1.0 / len(before.rows)  # what so many points add to γ, which is free of it
+        part = 1.0 - math.sqrt((gamma + luck) / (was + luck))
+        _head_off(before, head, part)
+        moved, notes = (head.key,), (_NOTE,)
+    after = now()
+    return _result(fixed, how, before, after, part, moved, keys, notes)
+
+
+def _head_off(logits: Logits, head: Any, part: float) -> None:
+    """What classes have in common is no bias: only differences of mean logits are taken off."""
+    mean = logits.rows.double().mean(0)
+    if logits.rows.ndim == 1:
+        head.move(-part * mean.reshape(1))
+        return
+    head.move(-part * (mean - mean.mean()))
+
+
+def _centred_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    kinds = (nn.Linear, *CONVOLUTIONS)
+    return [
+        (name, module)
+        for name, module in model.named_modules()
+        if (isinstance(module, kinds) or is_hugging_face_conv1d(module)) and isinstance(module.bias, torch.Tensor)
+    ]
+
+
+def _centre_layers(model: nn.Module, batches: Any, pick: Pick, mode: Mode, gamma: float, now: Any) -> float:
+    """Every bias moved by −ρ of its layer's means, one layer after another; ρ by bisection on the measured γ."""
+    layers = _centred_layers(model)
+    if not layers:
+        raise FirstguessError(
+            "layers with biases",
+            got="none",
+            where='repair(how="layers")',
+            hint='how="head", or bias=True in the layers',
+        )
+    first = [module.bias.detach().clone() for _, module in layers]  # type: ignore[union-attr]
+
+    def centre(part: float) -> float:
+        with torch.no_grad():
+            for (_, module), bias in zip(layers, first, strict=True):
+                module.bias.copy_(bias)  # type: ignore[union-attr]
+            for _, module in layers:
+                mean = _mean_output(model, module, batches, pick, mode)
+                if mean is not None:
+                    module.bias.sub_(part * mean.to(module.bias))  # type: ignore[union-attr, operator]
+        return now().gamma()
+
+    low, high = 0.0, 1.0
+    if centre(1.0) > gamma:
+        return 1.0
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if centre(middle) <= gamma else (middle, high)
+    centre(high)
+    return high
+
+
+def _mean_output(model: nn.Module, module: nn.Module, batches: Any, pick: Pick, mode: Mode) -> torch.Tensor | None:
+    """Of every node over points and positions."""
+    total: torch.Tensor | None = None
+    rows = 0
+    axis = 1 if isinstance(module, CONVOLUTIONS) else -1
+
+    def see(name: str, seen: nn.Module, out: torch.Tensor) -> None:
+        nonlocal total, rows
+        if seen is module:
+            flat = out.detach().double().movedim(axis, -1).reshape(-1, out.shape[axis])
+            total = flat.sum(0) if total is None else total + flat.sum(0)
+            rows += len(flat)
+
+    from firstguess.modules.calling import Caller
+
+    call = Caller()
+    with looked_into(model, mode) as inner, hooked(inner, see) as hooks:
+        for batch in batches:
+            hooks.begin()
+            call(inner, batch, copies=True)
+    return None if total is None else total / rows
+
+
+def _result(
+    model: nn.Module, how: How, before: Logits, after: Logits, part: float, moved: tuple[str, ...], keys: set[str],
+    notes: tuple[str, ...],
+) -> Repaired:  # fmt: skip
+    added = tuple(key for key in moved if key not in keys)
+    changed = tuple(key for key in moved if key in keys)
+    gammas = (before.gamma(), after.gamma())
+    largest = (float(before.shares().max()), float(after.shares().max()))
+    return Repaired(model, how, gammas, largest, part, changed, added, notes)
+
+
+def refuse_trained(model: nn.Module, where: str) -> None:
+    """Raise where a weight looks trained: its bias is then no accident of the draw."""
+    for name, value in unwrapped(model).named_parameters():
+        if score(value) > TRAINED:
+            raise InvalidInput(
+                "an untrained model",
+                got=f"{name} looks trained",
+                where=where,
+                hint="force=True if you mean it",
+            )
+
+
+def save_weights(model: nn.Module, path: str | Path) -> Path:
+    """As safetensors; tied weights are written once, as the format has it."""
+    try:
+        from safetensors.torch import save_model
+    except ImportError as error:
+        raise FirstguessError(
+            "the package safetensors", got="not installed", hint="pip install firstguess[repair]"
+        ) from error
+    target = Path(path)
+    save_model(model, str(target))
+    return target

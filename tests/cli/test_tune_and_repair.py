@@ -1,0 +1,55 @@
+"""`firstguess tune` and `firstguess repair`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import firstguess as fg
+from firstguess.cli.app import app
+
+MODEL = """
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 10))
+"""
+
+
+def test_tune_prints_the_python_numbers(tmp_path: Path) -> None:
+    code = tmp_path / "model.py"
+    args = ["tune", "mlp", "--depth", "8", "--gamma", "0.3", "--json", "--code", str(code)]
+    found = CliRunner().invoke(app, args)
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.stdout)
+    s = fg.tune(fg.mlp(8), gamma=0.3)
+    assert told["settings"] == s.settings
+    assert told["network"] == str(s.network)
+    assert code.read_text(encoding="utf-8") == s.code()
+    assert "not useful" in CliRunner().invoke(app, args[:6]).stdout
+
+
+def test_repair_writes_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    from safetensors.torch import load_file
+
+    (tmp_path / "a_model_to_repair.py").write_text(MODEL, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = tmp_path / "repaired.safetensors"
+    args = ["repair", "a_model_to_repair:net", "--data", "digits", "--gamma", "0.1", "--out", str(out), "--json"]
+    found = CliRunner().invoke(app, args)
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.stdout)
+    assert told["changed"] == ["3.bias"]
+    assert told["gamma"][1] == pytest.approx(0.1, rel=1e-3)
+    stored = load_file(out)
+    torch.manual_seed(0)
+    model = sys.modules["a_model_to_repair"].net()
+    assert {k for k, v in model.state_dict().items() if not torch.equal(v, stored[k])} == {"3.bias"}
+    with pytest.raises(fg.InvalidInput, match=r"package\.module:name"):
+        CliRunner().invoke(app, ["repair", "mlp", "--data", "digits", "--out", str(out)], catch_exceptions=False)

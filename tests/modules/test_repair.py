@@ -1,0 +1,200 @@
+"""Repair and priors: γ after moving a head's bias by theory.md (37), on models of all kinds; (36) by simulation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import firstguess as fg
+from firstguess.modules.head import logits_of
+from firstguess.modules.priors import expected_shares
+
+
+def mlp(depth: int = 6, classes: int = 5, bias: bool = True) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for i in range(depth):
+        layers += [nn.Linear(20 if i == 0 else 64, 64, bias=bias), nn.ReLU()]
+        nn.init.kaiming_normal_(layers[-2].weight)  # type: ignore[arg-type]
+    return nn.Sequential(*layers, nn.Linear(64, classes, bias=bias))
+
+
+def plain_gamma(rows: torch.Tensor) -> float:
+    """By its definition: over classes, squared means of the differences from the common part, by their variance."""
+    x = (rows - rows.mean(1, keepdim=True)).double()
+    n = len(x)
+    spread = float(x.var(0).mean())
+    return (float((x.mean(0) ** 2).mean()) - spread / n) / spread
+
+
+class BatchNormHead(nn.Module):
+    """Ends in a norm: the bias that can be moved is the norm's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = mlp(3)
+        self.norm = nn.LayerNorm(5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.body(x))
+
+
+class ConvHead(nn.Module):
+    """One map a class, averaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Conv2d(16, 4, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x).mean((2, 3))
+
+
+def batchnorm() -> nn.Module:
+    return nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 5))
+
+
+MODELS = {
+    "plain": (mlp, (20,), "12.bias"),
+    "without biases": (lambda: mlp(bias=False), (20,), "12.bias"),
+    "ends in a norm": (BatchNormHead, (20,), "norm.bias"),
+    "ends in a convolution": (ConvHead, (3, 9, 9), "body.4.bias"),
+    "with BatchNorm": (batchnorm, (20,), "3.bias"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gamma_is_met_and_nothing_else_changes(name: str) -> None:
+    make, shape, key = MODELS[name]
+    torch.manual_seed(1)
+    model, x = make(), torch.rand(400, *shape) + 0.5
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    was = plain_gamma(logits_of(model, fg.data.collect(x, 400)).rows)
+    fixed = fg.repair(model, x, gamma=was / 4, points=400)
+    assert fixed.gamma[0] == pytest.approx(was, rel=1e-4)
+    rows = logits_of(fixed.model, fg.data.collect(x, 400)).rows
+    assert plain_gamma(rows) == pytest.approx(was / 4, rel=1e-3)
+    assert fixed.gamma[1] == pytest.approx(was / 4, rel=1e-3)
+    assert fixed.changed + fixed.added == (key,)
+    assert bool(fixed.added) == (name == "without biases")
+    after = fixed.model.state_dict()
+    assert {k for k in after if k not in before or not torch.equal(before[k], after[k])} == {key}
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())  # the user's model is as it was
+    assert "not trainability" in str(fixed)
+
+
+def test_gradients_of_all_but_the_bias_follow_the_same_logits() -> None:
+    """Differences of logits between two points do not change, so neither does what tells points apart."""
+    torch.manual_seed(0)
+    model, x = mlp(), torch.randn(300, 20) + 1
+    fixed = fg.repair(model, x, gamma=0.0)
+    a, b = model(x).detach(), fixed.model(x).detach()
+    assert torch.allclose(a - a[:1], b - b[:1], atol=1e-5)
+    assert fixed.largest[1] < fixed.largest[0]
+    assert fixed.gamma[1] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_in_place_all_layers_and_saved(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = mlp(8), torch.randn(300, 20) + 1
+    fixed = fg.repair(model, x, gamma=0.2, how="layers", in_place=True)
+    assert fixed.model is model
+    assert fixed.gamma[1] <= 0.2 < fixed.gamma[0]
+    assert len(fixed.changed) == 9
+    assert "measure_gradients" in str(fixed)
+    pytest.importorskip("safetensors")
+    from safetensors.torch import load_file
+
+    stored = load_file(fixed.save(tmp_path / "repaired.safetensors"))
+    assert all(torch.equal(stored[k], v) for k, v in model.state_dict().items())
+
+
+def test_what_is_refused_and_why() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(100, 20)
+    with pytest.raises(fg.NotCovered, match="end the model in"):
+        fg.repair(nn.Sequential(mlp(), nn.Softmax(1)), x, gamma=0.0)
+    with pytest.raises(fg.InvalidInput, match="at least 0"):
+        fg.repair(mlp(), x, gamma=-1.0)
+    with pytest.raises(fg.InvalidInput, match=r"nn\.Module"):
+        fg.repair("mlp", x)  # type: ignore[arg-type]
+    model, even = mlp(1), fg.repair(mlp(1), x, gamma=100.0)
+    assert "nothing was changed" in str(even)
+    with torch.no_grad():
+        direction = torch.randn(64, 1) @ torch.randn(1, 20)
+        model[0].weight.add_(direction)  # type: ignore[operator, arg-type]
+    with pytest.raises(fg.InvalidInput, match=r"0\.weight looks trained.*force=True"):
+        fg.repair(model, x)
+    fg.repair(model, x, force=True)
+
+
+def test_a_tied_head_is_refused() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=50, n_positions=16)
+    with pytest.raises(fg.NotCovered, match=r"tied to transformer\.wte"):
+        fg.repair(transformers.GPT2LMHeadModel(config), torch.randint(0, 50, (20, 8)), gamma=0.0)
+
+
+def test_a_classifier_of_sequences_is_repaired() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
+                                     vocab_size=50, num_labels=3)  # fmt: skip
+    fixed = fg.repair(transformers.BertForSequenceClassification(config), torch.randint(0, 50, (60, 8)), gamma=0.5)
+    assert fixed.changed == ("classifier.bias",)
+    assert fixed.gamma[0] > 5 * fixed.gamma[1]
+    assert fixed.gamma[1] == pytest.approx(0.5, rel=1e-3)
+
+
+# -- Priors
+
+
+@pytest.mark.parametrize(("p", "scale"), [(0.1, 1.21234), (1 / 21, 1.26967), (0.01, 1.39671)])
+def test_golden_scales_of_guesses(p: float, scale: float) -> None:
+    shares = expected_shares(np.log([p, 1 - p]), scale)
+    assert shares[0] == pytest.approx(p, rel=1e-4)
+
+
+def test_expected_shares_against_draws() -> None:
+    """10⁶ draws of five logits; 5 standard errors (6e-7)."""
+    biases, scale, n = np.log([0.5, 0.2, 0.15, 0.1, 0.05]), 0.8, 1_000_000
+    z = biases + scale * np.random.default_rng(0).standard_normal((n, 5))
+    seen = np.bincount(z.argmax(1), minlength=5) / n
+    assert np.all(np.abs(seen - expected_shares(biases, scale)) < 5 * np.sqrt(seen * (1 - seen) / n))
+
+
+def test_the_first_loss_is_the_priors_entropy() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(500, 20), torch.tensor([0] * 400 + [1] * 60 + [2] * 40)
+    m = fg.match_prior(mlp(2, classes=3), (x, y))
+    entropy = -float(np.sum(m.prior * np.log(m.prior)))
+    assert m.prior.tolist() == [0.8, 0.12, 0.08]
+    assert m.loss[1] == pytest.approx(entropy + 0.01, abs=0.01)
+    assert nn.functional.cross_entropy(m.model(x), y).item() == pytest.approx(entropy, abs=0.02)
+    assert m.changed == ("4.bias", "4.weight")
+    assert "class weights" in str(m)
+
+
+def test_guesses_follow_the_prior_over_initializations() -> None:
+    """Shares of class 0, averaged over 60 networks: within 5 standard errors of 0.9."""
+    x = torch.randn(400, 20)
+    shares: list[float] = []
+    for seed in range(60):
+        torch.manual_seed(seed)
+        m = fg.match_prior(mlp(1, classes=2, bias=False), x, prior=[0.9, 0.1], mode="guesses")
+        shares.append(float((m.model(x).argmax(1) == 0).double().mean()))
+    assert abs(np.mean(shares) - 0.9) < 5 * np.std(shares, ddof=1) / math.sqrt(60)
+
+
+def test_priors_that_are_refused() -> None:
+    x = torch.randn(100, 20)
+    with pytest.raises(fg.InvalidInput, match=r"shares above 0.*small share"):
+        fg.match_prior(mlp(1, 2), x, prior=[1.0, 0.0])
+    with pytest.raises(fg.InvalidInput, match="data with labels"):
+        fg.match_prior(mlp(1, 2), x)
+    with pytest.raises(fg.NotCovered, match="two classes"):
+        fg.match_prior(mlp(1, 3), x, prior=[0.2, 0.3, 0.5], mode="guesses")

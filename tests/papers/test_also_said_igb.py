@@ -1,0 +1,252 @@
+"""What IGB also says at initialization: parts computed another way, and checks that can fail.
+
+Random comparisons allow 6 standard errors: a false alarm below 2e-9 each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+
+import firstguess as fg
+from firstguess.ensemble.measurement import Measurement
+from firstguess.papers import igb_constants, igb_limits, igb_logits, igb_pooling, igb_ranked, igb_structure
+from firstguess.papers import igb_weight_laws as weight_laws
+from firstguess.papers.judging import Number
+from firstguess.papers.registry import items
+from firstguess.papers.sweeps import beyond_flips, deep, gammas
+
+ALARM = 6.0
+SURE = 1e-4  # an error that decides
+
+
+def test_each_claim_said_at_initialization_has_an_item() -> None:
+    answered = {claim for item in items().values() for claim in item.claims}
+    assert answered >= {
+        "I15",
+        "I19",
+        "I20",
+        "I21",
+        "I22",
+        "I23",
+        "I24",
+        "I27",
+        "N16",
+        "N17",
+        "N18",
+        "N19",
+        "M13",
+        "M14",
+    }
+
+
+def test_a_hundred_classes_see_their_own_images() -> None:
+    assert (items()["igb/fig12"].needs, items()["igb/fig12"].version) == (("cifar100",), 2)
+
+
+# -- Shared
+
+
+def test_gammas_are_those_of_hidden_layers_behind_a_block() -> None:
+    m = fg.measure(deep("relu", 4), fg.data.blob(60, 40), inits=5, width=30, classes=3, probe="weights")
+    assert [g.value for g in gammas(m)] == m.gamma[1:-1].tolist()
+    assert len(gammas(m)) == 3
+
+
+def test_even_guesses_are_nothing_beyond_coin_flips() -> None:
+    drawn = np.random.default_rng(1).multinomial(200, [0.1] * 10, size=2000) / 200
+    found = beyond_flips(Measurement(fg.EmpiricalGuesses(drawn, 200), layers=()))
+    assert abs(found.value) < ALARM * found.error
+
+
+# -- I19
+
+
+def test_finite_sizes_give_the_numbers_of_theory() -> None:
+    # theory.md §12, the table below (50): 600 points, rounded to four digits
+    for sizes, value in {(20, 50, 200): 0.0901, (20, 100, 1000): 0.0613}.items():
+        assert igb_limits.finite_std(*sizes, 600) == pytest.approx(value, abs=6e-5)
+    assert igb_limits.finite_std(2, 100, 100, 600) == pytest.approx(0.03546410, abs=2e-8)
+
+
+def _seen(found: float, *, sweep: str = igb_limits.WIDTHS, theory: float = 0.228) -> igb_limits.Seen:
+    return igb_limits.Seen(sweep, 4.0, "smaller size 40", "d = 40", Number(found, SURE), theory)
+
+
+def test_an_order_that_matters_would_be_seen() -> None:
+    fine, off = _seen(0.23), _seen(0.28)
+    deep_off = _seen(0.08, sweep=igb_limits.DEPTH, theory=0.03)
+    assert igb_limits.judge([fine, _seen(0.03, sweep=igb_limits.DEPTH, theory=0.03)]).verdict == "holds"
+    assert igb_limits.judge([fine, deep_off]).verdict == "holds with a limit"
+    assert igb_limits.judge([fine, off, deep_off]).verdict == "does not hold"
+
+
+# -- I20
+
+
+def _laws(**other: float) -> tuple[dict[tuple[str, int], Number], dict[str, Number]]:
+    plain = {(law, w): Number(other.get(law, 0.32), SURE) for law in weight_laws.LAWS for w in (40, 150)}
+    cured = {law: Number(0.27 if law == weight_laws.ENDLESS else 0.02, SURE) for law in weight_laws.LAWS}
+    return plain, cured
+
+
+def test_a_law_of_weights_that_matters_would_be_seen() -> None:
+    plain, cured = _laws()
+    assert [e.verdict for e in weight_laws.judge(plain, cured, 0.322)] == ["holds", "holds with a limit"]
+    plain, _ = _laws(uniform=0.4)
+    first = weight_laws.judge(plain, cured, 0.322)[0]
+    assert (first.verdict, first.why) == ("does not hold", "another law for: uniform")
+    cured[weight_laws.ENDLESS] = Number(0.01, SURE)
+    assert weight_laws.judge(plain, cured, 0.322)[1].verdict == "does not hold"
+
+
+def test_networks_of_a_law_have_its_weights_everywhere() -> None:
+    text = weight_laws.network("student(3)", "relu > layernorm")
+    assert str(fg.Network.parse(text)).count("init=student(3)") == 2  # the repeated layer and the output
+
+
+# -- I21
+
+
+def test_mean_of_pooled_nodes_by_drawing_them() -> None:
+    z = np.tanh(math.sqrt(2) * np.random.default_rng(2).standard_normal((400_000, 2)).max(axis=1))
+    assert abs(igb_pooling.pooled_mean("tanh", 2) - z.mean()) < ALARM * z.std() / math.sqrt(len(z))
+
+
+def _blocks(tanh: float) -> list[igb_pooling.Block]:
+    def block(phi: str, pool: str, causes: bool, found: float) -> igb_pooling.Block:
+        return igb_pooling.Block(phi, pool, "", causes, Number(found, SURE), found)
+
+    return [
+        block("tanh", "no pool", False, 0.0), block("tanh", "average of 4", False, 0.0),
+        block("tanh", "largest of 2", True, tanh), block(igb_pooling.SHIFTED, "no pool", True, 0.3),
+        block(igb_pooling.SHIFTED, "largest of 2", False, 0.0),
+    ]  # fmt: skip
+
+
+def test_pools_without_bias_would_be_seen() -> None:
+    assert [e.verdict for e in igb_pooling.judge(_blocks(0.48))] == ["holds", "holds"]
+    assert [e.verdict for e in igb_pooling.judge(_blocks(-0.01))] == ["does not hold", "does not hold"]
+
+
+# -- I22
+
+
+def test_a_constant_without_effect_and_a_mean_that_stays_would_be_seen() -> None:
+    rising = [Number(v, SURE) for v in (0.0, 0.12, 0.48, 1.9, 7.7)]
+    theory = [n.value for n in rising]
+    assert igb_constants.judge_shift(rising, theory).verdict == "holds"
+    assert igb_constants.judge_shift(rising[::-1], theory).verdict == "does not hold"
+    flat, grows = [Number(0.0, SURE)] * 3, [Number(v, SURE) for v in (0.5, 1.0, 2.0)]
+    found = {igb_constants.PLAIN: grows, igb_constants.WHOLE: flat, igb_constants.BATCHES: flat}
+    left = {name: Number(0.5 if name == igb_constants.PLAIN else 0.01, SURE) for name in igb_constants.BLOCKS}
+    assert igb_constants.judge_centre(found, left).verdict == "holds"
+    assert igb_constants.judge_centre(found | {igb_constants.BATCHES: grows}, left).verdict == "holds with a limit"
+    assert igb_constants.judge_centre(found | {igb_constants.WHOLE: grows}, left).verdict == "does not hold"
+    left[igb_constants.WHOLE] = Number(0.2, SURE)  # γ is 0 by construction; the guesses would tell
+    assert igb_constants.judge_centre(found, left).verdict == "does not hold"
+
+
+# -- I23
+
+
+def test_spread_of_the_kernel_without_draws_is_that_of_its_draws() -> None:
+    x = fg.data.blob(40, 10, seed=3)
+    p = fg.predict(deep("relu", 2), data=x, classes=2, draws=20_000, seed=1)
+    assert p.covariance is not None
+    drawn = p.guesses.std()
+    # the error of a standard deviation of 20 000 values between 0 and 1 is below that of a Gaussian
+    assert abs(igb_structure.exact_std(np.asarray(p.covariance)) - drawn) < ALARM * drawn / math.sqrt(40_000)
+
+
+def _structure(shallow: float, deeper: float, kernel: float = 0.0) -> list[str]:
+    found: dict[igb_structure.Key, Number] = {}
+    for phi in igb_structure.PHI:
+        found |= {(igb_structure.NOISE, phi, k): Number(0.2, SURE) for k in (1, 20)}
+        found |= {("MNIST", phi, 1): Number(shallow, SURE), ("MNIST", phi, 20): Number(deeper, SURE)}
+    known = {key: n.value + (kernel if key[0] == "MNIST" else 0.0) for key, n in found.items()}
+    return [e.verdict for e in igb_structure.judge(found, known)]
+
+
+def test_structure_that_does_not_amplify_would_be_seen() -> None:
+    assert _structure(0.3, 0.3) == ["holds", "holds"]
+    assert _structure(0.3, 0.1) == ["holds with a limit", "holds"]
+    assert _structure(0.1, 0.3) == ["does not hold", "holds"]
+    assert _structure(0.15, 0.15, kernel=0.1) == ["does not hold", "does not hold"]  # networks against the kernel
+
+
+# -- I24
+
+
+def _drawn(gamma: float, points: int = 200, inits: int = 600) -> tuple[np.ndarray, fg.EmpiricalGuesses]:
+    fractions = fg.Guesses(gamma, 10, points).sample(inits, seed=4)
+    return fractions, fg.EmpiricalGuesses(fractions, points)
+
+
+def test_ranks_and_entropy_are_those_of_the_library() -> None:
+    fractions, guesses = _drawn(1.0)
+    law = {"means": [0.0] * 5, "medians": [0.3, 0.2, 0.1], "half": [0.5] * 3, "entropy": 0.0}
+    found = igb_ranked.compare("x", 1.0, fractions, law)
+    for k, mean in zip(igb_ranked.SHOWN, found.means, strict=True):
+        theirs = guesses.kth_largest(k)
+        assert mean.value == pytest.approx(theirs.mean)
+        assert mean.error == pytest.approx(theirs.error)
+    assert found.entropy.value == pytest.approx(guesses.entropy().mean)
+    assert found.below[1].value == pytest.approx(np.mean([sorted(f)[-2] <= 0.2 + 1e-9 for f in fractions.tolist()]))
+
+
+@pytest.mark.slow
+def test_ranks_drawn_from_the_law_pass_and_others_do_not() -> None:
+    law = igb_ranked.predict_ranks(1.0, 200)
+    own = igb_ranked.compare("own", 1.0, _drawn(1.0, inits=4000)[0], law)
+    other = igb_ranked.compare("other", 1.0, _drawn(6.0, inits=4000)[0], law)
+    assert [e.verdict for e in igb_ranked.judge([own])] == ["holds", "holds"]
+    assert [e.verdict for e in igb_ranked.judge([own, other])] == ["does not hold", "does not hold"]
+
+
+def test_a_law_that_is_off_limits_the_averages() -> None:
+    good = igb_ranked.Ranked(
+        "x", 1.0, [Number(0.4, SURE)], [0.4], [Number(0.5, SURE)], [0.5], Number(1.0, SURE), 1.0
+    )  # fmt: skip
+    off = dataclasses.replace(good, below=[Number(0.8, SURE)])
+    assert [e.verdict for e in igb_ranked.judge([good, off])] == ["holds with a limit", "holds"]
+
+
+# -- I27
+
+
+def test_numbers_of_margins_by_a_plain_loop() -> None:
+    margins = np.random.default_rng(5).standard_normal((3, 400)) * 2 + np.array([[0.1], [-3.0], [1.0]])
+    found = igb_logits.numbers(margins)
+    for i, m in enumerate(margins.tolist()):
+        mean, n = sum(m) / len(m), len(m)
+        spread = math.sqrt(sum((v - mean) ** 2 for v in m) / (n - 1))
+        share = max(sum(v > 0 for v in m), sum(v < 0 for v in m)) / n
+        assert found["squares"][i] == pytest.approx((mean / spread) ** 2 - 1 / n)
+        assert found["near"][i] == pytest.approx(sum(abs(v) < 0.5 * spread for v in m) / n)
+        if i:  # the share is of the side where the centre is: in the first network that may be the smaller one
+            assert found["gap"][i] == pytest.approx(abs(share - special.ndtr(abs(mean) / spread)))
+        assert found["skewness"][i] == pytest.approx(sum(((v - mean) / spread) ** 3 for v in m) / n * np.sign(mean))
+
+
+def _clouds(gamma: float, seed: int, skew: bool = False) -> igb_logits.Clouds:
+    rng = np.random.default_rng([6, seed])
+    y = rng.standard_normal((3000, 400))
+    if skew:
+        y = (rng.gamma(0.5, size=y.shape) - 0.5) / math.sqrt(0.5)
+    return igb_logits.clouds(gamma, igb_logits.numbers(y + math.sqrt(gamma) * rng.standard_normal((3000, 1))))
+
+
+def test_gaussian_clouds_pass_and_others_do_not() -> None:
+    names = list(igb_logits.NETWORKS)
+    levels = dict(zip(names, (0.0, 0.467, 2.8, 18.4), strict=True))
+    good = {name: _clouds(g, i) for i, (name, g) in enumerate(levels.items())}
+    assert [e.verdict for e in igb_logits.judge(good)] == ["holds", "holds", "holds"]
+    skewed = good | {name: _clouds(levels[name], i, skew=True) for i, name in enumerate(names[1:3], start=1)}
+    assert [e.verdict for e in igb_logits.judge(skewed)][2] == "does not hold"
+    turned = dict(zip(names, list(good.values())[::-1], strict=True))
+    assert [e.verdict for e in igb_logits.judge(turned)][:2] == ["does not hold", "does not hold"]

@@ -1,0 +1,236 @@
+"""What NORM and MF also say at initialization: parts computed another way, checks that can fail, items that run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firstguess as fg
+from firstguess.papers import (
+    igb_constants,
+    igb_limits,
+    igb_pooling,
+    igb_weight_laws,
+    mf_boundaries,
+    mf_edge,
+    norm_activations,
+    norm_gaussian,
+    norm_groups,
+    norm_pooling,
+)
+from firstguess.papers.items import VERDICTS, Item
+from firstguess.papers.judging import Number
+from firstguess.papers.piece_store import Store
+from firstguess.papers.running import Run
+
+SURE = 1e-4  # an error that decides
+
+
+def numbers(*values: float) -> list[Number]:
+    return [Number(v, SURE) for v in values]
+
+
+# -- N16
+
+
+def _norms() -> tuple[dict[tuple[str, str], list[Number]], dict[tuple[str, str], Number]]:
+    found: dict[tuple[str, str], list[Number]] = {}
+    for phi in norm_activations.PHI:
+        bias = 0.0 if phi in norm_activations.ODD else 1.0
+        grows = numbers(0.5 * bias, 3.0 * bias)
+        found |= {(phi, norm_activations.NONE): grows, (phi, norm_activations.LN_BEFORE): grows}
+        found[phi, norm_activations.BN_BEFORE] = numbers(0.5 * bias, 0.5 * bias)
+        found |= {(phi, place): numbers(0.0, 0.01) for place in (norm_activations.BN_AFTER, norm_activations.LN_AFTER)}
+    return found, {key: Number(0.01, SURE) for key in found}
+
+
+def test_a_theorem_that_fails_for_an_activation_would_be_seen() -> None:
+    found, left = _norms()
+    assert [e.verdict for e in norm_activations.judge(found, left)] == ["holds", "holds"]
+    for place, values in {
+        norm_activations.BN_BEFORE: (0.5, 2.0), norm_activations.BN_AFTER: (0.0, 0.5),
+        norm_activations.LN_AFTER: (0.0, 0.5), norm_activations.LN_BEFORE: (3.0, 0.5),
+    }.items():  # fmt: skip
+        entry = norm_activations.judge(found | {("GELU", place): numbers(*values)}, left)[0]
+        assert (entry.verdict, "GELU" in entry.why) == ("does not hold", True)
+    uneven = left | {("SiLU", norm_activations.BN_AFTER): Number(0.3, SURE)}
+    assert norm_activations.judge(found, uneven)[0].verdict == "does not hold"
+    unlike = norm_activations.judge(found | {("GELU", norm_activations.LN_BEFORE): numbers(0.5, 1.0)}, left)
+    assert [e.verdict for e in unlike] == ["holds", "does not hold"]
+
+
+def test_correlation_carries_its_error() -> None:
+    found = norm_activations.correlation(Number(3.0, 1e-3))
+    assert found.value == pytest.approx(0.75)
+    assert found.error == pytest.approx(3.001 / 4.001 - 0.75, rel=1e-3)
+
+
+# -- N17
+
+
+def test_groups_that_are_no_layernorm_would_be_seen() -> None:
+    found = {(name, place): numbers(0.5, 3.0) if place == "before" else numbers(0.0, 0.0)
+             for name in norm_groups.GROUPS for place in ("before", "after")}  # fmt: skip
+    assert norm_groups.judge_groups(found).verdict == "holds"
+    assert (
+        norm_groups.judge_groups(found | {("groups of 2", "before"): numbers(1.0, 3.5)}).verdict == "holds with a limit"
+    )
+    for place, values in (("before", (3.0, 0.5)), ("after", (0.0, 1.0))):
+        assert norm_groups.judge_groups(found | {("groups of 8", place): numbers(*values)}).verdict == "does not hold"
+
+
+def test_instancenorm_is_compared_with_both_norms() -> None:
+    found = {(name, "after"): numbers(0.0, 0.0) for name in norm_groups.IMAGE}
+    found |= {(norm_groups.LAYER, "before"): numbers(0.5, 1.5), (norm_groups.BATCH, "before"): numbers(0.5, 0.5)}
+    own = (norm_groups.INSTANCE, "before")
+    assert norm_groups.judge_instance(found | {own: numbers(0.5, 1.5)}).verdict == "holds"
+    as_batch = norm_groups.judge_instance(found | {own: numbers(0.5, 0.5)})
+    assert (as_batch.verdict, "as BatchNorm" in as_batch.why) == ("does not hold", True)
+    neither = norm_groups.judge_instance(found | {own: numbers(0.5, 1.0)})
+    assert (neither.verdict, "as BatchNorm" in neither.why) == ("does not hold", False)
+
+
+# -- N18
+
+
+def test_pools_and_inputs_that_matter_would_be_seen() -> None:
+    flat = {pool: numbers(1.0, 1.0) for pool in norm_pooling.POOLS}
+    theory = dict.fromkeys(norm_pooling.POOLS, 1.0)
+    plain = numbers(0.5, 3.0)
+    assert norm_pooling.judge_pools(flat, theory, plain).verdict == "holds"
+    assert norm_pooling.judge_pools(flat, theory | {"no pool": 2.0}, plain).verdict == "holds with a limit"
+    assert (
+        norm_pooling.judge_pools(flat | {"largest of 2": numbers(1.0, 2.0)}, theory, plain).verdict == "does not hold"
+    )
+    even = {key: numbers(0.0, 0.0) for key in norm_pooling.INPUTS}
+    left = {key: Number(0.0, SURE) for key in norm_pooling.INPUTS}
+    assert norm_pooling.judge_inputs(even, left).verdict == "holds"
+    off = norm_pooling.judge_inputs(even, left | {(3.0, 1.0): Number(0.2, SURE)})
+    assert (off.verdict, off.why) == ("does not hold", "not even: mean 3, spread 1")
+
+
+# -- N19
+
+
+def _shapes(kurtosis: float, skewness: float = 0.1) -> list[norm_gaussian.Shape]:
+    return [norm_gaussian.Shape(Number(skewness, SURE), Number(kurtosis, SURE))] * 2
+
+
+def test_nodes_that_are_not_gaussian_would_be_seen() -> None:
+    found = {(name, width): _shapes(0.7 if width == 20 else 0.6) for name in norm_gaussian.DATA for width in (20, 320)}
+    found |= {(norm_gaussian.BLOB, 320): _shapes(0.1)}
+    assert [e.verdict for e in norm_gaussian.judge(found)] == ["holds", "holds"]
+    heavy = found | {(norm_gaussian.DIGITS, 320): _shapes(-1.5)}
+    assert norm_gaussian.judge(heavy)[0].verdict == "holds with a limit"
+    for bad in (_shapes(1.5), _shapes(0.1, skewness=0.5)):
+        assert norm_gaussian.judge(found | {(norm_gaussian.BLOB, 320): bad})[0].verdict == "does not hold"
+    cured = found | {(norm_gaussian.SPARSE, 320): _shapes(0.0)}
+    assert norm_gaussian.judge(cured)[1].verdict == "does not hold"
+
+
+def test_shapes_are_those_of_the_nodes() -> None:
+    """The first layer: kurtosis of w·x over the data is that of its own sum, node by node (unbiased, as G₂)."""
+    x = np.random.default_rng(7).exponential(size=(300, 8)).astype(np.float32) - 1
+    m = fg.measure("dense > relu > dense", x, inits=200, width=40, probe="weights", moments=4)
+    found = norm_gaussian.shapes(m)
+    assert len(found) == 1
+    w = np.random.default_rng(8).standard_normal((8, 8000))
+    u = x @ w
+    u = (u - u.mean(axis=0)) / u.std(axis=0)
+    mine = (u**4).mean(axis=0) - 3
+    error = math.hypot(found[0].kurtosis.error, float(mine.std() / math.sqrt(8000)))
+    bias = 10 / 300  # of the plain estimate: its terms are of order (κ + 6)/n, κ up to 6 here
+    assert abs(found[0].kurtosis.value - float(mine.mean())) < 6 * error + bias
+
+
+# -- M13, M14
+
+
+def test_the_edge_as_largest_would_be_seen() -> None:
+    def judged(order: Any) -> list[str]:
+        found = {(phi, m, k): Number(order(m), SURE) for phi in mf_edge.PHI for m in mf_edge.MULTIPLES for k in (5, 40)}
+        limits = {(phi, m): (math.inf if m <= 1 else 0.5, m) for phi in mf_edge.PHI for m in mf_edge.MULTIPLES}
+        return [e.verdict for e in mf_edge.judge(found, limits)]
+
+    assert judged(lambda m: -abs(m - 1)) == ["holds", "holds"]
+    assert judged(lambda m: -m) == ["does not hold", "holds"]
+    assert judged(lambda m: m) == ["does not hold", "does not hold"]
+
+
+def test_logarithms_carry_their_error() -> None:
+    found = mf_edge.log10(Number(1000.0, 1.0))
+    assert found.value == pytest.approx(3.0)
+    assert found.error == pytest.approx(math.log10(1001) - 3.0, rel=1e-3)
+    assert math.isnan(mf_edge.log10(Number(-1.0, 1.0)).value)
+
+
+def test_variances_of_other_phases_would_be_seen() -> None:
+    good = {mf_boundaries.ORDERED: (1.0, 0.01), mf_boundaries.EDGE: (1.5, 0.5), mf_boundaries.CHAOTIC: (80.0, 40.0)}
+    whole = {mf_boundaries.ORDERED: Number(1e-5, 1e-6), mf_boundaries.EDGE: Number(0.1, 0.01)}
+
+    def judged(**other: tuple[float, float]) -> str:
+        late = {name: (Number(a, SURE), Number(b, SURE)) for name, (a, b) in (good | other).items()}
+        return mf_boundaries.judge_variances(late, whole).verdict
+
+    assert judged() == "holds"
+    assert judged(**{mf_boundaries.ORDERED: (2.0, 0.01)}) == "does not hold"
+    assert judged(**{mf_boundaries.CHAOTIC: (80.0, 0.5)}) == "does not hold"
+
+
+def test_boundaries_that_stay_would_be_seen() -> None:
+    edges: dict[str, float | None] = {
+        name: 2.0 if name == mf_boundaries.PLAIN else None for name in mf_boundaries.BLOCKS
+    }
+    theory = {name: [0.7, 0.9, 1.0, 1.2, 1.3] for name in mf_boundaries.BLOCKS}
+    found = {name: numbers(*values) for name, values in theory.items()}
+    assert mf_boundaries.judge_boundaries(edges, found, theory).verdict == "holds"
+    stays = mf_boundaries.judge_boundaries(edges | {"LayerNorm after": 2.02}, found, theory)
+    assert (stays.verdict, "LayerNorm after" in stays.why) == ("does not hold", True)
+    off = found | {"skip connection": numbers(1.0, 1.0, 1.0, 1.0, 1.0)}
+    assert mf_boundaries.judge_boundaries(edges, off, theory).verdict == "does not hold"
+
+
+def test_growth_in_closed_form_is_1_at_the_edge_and_the_weights_of_linear_networks() -> None:
+    edge = mf_boundaries.edge_of("tanh")
+    assert edge is not None
+    # 300 layers deep the variance has settled for nearly all of them
+    text = mf_boundaries.network(mf_boundaries.PLAIN, edge, 300)
+    assert mf_boundaries.mean_growth(text, 300) == pytest.approx(1.0, abs=0.01)
+    linear = "30 x [dense(weight_var=1.3) > linear] > dense(weight_var=1.3)"
+    assert mf_boundaries.mean_growth(linear, 30) == pytest.approx(1.3)
+    assert mf_boundaries.edge_of("batchnorm > tanh") is None
+
+
+# -- Items run
+
+
+class Tiny(Run):
+    """Six networks of a few nodes: whether an item runs, not what it finds."""
+
+    def measure(self, what: Any, data: Any, **options: Any) -> Any:
+        options |= {"inits": 6, "points": min(data.n, 48)}
+        if options.get("width", 0) > 32:
+            options["width"] = 32
+        return super().measure(what, data, **options)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        igb_constants.constants, igb_pooling.pooling, igb_weight_laws.weight_laws, norm_activations.activations,
+        norm_groups.groups, norm_pooling.pooling, norm_gaussian.gaussian,
+        pytest.param(igb_limits.limits, marks=pytest.mark.slow),
+    ],
+    ids=lambda i: i.id,
+)  # fmt: skip
+def test_items_run_and_say_what_they_found(item: Item, tmp_path: Path) -> None:
+    outcome = item.function(Tiny(item, quick=True, store=Store(tmp_path)))
+    assert {entry.claim for entry in outcome.entries} == set(item.claims)
+    assert all(entry.verdict in VERDICTS and entry.measured for entry in outcome.entries)
+    assert outcome.charts
+    for table in outcome.tables.values():
+        assert len({len(column) for column in table.values()}) == 1

@@ -1,0 +1,201 @@
+"""NORM's items on training: verdicts follow from curves, and opposite curves get the opposite verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import firstguess as fg
+from firstguess.papers import norm_deep, norm_filtered, norm_large_training, norm_placement
+from firstguess.papers.norm import PLACES
+from firstguess.papers.norm_filtered import NEUTRAL, PREJUDICED, Both
+from firstguess.papers.norm_large_training import AFTER, BEFORE, Setting
+from firstguess.papers.norm_models import Model
+from firstguess.papers.norm_placement import NORMS, Placed
+from firstguess.papers.piece_store import Store
+from firstguess.papers.registry import items
+from firstguess.papers.running import Missing, Run
+from firstguess.papers.training_pieces import Arm
+from firstguess.theory.curves import Accuracy, Curve, Curves
+
+STEPS = np.array([0, 1, 3, 10, 32, 100])
+ITEMS = {
+    "N12": ("norm/fig2", "norm/fig2-size", "norm/fig-g3", "norm/fig-g5-starts"),
+    "N13": ("norm/fig4", "norm/fig-g1", "norm/fig-g5-training"),
+    "N14": ("norm/fig-g7",),
+    "N15": ("norm/fig5", "norm/fig-g10"),
+}
+
+
+def made(speed: float, gap: float = 0.0, *, share: float = 0.5, floor: float = 0.5, real: bool = True) -> Arm:
+    """Accuracy that rises as steps · speed from 0.5 to 1, classes `gap` apart at all steps but the first, which has it
+    in full; the largest share falls from `share` to `floor` by the speed. Networks differ by some thousandths."""
+    rng, networks = np.random.default_rng(7), 20
+    paces = speed * (1 + 0.005 * rng.standard_normal((networks, 1)))
+    learnt = 1 - np.exp(-paces * STEPS)
+    accuracy = 0.5 + 0.5 * learnt
+    largest = floor + (share - floor) * (1 - learnt)
+    apart = np.full_like(accuracy, gap) + 0.001 * rng.standard_normal(accuracy.shape)
+    first, rest = accuracy + apart / 2, accuracy - apart / 2
+    groups: dict[str | int, Any] = {"favoured": first, "others": rest, 0: first, 1: rest}
+    curves = Curves(Curve(STEPS, largest), Accuracy(STEPS, accuracy, groups), Curve(STEPS, 1 - accuracy))
+    about = {"bias": 0.0 if share == 0.5 else 30.0, "signal": 1.0, "overshoot": 0.1}
+    return Arm("made", curves, curves, 0.6, real, np.zeros((0, len(STEPS), 0)), drawn=networks, about=about)
+
+
+def _both(neutral: float, prejudiced: float, gap: float, *, predicted: float | None = None) -> Both:
+    arms = {NEUTRAL: made(neutral), PREJUDICED: made(prejudiced, gap, share=0.97)}
+    known = {NEUTRAL: made(neutral, real=False), PREJUDICED: made(predicted or prejudiced, real=False)}
+    return Both(arms, known)
+
+
+def _verdicts(entries: Any) -> list[str]:
+    return [entry.verdict for entry in entries]
+
+
+def test_claims_on_training_have_their_items() -> None:
+    for claim, ids in ITEMS.items():
+        for name in ids:
+            assert items()[name].claims == (claim,)
+
+
+def test_an_optimizer_effect_is_seen_as_one() -> None:
+    adam, descent = _both(0.05, 0.03, 0.3), _both(0.05, 0.05, 0.0)
+    assert _verdicts(norm_filtered.judged(adam, descent)) == ["holds with a limit"] * 2 + ["holds"] * 2
+    assert "it is Adam's" in norm_filtered.judged(adam, descent)[0].why
+    assert "1.57 times as long to learn under Adam" in norm_filtered.title(adam, descent)
+
+
+def test_the_claim_holds_where_both_optimizers_agree() -> None:
+    both = _both(0.05, 0.03, 0.3)
+    assert _verdicts(norm_filtered.judged(both, both)) == ["holds", "holds", "does not hold", "holds"]
+
+
+def test_opposite_starts_do_not_hold() -> None:
+    adam = _both(0.03, 0.05, -0.2, predicted=0.01)
+    assert _verdicts(norm_filtered.judged(adam, _both(0.05, 0.05, 0.0))) == ["does not hold"] * 4
+    assert norm_filtered.title(adam, adam) == "Neutral and prejudiced starts"
+
+
+def test_starts_that_never_learn_are_not_tested() -> None:
+    never = _both(0.05, 1e-4, 0.3)
+    assert _verdicts(norm_filtered.judged(never, never)) == ["not tested"] * 4
+
+
+def _placed(depth: int, *, before: float, after: float, batch: float = 0.05, layer: float = 0.05) -> Placed:
+    """Shares at the start before and after; paces of BatchNorm and LayerNorm before."""
+    arms = {"no norm": made(0.05, 0.6, share=before)}
+    for norm, pace in zip(NORMS, (batch, layer), strict=True):
+        arms[f"{norm} before"] = made(pace, 2 * before - 1, share=before)
+        arms[f"{norm} after"] = made(0.05, 2 * after - 1, share=after)
+    return Placed(depth, {place: arms[place] for place in PLACES}, {place: arms[place] for place in PLACES})
+
+
+def test_norms_after_behave_as_neutral_and_layernorm_gains_most() -> None:
+    found = [_placed(1, before=0.8, after=0.5, layer=0.03), _placed(5, before=0.9, after=0.5, layer=0.02)]
+    assert _verdicts(norm_placement.judged(found)) == ["holds"] * 4
+    assert norm_placement.title(found).startswith("With the norm after, no class is ever ahead")
+
+
+def test_batchnorm_that_gains_more_contradicts_it() -> None:
+    found = [_placed(1, before=0.8, after=0.5, batch=0.02)]
+    third = norm_placement.judged(found)[2]
+    assert third.verdict == "does not hold"
+    assert "no bias mode" in third.why
+
+
+def test_norms_the_wrong_way_round_do_not_hold() -> None:
+    found = [_placed(1, before=0.5, after=0.8)]
+    assert _verdicts(norm_placement.judged(found))[:2] == ["does not hold", "does not hold"]
+    assert norm_placement.title(found) == "Training with norms before and after"
+
+
+def _size(points: int, prejudiced: float, gap: float) -> norm_deep.Size:
+    return norm_deep.Size(points, {NEUTRAL: made(0.05), PREJUDICED: made(prejudiced, gap, share=0.99)})
+
+
+def test_overlap_with_many_points_only_is_a_limit() -> None:
+    many, few = _size(4000, 0.05, 0.5), _size(400, 0.02, 0.5)
+    assert _verdicts(norm_deep.judged(many, few, 20)) == ["holds", "holds with a limit"]
+    assert norm_deep.title(many, few, 20).endswith("overlaps with 4,000 points, and does not with 400")
+
+
+def test_curves_together_and_accuracies_apart_contradict_it() -> None:
+    many, few = _size(4000, 0.02, 0.0), _size(400, 0.05, 0.0)
+    assert _verdicts(norm_deep.judged(many, few, 20)) == ["does not hold", "does not hold"]
+    assert "does not overlap" in norm_deep.title(many, few, 20)
+
+
+def _setting(before: float, after: float, *, shift: float = 0.0, shares: tuple[float, float] = (0.9, 0.5)) -> Setting:
+    arms = {BEFORE: made(before, share=shares[0], floor=0.1), AFTER: made(after, share=shares[1], floor=0.1)}
+    return Setting(8, shift, arms)
+
+
+def test_large_models_that_are_faster_with_the_norm_after() -> None:
+    base, wide = _setting(0.01, 0.02), _setting(0.02, 0.04)
+    assert _verdicts(norm_large_training.judged("Mixer", base, wide, AFTER)) == ["holds", "holds", "holds"]
+    assert "learns faster" in norm_large_training.title("Mixer", base, wide, AFTER)
+    slow = _setting(0.02, 0.01, shares=(0.5, 0.9))
+    assert _verdicts(norm_large_training.judged("Mixer", slow, wide, AFTER)) == ["does not hold"] * 3
+    assert "learns more slowly" in norm_large_training.title("Mixer", slow, slow, AFTER)
+    assert _verdicts(norm_large_training.judged("Mixer", base, slow, AFTER)) == ["holds with a limit"] * 3
+
+
+def test_shifted_data_slow_both_and_part_the_places() -> None:
+    none, most = _setting(0.03, 0.04), _setting(0.005, 0.02, shift=6.0)
+    assert _verdicts(norm_large_training.shifted([none, most])) == ["holds", "holds"]
+    assert _verdicts(norm_large_training.shifted([most, none])) == ["does not hold", "does not hold"]
+
+
+def test_looks_have_half_and_end() -> None:
+    for steps in (6, 10, 64, 160):
+        found = norm_large_training.looks(steps)
+        assert {0, 1, steps // 2, steps} <= set(found)
+        assert found == sorted(set(found))
+
+
+def test_patches_change_a_mixers_tokens_and_its_name() -> None:
+    torch = pytest.importorskip("torch")
+    usual, coarse = (Model("Mixer", "Mixer", (8,), (1,), 10, patch=patch) for patch in (4, 8))
+    assert "patches" not in usual.name("before")  # stored pieces keep their address
+    assert coarse.name("before").endswith("patches of 8")
+    for model in (usual, coarse):
+        assert model.factory("after")()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def _run(name: str, folder: Path) -> Run:
+    return Run(items()[name], True, Store(folder / "pieces"), data_dir=folder)
+
+
+@pytest.mark.parametrize("name", ["norm/fig-g3", "norm/fig-g5-starts", "norm/fig-g1", "norm/fig-g5-training"])
+def test_items_are_skipped_without_images(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Missing):
+        items()[name].function(_run(name, tmp_path))
+
+
+def test_a_tiny_item_runs_from_data_to_figure(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"inits": 2, "draws": 4, "parts": 1, "adam": 1e-3, "batch": 16, "steps": 5, "gd": 0.01}
+    data = fg.data.two_blobs(20, 10)
+    found = norm_filtered.compared(_run("norm/fig2", tmp_path), data, "tiny", sizes | {"gd_steps": 5}, [], test=data)
+    assert _verdicts(found.entries) == ["not tested"] * 4  # two networks decide nothing
+    assert {"trained", "predicted"} == set(found.tables["curves"]["source"])
+    shares = found.tables["curves"]
+    starts = [
+        mean
+        for arm, curve, step, mean in zip(*(shares[k] for k in ("arm", "curve", "step", "mean")), strict=True)
+        if "prejudiced" in arm and curve == "largest" and step == 0
+    ]
+    assert len(starts) == 4
+    assert min(starts) >= 0.9
+    assert "starts" in found.charts
+
+
+def test_tiny_places_run_from_data_to_figure(tmp_path: Path) -> None:
+    size: dict[str, Any] = {"depth": 1, "width": 8, "optimizer": "adam", "lr": 1e-3, "batch": 16, "steps": 4}
+    size |= {"inits": 2, "parts": 1, "draws": 4}
+    found = norm_placement.compared(_run("norm/fig4", tmp_path), fg.data.two_blobs(20, 10), "tiny", [size], [])
+    assert set(_verdicts(found.entries)) == {"not tested"}
+    assert set(found.tables["curves"]["place"]) == set(PLACES)
