@@ -10,7 +10,7 @@ from firstguess.network.layers import Embed, FirstToken, Layer, Positions
 from firstguess.network.walk import needs_tokens
 
 _SMALLER = 0.1
-TITLE = "vectors that all sequences share (positions, types, class token) ten times smaller"
+TITLE = "positions, types and class token ten times smaller"
 
 
 def variants(case: Case) -> Iterator[Variant]:
