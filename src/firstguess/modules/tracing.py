@@ -117,7 +117,8 @@ class _Sized(fx.Proxy):
     def __iter__(self) -> Any:
         value = self.tracer.values.get(self.node)
         if isinstance(value, (tuple, list, torch.Tensor)):
-            return iter([self[i] for i in range(len(cast("Sequence[Any]", value)))])
+            own: Any = self
+            return iter([own[i] for i in range(len(cast("Sequence[Any]", value)))])
         return super().__iter__()
 
     def dim(self) -> Any:

@@ -19,8 +19,8 @@ from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
 from firstguess.network.token_modules import TiedHead
 
-_TOLERANCE = 1e-4  # of the outputs' own size
-_LARGE = 30_000_000  # parameters from which on there is no copy in double precision
+_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # of the outputs' own size
+_LARGE = 3_000_000  # parameters from which on there is no copy in double precision
 _BIASES = 0.3
 
 
@@ -128,6 +128,6 @@ def _apart(
     found = found if ending is None else ending(found)
     size = max(float(wanted.double().pow(2).mean().sqrt()), 1e-30)
     worst = float((found - wanted).abs().max()) / size
-    if worst <= _TOLERANCE:
+    if worst <= _TOLERANCE[wanted.dtype]:
         return ""
     return f"its description, with the same weights, gives other outputs (by {worst:.1e} of their size)"
