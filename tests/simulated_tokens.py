@@ -13,6 +13,8 @@ from simulated import FUNCTIONS, Array
 
 from firstguess.network.layers import Layer
 
+tables: list[Array] = []  # of the last embedding, for heads that are tied to it
+
 
 def token_member(layers: Sequence[Layer], x: Array, weights: Iterator[Array]) -> Array:
     """One network; `weights` are its parameters in the order of drawing, a residual block's branch first."""
@@ -30,6 +32,7 @@ def _apply(layer: Layer, x: Array, weights: Iterator[Array]) -> Array:
     kind = layer.kind
     if kind == "embed":
         table = next(weights)
+        tables[:] = [table]
         x = table[x.astype(int)]
         return x + next(weights) if layer.types else x
     if kind == "patches":
@@ -64,6 +67,8 @@ def _apply(layer: Layer, x: Array, weights: Iterator[Array]) -> Array:
         return FUNCTIONS[layer.phi.name](x[..., :half]) * x[..., half:]
     if kind == "pool_tokens":
         return {"cls": x[:, 0], "last": x[:, -1], "mean": x.mean(1)}[layer.at]
+    if kind == "unembed":
+        return x @ (tables[0] if layer.tied else next(weights)).T
     if kind == "dense":
         return _dense(x, weights, layer.bias_var > 0)
     if kind == "activation":

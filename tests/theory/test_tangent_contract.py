@@ -57,6 +57,7 @@ REFUSED = {
     "cls": [("dense > cls(0.02) > dense > pool_tokens(cls) > dense", "cls")],
     "positions": [("dense > positions(0.02) > pool_tokens(mean) > dense", "positions")],
     "pool_tokens": [("dense > relu > pool_tokens(mean) > dense", "pool_tokens")],
+    "unembed": [("dense > unembed", "unembed")],
     "maxpool": [("conv(padding=1) > relu > maxpool(4) > dense", r"maxpool\(4\)")],
 }
 ELSEWHERE = {"batchnorm": "over the whole data it is in test_tangent.py: there node scales fluctuate with the points"}

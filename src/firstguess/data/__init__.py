@@ -19,6 +19,7 @@ from firstguess.data.items import Batch
 from firstguess.data.sources import blob, cifar10, cifar100, digits, fashion_mnist, mnist, npz, tiny_imagenet, two_blobs
 from firstguess.data.specs import load
 from firstguess.data.streams import batches, collect
+from firstguess.data.texts import Vocabulary, ag_news, sequences
 
 __all__ = [
     "Batch",
@@ -26,6 +27,8 @@ __all__ = [
     "Data",
     "InputMoments",
     "Standardization",
+    "Vocabulary",
+    "ag_news",
     "as_data",
     "batches",
     "blob",
@@ -39,6 +42,7 @@ __all__ = [
     "mnist",
     "npz",
     "parquet",
+    "sequences",
     "tiny_imagenet",
     "two_blobs",
 ]

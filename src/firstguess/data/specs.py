@@ -24,6 +24,7 @@ from firstguess.data.sources import (
     tiny_imagenet,
     two_blobs,
 )
+from firstguess.data.texts import ag_news
 
 # name -> (numbers it takes, whether it has files with a split)
 _NAMES: dict[str, tuple[dict[str, int], bool]] = {
@@ -35,6 +36,7 @@ _NAMES: dict[str, tuple[dict[str, int], bool]] = {
     "cifar10": ({}, True),
     "cifar100": ({}, True),
     "tiny-imagenet": ({}, True),
+    "ag-news": ({"length": 32, "words": 20_000}, True),
 }
 _FILES = "a .npz or .npy file of NumPy, a .parquet file of images, a folder of IDX or parquet files"
 _PARQUET: dict[str, Callable[..., Data]] = {"cifar10": cifar10, "cifar100": cifar100, "tiny-imagenet": tiny_imagenet}
@@ -61,6 +63,7 @@ def load(
     | `mnist`, `mnist:test`, `mnist:test,even-odd` | a split and a choice of classes, see `Data.select` |
     | `fashion_mnist:parity`, `cifar10:cat-dog`, `cifar10:vehicles-animals`, `cifar100:test` | |
     | `tiny-imagenet:valid` | its splits are `train` and `valid` |
+    | `ag-news`, `ag-news:length=64,words=0` | token ids of its test split; `words=0`: bytes |
     | `file.npz`, `file.npy`, `file.parquet`, `folder`, `folder:test,cat-dog` | files; `label=` for parquet |
 
     A name gives what the function of that name gives, `load("digits")` what `fg.data.digits()`. Steps in order:
@@ -85,6 +88,13 @@ def load(
             data = _choose(make(values["n"], values["d"], seed=values["seed"]), classes, how, points, seed)
         elif name == "digits":
             data = _choose(digits(standardize="none"), classes, how, points, seed)
+        elif name == "ag-news":
+            if standardize not in (None, "none"):
+                raise InvalidInput("token ids as they are", got=f"standardize={standardize!r}", where=name, hint="none")
+            length, words = (_number(spec, key, given.get(key), number) for key, number in numbers.items())
+            data = ag_news(
+                data_dir, split or "test", length=length, words=words, classes=classes, points=points, seed=seed
+            )
         elif name in _PARQUET:
             data = _PARQUET[name](
                 data_dir,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from firstguess.base.errors import FirstguessError
 from firstguess.diagnosis.comparison import compare
 from firstguess.diagnosis.result import Expected
+from firstguess.diagnosis.token_expectation import predicted_tokens
 from firstguess.ensemble.measurement import Measurement
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
-from firstguess.network.walk import needs_images
+from firstguess.network.walk import needs_images, needs_tokens
 from firstguess.theory.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def expectation(
     if network is None:
         return Expected(None, None, why)
     if data is None:
-        return Expected(None, None, "the inputs are not one array of numbers")
+        padded = "sequences of one length without padding" if needs_tokens(network.layers) else "one array of numbers"
+        return Expected(None, None, f"the inputs are not {padded}")
     if network.classes != m.classes:
         return Expected(None, None, f"{network.classes} classes were read and {m.classes} measured")
     try:
@@ -46,6 +48,8 @@ def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 1
     """The kernel reading on these points; the closed form, with a remark, where that cannot be had."""
     from firstguess.theory.readings import predict
 
+    if needs_tokens(network.layers):
+        return predicted_tokens(network, data, draws=DRAWS, seed=seed, seconds=seconds)
     try:
         return predict(network, data=data, draws=DRAWS, seed=seed, seconds=seconds), ""
     except FirstguessError as error:

@@ -45,6 +45,8 @@ from firstguess.modules.initializers import Init
 from firstguess.modules.outputs import Pick
 from firstguess.modules.probes import Node
 from firstguess.modules.sources import Mode
+from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
 
 # As many networks on every machine, so that the verdict is the same: few models need the time allowed.
 INITS, SECONDS = 64, 180.0
@@ -223,7 +225,7 @@ def diagnose(
         subject.name,
         m,
         structure,
-        parts.findings(m),
+        _told(parts.findings(m), subject.network),
         (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
         m.provenance,
         clock.passed,
@@ -232,12 +234,21 @@ def diagnose(
     )
 
 
+def _told(findings: tuple[Finding, ...], network: Network | None) -> tuple[Finding, ...]:
+    """All, but that classes differ where they are tokens: a tied head favours the own input, which theory knows."""
+    if network is None or not network.layers[-1].each_token:
+        return findings
+    return tuple(finding for finding in findings if finding.kind != FindingKind.CLASSES_DIFFER)
+
+
 def _lasting(subject: Subject, m: Measurement, verdict: Verdict, *, seconds: float, **how: Any) -> Lasting | None:
     """Where a description was read; nothing where "Is it expected?" says already why there is none."""
     if subject.network is None or subject.network.classes != m.classes or verdict.name == "degenerate head":
         return None
     if verdict.name == "even":
         return Lasting("there is hardly any: guesses are about even at the start")
+    if needs_tokens(subject.network.layers):
+        return Lasting("not predicted: no tangent kernel of attention is known here")
     ending = next((f.message for f in m.findings if f.kind == FindingKind.PROBABILITIES), "log-softmax")
     if "log-softmax" not in ending:  # whose loss is that of the logits
         return Lasting("not predicted: the model returns probabilities, and theory is of a loss of logits")

@@ -22,6 +22,7 @@ from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.remedies import Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.diagnosis.stages import Progress
+from firstguess.diagnosis.token_expectation import sequences_of
 from firstguess.diagnosis.training import GRADIENT_POINTS, in_parts
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
@@ -42,6 +43,7 @@ from firstguess.modules.snapshot import fewer
 from firstguess.modules.sources import Source, source_of
 from firstguess.modules.structure import Structure
 from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
 
 _SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
 _FEWEST = 16  # points that a short time does not go below
@@ -262,8 +264,9 @@ class Subject:
         return found if found is None or found.n <= most else found.subset(most, self._seed)
 
     def convert(self, batches: Sequence[Batch]) -> Data | None:
-        """Inputs as one array, which the kernel reading needs; None where they are not (token ids, several inputs)."""
-        x = inputs_of(batches)
+        """Inputs as one array, which the kernel reading needs; None where they are not (padded, several inputs)."""
+        tokens = self.network is not None and needs_tokens(self.network.layers)
+        x = sequences_of(batches) if tokens else inputs_of(batches)
         if x is None:
             return None
         labels = [b.labels for b in batches if b.labels is not None]

@@ -135,6 +135,7 @@ class Measurement:
     seconds: float = 0.0
     shapes: tuple[LayerShape, ...] = ()  # with `moments=4`: how Gaussian the layers with weights are
     kept_logits: tuple[NDArray[np.float32], ...] = ()  # (points, classes) of the first members; not in `to_dict`
+    own_guess: tuple[float, float] | None = None  # of language models: how often a token guesses itself, and its s.e.
 
     @property
     def inits(self) -> int:
@@ -268,6 +269,7 @@ class Measurement:
                 "seconds": self.seconds,
             }
             | ({"shapes": [shape.to_dict() for shape in self.shapes]} if self.shapes else {})
+            | ({"own_guess": list(self.own_guess)} if self.own_guess else {})
         )
 
     @classmethod
@@ -288,6 +290,7 @@ class Measurement:
             dict(data["provenance"]),
             data["seconds"],
             tuple(LayerShape.from_dict(shape) for shape in data.get("shapes", ())),
+            own_guess=(float(own[0]), float(own[1])) if (own := data.get("own_guess")) else None,
         )
 
     @property
@@ -318,6 +321,8 @@ class Measurement:
             ("chance that one class gets over 90 %", often),
             ("standard deviation of a guess fraction", with_interval(g.std(), *g.interval("std"))),
         ]
+        if self.own_guess is not None:
+            rows.append(("chance to guess the own input", with_error(*self.own_guess)))
         return rows
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
+from firstguess.network.token_modules import TiedHead
 from firstguess.network.walk import needs_tokens
 
 
@@ -67,7 +68,11 @@ def build(
 
 def drawn(places: Sequence[Place], seed: int, *, flat: bool | None = None) -> nn.Sequential:
     """The modules of these layers, with weights of a generator seeded so; `flat`: whether vectors come in."""
-    return _Drawn(torch.Generator().manual_seed(seed)).path(places, flat=flat)
+    found = _Drawn(torch.Generator().manual_seed(seed)).path(places, flat=flat)
+    for module in found:
+        if isinstance(module, TiedHead):
+            module.tie(found[0])
+    return found
 
 
 @dataclass(frozen=True)

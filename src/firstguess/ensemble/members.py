@@ -141,6 +141,7 @@ class Members:
     shapes: NDArray[np.float64] | None = None  # (inits, layers, 4) as in shapes.py, where they were asked for
 
     logits: NDArray[np.float32] | None = None  # (kept, points, classes) of the first members of the ensemble
+    own: NDArray[np.float64] | None = None  # (inits,) of language models: the share of tokens that guess themselves
 
     @property
     def inits(self) -> int:

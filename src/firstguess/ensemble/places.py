@@ -13,7 +13,7 @@ from firstguess.network.layer import Layer, text
 from firstguess.network.network import Network
 from firstguess.network.signal import Signal
 from firstguess.network.tensors import Place
-from firstguess.network.token_grid import sequence
+from firstguess.network.token_grid import check_vocabulary, sequence
 from firstguess.network.walk import needs_images, needs_tokens, shapes
 
 
@@ -57,7 +57,9 @@ def resolve(
 
     places = _Fold(width, points, batch).through(network.layers, found, _Signals(network.layers, start))
     last = places[-1]
-    if last.after.sizes != (network.classes,):
+    if last.layer.each_token:
+        check_vocabulary(network.layers, network.classes)
+    elif last.after.sizes != (network.classes,):
         raise InvalidInput(
             f"{network.classes} outputs, one a class",
             got=f"{last.after.sizes} after {last.name}",

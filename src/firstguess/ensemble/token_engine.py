@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,8 @@ class TokenEngine:
         )
         for place in self._places:
             place.layer.tensors(place)  # a layer without a meaning is refused in front of any long work
-        self.network, self.points, self.classes = network, len(data), network.classes
+        self._each = data.shape[1] if self._places[-1].layer.each_token else 1  # guesses of a sequence
+        self.network, self.points, self.classes = network, self._each * len(data), network.classes
         self.notes: tuple[str, ...] = ()
         last = len(self._places) - 1
         chosen = [
@@ -78,7 +80,9 @@ class TokenEngine:
         ]
         self._probes = {i: k for k, i in enumerate(chosen)}
         self.layers = tuple(
-            ProbedLayer(p.name, p.layer.kind, p.after.nodes, p.layer.weighted)
+            ProbedLayer(
+                p.name, p.layer.kind, network.classes if p.layer.each_token else p.after.nodes, p.layer.weighted
+            )
             for p in (self._places[i] for i in chosen)
         )
         self._dtype = dtype
@@ -88,13 +92,13 @@ class TokenEngine:
         widest = max(_widest(place) for place in self._places)
         size = 4.0 if dtype == torch.float32 else 8.0
         fitting = int(memory / (self._threads * size * _HELD * widest))
-        self._chunk = chunk or max(1, min(self.points, _CHUNK, fitting))
+        self._chunk = chunk or max(1, min(len(data), _CHUNK, fitting))
 
     @property
     def stretch(self) -> int:
         """How many members are convenient to ask for at once."""
         nodes = sum(place.after.nodes * (place.before.width or 1) for place in self._places if place.layer.weighted)
-        return self._threads * max(1, min(round(_GOOD_STRETCH / (8.0 * nodes * self.points)), 100))
+        return self._threads * max(1, min(round(_GOOD_STRETCH / (8.0 * nodes * len(self._data))), 100))
 
     def run(self, start: int, stop: int) -> Members:
         """Compute members start … stop − 1."""
@@ -103,12 +107,14 @@ class TokenEngine:
         inits = stop - start
         fractions, ties = np.empty((inits, self.classes)), np.zeros(inits, np.int64)
         stats, bad = np.empty((inits, len(self.layers), 4)), dict[int, Place]()
+        own = np.zeros(inits)
         seeds = member_seeds(self.seed, start, stop)
 
         def one(index: int) -> None:
             torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
             with torch.inference_mode():
-                moments, guesses, place = self._through(int(seeds[index]))
+                moments, guesses, place, hits = self._through(int(seeds[index]))
+            own[index] = hits / self.points
             if place is not None:
                 bad[index] = place
             if 0 in guesses.tied:
@@ -118,12 +124,13 @@ class TokenEngine:
             if bool(guesses.lost[0]):
                 fractions[index] = np.nan  # no class for NaN
             for at, probe in self._probes.items():
-                stats[index, probe] = statistics(*moments[at].result(), self.points)[0].numpy()
+                stats[index, probe] = statistics(*moments[at].result(), moments[at].points)[0].numpy()
 
         with one_torch_thread(), ThreadPoolExecutor(min(self._threads, inits)) as pool:
             for _ in pool.map(one, range(inits)):
                 pass
-        return Members(start, fractions, ties, stats, self._nonfinite(start, inits, bad))
+        found = Members(start, fractions, ties, stats, self._nonfinite(start, inits, bad))
+        return replace(found, own=own) if self._places[-1].layer.each_token else found
 
     def _nonfinite(self, start: int, inits: int, bad: dict[int, Place]) -> tuple[Finding, ...]:
         if not bad:
@@ -132,23 +139,30 @@ class TokenEngine:
         said = f"{len(bad)} of {inits} initializations have NaN or Inf; in member {start + first} first after "
         return (Finding(FindingKind.NONFINITE, said + bad[first].where, bad[first].name),)
 
-    def _through(self, seed: int) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None]:
-        """One member on all points; the first layer after which a number is not finite, if there is one."""
+    def _through(self, seed: int) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None, int]:
+        """One member on all points; the first layer after which a number is not finite, if there is one.
+
+        Last how often a language model guesses the token that it is given.
+        """
         modules = list(drawn(self._places, seed).to(self._dtype))
         moments = {i: NodeMoments() for i in self._probes}
-        guesses, lost = GuessCounts(1, self.classes), len(modules)
-        for first, x in self._chunks():
+        guesses, lost, hits = GuessCounts(1, self.classes), len(modules), 0
+        for first, given in self._chunks():
+            x = given
             for index, module in enumerate(modules):
                 x = module(x)
+                if index == len(modules) - 1 and self._places[-1].layer.each_token:
+                    x = x.flatten(0, 1)  # tokens are points
+                    hits += int((x.argmax(1) == given.flatten()).sum())
                 if index < lost and not bool(torch.isfinite(x).all()):
                     lost = index
                 if index in moments:
                     moments[index].add(x.flatten(1).T.unsqueeze(0), torch.empty_like)
-            guesses.add(x.T.unsqueeze(0), first)
-        return moments, guesses, self._places[lost] if lost < len(modules) else None
+            guesses.add(x.T.unsqueeze(0), self._each * first)
+        return moments, guesses, self._places[lost] if lost < len(modules) else None, hits
 
     def _chunks(self) -> Iterator[tuple[int, Tensor]]:
-        for first in range(0, self.points, self._chunk):
+        for first in range(0, len(self._data), self._chunk):
             yield first, self._data[first : first + self._chunk]
 
 

@@ -81,11 +81,11 @@ def is_whole(module: nn.Module) -> bool:
 def refusal(module: nn.Module) -> str:
     """Why a module that nobody claims has no description."""
     if is_attention(module):
-        return "attention has no closed form here"
+        return "attention is read in models of known classes, and in others with an example: fg.read(model, ids)"
     if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
         return "recurrence has no closed form here: its weights are used again at every step"
     if is_lookup(module):
-        return "looked-up tokens are not the inputs that the theory is for"
+        return "looked-up tokens are read with an example, in a model that is read as a whole: fg.read(model, ids)"
     if isinstance(module, CONVOLUTIONS):
         return "a description has two-dimensional convolutions only, and no transposed ones"
     if isinstance(module, (*BATCH_NORMS, nn.InstanceNorm1d, nn.InstanceNorm3d)):

@@ -302,7 +302,17 @@ def _measurement(
         time.perf_counter() - started,
         shapes,
         _kept_logits(parts, fine),
+        _own_guess(parts, fine),
     )
+
+
+def _own_guess(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[float, float] | None:
+    """Of language models the share of tokens that guess themselves, with its standard error over networks."""
+    own = np.concatenate([part.own for part in parts if part.own is not None] or [np.empty(0)])[: len(fine)]
+    if not own.size:
+        return None
+    own = own[fine[: own.size]]
+    return float(own.mean()), float(own.std(ddof=1)) / len(own) ** 0.5 if len(own) > 1 else math.nan
 
 
 def _kept_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[NDArray[np.float32], ...]:

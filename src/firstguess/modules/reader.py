@@ -25,9 +25,11 @@ from firstguess.modules.site import Modules, parameter_names
 from firstguess.modules.sources import Setup, Source, is_source, shaped_by, source
 from firstguess.modules.structure import Structure, Unread
 from firstguess.modules.tracing import Traced, trace
+from firstguess.modules.transformers_read.reading import graph_reading, known_reading, token_parameters
 from firstguess.modules.variances import TORCH_DEFAULT, draw
 from firstguess.network.layer import Layer, Parity
 from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
 from firstguess.theory import closed_form
 
 _ALL = 1 << 30  # points of a batch: arrays are one
@@ -76,11 +78,18 @@ def read(
     setup = Setup("train", None, None, lambda m: _materialise(m, batch))
     members = source(model, init, setup, redraw="all")  # a description is of weights that are drawn
     with members.member(int(member_seeds(seed, 0, 1)[0])) as first:
-        names = list(parameter_names(first))
+        names = list(dict.fromkeys([*parameter_names(first), *token_parameters(first)]))
     draws = draw(members, names, seed)
     with members.member(int(member_seeds(seed, 0, 1)[0])) as member:
         modules = Modules(member, draws, init)
-        reading, notes = _reading(member, modules, None if batch is None else _enough(member, batch))
+        known = known_reading(member, modules, batch)
+        if known is not None:
+            reading, notes = known, known.notes
+        else:
+            reading, notes = _reading(member, modules, None if batch is None else _enough(member, batch))
+            by_tokens = graph_reading(member, modules, batch) if reading.unread else None
+            if by_tokens is not None:
+                reading, notes = by_tokens, by_tokens.notes
     for finding in (finding for finding in members.findings if finding not in said):
         notes.append(f"{finding.layer}: {finding.message}" if finding.layer else finding.message)
     followed = any(finding.kind in FOLLOWED | ASSUMED for finding in members.findings)
@@ -240,7 +249,7 @@ def _structure(reading: GraphReading, notes: list[str], classes: int | None) -> 
             if any(layer.weighted for layer in run):
                 fragment, _ = _network(run, classes or 2)
                 break
-    if network is not None:
+    if network is not None and not needs_tokens(network.layers):
         notes += _remarks(network, [p.variances.rule for p in reading.parts if p.variances is not None])
     return Structure(network, reading.parts, unread, tuple(dict.fromkeys(notes)), fragment)
 
@@ -257,6 +266,8 @@ def _headed(layers: tuple[Layer, ...], notes: list[str]) -> tuple[tuple[Layer, .
     if len(layers) > 1 and layers[-1].parity is Parity.SHIFTS and layers[-2].as_output() is not None:
         notes.append("the output layer's constant bias is the same for all classes, and left out")
         layers = layers[:-1]
+    if layers and layers[-1].each_token:
+        return layers, getattr(layers[0], "vocabulary", None)
     output = layers[-1].as_output() if layers else None
     if output is None:
         notes.append("the network does not end in a dense layer: its readings will refuse it")

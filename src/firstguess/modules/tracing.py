@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import fx, nn
@@ -14,6 +15,7 @@ from torch.fx.proxy import TraceError
 
 from firstguess.modules.claims import is_whole
 
+Whole: TypeAlias = Callable[[nn.Module], bool]  # whether a module is looked at as one, not into
 MODEL = "model"  # the name of the model inside `OneInput`
 _TRIES = 100  # submodules that may stop the tracing before it is given up
 
@@ -59,14 +61,14 @@ def keys_of(model: nn.Module, inputs: Any) -> Sequence[str] | int | None:
 
 
 class _Tracer(fx.Tracer):
-    def __init__(self, opaque: dict[str, str]) -> None:
+    def __init__(self, opaque: dict[str, str], whole: Whole = is_whole) -> None:
         super().__init__()
-        self.opaque = opaque
+        self.opaque, self.whole = opaque, whole
         self.stopped: str | None = None  # the innermost module that did not let itself be traced
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         path = module_qualified_name
-        return path in self.opaque or is_whole(m) or super().is_leaf_module(m, path)
+        return path in self.opaque or self.whole(m) or super().is_leaf_module(m, path)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         try:
@@ -75,6 +77,20 @@ class _Tracer(fx.Tracer):
             if self.stopped is None:
                 self.stopped = self.path_of_module(m)
             raise
+
+
+_CALL, _ATTRIBUTE = nn.Module.__call__, nn.Module.__getattr__  # as they are while nothing is traced
+
+
+@contextmanager
+def _untraced() -> Generator[None]:
+    """While a graph is traced, modules give proxies of what they compute and of their parameters: here, tensors."""
+    patched = nn.Module.__call__, nn.Module.__getattr__
+    nn.Module.__call__, nn.Module.__getattr__ = _CALL, _ATTRIBUTE
+    try:
+        yield
+    finally:
+        nn.Module.__call__, nn.Module.__getattr__ = patched
 
 
 class _Sized(fx.Proxy):
@@ -98,6 +114,13 @@ class _Sized(fx.Proxy):
             return self.tracer.create_proxy("call_method", "size", (self,) if dim is None else (self, dim), {})
         return torch.Size(sizes) if dim is None else sizes[dim]
 
+    def __iter__(self) -> Any:
+        value = self.tracer.values.get(self.node)
+        if isinstance(value, (tuple, list, torch.Tensor)):
+            own: Any = self
+            return iter([own[i] for i in range(len(cast("Sequence[Any]", value)))])
+        return super().__iter__()
+
     def dim(self) -> Any:
         sizes = self._sizes()
         return self.tracer.create_proxy("call_method", "dim", (self,), {}) if sizes is None else len(sizes)
@@ -106,8 +129,8 @@ class _Sized(fx.Proxy):
 class _SizedTracer(_Tracer):
     """Runs the example along with the tracing."""
 
-    def __init__(self, opaque: dict[str, str], inputs: Any) -> None:
-        super().__init__(opaque)
+    def __init__(self, opaque: dict[str, str], inputs: Any, whole: Whole = is_whole) -> None:
+        super().__init__(opaque, whole)
         self.inputs = inputs
         self.values: dict[fx.Node, Any] = {}
 
@@ -125,17 +148,25 @@ class _SizedTracer(_Tracer):
     def _value(self, node: fx.Node) -> Any:
         if node.op == "placeholder":
             return self.inputs
-        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: self.values[n])
+        args, kwargs = fx.map_arg((node.args, node.kwargs), self._given)
         target: Any = node.target
-        with torch.no_grad():
+        with torch.no_grad(), _untraced():
             if node.op == "call_module":
                 return self.root.get_submodule(target)(*args, **kwargs)
             if node.op == "call_method":
                 return getattr(args[0], target)(*args[1:], **kwargs)
-            if node.op == "get_attr":
-                owner, _, name = target.rpartition(".")
-                return getattr(self.root.get_submodule(owner), name)
-            return target(*args, **kwargs)
+            return self._attribute(target) if node.op == "get_attr" else target(*args, **kwargs)
+
+    def _given(self, node: fx.Node) -> Any:
+        """The value of an argument; a tensor that the forward made of no input is no proxy, and has a node alone."""
+        if node not in self.values and node.op == "get_attr":
+            with _untraced():
+                return self._attribute(cast(str, node.target))
+        return self.values[node]
+
+    def _attribute(self, target: str) -> Any:
+        owner, _, name = target.rpartition(".")
+        return getattr(self.root.get_submodule(owner), name)
 
 
 @dataclass(frozen=True)
@@ -176,12 +207,19 @@ def trace(model: nn.Module, inputs: Any, *, as_one: bool = False) -> Traced:
     return Traced(graph, named, shapes.found, problem)
 
 
-def _graph(call: OneInput, inputs: Any) -> tuple[fx.Graph | None, dict[str, str]]:
+def sized_graph(model: nn.Module, inputs: Any, whole: Whole) -> tuple[OneInput, fx.Graph | None, dict[str, str]]:
+    """The graph of `model` on inputs whose shapes are known all along, and the module that it is the graph of."""
+    call = OneInput(model, keys_of(model, inputs))
+    graph, opaque = _graph(call, inputs, whole)
+    return call, graph, {path_of(path): why for path, why in opaque.items()}
+
+
+def _graph(call: OneInput, inputs: Any, whole: Whole = is_whole) -> tuple[fx.Graph | None, dict[str, str]]:
     """The graph, and what stopped the tracing by its path and why; with inputs, shapes are known meanwhile."""
     opaque: dict[str, str] = {}
     graph: fx.Graph | None = None
     for _ in range(_TRIES):
-        tracer = _Tracer(opaque) if inputs is None else _SizedTracer(opaque, inputs)
+        tracer = _Tracer(opaque, whole) if inputs is None else _SizedTracer(opaque, inputs, whole)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of torch, about what a proxy cannot do: it fails, or is in the graph

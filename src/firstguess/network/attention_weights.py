@@ -147,43 +147,54 @@ def sampled(k: Array, heads: Heads) -> Sampled:
     """Queries and keys of heads are drawn, and A K Aᵀ averaged: theory.md (27). Exact for any logits, and rotations.
 
     Pairs ±q: what is odd in the logits cancels. Heads are drawn until entries are good to _GOOD of the diagonal, or
-    there are as many as time allows. The same covariances always draw the same heads.
+    there are as many as time allows. The same covariances always draw the same heads. In float32, but for what all
+    tokens have in common, which weights that sum to 1 leave as it is.
     """
     rows = k.shape[0]
     most = min(max(_WORK / (4.0 * heads.tokens * rows**2), _FEWEST_HEADS), _MOST_HEADS)
     at_once = int(min(max(1, _AT_ONCE // rows**2), _FEWEST_HEADS // 2))  # pairs
     rng = np.random.default_rng(np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32))
     probe = rng.integers(0, rows, (2, 256))
-    factor, total, drawn = root(k), np.zeros_like(k), 0
+    factor, total, drawn = root(k).astype(np.float32), np.zeros_like(k), 0
+    common = float(k.mean())
+    rest = (k - common).astype(np.float32)
     seen: list[Array] = []  # of every pair of heads, the entries whose error is followed
     while True:
         logits = _logits(factor, heads, rng, at_once)
         both = np.zeros((at_once, probe.shape[1]))
         for sign in (1.0, -1.0):
-            out = _attend(k, _soft_max(sign * logits, heads.causal), heads)
-            total += out.sum(axis=0)
+            out = _attend(rest, _soft_max(np.float32(sign) * logits, heads.causal), heads)
+            total += out.sum(axis=0, dtype=np.float64)
             both += 0.5 * out[:, probe[0], probe[1]]
         seen.extend(both)
         drawn += 2 * at_once
         if drawn < _FEWEST_HEADS:
             continue
         error = math.sqrt(float(np.mean(np.var(np.array(seen), axis=0, ddof=1))) / len(seen))
-        error *= drawn / float(total.diagonal().mean())
+        error /= float(total.diagonal().mean()) / drawn + common
         if error <= _GOOD or drawn >= most:
             total *= 0.5 / drawn
-            return Sampled(total + total.T, error, drawn)
+            return Sampled(total + total.T + common, error, drawn)
+
+
+def drawn_weights(k: Array, heads: Heads, count: int) -> Array:
+    """(heads, T, T): soft-max weights of drawn heads on the first sequence, in pairs ±q."""
+    rng = np.random.default_rng(np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32))
+    logits = _logits(root(k).astype(np.float32), heads, rng, max(1, count // 2))[:, 0].astype(np.float64)
+    both = np.concatenate([logits, -logits])[:, None]
+    return _soft_max(both, heads.causal)[:, 0]
 
 
 def _logits(factor: Array, heads: Heads, rng: np.random.Generator, count: int) -> Array:
     """(heads, n, T, T): q·k/√size of drawn queries and keys, turned by their places."""
     size = heads.size
-    drawn = factor @ rng.standard_normal((factor.shape[1], count * 2 * size))
+    drawn = factor @ rng.standard_normal((factor.shape[1], count * 2 * size), dtype=factor.dtype.type)
     both = drawn.reshape(heads.sequences, heads.tokens, count, 2, size).transpose(3, 2, 0, 1, 4)
     query, key = both
     if heads.bias:
-        query = query + math.sqrt(heads.bias) * rng.standard_normal((count, 1, 1, size))
+        query = query + np.float32(math.sqrt(heads.bias)) * rng.standard_normal((count, 1, 1, size), dtype=np.float32)
     query, key = (_turned(x, heads.turns) for x in (query, key))
-    return (math.sqrt(heads.tau / size) * query) @ key.swapaxes(2, 3)
+    return (np.float32(math.sqrt(heads.tau / size)) * query) @ key.swapaxes(2, 3)
 
 
 def _soft_max(logits: Array, causal: bool) -> Array:
@@ -208,6 +219,6 @@ def _turned(x: Array, turns: Array | None) -> Array:
     if turns is None:
         return x
     angles = np.arange(x.shape[-2])[:, None] * turns
-    cos, sin = np.cos(angles), np.sin(angles)
+    cos, sin = np.cos(angles).astype(x.dtype), np.sin(angles).astype(x.dtype)
     one, other = np.split(x, 2, axis=-1)
     return np.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)

@@ -81,6 +81,7 @@ class Layer:
     brackets: ClassVar[tuple[str, ...]] = ()  # fields that hold layers, in square brackets in its text
     brief: ClassVar[tuple[str, ...]] = ()  # fields whose value stands alone in its text, and flags by their name
     by_token: ClassVar[bool] = False  # it acts on every token alike, or knows what to do with them; else it is refused
+    each_token: ClassVar[bool] = False  # as the output layer, it guesses at every token: a language model's head
     # Classes that `from_module` reads: a name in torch.nn, the class itself, or "*Name": any class with a weight whose
     # name ends so; what it does has to be tried out there.
     modules: ClassVar[tuple[str | type, ...]] = ()

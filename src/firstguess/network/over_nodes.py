@@ -70,7 +70,8 @@ def _centred(layer: Layer, points: Points, eps: float) -> Move:
     Where weights make the mean over nodes random, its covariance is taken off instead: theory.md (29).
     """
     variance = points.q - points.mean_square
-    if np.any(variance <= 0.0):
+    zero = points.q == 0.0  # with ε it stays 0: a class token that starts so
+    if np.any((variance <= 0.0) & ~(zero & (eps > 0.0))):
         raise NotCovered(
             "nodes that differ on every data point",
             got=f"{int(np.sum(variance <= 0.0))} points where they do not",
@@ -91,6 +92,8 @@ def _centred(layer: Layer, points: Points, eps: float) -> Move:
     what = f"a {layer.kind} of {points.what}"
     kept = variance / (variance + eps) if eps else np.ones(n)
     after = points.after(layer, kept, np.zeros(n), gaussian=points.gaussian, what=what)
+    if zero.any():
+        return Move(after, step)
     shares = mean**2 / points.q
     if points.level is not None or np.ptp(shares) > 1e-12 or np.ptp(np.sign(mean)) > 0.0:
         return Move(after, step)
@@ -100,7 +103,8 @@ def _centred(layer: Layer, points: Points, eps: float) -> Move:
 
 def _scaled(layer: Layer, points: Points, eps: float) -> Move:
     """K ← K_ab/√((q_a + ε)(q_b + ε)), Θ likewise: theory.md (11), (21)."""
-    if np.any(points.q <= 0.0):
+    zero = points.q <= 0.0
+    if zero.any() and not eps:
         raise NotCovered(
             "a signal that is not zero on any data point",
             got="one that is",
@@ -117,7 +121,7 @@ def _scaled(layer: Layer, points: Points, eps: float) -> Move:
     q = points.q / (points.q + eps) if eps else np.ones_like(points.q)
     level = None if points.level is None else points.level * points.outer_factors(inverse)
     after = points.after(layer, q, points.mean * inverse, gaussian=points.gaussian, what=what, level=level)
-    return Move(after, step, unchanged)
+    return Move(after, step) if zero.any() else Move(after, step, unchanged)
 
 
 def _over_positions(layer: Layer, points: Points, centre: bool, eps: float) -> Move:

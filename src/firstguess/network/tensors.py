@@ -28,6 +28,7 @@ class OnTensors(Protocol):
     """What an ensemble asks of a layer."""
 
     kind: ClassVar[str]
+    each_token: ClassVar[bool]
 
     @property
     def weighted(self) -> bool: ...

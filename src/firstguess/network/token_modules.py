@@ -70,6 +70,21 @@ class Patches(nn.Module):
         return self.kernels(x).flatten(2).transpose(1, 2)
 
 
+class TiedHead(nn.Module):
+    """Logits by the vectors of an embedding, which `tie` makes known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._table: list[nn.Module] = []  # in a list: the embedding's parameters are not this module's too
+
+    def tie(self, embedding: nn.Module) -> None:
+        assert isinstance(embedding, Embedding)
+        self._table[:] = [embedding.table]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self._table[0].get_parameter("weight").T
+
+
 class Gate(nn.Module):
     """φ of the first half of the nodes, times the second half."""
 

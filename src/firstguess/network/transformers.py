@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 from firstguess.base.checks import check_count, check_number
@@ -23,12 +24,14 @@ from firstguess.network.layers import (
     Residual,
     RMSNorm,
     TokenMix,
+    Unembed,
 )
 from firstguess.network.network import Network
 
 Style = Literal["gpt2", "bert", "llama", "vit", "original"]
 Pool = Literal["last", "mean", "cls"]
 _POOLS: dict[str, Pool] = {"gpt2": "last", "bert": "cls", "llama": "last", "vit": "cls", "original": "mean"}
+_VOCABULARY = {"gpt2": 50257, "bert": 30522, "llama": 32000, "original": 37000}  # of the real ones
 _EPS = {"gpt2": 1e-5, "bert": 1e-12, "llama": 1e-6, "vit": 1e-12, "original": 1e-5}  # of the real ones' norms
 
 
@@ -45,8 +48,11 @@ def transformer(
     patch: int = 16,
     channels: int = 3,
     eps: float | None = None,
+    head: Literal["classes", "language"] = "classes",
+    vocabulary: int | None = None,
+    tied: bool | None = None,
 ) -> Network:
-    """A transformer that classifies, initialized as the real ones are.
+    """A transformer that classifies, initialized as the real ones are; or a language model (`head="language"`).
 
     "gpt2", "bert", "llama" and "vit" are Hugging Face's: weights N(0, std²) with std 0.02, no biases at the start, the
     norms' own ε; of GPT-2 the last weights of every branch are divided by √(2·depth). "original" is that of 2017: norms
@@ -54,6 +60,9 @@ def transformer(
     sinusoidal positions. `hidden` is the width inside the MLP (4·width; of LLaMA 8/3·width, in each half of the gate);
     `patch` and `channels` are those of a ViT's images. BERT's CLS and LLaMA's BOS are tokens of the data:
     `fg.Tokens(…, shared=1)`.
+
+    A language model guesses a token of its `vocabulary` at every place; its head is `tied` to the embedding, as that
+    of GPT-2, of BERT (behind one more dense layer with GELU and a norm) and of the original, or not, as LLaMA's.
 
     >>> print(transformer("llama", depth=2, width=64, heads=4))   # doctest: +ELLIPSIS
     embed(0.02, width=64) > 2 x [residual[rmsnorm(eps=1e-06) > attention(4, causal, rotary, ...
@@ -71,6 +80,7 @@ def transformer(
     share = 1.0 / (2 * depth) if style == "gpt2" else 1.0
     causal = style in ("gpt2", "llama")
     norm: Layer = RMSNorm(eps=eps) if style == "llama" else LayerNorm(eps=eps)
+    size = _vocabulary(style, head, vocabulary, tied)
     attention = Attention(
         heads, causal, style == "llama", weight_var=wide, out_var=None if share == 1.0 else share * wide
     )
@@ -83,9 +93,32 @@ def transformer(
         block = [Residual((norm, attention)), Residual((norm, *mlp))]
     end: list[Layer] = [] if style in ("bert", "original") else [norm]
     front = _front(style, std, width, patch, channels, norm)
+    if size is not None:
+        front[0] = replace(front[0], vocabulary=size) if isinstance(front[0], Embed) else front[0]
+        if style == "bert":
+            end = [Dense(wide), Activate(_phi(style)), norm]
+        tied = style != "llama" if tied is None else tied
+        last = Unembed(tied, weight_var=1.0 if tied or style == "original" else wide)
+        return Network((*front, *block * depth, *end, last), size)
     return Network(
         (*front, *block * depth, *end, PoolTokens(pool), Dense(wide if style != "original" else 1.0)), classes
     )
+
+
+def _vocabulary(style: Style, head: str, vocabulary: int | None, tied: bool | None) -> int | None:
+    """The number of tokens of a language model; None: it classifies."""
+    if head not in ("classes", "language"):
+        raise InvalidInput("head 'classes' or 'language'", got=head, where="transformer", hint="head='language'")
+    if head == "classes":
+        if vocabulary is not None or tied is not None:
+            raise InvalidInput(
+                "head='language' for a vocabulary or ties", got=head, where="transformer", hint="head='language'"
+            )
+        return None
+    if style == "vit":
+        raise InvalidInput("a style that reads tokens", got="vit", where="transformer", hint="style='gpt2'")
+    check_count(vocabulary, "vocabulary", "transformer", low=2)
+    return vocabulary or _VOCABULARY[style]
 
 
 def _phi(style: str) -> Activation:

@@ -11,7 +11,9 @@ import numpy as np
 
 from firstguess.base.gaussian import Array
 from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
 from firstguess.theory.guesses import Guesses
+from firstguess.theory.stream_growth import stream_growth
 from firstguess.theory.words import DEEPLY_BIASED, Word, beside_gamma, word, word_of_share
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class Prediction:
     per_point: Array | None = field(default=None, compare=False, repr=False)  # agreement with the majority guess
     tangent: Array | None = field(default=None, compare=False, repr=False)  # Θ over the data, theory.md (12)
     covariance: Array | None = field(default=None, compare=False, repr=False)  # K of a class's logits, theory.md (11)
+    own_guess: float | None = None  # of language models: how often a token guesses itself, theory.md (30)
 
     @cached_property
     def _weights(self) -> tuple[LayerReading, ...]:
@@ -241,7 +244,7 @@ class Prediction:
             "provenance": self.provenance,
             "seconds": self.seconds,
             "per_point": None if self.per_point is None else self.per_point.tolist(),
-        }
+        } | ({} if self.own_guess is None else {"own_guess": self.own_guess})
         return plain(data)
 
     @classmethod
@@ -255,6 +258,7 @@ class Prediction:
             dict(data["provenance"]),
             data["seconds"],
             None if data.get("per_point") is None else np.array(data["per_point"]),
+            own_guess=data.get("own_guess"),
         )
 
     @property
@@ -278,9 +282,15 @@ class Prediction:
             ("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.4g}"),
             ("standard deviation of a guess fraction", f"{g.std():.4g}"),
         ]
-        if growth.size and np.isfinite(growth[-1]):
+        stream = stream_growth([(layer.layer, layer.gradient) for layer in self.layers])
+        if needs_tokens(self.network.layers):
+            if stream is not None:
+                rows.append(("gradients along the stream", f"× {stream[0]:.4g} a block in mean square, going back"))
+        elif growth.size and np.isfinite(growth[-1]):
             word = "vanish" if growth[-1] < 0.999 else "explode" if growth[-1] > 1.001 else "keep their size"
             rows.append(("gradients, going back", f"× {growth[-1]:.4g} a layer in mean square: they {word}"))
+        if self.own_guess is not None:
+            rows.append(("chance to guess the own input", f"{self.own_guess:.4g}"))
         return rows
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from dataclasses import replace
 
 from firstguess._version import __version__
 from firstguess.base.errors import InvalidInput, NotCovered
@@ -13,9 +14,9 @@ from firstguess.network.network import Network
 from firstguess.network.tokens import Tokens
 from firstguess.network.walk import every, needs_tokens
 from firstguess.theory.guesses import Guesses
-from firstguess.theory.kernel import KernelLayer
-from firstguess.theory.prediction import LayerReading, Prediction
-from firstguess.theory.token_kernel import prototype_kernel
+from firstguess.theory.prediction import Prediction
+from firstguess.theory.stream_gradients import stream_gradients
+from firstguess.theory.token_kernel import prototype_kernel, reading
 
 
 def check_no_tokens(network: Network) -> None:
@@ -33,6 +34,11 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Pred
     """γ = C/(S − C) of every layer at equal places, and of the output: theory.md (28)."""
     started = time.perf_counter()
     last = network.layers[-1]
+    if last.each_token:
+        from firstguess.theory.language import predict_language
+
+        described = {"length": tokens.length, "coincidence": tokens.chance, "shared": tokens.shared}
+        return predict_language(network, tokens, {"tokens": described}, points=points)
     if not last.draws:
         raise NotCovered(
             "a network that ends in its output layer (random weights)",
@@ -46,7 +52,10 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Pred
     return Prediction(
         network,
         "closed form",
-        tuple(reading(layer) for layer in found.layers),
+        tuple(
+            replace(reading(layer), gradient=factor)
+            for layer, factor in zip(found.layers, stream_gradients(network, tokens), strict=True)
+        ),
         Guesses(other / (own - other) if own > other else math.inf, network.classes, points),
         ("i.i.d. tokens", "wide layers", *assumptions, *found.remarks),
         {
@@ -57,11 +66,3 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Pred
         },
         time.perf_counter() - started,
     )
-
-
-def reading(layer: KernelLayer) -> LayerReading:
-    """What a layer's mean covariances say; its gradient is not known here."""
-    q, q_ab = layer.q, layer.q_ab
-    c = q_ab / q if q > 0.0 else math.inf
-    gamma = q_ab / (q - q_ab) if q > q_ab else math.inf
-    return LayerReading(layer.layer, layer.weights, gamma, c, 1.0 - c, math.log(q) if q > 0 else -math.inf, None)

@@ -22,8 +22,7 @@ from firstguess.theory import closed_form
 from firstguess.theory.drawing import draw_guesses
 from firstguess.theory.kernel import image_kernel, kernel
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.prototypes import reading
-from firstguess.theory.token_kernel import token_kernel
+from firstguess.theory.token_kernel import reading, token_kernel
 
 _TIED = 0.01  # share of tied guesses that is worth a remark; float32 logits alone tie in fewer than 1 of 10 000
 _MOST_POINTS = 5000
@@ -82,6 +81,11 @@ def predict(
             where=f"layer {len(network.layers)}",
             hint="add '> dense'",
         )
+    if network.layers[-1].each_token and not tangent:
+        from firstguess.theory.language import predict_language
+
+        origin = {"data": name, "data_hash": digest}
+        return predict_language(network, x, origin, draws=draws, seed=seed, width=width, seconds=seconds)
     if needs_tokens(network.layers):
         if tangent:
             raise NotCovered(

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.float_range import float_range
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Shape
-from firstguess.network.layer import text
+from firstguess.network.layer import Layer, Mix, Parity, text
 from firstguess.network.network import Network
 from firstguess.network.points import Points
+from firstguess.network.remarks import merged
 from firstguess.network.token_grid import sequence
 from firstguess.network.tokens import Tokens
 from firstguess.network.walk import every, shapes
 from firstguess.theory.budget import Budget
-from firstguess.theory.kernel import Kernel, read_run
-from firstguess.theory.tiles import Run
+from firstguess.theory.carry import carry
+from firstguess.theory.kernel import Kernel, KernelLayer, read_run
+from firstguess.theory.prediction import LayerReading
+from firstguess.theory.tiles import Run, whole
 
 _COPIES = 7  # matrices of all pairs of tokens that are alive at once
 _ENTRY = 2.5e-8  # seconds a layer takes for a covariance (gelu, one core: measured)
@@ -50,6 +56,20 @@ class Vectors:
     def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
         left, right = (self._x[side].reshape(-1, self._x.shape[2]) for side in (a, b))
         return left @ right.T / self._x.shape[2], None
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The covariance of all tokens of n sequences, (n·T, n·T), and how it was found."""
+
+    k: Array
+    run: Run
+    squares: dict[int, Array]  # what norms in the stream divide all tokens by, squared, by the layer's place
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is to be said about the way it was found."""
+        return merged(self.run.remarks)
 
 
 class Prototypes:
@@ -87,6 +107,42 @@ def token_kernel(
 ) -> Kernel:
     """Carry the covariance of all tokens of your sequences: ids (n, tokens), or images where patches come first."""
     started = time.perf_counter()
+    run, budget = _started(network, x, width, memory, seconds, progress)
+    return read_run(network, run, budget, started)
+
+
+def token_covariances(network: Network, x: NDArray[Any], *, width: int = 1000, seconds: float = 600.0) -> Stream:
+    """The same of every token behind the last layer: for read-outs of all kinds from one fold."""
+    run, budget = _started(network, x, width, 2e9, seconds, None)
+    layers, squares, start = network.layers, dict[int, Array](), 0
+    with float_range():
+        for place in _norms(layers):
+            run = carry(layers[start:place], run, budget)
+            centres = layers[place].parity is Parity.CENTRES
+            squares[place], start = run.last.q - run.last.mean**2 * centres, place
+        run = carry(layers[start:], run, budget)
+        k, _ = whole(run, budget)
+    return Stream(k, run, squares)
+
+
+def _norms(layers: Sequence[Layer]) -> list[int]:
+    """Places of norms that stand in the stream itself: not behind an activation, whose nodes may be sampled with it."""
+    return [
+        i
+        for i, layer in enumerate(layers)
+        if i and layer.mixes is Mix.NODES and not layer.bends and not layers[i - 1].bends
+    ]
+
+
+def _started(
+    network: Network,
+    x: NDArray[Any],
+    width: int,
+    memory: float,
+    seconds: float,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Run, Budget]:
+    """What goes into the first layer, if it fits."""
     found = network.layers[0].tokens_of(x)
     if found is None:
         found = _vectors(network, x)
@@ -99,7 +155,7 @@ def token_kernel(
         source = Vectors(found)
         q, mean = (found**2).mean(axis=2).ravel(), found.mean(axis=2).ravel()
     points = Points(q, mean, False, shape, width, what="the data")
-    return read_run(network, Run(source, points), budget, started)
+    return Run(source, points), budget
 
 
 def _vectors(network: Network, x: NDArray[Any]) -> Array:
@@ -145,3 +201,11 @@ def _plan(
     tiles = -(-n // budget.images)
     budget.total = (1 + 2 * sum(bool(layer.paths) for layer in network.layers)) * tiles * (tiles + 1) // 2
     return budget
+
+
+def reading(layer: KernelLayer) -> LayerReading:
+    """What a layer's mean covariances say; its gradient is not known here."""
+    q, q_ab = layer.q, layer.q_ab
+    c = q_ab / q if q > 0.0 else math.inf
+    gamma = q_ab / (q - q_ab) if q > q_ab else math.inf
+    return LayerReading(layer.layer, layer.weights, gamma, c, 1.0 - c, math.log(q) if q > 0 else -math.inf, None)

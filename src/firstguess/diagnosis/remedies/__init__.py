@@ -2,7 +2,17 @@
 
 from collections.abc import Callable, Iterator
 
-from firstguess.diagnosis.remedies import centre_activation, centre_data, edge, head, layernorm_for_rmsnorm, move_norm
+from firstguess.diagnosis.remedies import (
+    centre_activation,
+    centre_data,
+    edge,
+    gated_mlp,
+    head,
+    layernorm_for_rmsnorm,
+    move_norm,
+    pre_norm,
+    shared_embeddings,
+)
 from firstguess.diagnosis.remedies.base import Case, Variant
 
 Remedy = Callable[[Case], Iterator[Variant]]
@@ -13,6 +23,9 @@ REMEDIES: dict[str, Remedy] = {
     "centre the data": centre_data.variants,
     "LayerNorm for RMSNorm": layernorm_for_rmsnorm.variants,
     "go to the edge of chaos": edge.variants,
+    "smaller shared embeddings": shared_embeddings.variants,
+    "gate the MLPs": gated_mlp.variants,
+    "pre-norm": pre_norm.variants,
     "repair the head": head.variants,
 }
 

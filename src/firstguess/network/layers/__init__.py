@@ -23,6 +23,7 @@ from firstguess.network.layers.rmsnorm import RMSNorm
 from firstguess.network.layers.scale import Scale
 from firstguess.network.layers.shift import Shift
 from firstguess.network.layers.tokenmix import TokenMix
+from firstguess.network.layers.unembed import Unembed
 
 __all__ = [
     "KINDS",
@@ -49,6 +50,7 @@ __all__ = [
     "Scale",
     "Shift",
     "TokenMix",
+    "Unembed",
     "sequence_text",
     "steps",
     "text",

@@ -28,6 +28,7 @@ _EQUATIONS = {"uniform": 24, "annealed": 25, "renormalized": 26, "sampled": 27}
 # β² up to which weights are taken as uniform, annealed, renormalized: γ of a GPT-2 of 4 layers is then off by up to
 # 0.03, 0.1 and 0.5 %
 _UNIFORM, _ANNEALED, _RENORMALIZED = 2e-3, 0.1, 1.0
+_ALIKE = 1e-3  # of the mean square
 _WORK = 4e13  # operations beyond which heads are not sampled unless that is asked for
 
 
@@ -38,9 +39,9 @@ class Attention(Layer):
     """Multi-head self-attention: W_o of the heads' Σ_t A_st v_t, A the soft-max of q·k/√(width/heads): theory.md (23).
 
     Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the
-    output (None: the same), `bias_var` of all biases. `causal`: a token attends to itself and those before it.
-    `rotary`: queries and keys turn with their place, `base` being the longest wave's. `by` says how the kernel takes
-    the weights A; by itself it goes by the variance β² of logits (theory.md (24)-(27)).
+    output (None: the same), `bias_var` and `out_bias_var` of their biases. `causal`: a token attends to itself and
+    those before it. `rotary`: queries and keys turn with their place, `base` being the longest wave's. `by` says how
+    the kernel takes the weights A; by itself it goes by the variance β² of logits (theory.md (24)-(27)).
     """
 
     kind: ClassVar[str] = "attention"
@@ -56,6 +57,7 @@ class Attention(Layer):
     weight_var: float = field(default=1.0, kw_only=True)
     out_var: float | None = field(default=None, kw_only=True)
     bias_var: float = field(default=0.0, kw_only=True)
+    out_bias_var: float | None = field(default=None, kw_only=True)
     base: float = field(default=10000.0, kw_only=True)
     by: Weighing = field(default="auto", kw_only=True)
 
@@ -67,6 +69,8 @@ class Attention(Layer):
         if self.out_var is not None:
             check_number(self.out_var, "out_var", "attention", strict=True, hint="attention(12, out_var=1)")
         check_number(self.bias_var, "bias_var", "attention", hint="attention(12, bias_var=0.1)")
+        if self.out_bias_var is not None:
+            check_number(self.out_bias_var, "out_bias_var", "attention", hint="attention(12, out_bias_var=0.1)")
         check_number(self.base, "base", "attention", strict=True, hint="attention(12, rotary, base=10000)")
         if self.by not in _WAYS:
             raise InvalidInput(f"by to be one of {', '.join(_WAYS)}", got=self.by, where="attention", hint="by=sampled")
@@ -86,6 +90,14 @@ class Attention(Layer):
             )
         return before
 
+    @property
+    def _outer(self) -> tuple[float, float]:
+        """Variances of the output's weights and biases."""
+        return (
+            self.weight_var if self.out_var is None else self.out_var,
+            self.bias_var if self.out_bias_var is None else self.out_bias_var,
+        )
+
     def _size(self, width: int) -> int:
         """Nodes of a head."""
         return max(2, width // self.heads // 2 * 2) if self.rotary else max(1, width // self.heads)
@@ -96,7 +108,7 @@ class Attention(Layer):
         return self.base ** (-np.arange(half) / half) if self.rotary else None
 
     def covariance(self, points: Points, fold: Fold) -> Whole:
-        """K' = σo²(σv² E_heads[A K Aᵀ] + σb²) + σb²: theory.md (23)."""
+        """K' = σo²(σv² E_heads[A K Aᵀ] + σb²) + σbo²: theory.md (23)."""
         return Whole(lambda k, t: self._run(points, k, t))
 
     def _run(self, points: Points, k: Array, t: Array | None) -> Done:
@@ -106,8 +118,23 @@ class Attention(Layer):
                 got="none is known here",
                 hint="fg.predict(net, data=x) without tangent",
             )
+        mixed, said = self._mixed(k, self.heads_of(points), points)
+        out_var, out_bias = self._outer
+        mixed *= self.gain
+        mixed += out_var * self.bias_var + out_bias
+        q = mixed.diagonal().copy()
+        after = points.after(self, q, np.zeros_like(q), gaussian=True, what="attention")
+        return Done(mixed, None, after, (said,))
+
+    @property
+    def gain(self) -> float:
+        """σv²σo²."""
+        return self.weight_var * self._outer[0]
+
+    def heads_of(self, points: Points) -> Heads:
+        """What is known of its heads' logits on these points."""
         width = points.width
-        heads = Heads(
+        return Heads(
             points.count,
             points.grid.places,
             self.weight_var**2,
@@ -116,18 +143,11 @@ class Attention(Layer):
             self._size(width),
             self._turns(width),
         )
-        mixed, said = self._mixed(k, heads, points)
-        out_var = self.weight_var if self.out_var is None else self.out_var
-        mixed *= self.weight_var * out_var
-        mixed += (out_var + 1.0) * self.bias_var
-        q = mixed.diagonal().copy()
-        after = points.after(self, q, np.zeros_like(q), gaussian=True, what="attention")
-        return Done(mixed, None, after, (said,))
 
     def _mixed(self, k: Array, heads: Heads, points: Points) -> tuple[Array, str]:
         """E A K Aᵀ, and in what way it was found."""
         beta = float(heads.logit_variance(k).max())
-        way = self._way(beta, heads, points)
+        way = self.way(beta, heads, points)
         said = f"attention by {way} weights: the variance of logits is β² = {beta:.2g}, theory.md ({_EQUATIONS[way]})"
         if way == "uniform":
             return uniform(k, heads), Remark(said, "uniform", beta)
@@ -137,8 +157,11 @@ class Attention(Layer):
         said += f"; {found.heads} heads, a covariance to ±{found.error:.2%} of the diagonal (one standard error)"
         return found.k, Remark(said, "heads", found.error)
 
-    def _way(self, beta: float, heads: Heads, points: Points) -> str:
-        alike = bool(np.ptp(points.q) <= 1e-3 * points.q.max())
+    def way(self, beta: float, heads: Heads, points: Points) -> str:
+        """How weights are taken at this variance of logits."""
+        # Different sizes move annealed weights by β² of their spread: what ε of a norm leaves of it is none of these.
+        apart = float(np.ptp(points.q) / points.q.max())
+        alike = apart <= _ALIKE or (beta <= _ANNEALED and beta * apart <= _ALIKE)
         formula = alike and not self.rotary  # both want a common diagonal, and know no rotations
         if self.by in ("annealed", "renormalized") and not formula:
             raise NotCovered(
@@ -171,12 +194,10 @@ class Attention(Layer):
 
         width = place.before.width
         assert width is not None
-        biased = self.bias_var > 0.0
-        out_var = self.weight_var if self.out_var is None else self.out_var
         inner = Weights((3 * width, width), width, self.weight_var, self.bias_var)
-        outer = Weights((width, width), width, out_var, self.bias_var)
+        outer = Weights((width, width), width, *self._outer)
         drawn = [
-            draw.fill(nn.utils.skip_init(nn.Linear, width, weights.shape[0], bias=biased), weights)
+            draw.fill(nn.utils.skip_init(nn.Linear, width, weights.shape[0], bias=weights.bias_var > 0.0), weights)
             for weights in (inner, outer)
         ]
         return SelfAttention(drawn[0], drawn[1], self.heads, self.causal, self._turns(width))

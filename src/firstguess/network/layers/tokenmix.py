@@ -47,7 +47,7 @@ class TokenMix(Layer):
     """W₂ φ(W₁ x) over the tokens of every node (MLP-Mixer), `width` units between: theory.md (29).
 
     Its weights are shared by all nodes, so the mean over nodes is random and does not vanish: LayerNorm takes it off,
-    RMSNorm does not. Variances are times the fan-in; `out_var` None: that of the first weights.
+    RMSNorm does not. Variances are times the fan-in; `out_var` and `out_bias_var` None: those of the first weights.
     """
 
     kind: ClassVar[str] = "tokenmix"
@@ -62,6 +62,7 @@ class TokenMix(Layer):
     weight_var: float = field(default=1.0, kw_only=True)
     out_var: float | None = field(default=None, kw_only=True)
     bias_var: float = field(default=0.0, kw_only=True)
+    out_bias_var: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_count(self.width, "width", "tokenmix")
@@ -73,6 +74,16 @@ class TokenMix(Layer):
         if self.out_var is not None:
             check_number(self.out_var, "out_var", "tokenmix", strict=True, hint="tokenmix(256, out_var=1)")
         check_number(self.bias_var, "bias_var", "tokenmix", hint="tokenmix(256, bias_var=0.1)")
+        if self.out_bias_var is not None:
+            check_number(self.out_bias_var, "out_bias_var", "tokenmix", hint="tokenmix(256, out_bias_var=0.1)")
+
+    @property
+    def _outer(self) -> tuple[float, float]:
+        """Variances of the second weights and of its biases."""
+        return (
+            self.weight_var if self.out_var is None else self.out_var,
+            self.bias_var if self.out_bias_var is None else self.out_bias_var,
+        )
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)
@@ -100,12 +111,12 @@ class TokenMix(Layer):
             )
         places, n = points.grid.places, points.count
         found = self._units(split(k, points.grid), points.level)
-        out_var = self.weight_var if self.out_var is None else self.out_var
+        out_var, out_bias = self._outer
         new = np.zeros((n, places, n, places))
         every = np.arange(places)
-        new[:, every, :, every] = out_var * found.k + self.bias_var
-        level = np.repeat((out_var * found.level + self.bias_var)[:, :, None], places, axis=2)
-        own = np.repeat(out_var * found.k.diagonal() + self.bias_var, places)
+        new[:, every, :, every] = out_var * found.k + out_bias
+        level = np.repeat((out_var * found.level + out_bias)[:, :, None], places, axis=2)
+        own = np.repeat(out_var * found.k.diagonal() + out_bias, places)
         after = points.after(self, own, np.zeros_like(own), gaussian=False, what="mixed tokens", level=level)
         said = (
             f"tokenmix by {found.units} sampled units, a covariance to ±{found.error:.2%} of the diagonal "
@@ -154,12 +165,12 @@ class TokenMix(Layer):
         from firstguess.network.activations.tensors import module_of
 
         _, tokens = place.before.sizes
-        biased = self.bias_var > 0.0
-        out_var = self.weight_var if self.out_var is None else self.out_var
         inner = Weights((self.width, tokens), tokens, self.weight_var, self.bias_var)
-        outer = Weights((tokens, self.width), self.width, out_var, self.bias_var)
+        outer = Weights((tokens, self.width), self.width, *self._outer)
         first, second = (
-            draw.fill(nn.utils.skip_init(nn.Linear, weights.shape[1], weights.shape[0], bias=biased), weights)
+            draw.fill(
+                nn.utils.skip_init(nn.Linear, weights.shape[1], weights.shape[0], bias=weights.bias_var > 0.0), weights
+            )
             for weights in (inner, outer)
         )
         return token_modules.TokenMix(first, module_of(self.phi), second)

@@ -1,0 +1,96 @@
+"""What theory expects of a network of tokens: the kernel on as many sequences as fit the time, else the closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.data import Batch, Data
+from firstguess.network.network import Network
+from firstguess.network.tokens import Tokens
+from firstguess.theory.guesses import Guesses
+
+if TYPE_CHECKING:
+    from firstguess.theory.prediction import Prediction
+
+_FEWEST = 16  # sequences: of fewer, γ would be known to 10 % at best
+_INPUTS = ("input_ids", "pixel_values")
+
+
+def sequences_of(batches: Sequence[Batch]) -> torch.Tensor | None:
+    """All sequences of token ids, or images, as one tensor; None where some are padded, or there is more to them."""
+    found = [_sequences(batch.inputs) for batch in batches]
+    known = [x for x in found if x is not None]
+    if not known or len(known) < len(found) or len({(x.shape[1:], x.dtype) for x in known}) > 1:
+        return None
+    return torch.cat(known)
+
+
+def _sequences(inputs: Any) -> torch.Tensor | None:
+    if isinstance(inputs, torch.Tensor):
+        return inputs
+    if not isinstance(inputs, dict):
+        return None
+    mask, types = inputs.get("attention_mask"), inputs.get("token_type_ids")
+    rest = set(inputs) - {*_INPUTS, "attention_mask", "token_type_ids"}
+    padded = mask is not None and not bool((mask != 0).all())
+    if padded or rest or (types is not None and bool((types != 0).any())):
+        return None
+    return next((inputs[key] for key in _INPUTS if isinstance(inputs.get(key), torch.Tensor)), None)
+
+
+def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, seconds: float) -> tuple[Prediction, str]:
+    """The kernel reading on all sequences, or γ of as many as fit the time; else the closed form with their p₂."""
+    from firstguess.theory.readings import predict
+
+    count, refused = data.n, ""
+    while count >= min(_FEWEST, data.n):
+        few = data if count == data.n else data.subset(count, seed)
+        try:
+            found = predict(network, data=few, draws=draws, seed=seed, seconds=seconds)
+        except NotCovered as error:
+            refused, count = refused or str(error), count // 2
+            if network.layers[-1].each_token:
+                break  # whose law is drawn for its own tokens: γ alone does not give it
+            continue
+        if count == data.n:
+            return found, ""
+        law = Guesses(float(found.gamma[-1]), network.classes, data.n)
+        said = f"γ is that of {count} of the {data.n} sequences, the time allowing no more"
+        return replace(found, guesses=law, assumptions=(*found.assumptions, said)), said
+    tokens = tokens_of(np.asarray(data.x))
+    if tokens is None:
+        raise NotCovered("a kernel reading of these sequences", got=refused, hint="seconds=600, or fewer points")
+    try:
+        found = predict(network, inputs=tokens, points=data.n)
+    except FirstguessError as error:
+        raise NotCovered("a prediction for these sequences", got=str(error), hint="shorter sequences") from None
+    said = f"p₂ = {tokens.chance:.3g} as in these sequences"
+    if tokens.shared:
+        said += f", of which the first {tokens.shared} tokens are the same in all"
+    return found, f"closed form with {said}, because the kernel reading says: {refused}"
+
+
+def tokens_of(ids: NDArray[Any]) -> Tokens | None:
+    """What the closed form knows of sequences (n, tokens): their length, p₂, and how many tokens in front are shared.
+
+    p₂ = Σ n_i(n_i − 1)/(N(N − 1)) over the other tokens, which is Σ p² on average: theory.md (20).
+
+    >>> tokens_of(np.array([[7, 1, 2], [7, 2, 3]]))
+    Tokens(length=3, coincidence=0.16666666666666666, shared=1)
+    """
+    if ids.ndim != 2 or len(ids) < 2:
+        return None
+    same = (ids == ids[0]).all(axis=0)
+    shared = len(same) if same.all() else int(np.argmin(same))
+    if shared == ids.shape[1]:
+        return None
+    counts = np.unique(ids[:, shared:], return_counts=True)[1].astype(np.float64)
+    total = counts.sum()
+    return Tokens(ids.shape[1], float((counts * (counts - 1)).sum() / (total * (total - 1))), shared)

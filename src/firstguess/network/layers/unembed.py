@@ -1,0 +1,71 @@
+"""The head of a language model: a logit for every token of the vocabulary, at every place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, final
+
+from firstguess.base.checks import check_flag, check_number
+from firstguess.network.grid import Shape
+from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.points import Move, Points
+from firstguess.network.random_sums import random_sum_move
+from firstguess.network.tensors import Alone, Draw, Place, Weights
+from firstguess.network.token_grid import check_tokens
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@register
+@final
+@dataclass(frozen=True)
+class Unembed(Layer):
+    """A language model's head: the classes are the vocabulary, and every token is a point that is guessed.
+
+    Weights of its own, Var W = weight_var / width, or `tied`: the vectors of the embedding, by which the logit of the
+    own input stands higher: theory.md (30).
+    """
+
+    kind: ClassVar[str] = "unembed"
+    brief: ClassVar[tuple[str, ...]] = ("tied",)
+    weighted = True
+    mixes = Mix.TOKENS
+    parity = Parity.WEIGHTS
+    bends = False
+    by_token = True
+    each_token: ClassVar[bool] = True
+    tied: bool = False
+    weight_var: float = field(default=1.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_flag(self.tied, "tied", "unembed")
+        check_number(self.weight_var, "weight_var", "unembed", strict=True, hint="unembed(weight_var=1)")
+
+    def shape(self, before: Shape, units: int | None) -> Shape:
+        check_tokens(before, self.kind)
+        return Shape(units, before.grid, before.drawn)
+
+    def covariance(self, points: Points, fold: Fold) -> Move:
+        """Of a class's logits at all tokens; what ties add is for `theory/language.py`, which draws them."""
+        return random_sum_move(self, points, self.weight_var, 0.0, "a language-model head")
+
+    def assumptions(self) -> Iterable[str]:
+        return ()
+
+    def tensors(self, place: Place) -> Alone:
+        return Alone()
+
+    def module(self, place: Place, draw: Draw) -> nn.Module:
+        from torch import nn
+
+        from firstguess.network.token_modules import TiedHead
+
+        if self.tied:
+            return TiedHead()
+        units, width = place.after.width, place.before.width
+        assert units is not None
+        assert width is not None
+        head = nn.utils.skip_init(nn.Linear, width, units, bias=False)
+        return draw.fill(head, Weights((units, width), width, self.weight_var, 0.0))

@@ -1,0 +1,229 @@
+"""Hugging Face's transformers are read by class, and compared with the model; what is not read is named by path."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from token_models import FAMILIES, IDS, example_of, hugging_face
+from torch import nn
+
+import firstguess as fg
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def same(network, wanted):
+    """Whether two descriptions have the same words, and numbers that differ by rounding."""
+    one, other = str(network), str(wanted)
+    assert _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
+    numbers = [[float(x) for x in _NUMBER.findall(text)] for text in (one, other)]
+    assert numbers[0] == pytest.approx(numbers[1], rel=1e-9)
+    assert network.classes == wanted.classes
+
+
+def built(name, depth=2, **more):
+    sizes = {"depth": depth, "width": 32, "heads": 4, "hidden": 80}
+    sizes |= {} if "head" in more else {"classes": 5}
+    return fg.transformer(name, **(sizes | more))
+
+
+def test_gpt2_is_what_the_builder_builds():
+    found = fg.read(hugging_face("GPT2"))
+    same(found.network, built("gpt2", hidden=128))
+    assert any("same weights" in note for note in found.notes)
+    rules = {part.path: part.variances.rule for part in found.parts if part.variances}
+    assert rules["transformer.h.0.attn.c_attn"] == "normal, standard deviation 0.02"
+
+
+def test_three_layers_of_gpt2_have_last_weights_that_no_rule_names():
+    found = fg.read(hugging_face("GPT2", depth=3))
+    same(found.network, built("gpt2", depth=3, hidden=128))  # 0.02/√6 is a likely size
+
+
+def test_llama_is_what_the_builder_builds():
+    same(fg.read(hugging_face("Llama"), IDS).network, built("llama"))
+
+
+def test_grouped_queries_have_the_law_of_as_many_keys():
+    found = fg.read(hugging_face("Mistral"))
+    same(found.network, built("llama"))
+    assert any("keys and values of 2 heads serve 4" in note for note in found.notes)
+    assert any("window of 4096" in note for note in found.notes)
+
+
+def test_bert_is_what_the_builder_builds_and_its_pooler():
+    wanted = fg.Network.parse(
+        f"{fg.Network(built('bert').layers[:-1])} > dense(weight_var=0.0128, width=32) > tanh > "
+        "dense(weight_var=0.0128)",
+        classes=5,
+    )
+    words = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), "token_type_ids": torch.zeros_like(IDS)}
+    same(fg.read(hugging_face("Bert"), words).network, wanted)
+    same(fg.read(hugging_face("Roberta")).network, wanted)
+
+
+def test_distilbert_has_no_types_and_a_relu():
+    text = str(fg.read(hugging_face("DistilBert")).network)
+    assert text.startswith("embed(0.02, width=32) > positions(0.02) > ")
+    assert text.endswith("pool_tokens(cls) > dense(weight_var=0.0128, width=32) > relu > dense(weight_var=0.0128)")
+
+
+def test_vit_is_what_the_builder_builds():
+    same(fg.read(hugging_face("ViT")).network, built("vit", patch=4))
+
+
+def test_deit_starts_with_two_tokens_of_zeros():
+    network = fg.read(hugging_face("DeiT"), example_of("DeiT")).network
+    assert str(network).startswith("patches(4, weight_var=0.0192, width=32) > 2 x [cls(0)] > positions(0) > ")
+    assert np.isfinite(fg.predict(network, data=example_of("DeiT").numpy()).gamma[-1])
+
+
+def test_other_sizes_are_measured():
+    def model():
+        found = hugging_face("GPT2", initializer_range=0.05)
+        for block in found.transformer.h:
+            nn.init.normal_(block.mlp.c_fc.weight, std=0.07)
+        return found
+
+    text = str(fg.read(model).network)
+    assert text.startswith("embed(0.05, width=32) > positions(0.05) > ")
+    assert float(re.search(r"dense\(weight_var=([\d.]+), width=128\)", text)[1]) == pytest.approx(
+        32 * 0.07**2, rel=0.01
+    )
+
+
+def test_bare_models_are_read_up_to_what_they_return():
+    bert = transformers.BertModel(hugging_face("Bert").config)
+    assert str(fg.read(bert).network).endswith("pool_tokens(cls) > dense(weight_var=0.0128, width=32) > tanh")
+    llama = transformers.LlamaModel(hugging_face("Llama").config)
+    assert str(fg.read(llama).network).endswith("> rmsnorm(eps=1e-06)")
+
+
+def test_language_models_tied_and_not():
+    gpt2 = transformers.GPT2LMHeadModel(hugging_face("GPT2").config)
+    same(fg.read(gpt2).network, built("gpt2", hidden=128, head="language", vocabulary=50))
+    llama = transformers.LlamaForCausalLM(hugging_face("Llama").config)
+    same(fg.read(llama, IDS).network, built("llama", head="language", vocabulary=50, tied=False))
+
+
+# What is not read
+
+
+def stopped(model, example=None):
+    found = fg.read(model, example)
+    assert found.network is None
+    (one,) = found.unread
+    return one.path, one.why
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda m: setattr(m.transformer.h[1].attn, "scaling", 0.1), "other outputs"),
+        (lambda m: setattr(m.transformer.h[0].ln_1, "eps", 1e-2), ""),
+        (lambda m: setattr(m.transformer.h[0].mlp, "act", nn.Softshrink()), "not an activation"),
+        (
+            lambda m: setattr(m.transformer.h[0].mlp.c_fc, "weight", m.transformer.h[1].mlp.c_fc.weight),
+            "more than once",
+        ),
+    ],
+    ids=["scale", "eps", "activation", "shared"],
+)
+def test_a_model_that_does_something_else_is_not_taken_for_its_class(change, word):
+    model = hugging_face("GPT2")
+    change(model)
+    found = fg.read(model)
+    if not word:
+        assert "layernorm(eps=0.01)" in str(found.network)
+        return
+    assert found.network is None
+    assert any(word in unread.why for unread in found.unread), str(found)
+
+
+def test_an_epsilon_that_is_not_the_attribute_shows_in_the_comparison():
+    model = hugging_face("Llama")
+    forward = type(model.model.norm).forward
+
+    class OtherRMSNorm(type(model.model.norm)):
+        def forward(self, x):
+            return forward(self, x + 0.01 * x.square())
+
+    model.model.layers[0].input_layernorm.__class__ = OtherRMSNorm
+    assert "other outputs" in stopped(model)[1]
+
+
+def test_queries_of_another_size_are_named_by_path():
+    def model():
+        found = hugging_face("Bert")
+        nn.init.normal_(found.bert.encoder.layer[1].attention.self.query.weight, std=0.1)
+        return found
+
+    path, why = stopped(model)
+    assert path == "bert.encoder.layer.1.attention.self"
+    assert "different variances" in why
+
+
+def test_a_masked_language_model_is_read_up_to_its_head():
+    found = fg.read(transformers.BertForMaskedLM(hugging_face("Bert").config))
+    assert found.network is None
+    assert found.unread[0].path == "cls"
+    assert "embed(0.02, width=32, types=0.02) > positions(0.02) > 2 x [" in str(found.fragment)
+
+
+def test_padding_types_windows_and_scaled_rotations_are_refused_by_name():
+    mask = torch.ones_like(IDS)
+    mask[0, -1] = 0
+    assert "padding" in stopped(hugging_face("Bert"), {"input_ids": IDS, "attention_mask": mask})[1]
+    padded = IDS.clone()
+    padded[0, -2:] = 49
+    assert "padding" in stopped(hugging_face("GPT2"), padded)[1]
+    types = {"input_ids": IDS, "token_type_ids": mask}
+    assert "segments" in stopped(hugging_face("Bert"), types)[1]
+    assert "window of 4" in stopped(hugging_face("Mistral", sliding_window=4), IDS)[1]
+    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
+    path, why = stopped(hugging_face("Llama", rope_parameters=rope))
+    assert path == "model.rotary_emb"
+    assert "linear" in why
+
+
+# Laws
+
+
+def measured(model, x, inits):
+    """γ of the output, predicted on these sequences and measured; a difference in standard errors beyond a 1/D room."""
+    network = fg.read(model, x).network
+    predicted = float(fg.predict(network, data=x.numpy(), draws=200).gamma[-1])
+    last = fg.measure(model, x, inits=inits, probe="output").layers[-1]
+    return predicted, last.gamma, last.gamma_se
+
+
+def zipf(n, tokens, seed=0):
+    rng = np.random.default_rng(seed)
+    p = 1.0 / np.arange(1, 48)
+    return torch.tensor(rng.choice(47, size=(n, tokens), p=p / p.sum()) + 2)
+
+
+def test_the_law_that_was_read_is_that_of_the_model():
+    """Room: 4/D of 1 + γ, for finite width and n = 48 points; 5.1 standard errors: a false alarm in 3e6 runs."""
+    predicted, gamma, se = measured(lambda: hugging_face("GPT2", width=64), zipf(48, 12), 60)
+    assert predicted == pytest.approx(1.23, abs=0.25)
+    assert abs(gamma - predicted) < 5.1 * se + 4 / 64 * (1 + predicted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_laws_of_all_families(name):
+    x = example_of(name) if name in ("ViT", "DeiT") else zipf(48, 12)
+    if name in ("ViT", "DeiT"):
+        x = torch.randn(48, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    predicted, gamma, se = measured(lambda: hugging_face(name, width=128), x, 100)
+    assert abs(gamma - predicted) < 5.1 * se + 4 / 128 * (1 + predicted)
