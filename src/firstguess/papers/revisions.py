@@ -29,10 +29,10 @@ REVISIONS: dict[str, str] = {
     "M8": "the check without a limit on norms uses the closed form; with measured values it said: holds",
     "M14": "after a quick run: growth of the centers at the edge from a quarter of the depth on instead of half",
     "B1": "reworded, and one reading added",
-    "I17, I18": "quick runs came first: biases start at 0, weights have variance 1/3 (chosen from predicted thresholds), only "
-    "biased starts in the plain arm; an imbalanced arm is reported",
-    "I19, I24": "after quick runs: ranks one to five of ten are checked; the line for finite width is another, which no check "
-    "uses",
+    "I17, I18": "quick runs came first: biases start at 0, weights have variance 1/3 (from predicted thresholds), "
+    "only biased starts in the plain arm; an imbalanced arm is reported",
+    "I19, I24": "after quick runs: ranks one to five of ten are checked; the line for finite width is another, which "
+    "no check uses",
     "I26": "the grid of rates was refined above the threshold, and 24 networks instead of 12, after a quick run",
     "N12": "undecided under plain descent counts as a limit; the rate on even/odd digits 1e-4 → 1e-5 after a quick run",
     "N13": "steps that are saved are paired, after a quick run",
@@ -40,8 +40,8 @@ REVISIONS: dict[str, str] = {
     "N15": "“the gap widens” is undecided where neither placement learns; networks absorbed at neither drop out",
     "N20": "a second entry, by the rate only, was added after a quick run of the first",
     "N21": "the factor of 2 between the scales moved from required to limit after a quick run",
-    "M10, M11, M12, M15": "sizes, rates and guards (a sweep in which nothing learns decides nothing) were set on quick runs, "
-    "before any full one",
+    "M10, M11, M12, M15": "sizes, rates and guards (a sweep in which nothing learns decides nothing) were set on quick "
+    "runs, before any full one",
 }
 
 
