@@ -69,7 +69,7 @@ def noise_images(side: int = 32) -> Array:
 def styled(style: Any, depth: int, std: float | None = None) -> Callable[[int], Network]:
     def make(width: int) -> Network:
         patch = {"patch": 8} if style == "vit" else {}
-        return fg.transformer(style, depth=depth, width=width, heads=HEADS, std=std, **patch)
+        return fg.transformer(style, depth=depth, width=width, heads=HEADS, std=std, **patch)  # type: ignore[arg-type]
 
     return make
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
 from firstguess.base.roots import root
 from firstguess.base.threads import in_threads
 from firstguess.network.participation import renormalized
 
+Reals = NDArray[Any]  # float32 or float64
 _NODES, _MOST_NODES = 12, 96  # Chebyshev nodes in κ; more where the exponent varies by more than a few
 _FEWEST_HEADS, _MOST_HEADS = 32, 512
 _WORK = 2e10  # operations that sampled heads of a layer may take, if fewer than _MOST_HEADS would take more
@@ -185,7 +187,7 @@ def drawn_weights(k: Array, heads: Heads, count: int) -> Array:
     return _soft_max(both, heads.causal)[:, 0]
 
 
-def _logits(factor: Array, heads: Heads, rng: np.random.Generator, count: int) -> Array:
+def _logits(factor: Reals, heads: Heads, rng: np.random.Generator, count: int) -> Reals:
     """(heads, n, T, T): q·k/√size of drawn queries and keys, turned by their places."""
     size = heads.size
     drawn = factor @ rng.standard_normal((factor.shape[1], count * 2 * size), dtype=factor.dtype.type)
@@ -197,7 +199,7 @@ def _logits(factor: Array, heads: Heads, rng: np.random.Generator, count: int) -
     return (np.float32(math.sqrt(heads.tau / size)) * query) @ key.swapaxes(2, 3)
 
 
-def _soft_max(logits: Array, causal: bool) -> Array:
+def _soft_max(logits: Reals, causal: bool) -> Array:
     if causal:
         logits[..., np.triu(np.ones(logits.shape[2:], dtype=bool), 1)] = -np.inf
     logits -= logits.max(axis=-1, keepdims=True)
@@ -206,7 +208,7 @@ def _soft_max(logits: Array, causal: bool) -> Array:
     return weights
 
 
-def _attend(k: Array, weights: Array, heads: Heads) -> Array:
+def _attend(k: Reals, weights: Reals, heads: Heads) -> Reals:
     """(heads, n·T, n·T): A K Aᵀ with A_a on the diagonal, a block a sequence."""
     n, size, count = heads.sequences, heads.tokens, len(weights)
     left = (weights @ k.reshape(n, size, -1)).reshape(count, -1, n, size)
