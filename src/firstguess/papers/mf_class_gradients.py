@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.papers.class_gradients import EQUAL, PLAIN, follow
 from firstguess.papers.items import Entry, Outcome, item
 from firstguess.papers.judging import Number, Truth, all_of, below, entry
 from firstguess.papers.mf_first_steps import overshoot, rank_correlation, starts
@@ -102,6 +101,8 @@ class Pulls:
 
 
 def _pulls(run: Run, name: str, x: Data, *, depth: int, width: int, steps: int, many: int, few: int) -> Pulls:
+    from firstguess.papers.class_gradients import EQUAL, PLAIN, follow  # loads torch
+
     text = next(s for s in mf_settings() if s.name == name).text(depth)
     rate = _RATE * overshoot(run, text, x, width, name)
     looks = looked_at(steps)
