@@ -77,7 +77,7 @@ def test_every_layer_kind_is_covered() -> None:
     }
     # what mixes the points has its own tests; convolutions and instancenorm live in image_kernel
     elsewhere = {"batchnorm", "batchcenter", "conv", "instancenorm"}
-    tokens = {"attention", "cls", "embed", "gated", "patches", "pool_tokens", "positions", "tokenmix"}
+    tokens = {"attention", "cls", "embed", "gated", "patches", "pool_tokens", "positions", "tokenmix", "unembed"}
     assert exported - seen == elsewhere | tokens
 
 
