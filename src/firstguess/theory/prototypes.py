@@ -56,7 +56,8 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Pred
             replace(reading(layer), gradient=factor)
             for layer, factor in zip(found.layers, stream_gradients(network, tokens), strict=True)
         ),
-        Guesses(other / (own - other) if own > other else math.inf, network.classes, points),
+        # Two independent sequences are uncorrelated up to the rounding of sampled attention, in float32.
+        Guesses(max(other / (own - other), 0.0) if own > other else math.inf, network.classes, points),
         ("i.i.d. tokens", "wide layers", *assumptions, *found.remarks),
         {
             "firstguess": __version__,
