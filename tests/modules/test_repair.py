@@ -132,6 +132,13 @@ def test_what_is_refused_and_why() -> None:
     fg.repair(model, x, force=True)
 
 
+def test_a_head_of_zeros_is_not_called_even() -> None:
+    model = mlp()
+    nn.init.zeros_(model[-1].weight)  # type: ignore[arg-type]
+    with pytest.raises(fg.InvalidInput, match="head of zeros"):
+        fg.repair(model, torch.randn(100, 20))
+
+
 def test_a_tied_head_is_refused() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=50, n_positions=16)

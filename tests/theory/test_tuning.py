@@ -122,6 +122,8 @@ def test_refusals_name_the_nearest_possible() -> None:
     for gamma in (0.0, -1.0, math.inf):
         with pytest.raises(fg.InvalidInput, match="above 0"):
             fg.tune(fg.mlp(5), gamma=gamma)
+    with pytest.raises(fg.InvalidInput, match=r"fg\.read"):
+        fg.tune(torch.nn.Linear(3, 2), gamma=0.5)  # type: ignore[arg-type]
     with pytest.raises(fg.InvalidInput, match="gradients above 0"):
         fg.tune(fg.mlp(5), gamma=0.5, gradients=0.0)
     with pytest.raises(fg.NotCovered, match="one activation"):

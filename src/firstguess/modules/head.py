@@ -10,6 +10,7 @@ from torch import nn
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.data import Batch
+from firstguess.ensemble.logits import Logits
 from firstguess.modules.calling import Caller
 from firstguess.modules.initializers import is_hugging_face_conv1d, is_lookup
 from firstguess.modules.looked_into import looked_into
@@ -52,7 +53,7 @@ class Head:
 
 
 @dataclass(eq=False)
-class Logits:
+class Seen:
     """Rows of logits (points, classes) over some batches, and the head that they come from, if it is known."""
 
     rows: torch.Tensor
@@ -67,16 +68,21 @@ class Logits:
         """γ of this one network, center and spread free of the bias of finite data: theory.md (38)."""
         x = contrasts(self.rows)
         spread = float(x.var(0).mean())
-        center = float(x.mean(0).square().mean()) - spread / len(x)
-        return center / spread if spread > 0 else float("inf") if center > 0 else float("nan")
+        if not spread > 0.0:
+            raise InvalidInput(
+                "logits that differ from point to point",
+                got="the same ones for all of them, as a head of zeros gives",
+                where="the model's output",
+                hint="fg.explain_guess(model, data) says why",
+            )
+        return (float(x.mean(0).square().mean()) - spread / len(x)) / spread
 
-    def shares(self) -> torch.Tensor:
-        """Of the points, by guessed class."""
-        guess = (self.rows > 0).long() if self.rows.ndim == 1 else self.rows.argmax(1)
-        return torch.bincount(guess, minlength=self.classes).double() / len(guess)
+    def largest(self) -> float:
+        """The largest class's share of the guesses; ties count in equal parts."""
+        return float(Logits(self.rows).shares.max())
 
 
-def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, mode: Mode = "train") -> Logits:
+def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, mode: Mode = "train") -> Seen:
     """All logits of a model as it stands; it stays so."""
     call, parts, labels = Caller(), list[torch.Tensor](), list[torch.Tensor]()
     head: Head | None = None
@@ -99,7 +105,7 @@ def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, 
         raise InvalidInput(
             "finite logits", got="NaN or Inf", where="the model's output", hint="fg.explain_guess(model, data)"
         )
-    return Logits(rows, head, torch.cat(labels) if known and labels else None)
+    return Seen(rows, head, torch.cat(labels) if known and labels else None)
 
 
 def _head(model: nn.Module, raw: torch.Tensor, seen: Sequence[tuple[str, nn.Module, torch.Tensor]]) -> Head | None:
@@ -135,7 +141,7 @@ def _tied(model: nn.Module, head: nn.Module) -> str:
     return ""
 
 
-def needed(logits: Logits, where: str) -> Head:
+def needed(logits: Seen, where: str) -> Head:
     """The head, or why there is none to move."""
     head = logits.head
     if head is None:

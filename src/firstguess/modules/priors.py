@@ -19,7 +19,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.data import collect, load
 from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.guard import private_copy, unwrapped
-from firstguess.modules.head import Logits, logits_of, needed
+from firstguess.modules.head import Seen, logits_of, needed
 from firstguess.modules.outputs import Pick, contrasts
 from firstguess.modules.repair import refuse_trained, save_weights
 from firstguess.modules.sources import Mode
@@ -160,7 +160,7 @@ def match_prior(
     )
 
 
-def _shares(prior: Any, logits: Logits) -> Array:
+def _shares(prior: Any, logits: Seen) -> Array:
     if isinstance(prior, str):
         if prior != "labels":
             raise InvalidInput('"labels" or shares of the classes', got=repr(prior), where="match_prior(prior)")
@@ -181,7 +181,7 @@ def _shares(prior: Any, logits: Logits) -> Array:
     return p / p.sum()
 
 
-def _size(logits: Logits, bias: torch.Tensor | None) -> float:
+def _size(logits: Seen, bias: torch.Tensor | None) -> float:
     """Root mean square of the logits' contrasts without the bias that will go: s of theory.md (36)."""
     rows = logits.rows if bias is None else logits.rows - bias.detach().float().cpu()
     size = math.sqrt(float(contrasts(rows).square().mean()))
@@ -217,7 +217,7 @@ def expected_shares(biases: Array, scale: float) -> Array:
     return found / found.sum()
 
 
-def _loss(logits: Logits, p: Array) -> float:
+def _loss(logits: Seen, p: Array) -> float:
     """Cross-entropy with labels drawn from the prior, whatever the point."""
     logs = torch.log_softmax(logits.rows.double(), 1).mean(0).numpy()
     return float(-(p * logs).sum())

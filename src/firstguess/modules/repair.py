@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -12,10 +13,11 @@ from torch import nn
 
 from firstguess.base.checks import count, known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.data import collect, load
+from firstguess.data import Batch, collect, load
+from firstguess.modules.calling import Caller
 from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.guard import private_copy, unwrapped
-from firstguess.modules.head import Logits, logits_of, needed
+from firstguess.modules.head import Seen, logits_of, needed
 from firstguess.modules.initializers import CONVOLUTIONS, is_hugging_face_conv1d
 from firstguess.modules.looked_into import looked_into
 from firstguess.modules.outputs import Pick
@@ -119,7 +121,7 @@ def repair(
         raise InvalidInput("a model that can be copied", got=type(model).__name__, where="repair", hint="in_place=True")
     keys = set(fixed.state_dict())
 
-    def now() -> Logits:
+    def now() -> Seen:
         return logits_of(fixed, batches, pick=logits, mode=mode)
 
     before = now()
@@ -132,7 +134,7 @@ def repair(
         notes = (
             "All layers are centred: gradients change with them. Measure them: fg.measure_gradients(model, data).",
         )
-        moved = tuple(f"{name}.bias" for name, _ in _centred_layers(fixed))
+        moved = tuple(f"{name}.bias" for name, _, _ in _centred_layers(fixed))
     else:
         head = needed(before, "repair")
         luck = 1.0 / len(before.rows)  # what so many points add to γ, which is free of it
@@ -143,7 +145,7 @@ def repair(
     return _result(fixed, how, before, after, part, moved, keys, notes)
 
 
-def _head_off(logits: Logits, head: Any, part: float) -> None:
+def _head_off(logits: Seen, head: Any, part: float) -> None:
     """What classes have in common is no bias: only differences of mean logits are taken off."""
     mean = logits.rows.double().mean(0)
     if logits.rows.ndim == 1:
@@ -152,35 +154,38 @@ def _head_off(logits: Logits, head: Any, part: float) -> None:
     head.move(-part * (mean - mean.mean()))
 
 
-def _centred_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+def _centred_layers(model: nn.Module) -> list[tuple[str, nn.Module, torch.Tensor]]:
+    """(path, module, bias) of every layer with weights and biases."""
     kinds = (nn.Linear, *CONVOLUTIONS)
     return [
-        (name, module)
+        (name, module, module.bias)
         for name, module in model.named_modules()
         if (isinstance(module, kinds) or is_hugging_face_conv1d(module)) and isinstance(module.bias, torch.Tensor)
     ]
 
 
-def _centre_layers(model: nn.Module, batches: Any, pick: Pick, mode: Mode, gamma: float, now: Any) -> float:
+def _centre_layers(
+    model: nn.Module, batches: Sequence[Batch], pick: Pick, mode: Mode, gamma: float, now: Callable[[], Seen]
+) -> float:
     """Every bias moved by −ρ of its layer's means, one layer after another; ρ by bisection on the measured γ."""
     layers = _centred_layers(model)
     if not layers:
-        raise FirstguessError(
+        raise InvalidInput(
             "layers with biases",
             got="none",
             where='repair(how="layers")',
             hint='how="head", or bias=True in the layers',
         )
-    first = [module.bias.detach().clone() for _, module in layers]  # type: ignore[union-attr]
+    first = [bias.detach().clone() for _, _, bias in layers]
 
     def centre(part: float) -> float:
         with torch.no_grad():
-            for (_, module), bias in zip(layers, first, strict=True):
-                module.bias.copy_(bias)  # type: ignore[union-attr]
-            for _, module in layers:
+            for (_, _, bias), was in zip(layers, first, strict=True):
+                bias.copy_(was)
+            for _, module, bias in layers:
                 mean = _mean_output(model, module, batches, pick, mode)
                 if mean is not None:
-                    module.bias.sub_(part * mean.to(module.bias))  # type: ignore[union-attr, operator]
+                    bias.sub_(part * mean.to(bias))
         return now().gamma()
 
     low, high = 0.0, 1.0
@@ -193,7 +198,9 @@ def _centre_layers(model: nn.Module, batches: Any, pick: Pick, mode: Mode, gamma
     return high
 
 
-def _mean_output(model: nn.Module, module: nn.Module, batches: Any, pick: Pick, mode: Mode) -> torch.Tensor | None:
+def _mean_output(
+    model: nn.Module, module: nn.Module, batches: Sequence[Batch], pick: Pick, mode: Mode
+) -> torch.Tensor | None:
     """Of every node over points and positions."""
     total: torch.Tensor | None = None
     rows = 0
@@ -206,8 +213,6 @@ def _mean_output(model: nn.Module, module: nn.Module, batches: Any, pick: Pick, 
             total = flat.sum(0) if total is None else total + flat.sum(0)
             rows += len(flat)
 
-    from firstguess.modules.calling import Caller
-
     call = Caller()
     with looked_into(model, mode) as inner, hooked(inner, see) as hooks:
         for batch in batches:
@@ -217,13 +222,13 @@ def _mean_output(model: nn.Module, module: nn.Module, batches: Any, pick: Pick, 
 
 
 def _result(
-    model: nn.Module, how: How, before: Logits, after: Logits, part: float, moved: tuple[str, ...], keys: set[str],
+    model: nn.Module, how: How, before: Seen, after: Seen, part: float, moved: tuple[str, ...], keys: set[str],
     notes: tuple[str, ...],
 ) -> Repaired:  # fmt: skip
     added = tuple(key for key in moved if key not in keys)
     changed = tuple(key for key in moved if key in keys)
     gammas = (before.gamma(), after.gamma())
-    largest = (float(before.shares().max()), float(after.shares().max()))
+    largest = (before.largest(), after.largest())
     return Repaired(model, how, gammas, largest, part, changed, added, notes)
 
 

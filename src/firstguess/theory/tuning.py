@@ -136,6 +136,10 @@ def tune(
     0.679312 1.5000
     """
     net = Network.parse(network) if isinstance(network, str) else network
+    if not isinstance(net, Network):
+        raise InvalidInput(
+            "a description", got=type(net).__name__, where="tune(network)", hint="fg.read(model, data).network"
+        )
     wanted = _wanted(gamma, gradients)
     if needs_tokens(net.layers):
         raise NotCovered(
@@ -146,8 +150,8 @@ def tune(
 
         inputs = Inputs.of_data(as_data(data))
     given = inputs or Inputs()
-    before = stand(predict(net, inputs=given))
-    depth = max(1, len(predict(net, inputs=given).gradient_growth))
+    untuned = predict(net, inputs=given)
+    before, depth = stand(untuned), max(1, len(untuned.gradient_growth))
     growth = 1.0 if gradients is None else wanted ** (1.0 / depth)
     family = knob_for(net, growth=growth, mean_square=given.mean_square + given.variance, name=knob)
     at, reachable = _solve(family, gamma, given)
