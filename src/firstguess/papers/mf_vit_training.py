@@ -72,7 +72,7 @@ def vit_training(run: Run) -> Outcome:
         {
             "one_rate": phases_chart(
                 {"One rate": main[_NAME], "Own rates": own[_NAME]},
-                title=phases_title(main, subject="A plain transformer's edge of chaos"),
+                title=phases_title(main, subject="A plain transformer's edge of chaos", rates="at one rate (above)"),
                 subtitle=[
                     "Above one rate for all, below each at the same fraction of its own overshoot; 10 networks a line.",
                     f"{where}.",

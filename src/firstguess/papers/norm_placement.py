@@ -151,12 +151,16 @@ def title(found: list[Placed]) -> str:
     faster = all_of(above(one.saved(n), 0.0) for one in found for n in NORMS)
     neutral = all_of(below(gap, SPLIT) for one in found for n in NORMS for gap in one.gaps(f"{n} after"))
     said = ", ".join(
-        f"{deep.time(f'{n} after').value:.2g} instead of {deep.time(f'{n} before').value:.2g} with {n}" for n in NORMS
+        f"{_few(deep.time(f'{n} after'))} instead of {_few(deep.time(f'{n} before'))} with {n}" for n in NORMS
     )
     steps = f"steps until it is gone, {_layers(deep.depth)}: {said}"
     so = f"With the norm after, no class is ever ahead and there is hardly any bias to absorb ({steps})"
     less = f"With the norm after, the bias is absorbed sooner ({steps})"
     return stated(all_of([faster, neutral]), so, stated(faster, less, "Training with norms before and after"))
+
+
+def _few(steps: Number) -> str:
+    return f"{steps.value:.0f}" if steps.value >= 10 else f"{steps.value:.2g}"
 
 
 def _layers(depth: int) -> str:
