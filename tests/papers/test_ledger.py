@@ -218,6 +218,16 @@ def test_claims_have_a_verdict_and_a_line_of_number() -> None:
     assert places == sorted(places)
 
 
+def test_a_claim_is_judged_by_what_it_says_and_a_number_names_its_item() -> None:
+    one, other = toy(claims=("I4",)), toy("igb/other", claims=("I4",))
+    extra = Entry("I4", "beyond the paper: more", "3 ± 1", "does not hold", "no", "extra 3 ± 1")
+    limit = Entry("I4", "s", "0.5 ± 0.1", "holds with a limit", "narrow")
+    text = ledger.page([record_of(one, HOLDS, extra), record_of(other, limit)], items={one.id: one, other.id: other})
+    assert "| **holds; holds with a limit** | 0.5 ± 0.1 (igb/other) | " in row(text, "I4")
+    alone = ledger.page([record_of(one, extra)], items={one.id: one})
+    assert "| **does not hold** | extra 3 ± 1 | " in row(alone, "I4")
+
+
 @pytest.mark.parametrize("room", range(10, 90, 7))
 def test_a_cut_never_parts_a_value_from_its_error(room: int) -> None:
     for text in (

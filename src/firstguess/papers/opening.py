@@ -17,6 +17,9 @@ _LINE, _EVIDENCE = 120, 330  # characters of a number's line, and of a finding's
 _TELLING = ("does not hold", "holds with a limit", "holds", "not tested")  # which of several entries is shown
 
 
+BEYOND = "beyond the paper"  # how statements begin that a paper's claim does not make
+
+
 @dataclass(frozen=True)
 class Shown:
     """What there is to show: records that are current, those that are not, all items, and figures by item."""
@@ -84,9 +87,10 @@ def _row(claim: str, shown: Shown, topic: str = "") -> str:
     c = CLAIMS[claim]
     text = f"{f'*{topic}.* ' if topic else ''}{c.text} ({c.where})"
     if told:
-        verdicts = "; ".join(dict.fromkeys(entry.verdict for _, entry in told))
+        asked = [(r, e) for r, e in told if not e.statement.startswith(BEYOND)] or told  # what the claim itself says
+        verdicts = "; ".join(dict.fromkeys(entry.verdict for _, entry in asked))
         links = ", ".join(dict.fromkeys(f"[{r.id}](#{anchor(r.id)})" for r, _ in told))
-        number = telling([entry for _, entry in told])
+        number = telling(asked)
     else:
         ids = [item.id for item in shown.items.values() if claim in item.claims]
         old = [record.id for record in shown.outdated if claim in record.claims]
@@ -110,10 +114,14 @@ def _finding(finding: Finding, evidence: Sequence[tuple[Record, Entry]], shown: 
     return "\n".join(lines)
 
 
-def telling(entries: Sequence[Entry]) -> str:
-    """One line of number for a claim: a headline if an entry has one, else what decided it, cut."""
-    ordered = sorted(entries, key=lambda e: (not e.headline, _TELLING.index(e.verdict)))
-    return ordered[0].headline or cut(ordered[0].measured, _LINE)
+def telling(told: Sequence[tuple[Record, Entry]]) -> str:
+    """One line of number for a claim: a headline if an entry has one, else what decided it, cut.
+
+    Where several items answer for a claim it says whose number that is.
+    """
+    record, entry = min(told, key=lambda both: (not both[1].headline, _TELLING.index(both[1].verdict)))
+    source = f" ({record.id})" if len({r.id for r, _ in told}) > 1 else ""
+    return (entry.headline or cut(entry.measured, _LINE)) + source
 
 
 def cut(text: str, room: int) -> str:
