@@ -11,6 +11,8 @@ from typing import Any
 
 COLUMNS = 100  # of a terminal
 
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 
 def number(value: object) -> str:
     """The shortest text that reads back to the same value.
@@ -33,6 +35,15 @@ def spaced(value: float) -> str:
     '12 500'
     """
     return f"{value:,.0f}".replace(",", " ")
+
+
+def power_of_ten(exponent: int) -> str:
+    """As people write it.
+
+    >>> power_of_ten(-12)
+    '10⁻¹²'
+    """
+    return f"10{str(exponent).translate(_RAISED)}"
 
 
 def plain(value: Any) -> Any:

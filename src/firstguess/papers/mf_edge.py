@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from firstguess.base.text import power_of_ten
 from firstguess.papers.items import Entry, Outcome, item
 from firstguess.papers.judging import Number, Truth, above, all_of, entry, stated
 from firstguess.papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, Setting, ratio, stored
@@ -133,7 +134,7 @@ def edge_bias(run: Run) -> Outcome:
         title=stated(
             ordered,
             f"The edge is not where bias is largest: below it γ is larger at every depth (tanh, {depths[-1]} layers: "
-            f"10^{gap:.0f}-fold)",
+            f"{power_of_ten(round(gap))}-fold)",
             stated(entries[0].verdict == "holds", "The edge of chaos is where bias is largest",
                    "Bias by weight variance and depth"),
         ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.text import power_of_ten
 from firstguess.show.charts import parts, theme
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ _ENTRIES = {
     "favoured": parts.Entry("points of the favoured class", theme.PALETTE[1], (7, 4)),
     "others": parts.Entry("points of the other classes", theme.PALETTE[0], (2, 3)),
 }
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def gradients_chart(gradients: Gradients, *, title: str | None = None) -> theme.Chart:
@@ -88,7 +88,7 @@ def _y(rows: Sequence[theme.Row]) -> alt.Y:
     if high - low > 2:
         step = max(1, math.ceil((high - low) / 7))
         ticks = [float(k) for k in range(math.ceil(low), math.floor(high) + 1) if k % step == 0]
-        words = [f"10{str(round(t)).translate(_RAISED)}" for t in ticks]
+        words = [power_of_ten(round(t)) for t in ticks]
     else:
         sizes = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
         sizes = [size for size in sizes if low <= math.log10(size) <= high]
