@@ -132,3 +132,8 @@ def check_count(value: int | None, name: str, kind: str, *, low: int = 1) -> Non
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
         raise InvalidInput(f"a whole {name} of at least {low}", got=value, where=kind, hint=f"{kind}({name}={low})")
+
+
+def is_module(what: object) -> bool:
+    """Whether this is an `nn.Module`, without loading torch to ask."""
+    return any(base.__module__ == "torch.nn.modules.module" for base in type(what).__mro__)

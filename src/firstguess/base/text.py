@@ -46,6 +46,16 @@ def power_of_ten(exponent: int) -> str:
     return f"10{str(exponent).translate(_RAISED)}"
 
 
+def is_path(text: str) -> bool:
+    """`package.module:name`: no layer is written like this.
+
+    >>> is_path("mymodels.nets:make"), is_path("dense > relu > dense")
+    (True, False)
+    """
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
+
+
 def plain(value: Any) -> Any:
     """Data as strict JSON can hold it: inf and nan as the text that `float` reads back.
 

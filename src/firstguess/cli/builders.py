@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ class Placement(StrEnum):
 
 def described_by(network: str, options: Mapping[str, Any], classes: int | None) -> Network:
     """What a word and its options say, or a text without any; `options` that are None were not given."""
-    import firstguess as fg
+    from firstguess.network.described import BUILDERS, as_network
 
     given = {name: value for name, value in options.items() if value is not None}
     if network not in WORDS:
@@ -33,7 +33,7 @@ def described_by(network: str, options: Mapping[str, Any], classes: int | None) 
                 got=f"{names} with a description",
                 hint='write them into the text, e.g. "20 x [dense(weight_var=2) > layernorm > relu] > dense"',
             )
-        return fg.Network.parse(network, classes=2 if classes is None else classes)
+        return as_network(network, classes)
     if network == "residual_mlp" and "pool" in given:
         raise InvalidInput(
             "no --pool with residual_mlp", got=given["pool"], hint="describe the network as text instead"
@@ -43,8 +43,7 @@ def described_by(network: str, options: Mapping[str, Any], classes: int | None) 
     if "placement" in given:
         place, words = str(given["placement"].value), {"before": "before branch", "after": "after sum"}
         given["placement"] = words[place] if network == "residual_mlp" else place
-    builders: dict[str, Callable[..., Network]] = {"mlp": fg.mlp, "residual_mlp": fg.residual_mlp, "cnn": fg.cnn}
-    return builders[network](**given, classes=2 if classes is None else classes)
+    return BUILDERS[network](**given, classes=2 if classes is None else classes)
 
 
 def _activation(text: str) -> Activation:

@@ -8,8 +8,9 @@ from typing import Annotated, Any, cast
 import typer
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.text import is_path
 from firstguess.cli.output import Json, print_json, say
-from firstguess.cli.subjects import DataDir, DataName, Standardize, factory, is_path, load_data
+from firstguess.cli.subjects import DataDir, DataName, Standardize, load_data
 
 EXAMPLES = """Examples:
 
@@ -40,13 +41,14 @@ def repair(
     from torch import nn
 
     import firstguess as fg
+    from firstguess.modules.named import found_at
 
     if not is_path(what):
         raise InvalidInput(
             "a model, package.module:name", got=what, where="repair", hint="firstguess tune for descriptions"
         )
     torch.manual_seed(seed)
-    made: Any = factory(what)()
+    made: Any = found_at(what)()
     if not isinstance(made, nn.Module):
         raise InvalidInput("a factory of nn.Module", got=type(made).__name__, where=what)
     source = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True)

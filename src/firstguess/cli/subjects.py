@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.text import is_path
 from firstguess.cli.output import bar
 
 if TYPE_CHECKING:
@@ -44,10 +44,12 @@ def subject(what: str, *, init: str | None, width: int, redraw: str | None = Non
         if redraw is not None:
             names = [name for part in redraw.split(",") if (name := part.strip())]
             options["redraw"] = names[0] if len(names) == 1 else names
-        return factory(what), options
-    from firstguess.network.network import Network
+        from firstguess.modules.named import found_at
 
-    Network.parse(what)  # an error here comes before the data are read
+        return found_at(what), options
+    from firstguess.network.described import as_network
+
+    as_network(what, where="measure")  # an error here comes before the data are read
     if init is not None:
         raise InvalidInput("--init with a model only", got="a description", hint="write dense(init=orthogonal)")
     if redraw is not None:
@@ -80,40 +82,6 @@ def load_data(
             progress=reading,
         )
     return found.subset(points, seed) if points is not None and found.n > points else found
-
-
-def is_path(what: str) -> bool:
-    """`package.module:name`: no layer is written like this."""
-    module, colon, name = what.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
-
-
-def factory(path: str) -> Any:
-    import importlib
-
-    module, _, name = path.partition(":")
-    sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: models live beside the user
-    try:
-        found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise InvalidInput(
-            "a module that can be imported",
-            got=f"{module} ({error})",
-            where=path,
-            hint="run in the folder that contains it, or install it",
-        ) from None
-    finally:
-        sys.path.pop(0)
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise InvalidInput(
-                f"a class, a function or a model in {module}",
-                got=f"no {name}",
-                where=path,
-                hint="one of " + ", ".join(sorted(n for n in vars(found) if not n.startswith("_"))[:8]),
-            )
-        found = getattr(found, part)
-    return found
 
 
 def init_option(text: str) -> Any:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.text import is_path
 from firstguess.cli.builders import WORDS, Placement, described_by
 from firstguess.cli.on_data import POINTS, Asked
 from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, say
-from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, factory, is_path, subject
+from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, subject
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -146,7 +147,9 @@ def _optimizer(text: str, *, described: bool) -> Any:
     if described or text in ("gd", "sgd", "adam"):
         return text
     if is_path(text):
-        return factory(text)
+        from firstguess.modules.named import found_at
+
+        return found_at(text)
     import torch
 
     found = getattr(torch.optim, text, None)

@@ -20,6 +20,7 @@ from firstguess.ensemble.members import ASSUMED, PARTLY, FindingKind, Probe
 from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.measuring import Progress, measure
+from firstguess.modules.named import named
 from firstguess.network.network import Network
 
 if TYPE_CHECKING:
@@ -284,6 +285,7 @@ def _message(
 def _where(what: object, data: object, m: Measurement, seed: int, options: dict[str, Any]) -> str:
     """The step that raises c most, in words. Of a module, from the trace that `diagnose` uses: what is measured there
     are modules, so that `F.relu` between two of them would be blamed on the second."""
+    what = named(what)
     if isinstance(what, (Network, str)):
         return _largest_step(m, code=False)
     try:

@@ -37,11 +37,13 @@ from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.gradients import measure_gradients
 from firstguess.modules.guard import every_module_called, is_lazy
 from firstguess.modules.measuring import measure
+from firstguess.modules.named import named
 from firstguess.modules.outputs import as_rows, find_logits
 from firstguess.modules.reader import read
 from firstguess.modules.snapshot import fewer
 from firstguess.modules.sources import Source, source_of
 from firstguess.modules.structure import Structure
+from firstguess.network.described import as_network
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
 
@@ -69,8 +71,9 @@ class Subject:
         self._batch_size, self._classes = batch_size, classes
         self.network: Network | None = None
         self.model: Model | None = None
+        what = named(what)
         text = isinstance(what, str)
-        what = Network.parse(what) if isinstance(what, str) else what  # a typing error is told before data are read
+        what = as_network(what, where="diagnose") if isinstance(what, str) else what  # told before data are read
         data = load(data) if isinstance(data, str) else data
         if isinstance(what, Network):
             self._data = as_data(data, most=points)
@@ -89,7 +92,7 @@ class Subject:
                 "an nn.Module, a class or factory, a Network or its text",
                 got=f"a {type(what).__name__}",
                 where="diagnose",
-                hint="fg.diagnose(model, loader)",
+                hint="fg.diagnose(model, data)" + (": the model comes first" if callable(data) else ""),
             )
         self._points = sum(batch.size for batch in self.batches)
         self.whole = self._points < points  # else there may be more of them

@@ -24,11 +24,11 @@ from firstguess.ensemble.training_ops import compile_ops
 from firstguess.ensemble.training_plain import PlainTrainer
 from firstguess.ensemble.training_plan import Plan, mean_loss, plan
 from firstguess.ensemble.training_store import MemberStore, address
+from firstguess.network.described import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place
 from firstguess.network.walk import every
-from firstguess.theory.closed_form import as_network
 from firstguess.theory.training_problem import labelled, level_of, with_classes
 
 
@@ -49,7 +49,7 @@ def train_description(
     **options: Any,
 ) -> TrainedMembers:
     """`fg.train` of a description."""
-    network = as_network(network, classes)
+    network = as_network(network, classes, where="train")
     train, held = labelled(data, "data", np.float32), None if test is None else labelled(test, "test", np.float32)
     network = with_classes(network, classes, train, held)
     x, labels = check_data(train[0]), train[1]

@@ -12,6 +12,7 @@ from firstguess.data import Data, as_data, collect, load
 from firstguess.data.streams import cut_note, limit
 from firstguess.ensemble.members import Engine
 from firstguess.modules.provenance import data_hash, versions
+from firstguess.network.described import as_network
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
 
@@ -23,7 +24,7 @@ def of_description(
     what: Network | str, data: object, points: int | None, classes: int | None, options: dict[str, Any]
 ) -> tuple[Engine, dict[str, Any], str]:
     """The engine of a description, what is recorded, and a note on how many points there were."""
-    network = Network.parse(what) if isinstance(what, str) else what  # a typing error is told before data are read
+    network = as_network(what, where="measure")  # a typing error is told before data are read
     data = load(data) if isinstance(data, str) else data
     given = as_data(data, points=points, most=limit(data, points))
     note = cut_note(data, points, given.n)

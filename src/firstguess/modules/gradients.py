@@ -35,8 +35,10 @@ from firstguess.modules.feeding import Forward, fed, left_aside
 from firstguess.modules.fresh import Redrawn
 from firstguess.modules.gradient_passes import Member, Passes
 from firstguess.modules.initializers import Init
+from firstguess.modules.named import named
 from firstguess.modules.outputs import Pick
 from firstguess.modules.sources import Mode, Source, is_source, source_of
+from firstguess.network.described import as_network
 from firstguess.network.network import Network
 
 Progress: TypeAlias = Callable[[int, int], object]
@@ -109,6 +111,7 @@ def measure_gradients(
     width = checks.count(width, 1, "width", "measure_gradients(width)", "width=1000")
     if mode not in get_args(Mode):
         raise InvalidInput("'train' or 'eval'", got=repr(mode), where="measure_gradients(mode)")
+    what = named(what)
     if isinstance(what, (Network, str)):
         if init is not None:
             raise InvalidInput("no init: a description says its own", got=repr(init), where="measure_gradients(init)")
@@ -116,7 +119,7 @@ def measure_gradients(
             raise InvalidInput(f"no {name}: it is for modules", got=repr(value), where=f"measure_gradients({name})")
         if forward is not None:
             raise InvalidInput("no forward: a description says its own", got="one", where="measure_gradients(forward)")
-        network = Network.parse(what) if isinstance(what, str) else what
+        network = as_network(what, where="measure_gradients")
         most = points if labels is None or isinstance(labels, str) else None  # else labels are of all of them
         data = load(data) if isinstance(data, str) else data
         given = as_data(data, most=most)

@@ -17,6 +17,7 @@ from firstguess.ensemble.measurement import Measurement, layer_measurements, wit
 from firstguess.ensemble.members import PARTLY, Engine, Finding, FindingKind, Interrupted, Members, Probe
 from firstguess.ensemble.shapes import layer_shapes, not_gaussian
 from firstguess.modules.engines import of_description, of_module
+from firstguess.modules.named import named
 from firstguess.network.network import Network
 from firstguess.theory.empirical import EmpiricalGuesses
 
@@ -157,6 +158,7 @@ def measure(
         scale=scale,
         threads=threads,
     )
+    what = named(what)
     if isinstance(what, (Network, str)):
         if batch_size is not None:
             options["batch"] = batch_size
@@ -174,7 +176,9 @@ def measure(
             "a Network, its text, an nn.Module, a class or a factory",
             got=f"{type(what).__module__}.{type(what).__qualname__}",
             where="measure(what)",
-            hint='fg.measure("dense > relu > dense", x)',
+            hint="fg.measure(model, data): the model comes first"
+            if callable(data)
+            else 'fg.measure("dense > relu > dense", x)',
         )
     measured = run(
         engine,

@@ -12,6 +12,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_loop import Progress
 from firstguess.ensemble.training_plan import Start
+from firstguess.modules.named import named
 from firstguess.network.network import Network
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def train(
         "classes": classes,
     }
     more = checks.given(init=init, logits=logits, redraw=redraw, scale=scale, device=device, strategy=strategy)
+    what = named(what)
     if isinstance(what, Network | str):
         from firstguess.ensemble.training_engine import train_description
 

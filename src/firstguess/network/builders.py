@@ -124,6 +124,8 @@ def _layer(what: str | Layer) -> Layer:
 def _check_depth(depth: int | None, where: str) -> None:
     if depth is None:
         raise InvalidInput("a depth", got=depth, where=where, hint="depth=20")
+    if isinstance(depth, str):
+        raise InvalidInput("a depth first", got=repr(depth), where=where, hint=f"fg.{where}(5, {depth!r})")
     check_count(depth, "depth", where)
     if depth > _DEEPEST:
         raise InvalidInput(f"a depth of at most {_DEEPEST}", got=depth, where=where, hint="depth=1000")

@@ -137,7 +137,7 @@ class _Parser:
     def _build(
         self, name: str, positional: list[Argument], named: dict[str, Argument], paths: list[tuple[Layer, ...]]
     ) -> Layer:
-        cls: Any = KINDS.get(name)  # whose arguments are its fields
+        cls: Any = KINDS.get(name) or KINDS.get(name.lower())  # torch writes LayerNorm; its arguments are fields
         if cls is not None and cls.brackets:
             if not paths:
                 self._fail(f"a branch in brackets after {name}", f"{name}[relu > dense]")

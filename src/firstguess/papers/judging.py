@@ -146,6 +146,6 @@ def entry(
         "holds": "",
         "holds with a limit": limits,
         "does not hold": otherwise or "the numbers contradict it",
-        "not tested": "the errors of this run are too large to decide: run the full setting",
+        "not tested": "the errors of this run are too large to decide",
     }[found]
     return Entry(claim, statement, measured, found, why, headline)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from firstguess.papers import opening, records, registry, revisions
 from firstguess.papers.items import PAPERS, VERDICTS, Item
-from firstguess.papers.opening import Shown, cell
+from firstguess.papers.opening import Shown, cell, said
 from firstguess.papers.provenance import UNCOMMITTED
 from firstguess.papers.records import Record
 
@@ -121,7 +121,7 @@ def _section(record: Record, figures: Sequence[str]) -> str:
     lines += [line for figure in figures for line in ("", f"![{record.title}]({figure})")]
     lines += ["", "| claim | tested | measured | verdict |", "|---|---|---|---|"]
     for entry in record.entries:
-        why = f": {entry.why}" if entry.why else ""
+        why = f": {said(entry)}" if entry.why else ""
         cells = (entry.claim, cell(entry.statement), cell(entry.measured), f"**{entry.verdict}**{cell(why)}")
         lines.append(f"| {' | '.join(cells)} |")
     lines += [line for note in record.notes for line in ("", f"Note: {note}")]

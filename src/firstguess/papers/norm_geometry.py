@@ -197,7 +197,7 @@ def _moved(
     text: str, x: Data, width: int, rate: float, looks: NDArray[np.int64], inits: int, seed: int
 ) -> dict[str, Any]:
     """Logits of networks that start far from the boundary, trained; margins moved along the tangent kernel."""
-    from firstguess.theory.closed_form import as_network
+    from firstguess.network.described import as_network
     from firstguess.theory.training_problem import kernel_of
 
     assert x.y is not None

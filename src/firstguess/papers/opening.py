@@ -102,7 +102,7 @@ def _row(claim: str, shown: Shown, topic: str = "") -> str:
 def _finding(finding: Finding, evidence: Sequence[tuple[Record, Entry]], shown: Shown) -> str:
     lines = [f"\n## {finding.title}", "", f"{finding.text} Claim {finding.claim}: {CLAIMS[finding.claim].text}.", ""]
     for record, entry in evidence:
-        why = f": {entry.why}" if entry.why else ""
+        why = f": {said(entry)}" if entry.why else ""
         number = entry.headline or cut(entry.measured, _EVIDENCE)
         lines.append(
             f"- [{record.id}](#{anchor(record.id)}), tested: {entry.statement}. Measured: {number}"
@@ -143,6 +143,11 @@ def cut(text: str, room: int) -> str:
     whole = [many for many in fits if many > 1 and words[many - 2] == "±"]
     apart = [many for many in fits if "±" not in (words[many - 1], words[many])]
     return " ".join(words[: max(whole or apart or [1])]) + " …"
+
+
+def said(entry: Entry) -> str:
+    """Why an entry has its verdict. Older records send readers of full runs to full runs."""
+    return entry.why.removesuffix(": run the full setting")
 
 
 def anchor(id: str) -> str:

@@ -7,6 +7,7 @@ import time
 
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.network.described import as_network
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer, steps, text
 from firstguess.network.network import Network
@@ -32,17 +33,6 @@ def _sampled(layer: Layer, before: Signal, after: Signal) -> bool:
     if not any(x.paths for path in layer.paths for x in path):
         return False
     return any(_sampled(*step) for path in layer.paths for step in steps(path, before))
-
-
-def as_network(network: Network | str, classes: int | None = None) -> Network:
-    """A network, its text, or a network with another number of classes."""
-    if isinstance(network, str):
-        return Network.parse(network, classes=2 if classes is None else classes)
-    if not isinstance(network, Network):  # a module or an array: another reading's input
-        raise InvalidInput(
-            "a Network or its text", got=type(network).__name__, where="predict", hint="fg.predict(fg.mlp(depth=20))"
-        )
-    return network if classes in (None, network.classes) else Network(network.layers, classes)
 
 
 def predict(

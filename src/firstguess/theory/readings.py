@@ -13,6 +13,7 @@ import numpy as np
 from firstguess._version import __version__
 from firstguess.base.checks import known_options
 from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.network.described import as_network
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import text
 from firstguess.network.network import Network
@@ -71,7 +72,7 @@ def predict(
         )
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
         raise InvalidInput("a whole number of draws of at least 1", got=draws, where="predict", hint="draws=10_000")
-    network = closed_form.as_network(network, classes)
+    network = as_network(network, classes)
     x, name, digest, remarks = _prepare(data, points, seed)
     last = network.layers[-1]
     if not last.weighted:

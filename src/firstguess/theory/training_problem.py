@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.network.described import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
 from firstguess.network.walk import every, needs_images, needs_tokens
-from firstguess.theory import closed_form
 from firstguess.theory.absorption import softening
 from firstguess.theory.curves import looked_at
 from firstguess.theory.descent import Loss
@@ -115,7 +115,7 @@ def prepare(
     memory: float = 2e9,
 ) -> Problem:
     """Check what was asked, and carry the kernels."""
-    network = closed_form.as_network(network, classes)
+    network = as_network(network, classes, where="predict_training")
     train, held = labelled(data, "data"), None if test is None else labelled(test, "test")
     network = with_classes(network, classes, train, held)
     options = _options(lr, steps, optimizer, batch, loss, weight_decay, len(train[1]), network)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from firstguess.base import gaussian
-from firstguess.base.checks import check_number
+from firstguess.base.checks import check_number, is_module
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Feature, Function
 from firstguess.network.activations import others, piecewise, smooth
@@ -62,6 +62,16 @@ def names() -> list[str]:
     return list(_TABLE)
 
 
+def _as_name(module: str) -> str:
+    """What a class of torch.nn is called here."""
+    for key, make in _TABLE.items():
+        names = make().torch
+        if names is not None and module in (names.module, *(other.module for other in names.also)):
+            given = ", ".join(f"{parameter}=…" for _, parameter in names.arguments)
+            return f"fg.activation({key!r}, {given})" if given else repr(key)
+    return "lambda x: np.maximum(x, 0), written with NumPy"
+
+
 def activation(
     what: str | Activation | Function,
     /,
@@ -84,6 +94,12 @@ def activation(
     if isinstance(what, Activation):
         return what
     if callable(what):
+        if is_module(what):
+            raise InvalidInput(
+                "the name of an activation or a NumPy function",
+                got=f"the module {type(what).__name__}()",
+                hint=_as_name(type(what).__name__),
+            )
         return _custom(what, name or getattr(what, "__name__", "custom"), kinks, derivative)
     key = ALIASES.get(str(what).strip().lower(), str(what).strip().lower())
     if key not in _TABLE:
