@@ -134,9 +134,13 @@ def entry(
     within: Iterable[Truth] = (),
     limit: str = "",
     otherwise: str = "",
+    undecided: str = "",
     headline: str = "",
 ) -> Entry:
-    """An `Entry` whose verdict comes from the checks; `limit` and `otherwise` are said only where they apply."""
+    """An `Entry` whose verdict comes from the checks.
+
+    `limit`, `otherwise` and `undecided` say why, each only where it applies.
+    """
     beyond = list(within)
     found = verdict(must, within=beyond)
     limits = limit or "a check that it should pass without a limit fails"
@@ -146,6 +150,6 @@ def entry(
         "holds": "",
         "holds with a limit": limits,
         "does not hold": otherwise or "the numbers contradict it",
-        "not tested": "the errors of this run are too large to decide",
+        "not tested": undecided or "the errors of this run are too large to decide",
     }[found]
     return Entry(claim, statement, measured, found, why, headline)

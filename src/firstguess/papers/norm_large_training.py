@@ -138,6 +138,7 @@ def judged(kind: str, base: Setting, wide: Setting, place: str) -> list[Entry]:
             f"after − before: {held[0]}; twice as wide {held[1]}",
             [above(held[0], 0.0) if True in known else None],
             within=[above(held[1], 0.0) is True],
+            undecided="" if True in known else "no network has learnt what holds for other images",
             limit="not clearly so with layers twice as wide",
             otherwise=small,
         ),
