@@ -67,6 +67,9 @@ def test_an_optimizer_effect_is_seen_as_one() -> None:
     assert _verdicts(norm_filtered.judged(adam, descent)) == ["holds with a limit"] * 2 + ["holds"] * 2
     assert "it is Adam's" in norm_filtered.judged(adam, descent)[0].why
     assert "1.57 times as long to learn under Adam" in norm_filtered.title(adam, descent)
+    unknown = norm_filtered.judged(adam, _both(0.05, 1e-4, 0.0))[0]  # under descent prejudiced starts never learn
+    assert unknown.verdict == "holds with a limit"
+    assert unknown.why.startswith("not decided under plain descent")
 
 
 def test_the_claim_holds_where_both_optimizers_agree() -> None:
