@@ -302,7 +302,8 @@ def _chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
         ),
         subtitle=[
             f"Measured on networks ({where}), ± 2 s.e. Knobs at γ = {', '.join(f'{g:g}' for g in TARGETS)}; plain ReLU "
-            "with 1, 5 and 20 hidden layers. Networks with a norm after the activation have γ = 0 and are not shown.",
+            "with 1, 5 and 20 hidden layers. Networks with a norm after the activation have γ = 0 and are not shown. "
+            "Points of one γ stand side by side.",
         ],
         x_title="γ in closed form (logarithmic)",
         y_title="Measured",
