@@ -169,18 +169,14 @@ def lawful(found: Mapping[str, tuple[Case, Found]]) -> dict[str, Truth]:
 
 
 def predicted(found: Mapping[str, tuple[Case, Found]]) -> dict[str, Truth]:
-    """1 + γ, gradients and P are those of the closed form."""
-    return {
-        label: all_of(
-            same(Number(m.value / k, m.error / k), 1.0, room=NEAR)
-            for m, k in (
-                (f.one_plus_gamma, 1.0 + case.known.gamma),
-                (f.gradients, case.known.gradients),
-                (f.nonlinearity, case.known.nonlinearity),
-            )
-        )
-        for label, (case, f) in found.items()
-    }
+    """1 + γ, gradients and P are those of the closed form: within 15 %, whatever the errors are."""
+    checks: dict[str, Truth] = {}
+    for label, (case, f) in found.items():
+        known = (1.0 + case.known.gamma, case.known.gradients, case.known.nonlinearity)
+        ratios = [m / Number(k) for m, k in zip((f.one_plus_gamma, f.gradients, f.nonlinearity), known, strict=True)]
+        near = all_of(same(one, 1.0, room=NEAR) for one in ratios)
+        checks[label] = False if any(abs(one.value - 1.0) > NEAR for one in ratios) else near
+    return checks
 
 
 def at_constant_gradients(found: Mapping[str, tuple[Case, Found]]) -> dict[str, Truth]:
@@ -283,7 +279,8 @@ def _chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
     panels: dict[str, list[Series]] = {"γ": [], "P − 1": []}
     for family in dict.fromkeys(case.family for case, _ in shown):
         own = [one for one in shown if one[0].family == family]
-        x = [case.known.gamma for case, _ in own]
+        aside = 1.1 ** (list(KNOBS).index(family) - 1.5) if family in KNOBS else 1.0
+        x = [aside * case.known.gamma for case, _ in own]
         for name, numbers in (
             ("γ", [f.one_plus_gamma for _, f in own]),
             ("P − 1", [f.nonlinearity for _, f in own]),
@@ -303,13 +300,12 @@ def _chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
         subtitle=[
             f"Measured on networks ({where}), ± 2 s.e. Knobs at γ = {', '.join(f'{g:g}' for g in TARGETS)}; plain ReLU "
             "with 1, 5 and 20 hidden layers. Networks with a norm after the activation have γ = 0 and are not shown. "
-            "Points of one γ stand side by side.",
+            "Knobs at one γ stand side by side.",
         ],
         x_title="γ in closed form (logarithmic)",
         y_title="Measured",
         x_scale="log",
         y_scale="log",
-        dodge=True,
         columns=2,
         width=430,
         height=320,
