@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from torch import nn
 
 from firstguess.modules.guard import PrivateRandomness
 from firstguess.modules.outputs import contrasts
-from firstguess.modules.repair import repair
 from firstguess.papers.judging import Number, Truth, all_of, same
 from firstguess.papers.small_vit import SmallViT
 
@@ -99,20 +99,26 @@ def moved(make: Callable[[], nn.Module], images: Data, inits: int, seed: int) ->
     half = images.n // 2
     for member in range(inits):
         order = np.random.default_rng([seed, member, 0x0DD]).permutation(images.n)
-        points = np.array(images.x[order[:half]], dtype=np.float32)
-        x = torch.from_numpy(np.array(images.x[order[half:]], dtype=np.float32))
+        points, x = (
+            torch.from_numpy(np.array(images.x[own], dtype=np.float32)) for own in (order[:half], order[half:])
+        )
         with PrivateRandomness(int(np.random.SeedSequence([seed, member, 0x4EAD]).generate_state(1)[0])):
             model = make()
             weights = torch.randn(len(x), 10)
-        whole = repair(model, points, gamma=0.0, points=half)
-        own = whole.gamma[0]
-        parts = {1.0: whole.model}
-        for part in PARTS[:-1]:
-            parts[part] = repair(model, points, gamma=(1.0 - part) ** 2 * own, points=half).model
-        rows = [_numbers(one, x, weights) for one in (model, *(parts[part] for part in PARTS))]
+        variants = [model, *(_moved(model, points, part) for part in PARTS)]
+        rows = [_numbers(one, x, weights) for one in variants]
         for name, values in zip(found, zip(*rows, strict=True), strict=True):
             found[name].append(list(values))
     return {name: np.array(values) for name, values in found.items()}
+
+
+def _moved(model: nn.Module, points: torch.Tensor, part: float) -> nn.Module:
+    """A copy whose head has this part of the mean logits on these points taken off, but for what all classes share."""
+    found = deepcopy(model)
+    head = [module for module in found.modules() if isinstance(module, nn.Linear)][-1]
+    with torch.no_grad():
+        head.bias -= part * contrasts(found.train()(points)).mean(0)
+    return found
 
 
 def _numbers(model: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> tuple[float, float, float]:

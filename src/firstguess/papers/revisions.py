@@ -40,13 +40,13 @@ REVISIONS: dict[str, str] = {
     "N15": "“the gap widens” is undecided where neither placement learns; networks absorbed at neither drop out",
     "N20": "a second entry, by the rate only, was added after a quick run of the first",
     "N21": "the factor of 2 between the scales moved from required to limit after a quick run",
-    "B4": "after the full run: the last check wants values within 15 %, whatever their errors (it had said: holds); the "
-    "figure's points moved",
-    "B5": "before any full run, after a pilot of two networks an arm and a quick run: rates, the threshold on CIFAR-10, "
-    "more networks for the first steps; the worst class is compared on average over the settings",
-    "B8": "after a quick run: the moved head is judged by accuracy over the looks instead of steps to the threshold, and "
-    "on points that differ from network to network (margin 0.02 → 0.03); class weights must be ahead by 0.05 instead of "
-    "0.1; the tilted start guesses 99 % instead of 90 % as the rare class",
+    "B4": "after the full run: the last check wants values within 15 %, whatever their errors (it had said: holds); "
+    "the figure's points moved",
+    "B5": "before any full run, after a pilot of two networks an arm and a quick run: rates, the threshold on "
+    "CIFAR-10, more networks for the first steps; the worst class is compared on average over the settings",
+    "B8": "after a quick run: the moved head is judged by accuracy over the looks instead of steps to the threshold, "
+    "and on points that differ from network to network (margin 0.02 → 0.03); class weights must be ahead by 0.05 "
+    "instead of 0.1; the tilted start guesses 99 % instead of 90 % as the rare class",
     "M10, M11, M12, M15": "sizes, rates and guards (a sweep in which nothing learns decides nothing) were set on quick "
     "runs, before any full one",
 }
