@@ -155,7 +155,7 @@ def frontier(run: Run) -> Outcome:
     return Outcome(
         judged(found),
         {"frontier": columns([_row(*one) for one in found.values()])},
-        {"frontier": _chart(found, where)},
+        {"frontier": chart(found, where)},
         ["Gradients and P are by automatic differentiation of outputs; γ is that of output nodes."],
     )
 
@@ -270,7 +270,8 @@ def _row(case: Case, found: Found) -> dict[str, Any]:
     return line | {"law": found.law.value, "law_error": found.law.error, "kept": found.kept.value}
 
 
-def _chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
+def chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
+    """γ and P − 1 of networks over γ in closed form."""
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 

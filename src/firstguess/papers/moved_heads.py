@@ -117,7 +117,7 @@ def _moved(model: nn.Module, points: torch.Tensor, part: float) -> nn.Module:
     found = deepcopy(model)
     head = [module for module in found.modules() if isinstance(module, nn.Linear)][-1]
     with torch.no_grad():
-        head.bias -= part * contrasts(found.train()(points)).mean(0)
+        head.bias.sub_(part * contrasts(found.train()(points)).mean(0))
     return found
 
 
