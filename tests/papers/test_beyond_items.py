@@ -154,13 +154,26 @@ def test_a_moved_head_changes_gamma_alone() -> None:
 
     piece = moved_heads.moved(make, images, 12, seed=9)
     found = moved_heads.numbers(piece, ratio)
-    assert found.kept[0.5].value == pytest.approx(0.25, abs=0.05)
-    assert found.kept[1.0].value == pytest.approx(0.0, abs=0.05)
+    for part in moved_heads.PARTS:
+        kept = found.kept[part]
+        assert abs(kept.value - (1 - part) ** 2) < 0.01 + 5 * kept.error
     for part in moved_heads.PARTS:
         assert found.gradients[part].value == pytest.approx(1.0, abs=1e-6)
         assert found.spreads[part].value == pytest.approx(1.0, abs=1e-4)
     spread, center = np.asarray(piece["spread"]), np.asarray(piece["center"])
     assert found.gamma.value == pytest.approx(center[:, 0].mean() / spread[:, 0].mean())
+
+
+def test_a_head_is_moved_by_exactly_so_much() -> None:
+    x = torch.randn(30, 3, 32, 32, generator=torch.Generator().manual_seed(3))
+    for make in moved_heads.MODELS.values():
+        model = make().train()
+        before = model(x).detach()
+        for part in moved_heads.PARTS:
+            after = moved_heads.head_moved(model, x, part)(x).detach()
+            apart = before.mean(0) - before.mean()
+            torch.testing.assert_close(after.mean(0) - after.mean(), (1 - part) * apart, atol=1e-4, rtol=1e-3)
+            torch.testing.assert_close(after.std(0), before.std(0), atol=1e-4, rtol=1e-3)
 
 
 def test_models_with_heads_run() -> None:

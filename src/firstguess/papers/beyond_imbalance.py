@@ -64,7 +64,13 @@ def imbalance(run: Run) -> Outcome:
     images = run.data("cifar10", points=2 * points)
     heads: dict[str, Moved] = {}
     for name, make in moved_heads.MODELS.items():
-        key = {"model": name, "data": images.hash, "points": points, "inits": members}
+        key = {
+            "model": name,
+            "moved by": "ρ of the mean logits",
+            "data": images.hash,
+            "points": points,
+            "inits": members,
+        }
         compute = partial(moved_heads.moved, make, images, members, run.seed)
         heads[name] = moved_heads.numbers(run.piece(key, compute, label=f"moved head, {name}"), ratio)
     return Outcome(

@@ -105,19 +105,20 @@ def moved(make: Callable[[], nn.Module], images: Data, inits: int, seed: int) ->
         with PrivateRandomness(int(np.random.SeedSequence([seed, member, 0x4EAD]).generate_state(1)[0])):
             model = make()
             weights = torch.randn(len(x), 10)
-        variants = [model, *(_moved(model, points, part) for part in PARTS)]
+        variants = [model, *(head_moved(model, points, part) for part in PARTS)]
         rows = [_numbers(one, x, weights) for one in variants]
         for name, values in zip(found, zip(*rows, strict=True), strict=True):
             found[name].append(list(values))
     return {name: np.array(values) for name, values in found.items()}
 
 
-def _moved(model: nn.Module, points: torch.Tensor, part: float) -> nn.Module:
+def head_moved(model: nn.Module, points: torch.Tensor, part: float) -> nn.Module:
     """A copy whose head has this part of the mean logits on these points taken off, but for what all classes share."""
     found = deepcopy(model)
     head = [module for module in found.modules() if isinstance(module, nn.Linear)][-1]
     with torch.no_grad():
-        head.bias.sub_(part * contrasts(found.train()(points)).mean(0))
+        mean = found.train()(points).mean(0)
+        head.bias.sub_(part * (mean - mean.mean()))
     return found
 
 
