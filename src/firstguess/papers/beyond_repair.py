@@ -41,7 +41,7 @@ _QUICK = Sizes(
     20, 50, 400, 200, 300, 64, 2, 10, 0, (10, 30), (5, 10, 30, 60), {"sgd": (0.01, 0.04), "adam": (5e-4, 2e-3)}
 )  # fmt: skip
 _FULL = Sizes(
-    20, 100, 1500, 500, 1000, 64, 2, 10, 30, (10, 30, 100), (5, 10, 17, 30, 55, 100, 170, 300),
+    20, 100, 1500, 500, 1000, 64, 2, 10, 4, (10, 30, 100), (5, 10, 17, 30, 55, 100, 170, 300),
     {"sgd": (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), "adam": (2e-4, 5e-4, 1e-3, 2e-3, 5e-3)},
 )  # fmt: skip
 DATA = {"Fashion-MNIST": ("fashion_mnist", 0.6), "CIFAR-10": ("cifar10", 0.25)}  # and the threshold
@@ -58,7 +58,7 @@ DATA = {"Fashion-MNIST": ("fashion_mnist", 0.6), "CIFAR-10": ("cifar10", 0.25)} 
     full="Eight arms of 20 layers of 100 (and a shallow one), SGD and Adam, batches of 64; 1500 images of "
     "Fashion-MNIST and of CIFAR-10, 500 to pick the rate of every arm (6 of SGD, 5 of Adam, by factors of about 2) "
     "with 2 networks of their own and 100 steps, 1000 held-out ones; 300 steps, 10 networks each; of the "
-    "four arms of low nonlinearity 30 more for the first 30 steps.",
+    "four arms of low nonlinearity 120 more for the first 30 steps.",
     seconds=(20, 900),
 )  # fmt: skip
 def repair(run: Run) -> Outcome:
@@ -105,21 +105,25 @@ def at_most(difference: Number, room: float) -> Truth:
     return above(Number(room), difference)
 
 
-def as_fast(settings: Iterable[Setting], arm: str) -> list[Truth]:
-    """Not later than the shallow network by a factor of 1.5 or more."""
-    return [at_most(later(s, arm, SHALLOW), AS_FAST) if decides(s) else None for s in settings]
+def pooled(numbers: Sequence[Number]) -> Number:
+    """The mean over settings, whose errors are independent."""
+    return Number(float(np.mean([n.value for n in numbers])), math.hypot(*(n.error for n in numbers)) / len(numbers))
 
 
-def not_faster(settings: Iterable[Setting], arm: str) -> list[Truth]:
-    """Not sooner than the shallow network by that factor, and at the end not more accurate by 0.02."""
-    found: list[Truth] = []
-    for s in settings:
-        if decides(s):
-            found.append(at_most(later(s, SHALLOW, arm), AS_FAST))
-            found.append(at_most(apart(s.final(arm), s.final(SHALLOW)), SAME_SCORE))
-        else:
-            found.append(None)
-    return found
+def as_fast(settings: Sequence[Setting], arm: str) -> Truth:
+    """On average over the settings not later than the shallow network by a factor of 1.5 or more."""
+    if not all(decides(s) for s in settings):
+        return None
+    return at_most(pooled([later(s, arm, SHALLOW) for s in settings]), AS_FAST)
+
+
+def not_faster(settings: Sequence[Setting], arm: str) -> Truth:
+    """On average not sooner than the shallow network by that factor, and at the end not more accurate by 0.02."""
+    if not all(decides(s) for s in settings):
+        return None
+    sooner = pooled([later(s, SHALLOW, arm) for s in settings])
+    better = pooled([apart(s.final(arm), s.final(SHALLOW)) for s in settings])
+    return all_of([at_most(sooner, AS_FAST), at_most(better, SAME_SCORE)])
 
 
 def sooner_than_plain(settings: Iterable[Setting], arm: str) -> list[Truth]:
@@ -134,8 +138,7 @@ def ahead(settings: Sequence[Setting], arm: str = INSIDE) -> list[Truth]:
 
 def early(settings: Sequence[Setting], arm: str) -> Number:
     """The worst class early on, averaged over the settings."""
-    each = [number(s.early(arm)) for s in settings]
-    return Number(float(np.mean([n.value for n in each])), math.hypot(*(n.error for n in each)) / len(each))
+    return pooled([number(s.early(arm)) for s in settings])
 
 
 def ordered(settings: Iterable[Setting], places: Mapping[str, Stand]) -> list[Truth]:
@@ -162,11 +165,14 @@ def judged(settings: Sequence[Setting], places: Mapping[str, Stand]) -> list[Ent
         entry(
             "B5",
             f"20 layers, {words}, get to {data} at most 1.5 times as late as one hidden layer of equal nonlinearity "
-            f"({equal}), with both optimizers, each arm at its own rate",
-            _said(settings, (arm, SHALLOW), _steps),
-            as_fast(settings, arm),
-            otherwise="it is slower by more than that in at least one setting",
-            headline=_said(settings, (arm, SHALLOW), _steps),
+            f"({equal}), each arm at its own rate: on average over data and optimizers; without a limit in each",
+            f"on average {_times(settings, arm)} as late; {_said(settings, (arm, SHALLOW), _steps)}",
+            [as_fast(settings, arm)],
+            within=[as_fast([s], arm) for s in settings],
+            limit="not in every setting",
+            otherwise="it is slower by more than that",
+            headline=f"{arm}: {_times(settings, arm)} as late as one hidden layer, on average over "
+            f"{len(settings)} settings",
         )
         for arm, words in ((RESIDUAL, "residual and tuned"), (LEAKY, "leaky ReLU and tuned"))
     ]
@@ -175,10 +181,12 @@ def judged(settings: Sequence[Setting], places: Mapping[str, Stand]) -> list[Ent
         entry(
             "B5",
             "tuned depth is not faster than that shallow network: not sooner by a factor of 1.5, and at the end not "
-            f"more accurate by {SAME_SCORE}",
+            f"more accurate by {SAME_SCORE}, on average over data and optimizers; without a limit in each setting",
             f"{_said(settings, (*both, SHALLOW), _steps)}; at the end {_said(settings, (*both, SHALLOW), _final)}",
-            [check for arm in both for check in not_faster(settings, arm)],
-            otherwise="in at least one setting tuned depth is faster, or ends more accurate",
+            [not_faster(settings, arm) for arm in both],
+            within=[not_faster([s], arm) for s in settings for arm in both],
+            limit="in single settings it is faster, or ends more accurate",
+            otherwise="tuned depth is faster, or ends more accurate",
         )
     )
     found.append(
@@ -243,6 +251,12 @@ def _steps(setting: Setting, arm: str) -> str:
     return f"{typical(number(setting.times(arm)))}{short}"
 
 
+def _times(settings: Sequence[Setting], arm: str) -> str:
+    """How many times as late as the shallow network, the error as a factor."""
+    ratio = pooled([later(s, arm, SHALLOW) for s in settings])
+    return f"{10**ratio.value:.2f} times" + (f" (×/÷ {10**ratio.error:.2f})" if math.isfinite(ratio.error) else "")
+
+
 def _final(setting: Setting, arm: str) -> str:
     return str(number(setting.final(arm)))
 
@@ -287,7 +301,7 @@ def charts(settings: Sequence[Setting], sizes: Sizes) -> dict[str, Chart]:
             for words, what in curves.items()
         }
 
-    fast = all_of(check for arm in (RESIDUAL, LEAKY) for check in as_fast(settings, arm))
+    fast = all_of(as_fast(settings, arm) for arm in (RESIDUAL, LEAKY))
     sooner = all_of(check for arm in (RESIDUAL, LEAKY) for check in sooner_than_plain(settings, arm))
     best = all_of(ahead(settings))
     title = stated(

@@ -38,6 +38,7 @@ EARLY = (10, 30)  # steps whose worst class is judged
 _START = 1e-12  # variance of biases at the start
 FAST = (LEAKY, RESIDUAL, INSIDE, SHALLOW)  # arms of low nonlinearity: more networks for their first steps
 _FIRST = 700  # between the seeds of trainings that are judged and those of the first steps only
+_MORE = 30  # networks of a part of these
 _SEARCH = 500  # between the seeds of trainings that pick a rate and those that are judged
 Optimizer = Literal["sgd", "adam"]
 
@@ -112,7 +113,7 @@ class Sizes:
     batch: int
     few: int  # networks that pick a rate
     inits: int
-    first: int  # more networks of the fast arms, for the first steps only
+    first: int  # times 30 more networks of the fast arms, for the first steps only
     searched: tuple[int, ...]
     steps: tuple[int, ...]
     rates: Mapping[Optimizer, tuple[float, ...]]
@@ -204,7 +205,7 @@ def trained_setting(run: Run, name: str, whole: Data, optimizer: Optimizer, thre
         if arm in FAST and sizes.first:
             first[arm] = trained(
                 run, what, x, test=held, label=f"{name}, {optimizer}, {arm}, first steps", lr=rates[arm],
-                inits=sizes.first, steps=list(EARLY), seed=run.seed + _FIRST, **options,
+                inits=_MORE, parts=sizes.first, steps=list(EARLY), seed=run.seed + _FIRST, **options,
             )  # fmt: skip
     return Setting(name, optimizer, threshold, arms, rates, first, tuple(ends))
 
