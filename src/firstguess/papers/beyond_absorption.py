@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,7 @@ def absorption(run: Run) -> Outcome:
                 ]
             ),
         },
-        {"depths": chart(found, tangents, f"width {width}, {inits} networks")},
+        charts(found, tangents, f"width {width}, {inits} networks"),
         ["Times by the closed form are from the networks' own mean logits at the start; its rate has no free number."],
     )
 
@@ -219,31 +219,43 @@ def _depth_row(phase: str, depth: int, tangent: Tangent) -> dict[str, Any]:
     return {"phase": phase, "depth": depth, "time": scaled_time(tangent), "signal": tangent.signal / _WIDE}
 
 
-def chart(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]], where: str) -> Chart:
-    """Times and signal over depth."""
+def charts(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]], where: str) -> dict[str, Chart]:
+    """Times over depth, and the signal."""
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    times = [Series(phase, DEPTHS, [scaled_time(t) for t in by], mark="both") for phase, by in tangents.items()]
-    signal = [Series(phase, DEPTHS, [t.signal / _WIDE for t in by], mark="both") for phase, by in tangents.items()]
+    def series(what: Callable[[Tangent], float]) -> list[Series]:
+        return [Series(phase, DEPTHS, [what(t) for t in by], mark="both") for phase, by in tangents.items()]
+
     ordered = tangents["ordered"]
-    close = "; ".join(f"{name} {t.over.value:.2f}" for name, t in found.items())
-    return figures.lines_chart(
-        {"Time to absorb, ηλt": times, "Signal, θ′/N": signal},
-        title=stated(
-            all_of([linear(ordered), vanishing(ordered)]),
-            "Ordered networks absorb bias in a time linear in depth; what vanishes is their signal",
-            "Time to absorb bias, and signal, over depth",
+    close = "; ".join(f"{name}: {t.over}" for name, t in found.items())
+    said = "Closed form for random data; tanh, biases of variance 0.1."
+    shared: dict[str, Any] = {"x_title": "Hidden layers", "x_domain": (15.0, 105.0), "width": 560, "height": 280}
+    return {
+        "depths": figures.lines_chart(
+            series(scaled_time),
+            title=stated(
+                linear(ordered),
+                "Ordered networks absorb bias in a time linear in depth",
+                "Time to absorb bias, over depth",
+            ),
+            subtitle=[
+                f"{said} Time to a largest share of {LEVEL}, median over initializations, in units of the bias mode's "
+                "own rate.",
+                f"In training, measured over predicted mean time ({where}): {close}.",
+            ],
+            y_title="ηλt",
+            y_domain=(0.0, 15.0),
+            **shared,
         ),
-        subtitle=[
-            "Closed form for random data, tanh, biases of variance 0.1; time to a largest share of 0.6 in units of the "
-            "bias mode's own rate.",
-            f"Measured over predicted mean time ({where}): {close}.",
-        ],
-        x_title="Hidden layers",
-        y_title="",
-        y_scale="log",
-        columns=2,
-        width=430,
-        height=280,
-    )
+        "signal": figures.lines_chart(
+            series(lambda t: t.signal / _WIDE),
+            title=stated(
+                vanishing(ordered), "What vanishes in ordered networks is the signal", "The signal, over depth"
+            ),
+            subtitle=[f"{said} Derivative of the tangent kernel by the overlap of two inputs, over the width."],
+            y_title="θ′/N (logarithmic)",
+            y_scale="log",
+            **shared,
+        ),
+    }
