@@ -98,7 +98,7 @@ def absorption(run: Run) -> Outcome:
     width, points, inits = run.either((100, 60, 10), (300, 100, 24))
     cases = dict(list(CASES.items())[: 3 if run.quick else None])
     x = two_blobs(points // 2, width, seed=run.seed)
-    found = {name: _times(run, name, text, x, width, inits) for name, text in cases.items()}
+    found = {name: times_of(run, name, text, x, width, inits) for name, text in cases.items()}
     tangents = {phase: over_depth(variance) for phase, variance in PHASES.items()}
     return Outcome(
         judged(found, tangents),
@@ -117,7 +117,7 @@ def absorption(run: Run) -> Outcome:
     )
 
 
-def _times(run: Run, name: str, text: str, x: Data, width: int, inits: int) -> Times:
+def times_of(run: Run, name: str, text: str, x: Data, width: int, inits: int) -> Times:
     network = Network.parse(text, classes=2)
     tangent = scalar_tangent(network, dimension=int(np.prod(x.x.shape[1:])), width=width)
     lr = RATE / tangent.bias_mode(x.n)
@@ -125,13 +125,13 @@ def _times(run: Run, name: str, text: str, x: Data, width: int, inits: int) -> T
     arm = trained(run, network, x, label=name, optimizer="gd", lr=lr, steps=looks, inits=inits, width=width)
     steps = arm.reached("largest", LEVEL)
     key = {"starts": text, "data": x.hash, "width": width, "inits": inits}
-    starts = run.piece(key, partial(_starts, network, x, width, inits, run.seed), label=f"starts of {name}")
+    starts = run.piece(key, partial(starts_of, network, x, width, inits, run.seed), label=f"starts of {name}")
     spread = float(np.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0)))
     known = steps_to(LEVEL, np.asarray(starts["means"], dtype=np.float64), spread, RATE)
     return Times(np.minimum(steps, float(looks[-1])), known, float(np.isfinite(steps).mean()))
 
 
-def _starts(network: Network, x: Data, width: int, inits: int, seed: int) -> Piece:
+def starts_of(network: Network, x: Data, width: int, inits: int, seed: int) -> Piece:
     """The mean over the data of f₁ − f₀, of every member before training."""
     import torch
 

@@ -45,7 +45,8 @@ REVISIONS: dict[str, str] = {
     "B5": "before any full run, after a pilot of two networks an arm and a quick run: rates, the threshold on "
     "CIFAR-10, more networks for the first steps; the worst class is compared on average over the settings. After a "
     "full run that could not decide: 120 instead of 30 more networks for the first steps, and speeds beside the "
-    "shallow network are required on average over the settings, in single ones they are a limit",
+    "shallow network are required on average over the settings, in single ones they are a limit; the worst class is "
+    "compared among deep arms and, apart, with the shallow one",
     "B8": "after a quick run: the moved head is judged by accuracy over the looks instead of steps to the threshold, "
     "and on points that differ from network to network (margin 0.02 → 0.03); class weights must be ahead by 0.05 "
     "instead of 0.1; the tilted start guesses 99 % instead of 90 % as the rare class. After the full run: a fault that "
