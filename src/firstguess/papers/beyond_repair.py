@@ -322,14 +322,12 @@ def charts(settings: Sequence[Setting], sizes: Sizes) -> dict[str, Chart]:
 
     fast = all_of(as_fast(settings, arm) for arm in (RESIDUAL, LEAKY))
     sooner = all_of(check for arm in (RESIDUAL, LEAKY) for check in sooner_than_plain(settings, arm))
-    best = all_of(ahead(settings))
     title = stated(
         sooner,
         "Tuned depth learns sooner than plain depth"
         + {True: ", as fast as one hidden layer", False: ", not always as fast as one hidden layer", None: ""}[fast],
         "Deep networks, repaired in six ways, beside one hidden layer",
     )
-    title += stated(best, "; its worst class is best with a norm inside the branch", "")
     head = all_of(head_alike(settings))
     said = [
         f"Held-out accuracy of {sizes.depth} layers of {sizes.width} (shallow: one), {sizes.points} training images, "
