@@ -90,3 +90,8 @@ def test_predicted_times_start_where_the_trained_networks_do(tmp_path: Path) -> 
     order = np.argsort(np.abs(means))
     assert (np.diff(found.predicted[order]) >= 0).all()
     assert found.over.value == pytest.approx(found.measured.mean() / found.predicted.mean())
+    both = item.times_of(run, "ReLU", str(network), x, 12, 10, parts=2)
+    np.testing.assert_array_equal(both.measured[:10], found.measured)
+    np.testing.assert_array_equal(both.predicted[:10], found.predicted)
+    assert len(both.predicted) == len(both.measured) == 20
+    assert ((both.predicted[10:] > 0) == (both.measured[10:] > 0)).mean() > 0.5  # their own starts, too

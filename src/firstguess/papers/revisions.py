@@ -47,6 +47,7 @@ REVISIONS: dict[str, str] = {
     "full run that could not decide: 120 instead of 30 more networks for the first steps, and speeds beside the "
     "shallow network are required on average over the settings, in single ones they are a limit; the worst class is "
     "compared among deep arms and, apart, with the shallow one",
+    "B6": "after a full run that could not decide: 96 instead of 24 ReLU networks",
     "B8": "after a quick run: the moved head is judged by accuracy over the looks instead of steps to the threshold, "
     "and on points that differ from network to network (margin 0.02 → 0.03); class weights must be ahead by 0.05 "
     "instead of 0.1; the tilted start guesses 99 % instead of 90 % as the rare class. After the full run: a fault that "
