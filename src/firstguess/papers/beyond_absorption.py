@@ -88,7 +88,8 @@ def scaled_time(tangent: Tangent) -> float:
     quick="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: three ReLU networks of width 100, "
     "60 points of two blobs in 100 dimensions, all of them at every step, ηλ = 0.2, 10 networks each.",
     full="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: six networks of width 300, 100 "
-    "points of two blobs in 300 dimensions, all of them at every step, ηλ = 0.2, 24 networks each, of ReLU networks 96.",
+    "points of two blobs in 300 dimensions, all of them at every step, ηλ = 0.2, 24 networks each, of ReLU networks "
+    "96.",
     seconds=(15, 120),
 )  # fmt: skip
 def absorption(run: Run) -> Outcome:
