@@ -214,9 +214,9 @@ def _verdicts(**changes: Arm) -> list[str]:
 
 
 def test_class_weights_and_starts_are_judged() -> None:
-    assert _verdicts() == ["holds"] * 3
+    assert _verdicts() == ["holds"] * 4
     assert _verdicts(weights=_arm(0.7, 0.72))[0] == "does not hold"
     assert _verdicts(weights=_arm(0.7, 0.85, other=0.7))[0] == "holds with a limit"
     assert _verdicts(tilted=_arm(0.0, 0.7))[1] == "does not hold"
-    assert _verdicts(tilted=_arm(0.1, 0.8))[1] == "holds with a limit"
-    assert _verdicts(prior=_arm(0.0, 0.8))[2] == "does not hold"
+    assert _verdicts(tilted=_arm(0.1, 0.8))[2] == "holds with a limit"
+    assert _verdicts(prior=_arm(0.0, 0.8))[3] == "does not hold"
