@@ -83,7 +83,7 @@ def imbalance(run: Run) -> Outcome:
         },
         {
             "recall": _chart(
-                arms, f"{rare} fours and {TIMES * rare} nines, 5 hidden layers of {width}, {inits} networks"
+                arms, f"{rare} fours and {TIMES * rare} nines, 5 hidden layers of {width}, {parts * inits} networks"
             )
         },
         [
