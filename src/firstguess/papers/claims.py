@@ -110,7 +110,8 @@ _ROWS = (
      "theory.md §9"),
     ("B4", "At constant gradients bias is nonlinearity, (1 + γ)·g = P: knobs reach any γ on that frontier",
      "theory.md §10"),
-    ("B5", "Tuned depth trains as fast as a shallow network of equal nonlinearity, not faster", "theory.md §10"),
+    ("B5", "Tuned depth trains as fast as a shallow network of equal nonlinearity, not faster; the residual form with "
+     "the norm after the activation inside the branch has the best early worst class", "theory.md §10"),
     ("B6", "The absorption time has a closed form; ordered networks absorb linearly in depth, their signal is what "
      "vanishes", "theory.md §7"),
     ("B7", "Adam's early phase follows from tangent kernels by layer; finite width is one random factor",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 MEMBERS = 10  # fewer trained networks in an arm decide nothing
-_SEEDS = 1000  # between parts of an arm: each is an ensemble of its own
+SEEDS = 1000  # between parts of an arm: each is an ensemble of its own
 _FALLING = ("largest", "loss", "gap")  # curves whose thresholds are reached from above
 
 
@@ -203,7 +203,7 @@ def trained(
     first = run.seed if seed is None else seed
     arms: list[Arm] = []
     for part in range(parts):
-        own = first + _SEEDS * part
+        own = first + SEEDS * part
         shown = f"training: {label}" + (f" ({part + 1} of {parts})" if parts > 1 else "")
         piece = run.piece(
             {"train": key, "seed": own},

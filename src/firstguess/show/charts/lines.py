@@ -145,7 +145,8 @@ def _axis(kind: Scale, series: Sequence[Series], *, along: Literal["x", "y"]) ->
         own = np.unique([float(v) for s in series for v in getattr(s, along)])
         few = along == "x" and 1 < len(own) <= 8 and bool((own == np.round(own)).all())
         if few and np.diff(own).min() >= 0.1 * (own[-1] - own[0]):
-            return alt.Axis(values=own.tolist(), format=",~g")  # there is no layer 1.5 between layers 1 and 2
+            # There is no layer 1.5 between layers 1 and 2. Not format=: Vega then rounds 20 layers to "2e+1".
+            return alt.Axis(values=own.tolist(), labelExpr="format(datum.value, ',~g')")
         return alt.Axis(tickCount=6 if along == "x" else 5)
     values = np.array([float(v) for s in series for v in getattr(s, along) if float(v) > 0 and math.isfinite(v)])
     if not len(values):
