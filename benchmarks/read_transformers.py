@@ -31,6 +31,7 @@ with warnings.catch_warnings():
     import transformers as hf
 
 SEQUENCES, LENGTH, WORDS, LABELS = 24, 32, 5000, 256
+ENDS: dict[str, Any] = {"num_labels": LABELS, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": WORDS + 1}
 
 
 class Pooled(nn.Module):
@@ -60,17 +61,14 @@ def images() -> torch.Tensor:
 
 
 def gpt2(depth: int, width: int) -> nn.Module:
-    more: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": WORDS + 1}
-    config = hf.GPT2Config(
-        vocab_size=WORDS + 2, n_embd=width, n_layer=depth, n_head=width // 64, num_labels=LABELS, **more
-    )
+    config = hf.GPT2Config(vocab_size=WORDS + 2, n_embd=width, n_layer=depth, n_head=width // 64, **ENDS)
     return hf.GPT2ForSequenceClassification(config)
 
 
 def llama(depth: int, width: int) -> nn.Module:
     config = hf.LlamaConfig(
         vocab_size=WORDS + 2, hidden_size=width, num_hidden_layers=depth, num_attention_heads=width // 64,
-        intermediate_size=8 * width // 3, num_labels=LABELS, bos_token_id=0, eos_token_id=0, pad_token_id=WORDS + 1,
+        intermediate_size=8 * width // 3, **ENDS,
     )  # fmt: skip
     return hf.LlamaForSequenceClassification(config)
 

@@ -101,7 +101,7 @@ def test_what_sequences_share_is_gone() -> None:
     assert token_covariances(front, x, width=16).k == pytest.approx(np.eye(12), abs=1e-6)
 
 
-@pytest.mark.parametrize("part", shared._PARTS)
+@pytest.mark.parametrize("part", shared.PARTS)
 def test_networks_of_b3_have_one_shift(part: float) -> None:
     """z² = D·v_e/q with q in front of the last norm, whatever is shared."""
     net = shared.own_network(part, 64, 50)

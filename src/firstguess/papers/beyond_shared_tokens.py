@@ -28,7 +28,7 @@ STYLES: dict[str, tuple[ReadOut, str]] = {
     "vit": ("first", "ViT, CLS (CLS, positions)"),
 }
 AS_IS, WITHOUT = "as it is", "without them"
-_PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of what stands beside the own vector: how much is common to all tokens
+PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of what stands beside the own vector: how much is common to all tokens
 _SHIFT = 3.5  # z, standard deviations that the own logit stands higher
 
 
@@ -155,7 +155,7 @@ def tokens_own(run: Run) -> Outcome:
     chance = own_guess_chance(_SHIFT, vocabulary)
     found: list[tuple[float, Number, Number]] = []
     rows: list[dict[str, Any]] = []
-    for part in _PARTS:
+    for part in PARTS:
         hits, gamma = _own(run, part, ids, width, vocabulary, inits)
         found.append((part, gamma, hits))
         rows.append({"shared": part, "gamma": gamma.value, "gamma_error": gamma.error, "own": hits.value,
