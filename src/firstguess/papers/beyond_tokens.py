@@ -58,15 +58,16 @@ def _blocks(run: Run, design: Design, x: Any, width: int, depth: int, inits: int
     quick="Blocks of attention (4 heads) and GELU or gated SiLU, norms before the branches or behind the sums, all "
     "variances 1, width 64, 4 blocks; 12 sequences of 8 different tokens; 10 networks each with LayerNorm, and with "
     "RMSNorm and the same weights.",
-    full="The same with width 256, 16 blocks, 24 sequences of 16 different tokens, 40 networks each.",
-    seconds=(8, 160),
+    full="The same with width 256, 16 blocks, 24 sequences of 16 different tokens, 60 networks each.",
+    seconds=(8, 200),
+    version=2,
 )
 def tokens_norm(run: Run) -> Outcome:
     """B2: γ of a token with LayerNorm over that with RMSNorm, by depth; and what guesses are."""
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    width, depth, n, length, inits = run.either((64, 4, 12, 8, 10), (256, 16, 24, 16, 40))
+    width, depth, n, length, inits = run.either((64, 4, 12, 8, 10), (256, 16, 24, 16, 60))
     depths = [k for k in DEPTHS if k <= depth]
     x = different_tokens(n, length, seed=run.seed)
     ratios: dict[str, list[Number]] = {}
