@@ -87,11 +87,13 @@ def tokens_shared(run: Run) -> Outcome:
                 )  # fmt: skip
         own[label], averaged[label] = zip(found[AS_IS], found[WITHOUT], strict=True)
     judged = judge_shared(own, averaged)
+    kept = ", ".join(_left(averaged))
+    so = "Without positions, CLS, BOS and types little of real transformers' bias is left"
     chart = dots_chart(
         panels,
         title=stated(
             judged.verdict.startswith("holds") or None,
-            "Without positions, CLS, BOS and types little of real transformers' bias is left",
+            f"{so}, but in the mean of {kept}'s tokens" if kept else so,
             "Real transformers with and without what their sequences share",
         ),
         subtitle=[
@@ -113,11 +115,18 @@ def _even(n: int) -> float:
     return float(counts.max(axis=1).mean()) / n
 
 
+def _left(found: Mapping[str, tuple[Number, Number]]) -> list[str]:
+    """Models of which a quarter of γ may be left."""
+    return [
+        name.partition(",")[0] for name, (as_is, without) in found.items()
+        if below(without / as_is, QUARTER) is not True
+    ]  # fmt: skip
+
+
 def judge_shared(own: Mapping[str, tuple[Number, Number]], averaged: Mapping[str, tuple[Number, Number]]) -> Entry:
     """(γ as it is, γ without) by model, for the read-out that the model has, and for the mean over tokens."""
     left = {name: without / as_is for name, (as_is, without) in own.items()}
     also = {name: without / as_is for name, (as_is, without) in averaged.items()}
-    most = [name.partition(",")[0] for name, part in also.items() if below(part, QUARTER) is not True]
     said = "; ".join(f"{name.partition(' (')[0]} {a} and {b}" for name, (a, b) in own.items())
     means = "; ".join(f"{name.partition(',')[0]} {a} and {b}" for name, (a, b) in averaged.items())
     return entry(
@@ -127,7 +136,7 @@ def judge_shared(own: Mapping[str, tuple[Number, Number]], averaged: Mapping[str
         f"γ as it is and without: {said}; of the mean: {means}",
         [below(part, QUARTER) for part in left.values()],
         within=[below(part, QUARTER) for part in also.values()],
-        limit=f"with the mean over tokens as the read-out more than that is left in {', '.join(most)}",
+        limit=f"with the mean over tokens as the read-out more than that is left in {', '.join(_left(averaged))}",
         headline="γ left without shared embeddings: "
         + ", ".join(f"{100 * part.value:.1f} % ({name.partition(',')[0]})" for name, part in left.items()),
     )
