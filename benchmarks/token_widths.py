@@ -29,7 +29,8 @@ def net_of(name: str, width: int) -> Network:
     scale = (256 / width) ** 0.5
     if name == "llama L12":
         return styled("llama", 12, 0.02 * scale)(width)
-    return block("pre-RMS", "SwiGLU", 2, 0.2 * scale)(width)
+    net = block("pre-RMS", "SwiGLU", 2, 0.2 * scale)(width)
+    return net if name == "gated" else Network.parse(str(net).replace("attention(4,", "attention(16,"), classes=CLASSES)
 
 
 def run(name: str, width: int, inits: int, x: Array) -> dict[str, Any]:
@@ -71,7 +72,8 @@ def main() -> None:
     parser.add_argument("--inits", type=int, default=40)
     given = parser.parse_args()
     done = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
-    cases = [("gated", width) for width in (128, 256, 512, 1024)] + [("llama L12", w) for w in (64, 128, 256, 512)]
+    cases = [("gated", width) for width in (128, 256, 512, 1024)]
+    cases += [("gated, 16 heads", 256), ("gated, 16 heads", 1024), *(("llama L12", w) for w in (64, 128, 256, 512))]
     for name, width in cases:
         if any((line["case"], line["width"]) == (name, width) for line in done):
             continue
