@@ -86,22 +86,24 @@ def run(x: NDArray[Any], width: int, units: int, shared: bool, inits: int) -> di
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("mixers.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("out/mixers.jsonl"))
     parser.add_argument("--inits", type=int, default=60)
-    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--data-dir", type=Path, help="without it: noise only")
     given = parser.parse_args()
-    data = {
-        "CIFAR-10": np.array(fg.data.load("cifar10:test", data_dir=given.data_dir, points=IMAGES, seed=3).x),
-        "noise": np.random.default_rng(20261117).standard_normal((IMAGES, 3, 32, 32)).astype(np.float32),
-    }
+    data = {"noise": np.random.default_rng(20261117).standard_normal((IMAGES, 3, 32, 32)).astype(np.float32)}
+    if given.data_dir is not None:
+        data["CIFAR-10"] = np.array(fg.data.load("cifar10:test", data_dir=given.data_dir, points=IMAGES, seed=3).x)
     found = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
     cases = [(name, 256, units, shared) for shared in (True, False) for name in data for units in (16, 64, 256)]
-    cases = [case for case in cases if case[3] or case[2] < 256] + [("CIFAR-10", 768, 64, True)]
+    cases = [case for case in cases if case[3] or case[2] < 256] + [
+        (name, 768, 64, True) for name in data if name == "CIFAR-10"
+    ]
     for name, width, units, shared in cases:
         key: dict[str, Any] = {"data": name, "width": width, "units": units, "shared": shared}
         if any(all(line[k] == v for k, v in key.items()) for line in found):
             continue
         line = key | run(data[name], width, units, shared, given.inits)
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         with given.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
         z = (line["measured"] - line["predicted"]) / line["error"]

@@ -150,7 +150,7 @@ def table(path: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("read-transformers.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("out/read-transformers.jsonl"))
     parser.add_argument("--inits", type=int, default=40)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--only", default="", help="models whose name has this in it")
@@ -164,6 +164,7 @@ def main() -> None:
         if case.name in done or given.only not in case.name or (case.large and not given.large):
             continue
         line = run(case, given.inits)
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         with given.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
         print(f"{case.name}: {[round(s, 1) for s in line.get('seconds', [])]} s", flush=True)

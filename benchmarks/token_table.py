@@ -299,7 +299,7 @@ def table(path: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("token-table.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("out/token-table.jsonl"))
     parser.add_argument("--inits", type=int, default=40)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
@@ -317,6 +317,7 @@ def main() -> None:
         except fg.FirstguessError as error:
             print(f"{cell.name}: {error}", flush=True)
             continue
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         with given.out.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
         print(f"{cell.name}: {[round(s, 1) for s in lines[-1]['seconds']]} s", flush=True)

@@ -68,7 +68,7 @@ def run(name: str, width: int, inits: int, x: Array) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("token-widths.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("out/token-widths.jsonl"))
     parser.add_argument("--inits", type=int, default=40)
     given = parser.parse_args()
     done = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
@@ -78,6 +78,7 @@ def main() -> None:
         if any((line["case"], line["width"]) == (name, width) for line in done):
             continue
         line = run(name, width, given.inits, zipf())
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         with given.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
         print({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}, flush=True)
