@@ -95,9 +95,7 @@ def main() -> None:
         data["CIFAR-10"] = np.array(fg.data.load("cifar10:test", data_dir=given.data_dir, points=IMAGES, seed=3).x)
     found = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
     cases = [(name, 256, units, shared) for shared in (True, False) for name in data for units in (16, 64, 256)]
-    cases = [case for case in cases if case[3] or case[2] < 256] + [
-        (name, 768, 64, True) for name in data if name == "CIFAR-10"
-    ]
+    cases += [(name, 768, 64, True) for name in data if name == "CIFAR-10"]
     for name, width, units, shared in cases:
         key: dict[str, Any] = {"data": name, "width": width, "units": units, "shared": shared}
         if any(all(line[k] == v for k, v in key.items()) for line in found):
