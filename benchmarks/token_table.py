@@ -32,6 +32,7 @@ from firstguess.theory.token_kernel import token_covariances
 
 Array = NDArray[Any]
 WIDTH, HEADS, SEQUENCES, LENGTH, CLASSES, DRAWN_HEADS = 256, 4, 24, 32, 10, 16
+DRAWS = 40_000  # of the law of the guesses: 0.0008 on a largest share, beside at least 0.004 of 40 networks
 DEPTHS, STDS = (2, 6, 12), (0.02, 0.05, 0.1, 0.2)
 # What finite width may add: each of two sums over D nodes a block (attention and MLP) moves the correlation of two
 # tokens by up to 1/4D (theory.md (45): |B| ≤ 0.24). A gate, F(k)·k with overlaps k that vary by v = 1/D to 2/D about
@@ -50,16 +51,22 @@ class Cell:
     data: Callable[[], Array]
     pools: tuple[str, ...]
     width: int = WIDTH
+    looks: tuple[int, ...] = ()  # depths at which it is read, too: its first blocks are a network of that depth
 
 
-def zipf(shared: bool = False) -> Array:
+def zipf(shared: bool = False, size: tuple[int, int] = (SEQUENCES, LENGTH)) -> Array:
     """Ids of a Zipf vocabulary of 5000 words; the first is the same in all sequences if `shared`."""
     rng = np.random.default_rng(20261117)
     p = 1.0 / np.arange(1, 5001)
-    ids = rng.choice(5000, (SEQUENCES, LENGTH), p=p / p.sum()) + 1
+    ids = rng.choice(5000, size, p=p / p.sum()) + 1
     if shared:
         ids[:, 0] = 0
     return ids
+
+
+def few() -> Array:
+    """16 sequences of 16 tokens, for the deepest."""
+    return zipf(size=(16, 16))
 
 
 def noise_images(side: int = 32) -> Array:
@@ -112,12 +119,14 @@ def cells(data_dir: Path | None) -> Iterator[Cell]:
             yield Cell(f"mixer {norm} L{depth}", "styles", depth, mixer(norm, depth, 256), noise_images, ("mean",))
     if data_dir is not None:
         yield from real(data_dir)
-    for depth in DEPTHS:
+    for looks in ((DEPTHS[0],), DEPTHS[1:]):  # weights do not know how deep a network is: the deepest has all depths
         for std in STDS:
             for kind in ("post-LN", "pre-LN", "pre-RMS"):
                 for mlp in ("GELU", "SwiGLU"):
+                    depth = looks[-1]
+                    net, data = block(kind, mlp, depth, std), zipf if depth == DEPTHS[0] else few
                     name = f"{kind} {mlp} L{depth} std {std}"
-                    yield Cell(name, "blocks", depth, block(kind, mlp, depth, std), zipf, every[1:])
+                    yield Cell(name, "blocks", depth, net, data, every[1:], looks=looks[:-1])
 
 
 def real(data_dir: Path) -> Iterator[Cell]:
@@ -167,58 +176,91 @@ def jackknife(pairs: Array) -> float:
     return math.sqrt((len(pairs) - 1) * float(np.var(found)))
 
 
-def measured(net: Network, x: Array, width: int, inits: int, pools: tuple[str, ...]) -> dict[str, Any]:
-    pairs = {pool: np.empty((inits, 2)) for pool in pools}
-    shares = {pool: np.empty(inits) for pool in pools}
+def largest(k: Array) -> float:
+    """E max G of ten Gaussian logits of covariance `k`."""
+    return float(draw_guesses(k, CLASSES, draws=DRAWS).fractions.max(axis=1).mean())
+
+
+def measured(
+    net: Network, x: Array, width: int, inits: int, pools: tuple[str, ...], ends: list[int], normed: bool
+) -> list[Any]:
+    """What every read-out has, behind as many layers as `ends` says, and the last norm if `normed`."""
+    pairs = np.empty((len(ends), len(pools), inits, 2))
+    shares = np.empty((len(ends), len(pools), inits))
+    kernels = np.zeros((len(ends), len(pools), len(x), len(x)))
     rng = np.random.default_rng(7)
     data = torch.from_numpy(x)
     for i in range(inits):
-        with torch.inference_mode():
-            y = data
-            for module in list(build(net, x, width=width, seed=5, member=i))[:-2]:
+        modules = list(build(net, x, width=width, seed=5, member=i))[:-2]
+        y = data
+        for index, module in enumerate(modules, start=1):
+            with torch.inference_mode():
                 y = module(y)
-        tokens = y.numpy().astype(np.float64)
-        for pool in pools:
-            f = tokens.mean(1) if pool == "mean" else tokens[:, 0 if pool == "cls" else -1]
-            pairs[pool][i] = sums(f @ f.T / f.shape[1])
-            logits = np.einsum("nd,hcd->hnc", f, rng.standard_normal((DRAWN_HEADS, CLASSES, f.shape[1])))
-            counts = [np.bincount(one, minlength=CLASSES).max() / len(f) for one in logits.argmax(2)]
-            shares[pool][i] = np.mean(counts)
-    return {
-        pool: {
-            "gamma": ratio(pairs[pool]),
-            "gamma_se": jackknife(pairs[pool]),
-            "max": float(shares[pool].mean()),
-            "max_se": float(shares[pool].std(ddof=1)) / math.sqrt(inits),
+                if index not in ends:
+                    continue
+                tokens = (modules[-1](y) if normed and index < len(modules) else y).numpy().astype(np.float64)
+            for j, pool in enumerate(pools):
+                where = ends.index(index), j
+                f = tokens.mean(1) if pool == "mean" else tokens[:, 0 if pool == "cls" else -1]
+                k = f @ f.T / f.shape[1]
+                pairs[where][i] = sums(k)
+                kernels[where] += k / inits
+                logits = np.einsum("nd,hcd->hnc", f, rng.standard_normal((DRAWN_HEADS, CLASSES, f.shape[1])))
+                counts = [np.bincount(one, minlength=CLASSES).max() / len(f) for one in logits.argmax(2)]
+                shares[where][i] = np.mean(counts)
+    return [
+        {
+            pool: {
+                "gamma": ratio(pairs[e, j]),
+                "gamma_se": jackknife(pairs[e, j]),
+                "max": float(shares[e, j].mean()),
+                "max_se": float(shares[e, j].std(ddof=1)) / math.sqrt(inits),
+                "max_of_mean": largest(kernels[e, j]),
+            }
+            for j, pool in enumerate(pools)
         }
-        for pool in pools
-    }
+        for e in range(len(ends))
+    ]
 
 
-def run(cell: Cell, inits: int, drawn: dict[str, Any] | None = None) -> dict[str, Any]:
-    """One line; networks that were drawn already are given."""
-    x, net, started = cell.data(), cell.net(cell.width), time.perf_counter()
-    found = token_covariances(Network(net.layers[:-2], CLASSES), x, width=cell.width)
-    predicted: dict[str, Any] = {}
-    for pool in cell.pools:
+def predicted(net: Network, x: Array, width: int, pools: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
+    """The same for infinite width, and how attention was followed."""
+    found = token_covariances(net, x, width=width)
+    out: dict[str, Any] = {}
+    for pool in pools:
         k = read_out(found.k, len(x), pool)
         c, s = sums(k)
-        law = draw_guesses(k, CLASSES, draws=4000)
         spread = (s - c) / float(found.k.diagonal().mean())
-        predicted[pool] = {"gamma": c / (s - c), "max": float(law.fractions.max(axis=1).mean()), "spread": spread}
+        out[pool] = {"gamma": c / (s - c), "max": largest(k), "spread": spread}
+    return out, [str(one) for one in found.remarks]
+
+
+def run(cell: Cell, inits: int) -> Iterator[dict[str, Any]]:
+    """A line for every depth."""
+    x, net, started = cell.data(), cell.net(cell.width), time.perf_counter()
+    body = net.layers[:-2]
+    normed = body[-1:] if (len(body) - 1) % cell.depth else ()  # behind blocks that do not end in a norm
+    blocks = len(body) - 1 - len(normed)
+    ends = [1 + blocks * depth // cell.depth for depth in cell.looks] + [len(body)]
+    theory = [
+        predicted(Network((*body[:end], *normed) if end < len(body) else body, CLASSES), x, cell.width, cell.pools)
+        for end in ends
+    ]
     middle = time.perf_counter()
-    drawn = drawn or measured(net, x, cell.width, inits, cell.pools)
-    return {
-        "cell": cell.name,
-        "group": cell.group,
-        "depth": cell.depth,
-        "width": cell.width,
-        "inits": inits,
-        "predicted": predicted,
-        "measured": drawn,
-        "remarks": [str(one) for one in found.remarks],
-        "seconds": [middle - started, time.perf_counter() - middle],
-    }
+    drawn = measured(net, x, cell.width, inits, cell.pools, ends, bool(normed))
+    for depth, (said, remarks), seen in zip((*cell.looks, cell.depth), theory, drawn, strict=True):
+        yield {
+            "cell": cell.name.replace(f"L{cell.depth} ", f"L{depth} ") if cell.looks else cell.name,
+            "group": cell.group,
+            "depth": depth,
+            "width": cell.width,
+            "inits": inits,
+            "points": len(x),
+            "predicted": said,
+            "measured": seen,
+            "remarks": remarks,
+            "seconds": [middle - started, time.perf_counter() - middle],
+        }
 
 
 def room(line: dict[str, Any], pool: str) -> tuple[float, float]:
@@ -229,8 +271,8 @@ def room(line: dict[str, Any], pool: str) -> tuple[float, float]:
     gamma, spread = line["predicted"][pool]["gamma"], line["predicted"][pool]["spread"]
     each = GATED if "SwiGLU" in line["cell"] or "llama" in line["cell"] else FINITE
     apart = each * 2.0 * line["depth"] / line["width"] / spread * (1.0 if pool == "mean" else 1.0 + gamma)
-    ends = max(gamma - apart, 0.0), gamma + apart
-    shares = [fg.Guesses(max(one, 0.0), CLASSES, SEQUENCES).expected_max() for one in (ends[0], gamma, ends[1])]
+    ends = max(gamma - apart, 0.0), max(gamma, 0.0), gamma + apart
+    shares = [fg.Guesses(one, CLASSES, line.get("points", SEQUENCES)).expected_max() for one in ends]
     return apart, max(shares[1] - shares[0], shares[2] - shares[1])
 
 
@@ -241,12 +283,11 @@ def table(path: Path) -> str:
         for pool, p in line["predicted"].items():
             m = line["measured"][pool]
             z = [(m[what] - p[what]) / max(m[f"{what}_se"], 1e-12) for what in ("gamma", "max")]
-            more = room(line, pool)
-            fits = all(
-                abs(m[what] - p[what]) <= 3.0 * m[f"{what}_se"] + add
-                for what, add in zip(("gamma", "max"), more, strict=True)
-            )
             inside = all(abs(one) <= 3.0 for one in z)
+            fits = inside or all(
+                abs(m[what] - p[what]) <= 3.0 * m[f"{what}_se"] + add
+                for what, add in zip(("gamma", "max"), room(line, pool), strict=True)
+            )
             said = "" if inside else "within 1/D" if fits else "**off**"
             good, count = good + fits, count + 1
             out.append(
@@ -258,7 +299,7 @@ def table(path: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("token-table.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("out/token-table.jsonl"))
     parser.add_argument("--inits", type=int, default=40)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
@@ -272,13 +313,14 @@ def main() -> None:
         if cell.name in done or given.only not in cell.name:
             continue
         try:
-            line = run(cell, given.inits)
+            lines = [line for line in run(cell, given.inits) if line["cell"] not in done]
         except fg.FirstguessError as error:
             print(f"{cell.name}: {error}", flush=True)
             continue
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         with given.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(f"{cell.name}: {[round(s, 1) for s in line['seconds']]} s", flush=True)
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        print(f"{cell.name}: {[round(s, 1) for s in lines[-1]['seconds']]} s", flush=True)
 
 
 if __name__ == "__main__":
