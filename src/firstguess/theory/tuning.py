@@ -16,7 +16,7 @@ from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.network.tokens import Tokens
 from firstguess.network.walk import every, needs_tokens
-from firstguess.theory.knobs import Knob, is_norm, knob_for
+from firstguess.theory.knobs import Knob, is_norm, knob_for, normed
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.readings import predict
 
@@ -113,7 +113,7 @@ class Tuned:
             [
                 f"{self.knob}: {said}",
                 f"{moved}{p}",
-                f"This family reaches γ from {_said(low)} to {_said(high)} {at}.",
+                f"This family reaches γ from {said_gamma(low)} to {said_gamma(high)} {at}.",
                 HARMLESS if known else _SHARED,
                 str(self.network),
             ]
@@ -222,7 +222,8 @@ def given_by(net: Network, data: Any, inputs: Inputs | Tokens | None, where: str
     return Tokens(length=ids.shape[1], frequencies=np.bincount(rest.ravel()), shared=shared)
 
 
-def _said(gamma: float) -> str:
+def said_gamma(gamma: float) -> str:
+    """The end of a range; what is no more than rounding is 0."""
     return "0" if gamma < 1e-9 else f"{gamma:.3g}"
 
 
@@ -253,16 +254,18 @@ def _solve(family: Knob, gamma: float, inputs: Inputs | Tokens) -> tuple[float, 
     if not math.isfinite(few):
         raise NotCovered("a family whose γ is known in closed form", got=f"{family.name} of this network", where="tune")
     if most < 1e-9:
-        raise InvalidInput(
+        flat = family.network(low)
+        kind = NotCovered if normed(flat) is None else InvalidInput
+        raise kind(
             f"a network whose γ {family.name} can move",
-            got=f"γ = 0 wherever it stands, from 0 to 0, in {_activations(family.network(low))}",
+            got=f"γ = 0 wherever it stands, from 0 to 0, in {_activations(flat)}",
             where="tune(gamma)",
             hint="it is even already; a norm that centres after the activation keeps it so: put it before",
         )
     if not few <= gamma <= most:
         near = few if gamma < few else most
         raise InvalidInput(
-            f"a γ that {family.name} reaches at these gradients, from {_said(few)} to {_said(most)}",
+            f"a γ that {family.name} reaches at these gradients, from {said_gamma(few)} to {said_gamma(most)}",
             got=gamma,
             where="tune(gamma)",
             hint=f"gamma={near:.3g}" + (_lower(inputs) if gamma < few else ""),
@@ -280,7 +283,7 @@ def _solve(family: Knob, gamma: float, inputs: Inputs | Tokens) -> tuple[float, 
             f"a family whose γ is known all the way to {gamma:.4g}",
             got=f"{family.name} with gaps",
             where="tune(gamma)",
-            hint=f"gamma={_said(few)} to {_said(most)} without them; or another knob=",
+            hint=f"gamma={said_gamma(few)} to {said_gamma(most)} without them; or another knob=",
         ) from None
     return float(cast(float, root)), (few, most)
 
