@@ -45,8 +45,8 @@ def tune(
 ) -> None:
     """Tune a network: the bias you want, at the gradients you need.
 
-    At constant gradients γ is the network's nonlinearity, (1 + γ)·g = P: a knob moves along that frontier. --figure draws
-    it, with where the network stands and where other remedies lead. Tuning makes depth harmless, not useful.
+    At constant gradients γ is the network's nonlinearity, (1 + γ)·g = P: a knob moves along that frontier. --figure
+    draws it, with where the network stands and where other remedies lead. Tuning makes depth harmless, not useful.
     """
     import firstguess as fg
 

@@ -34,8 +34,8 @@ _CLOSE = 0.02  # relative distance from the edge that is no change
 class Mark:
     """A network on the plane of γ and gradients.
 
-    `gradients` is the factor on their mean square from the last layer to the first, for a signal that keeps its size:
-    g of theory.md (31), so that (1 + γ)·g = (1 + γ₀)·P with P the `nonlinearity`. (A bias moved in the head alone is
+    `gradients` is the factor on their mean square from the output to the inputs, for a signal that keeps its size: g of
+    theory.md (31), so that (1 + γ)·g = (1 + γ₀)·P with P the `nonlinearity`. (A bias moved in the head alone is
     the one change that leaves the curve.)
     """
 

@@ -15,7 +15,7 @@ TITLE = "positions, types and class token ten times smaller"
 def variants(case: Case) -> Iterator[Variant]:
     """A network of tokens whose shared vectors start smaller."""
     if case.network is not None and needs_tokens(case.network.layers):
-        yield from described(case.network, TITLE, _smaller)
+        yield from described(case.network, TITLE, _smaller, price="what positions tell the network starts smaller too")
 
 
 def _smaller(layer: Layer, before: Layer | None) -> Layer | None:

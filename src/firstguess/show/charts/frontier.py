@@ -82,7 +82,7 @@ class _Frame:
         words = f"'× ' + ({plain} ? format(datum.value, ',~g') : format(datum.value, '.0e'))"
         return alt.X(
             "g:Q",
-            title="Gradients, mean square: first layer over last layer, for a signal of constant size",
+            title="Gradients from output to input: factor on their mean square, for a signal of constant size",
             scale=alt.Scale(type="log", domain=[self.low, self.high], nice=False),
             axis=alt.Axis(values=values, labelExpr=words, grid=False),
         )
