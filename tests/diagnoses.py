@@ -62,7 +62,7 @@ CAUSES = (
     Cause("2", "LayerNorm", 0.33, 0.2, -0.13, 0.01, ("2",), 0.83, 0.9, 0.02, 3.0, 9.0, 20, 200),
 )
 ADVICE = (
-    Advice(  # fmt: skip
+    Advice(
         "norm after the activation",
         "nn.ReLU(), nn.LayerNorm(100)",
         "measured",

@@ -213,3 +213,39 @@ def test_the_text_says_what_it_costs() -> None:
     assert s.to_dict()["settings"]["slope"] == s.settings["slope"]
     with pytest.raises(fg.InvalidInput, match="pytorch"):
         s.code("jax")
+
+
+IDS = np.random.default_rng(0).integers(2, 50, (40, 16))
+
+
+@pytest.mark.parametrize("style", ["gpt2", "bert"])
+def test_transformers_by_what_sequences_share(style: Any) -> None:
+    """Positions and types alone are scaled; the closed form on these very frequencies of tokens has the γ asked for."""
+    net = fg.transformer(style, depth=2, width=32, heads=2, classes=3)
+    s = fg.tune(net, gamma=1.5, data=IDS)
+    tokens = fg.Tokens(length=16, frequencies=np.bincount(IDS.ravel()))
+    assert s.knob == "shared_scale"
+    assert fg.predict(s.network, inputs=tokens).gamma[-1] == pytest.approx(1.5, rel=1e-6)
+    factor = s.settings["shared_scale"]
+    assert f"positions({0.02 * factor:.6f}"[:16] in str(s.network)
+    assert str(s.network).split("positions")[1].split(">", 1)[1] == str(net).split("positions")[1].split(">", 1)[1]
+    assert math.isnan(s.nonlinearity)
+    low, high = s.reachable
+    with pytest.raises(fg.InvalidInput, match=rf"from {low:.3g} to .*fg\.repair"):
+        fg.tune(net, gamma=low / 2, inputs=tokens)
+    assert high > 1e3
+
+
+def test_transformers_that_cannot_be_tuned() -> None:
+    ids, shared = IDS.copy(), fg.Tokens(length=16)
+    with pytest.raises(fg.NotCovered, match=r"share none.*fg\.repair"):
+        fg.tune(fg.transformer("llama", depth=1, width=32, heads=2), gamma=0.5, data=ids)  # rotary: nothing is added
+    net = fg.transformer("gpt2", depth=1, width=32, heads=2)
+    with pytest.raises(fg.NotCovered, match="gradients=None"):
+        fg.tune(net, gamma=0.5, gradients=2.0, inputs=shared)
+    with pytest.raises(fg.NotCovered, match="shared_scale"):
+        fg.tune(net, gamma=0.5, knob="slope", inputs=shared)
+    with pytest.raises(fg.InvalidInput, match="token ids"):
+        fg.tune(net, gamma=0.5, data=np.zeros((3, 4)))
+    ids[:, 0] = 1  # a BOS is what sequences share too
+    assert fg.tune(net, gamma=0.5, data=ids).inputs.shared == 1  # type: ignore[union-attr]

@@ -18,6 +18,7 @@ from firstguess.theory.tuning import stand
 GOALS: tuple[Goal, ...] = ("even start", "trainability", "worst class early")
 # Of 20 layers on Fashion-MNIST: networks of P up to 3 were fast, from 19 on slow, theory.md §10.
 _FAST, _SLOW = 3.0, 19.0
+_ALIKE = 0.05  # of the largest share
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ def order(goal: Goal, a: Advice) -> tuple[float, ...]:
     band = 2.0 if unknown else 0.0 if a.nonlinearity_after <= _FAST else 1.0 if a.nonlinearity_after < _SLOW else 3.0
     first = (float(not a.worth_it),)
     if goal == "even start":
-        return (float(not a.helps), *first, a.largest_after)
+        # Of two that come to about the same, the one that changes more than first guesses.
+        about, cosmetic = round(a.largest_after / _ALIKE), float(a.aim == "first guesses")
+        return (float(not a.helps), *first, about, cosmetic, a.largest_after)
     if goal == "trainability":
         gradient = a.gradient_after if a.gradient_after > 0 else math.nan
         change = math.inf if math.isnan(gradient) else abs(math.log(gradient))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
 How = Literal["predicted", "measured"]
-Aim = Literal["guesses", "gradients", "loss", "repair", "training"]
+Aim = Literal["guesses", "first guesses", "gradients", "loss", "repair", "training"]
 Goal = Literal["even start", "trainability", "worst class early"]
 
 # Of the printed page: what does not fit is in the report.

@@ -42,6 +42,7 @@ def variants(case: Case) -> Iterator[Variant]:
         TITLE,
         "the head's bias minus the mean logits on your data",
         outcome=Outcome(0.0, float(np.mean(shares)), error, len(shares)),
+        aim="first guesses",
         code=_CODE,
         price=PRICE,
     )
