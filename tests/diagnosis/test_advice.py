@@ -96,11 +96,11 @@ def test_code_of_all_kinds_of_models_runs() -> None:
             if not a.code:
                 continue
             scope: dict[str, Any] = {"model": _copied(what), "loader": torch.utils.data.DataLoader(batch, 50)}
-            if a.remedy == "repair the head":
-                assert not scope["model"](batch).std(0).any()
             exec(compile(a.code, a.title, "exec"), scope)
             changed = scope["build"](30, 3) if "build" in scope else scope["model"]
-            assert changed(batch).std(0).all(), a.title
+            out = changed(batch)
+            assert torch.isfinite(out).all()
+            assert out.std(0).all() or (what is zero and a.remedy != "repair the head"), a.title
     assert {"repair the head", "LayerNorm for RMSNorm", "go to the edge of chaos", "centre the data"} <= seen
 
 
