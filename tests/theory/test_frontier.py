@@ -54,8 +54,17 @@ def test_data_raise_the_floor_and_tokens_are_refused() -> None:
     f = fg.frontier(fg.mlp(5), targets=(0.1, 0.5), inputs=fg.Inputs(mean_square=0.2))
     assert f.data_gamma == pytest.approx(0.2)
     assert [round(m.gamma, 6) for m in f.reached] == [0.5]  # 0.1 is below the data's own
-    with pytest.raises(fg.NotCovered, match="tokens"):
-        fg.frontier(fg.transformer("gpt2", depth=1))
+    for net, why in (
+        (fg.transformer("gpt2", depth=1), "tokens"),
+        (fg.cnn(2), "without pools"),
+        ("dense > relu > dense > tanh > dense", "one activation"),
+    ):
+        with pytest.raises(fg.NotCovered, match=why):
+            fg.frontier(net)
+    flat = fg.frontier(fg.mlp(5, norm="layernorm", placement="after"), targets=(0.5,))
+    assert flat.reached == ()
+    assert "from 0 to 0" in str(flat)
+    assert "γ 0 at 5 hidden layers" in " ".join(fg.figures.frontier_chart(flat).to_dict()["title"]["text"])
 
 
 def test_the_chart_says_where_it_stands(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from firstguess.diagnosis.result import Advice, Goal
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.network.pytorch_code import pytorch_code
-from firstguess.network.walk import needs_images, needs_tokens
+from firstguess.network.walk import every, needs_images, needs_tokens
 from firstguess.theory.readings import predict
 from firstguess.theory.tuning import stand
 
@@ -41,13 +41,14 @@ class Foretold:
 
 @lru_cache(maxsize=64)
 def foretold(network: Network, inputs: Inputs, descent: Descent | None) -> Foretold:
-    """In closed form, of networks of vectors: on images theory has gradients of single positions only.
+    """In closed form, of networks of vectors without pools: theory's gradients are those of single nodes and positions.
 
     >>> net = Network.parse("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
     >>> print(f"{foretold(net, Inputs(), None).nonlinearity:.4f}")
     2.5305
     """
-    if needs_tokens(network.layers) or needs_images(network.layers):
+    pools = any(layer.pools > 1 for layer in every(network.layers))
+    if pools or needs_tokens(network.layers) or needs_images(network.layers):
         return Foretold()
     try:
         p = predict(network, inputs=inputs)

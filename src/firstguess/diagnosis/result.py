@@ -310,7 +310,7 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
         yield [
             f"What to change (tried, before → after; ranked for: {d.goal})",
             *(line for i, a in enumerate(d.ranked[:_ADVICE], 1) for line in _advice(f"{i}. ", a)),
-            *(["  as PyTorch: d.ranked[0].code, or the report"] if any(a.code for a in d.ranked[:_ADVICE]) else []),
+            *(["  as PyTorch: in the report, or d.ranked[0].code"] if any(a.code for a in d.ranked[:_ADVICE]) else []),
         ]
     if d.did_not_help:
         yield [
@@ -373,7 +373,7 @@ def _advice(rank: str, a: Advice) -> list[str]:
     if not (math.isnan(a.nonlinearity_before) or math.isnan(a.nonlinearity_after)):
         theory = f", nonlinearity {a.nonlinearity_before:.3g} → {a.nonlinearity_after:.3g}"
     if not (math.isnan(a.absorption_before) or math.isnan(a.absorption_after)):
-        theory += f", bias gone after {a.absorption_before:.3g} → {a.absorption_after:.3g} steps"
+        theory += f", absorbed after {a.absorption_before:.3g} → {a.absorption_after:.3g} steps (closed form)"
     mark = ", guesses not more even" if a.worth_it and not a.helps else ""
     how = f"{a.how}: {a.reading}" if a.reading else a.how
     numbers = f"{largest}, {gamma}{gradient}{theory}"

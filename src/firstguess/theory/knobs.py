@@ -279,6 +279,9 @@ def knob_for(network: Network, *, growth: float, mean_square: float, name: str |
         raise NotCovered(f"knob {', '.join(KNOBS[:-1])} or {KNOBS[-1]}", got=repr(name), where="tune")
     if needs_tokens(network.layers) or name == "shared_scale":
         return _of_tokens(network, name)
+    pool = next((layer for layer in every(network.layers) if layer.pools > 1), None)
+    if pool is not None:  # theory's gradients are those of single nodes, what trains is their sum: theory.md (39)
+        raise NotCovered("a network without pools", got=text(pool), where="tune")
     phi = activation_of(network)
     if phi.jumps or phi.name == "linear":
         raise NotCovered("an activation that bends and does not jump", got=str(phi), where="tune")

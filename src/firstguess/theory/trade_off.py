@@ -27,6 +27,7 @@ Sort: TypeAlias = Literal["network", "remedy", "tuned"]
 TARGETS = (0.1, 0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
 GRADIENTS = (0.1, 1.0, 10.0)
 _HEAD = "changes first guesses only: gradients and nonlinearity stay"
+_NORMS = {"layernorm": "LayerNorm", "batchnorm": "BatchNorm", "rmsnorm": "RMSNorm", "groupnorm": "GroupNorm"}
 _CLOSE = 0.02  # relative distance from the edge that is no change
 
 
@@ -120,12 +121,12 @@ def frontier(
         raise NotCovered(
             "a network of vectors, whose nonlinearity is known", got="a network of tokens", where="frontier"
         )
+    knob = knob_for(net, growth=1.0, mean_square=1.0).name  # or why there is none
     given = given_by(net, data, inputs, "frontier")
     assert isinstance(given, Inputs)
     rest = 1.0 + given.mean_square / given.variance
     here = _mark("this network", "network", net, given)
     remedies = list(_remedies(net, given, here))
-    knob = knob_for(net, growth=1.0, mean_square=1.0).name
     reached, ends, why = _reached(net, knob, targets, given)
     notes = (f"{knob} reaches none of them: {why}",) if why else ()
     return Frontier(net, net.depth, here, tuple(remedies), tuple(reached), knob, ends, rest - 1.0, notes)
@@ -153,8 +154,9 @@ def _variants(net: Network) -> Iterator[tuple[str, Network]]:
     phi = activation_of(net)
     norm = next((layer for layer in every(net.layers) if is_norm(layer)), None)
     kind = norm.text() if norm is not None else "layernorm"
+    name = _NORMS.get(norm.kind if norm is not None else "layernorm", "norm")
     for place in ("before", "after"):
-        yield f"{norm.kind if norm is not None else 'LayerNorm'} {place} φ", net.where(f"{kind} {place} {phi}")
+        yield f"{name} {place} φ", net.where(f"{kind} {place} {phi}")
     if causes_bias(phi) and not phi.centered:
         yield "centred φ", replace(net, layers=changed(net.layers, _centred))
     if net.plain:
