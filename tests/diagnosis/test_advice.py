@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import firstguess as fg
 from firstguess.diagnosis import Advice, Diagnosis
@@ -23,6 +24,10 @@ def model() -> nn.Sequential:
     for i in range(6):
         layers += [nn.Linear(30 if i == 0 else 60, 60), nn.LayerNorm(60), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(60, 3))
+
+
+def loader(x: torch.Tensor) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(x), 50)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +74,7 @@ def test_all_code_runs(found: Diagnosis) -> None:
     batch = torch.from_numpy(X)
     for a in found.ranked:
         torch.manual_seed(0)
-        scope: dict[str, Any] = {"model": model(), "loader": torch.utils.data.DataLoader(batch, 50)}
+        scope: dict[str, Any] = {"model": model(), "loader": loader(batch)}
         before = scope["model"](batch)
         exec(compile(a.code, a.title, "exec"), scope)
         changed = scope["build"](30, 3) if "build" in scope else scope["model"]
@@ -95,7 +100,7 @@ def test_code_of_all_kinds_of_models_runs() -> None:
             seen.add(a.remedy)
             if not a.code:
                 continue
-            scope: dict[str, Any] = {"model": _copied(what), "loader": torch.utils.data.DataLoader(batch, 50)}
+            scope: dict[str, Any] = {"model": _copied(what), "loader": loader(batch)}
             exec(compile(a.code, a.title, "exec"), scope)
             changed = scope["build"](30, 3) if "build" in scope else scope["model"]
             out = changed(batch)
@@ -110,8 +115,14 @@ def _copied(what: nn.Module) -> nn.Module:
     return copy.deepcopy(what)
 
 
+def test_what_would_take_too_long_is_said() -> None:
+    d = fg.diagnose("300 x [dense(weight_var=1.2) > tanh] > dense", X, inits=3, width=20, seconds=8)
+    assert not any(a.remedy == "tune" for a in d.advice)
+    assert any("tune" in note for note in d.notes)
+
+
 def advice(title: str, largest: float, nonlinearity: float, **other: Any) -> Advice:
-    known = {"nonlinearity_before": 20.0, "nonlinearity_after": nonlinearity} | other
+    known: dict[str, Any] = {"nonlinearity_before": 20.0, "nonlinearity_after": nonlinearity} | other
     return Advice(title, "", "predicted", 5.0, 1.0, 0.9, largest, 0.005, **known)
 
 

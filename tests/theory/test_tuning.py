@@ -113,6 +113,7 @@ def test_data_bring_a_bias_of_their_own() -> None:
     x = np.random.default_rng(0).standard_normal((400, 30)) + 0.5
     tuned = fg.tune(fg.mlp(10), gamma=0.6, data=x)
     assert fg.predict(tuned.network, inputs=tuned.inputs).gamma[-1] == pytest.approx(0.6, rel=1e-6)
+    assert isinstance(tuned.inputs, fg.Inputs)
     assert tuned.inputs.mean_square == pytest.approx(0.25, abs=0.05)
 
 
@@ -124,8 +125,9 @@ def test_refusals_name_the_nearest_possible() -> None:
             fg.tune(fg.mlp(5), gamma=gamma)
     with pytest.raises(fg.InvalidInput, match=r"fg\.read"):
         fg.tune(torch.nn.Linear(3, 2), gamma=0.5)  # type: ignore[arg-type]
-    with pytest.raises(fg.InvalidInput, match="gradients above 0"):
-        fg.tune(fg.mlp(5), gamma=0.5, gradients=0.0)
+    for gradients in (0.0, -1.0, math.nan):
+        with pytest.raises(fg.InvalidInput, match=r"gradients above 0.*Try: gradients=1\.0"):
+            fg.tune(fg.mlp(5), gamma=0.5, gradients=gradients)
     with pytest.raises(fg.NotCovered, match="one activation"):
         fg.tune("dense > relu > dense > tanh > dense", gamma=0.5)
     with pytest.raises(fg.NotCovered, match=r"factor 1.*2\.8.*gradients=None"):  # BatchNorm before: g = (1 + γ)^(L−1)

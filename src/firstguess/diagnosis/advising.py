@@ -30,7 +30,7 @@ Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a v
 _KERNEL = 0.2  # of the time for advice, for one prediction
 _MILD = 0.1  # of the logarithm of a factor a layer: not worth a caution
 _STUDIED = 4.0  # members that it takes at least to study an edited model and to draw two of it
-_SLOW = ("tune", "centre the head")  # remedies that compute before they offer
+_SLOW, _LEAST = ("tune", "centre the head"), 1.0  # remedies that compute before they offer, and seconds they need
 _UNEVEN, _ENOUGH = 5, 50  # labels: times as many, and so many at least
 _DEEP = 5  # hidden layers from which "deep" is meant
 
@@ -79,7 +79,7 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
     m = trial.case.measurement
     least = _STUDIED * m.seconds / max(1, m.inits)
     for index, (name, remedy) in enumerate(REMEDIES.items()):
-        if trial.seconds <= time.perf_counter() - started and name in _SLOW:
+        if name in _SLOW and trial.seconds - (time.perf_counter() - started) < _LEAST:
             notes.append(f"not tried, because time was up: {name}")
             continue
         # One by one: each has a copy of the model.

@@ -226,6 +226,7 @@ def diagnose(
             expected.trusted,
             partial(subject.logits, seconds=clock.share(_HEADS)),
             verdict.gamma,
+            clock.share(_ADVICE),
         )
         subject.release()
         trial = Trial(

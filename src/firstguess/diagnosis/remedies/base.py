@@ -40,6 +40,7 @@ class Case:
     trusted: bool = True  # theory's prediction is what was measured
     logits: Callable[[], Iterator[torch.Tensor]] | None = None  # rows of fresh initializations, one after the other
     gamma: float = math.nan  # of the output, as measured
+    seconds: float = math.inf  # that all remedies together may take
 
     def either(
         self, description: Callable[[Network], Iterator[Variant]], model: Callable[[Case], Iterator[Variant]]
