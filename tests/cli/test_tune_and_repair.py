@@ -42,8 +42,8 @@ def test_tune_draws_the_frontier(tmp_path: Path) -> None:
     tuned = fg.tune(fg.mlp(8), gamma=0.7)
     assert f"slope {tuned.settings['slope']:.3g}" in drawn  # the one that was asked for is among them
     assert "this network" in drawn
+    args = ["tune", "mlp", "--gamma", "0.7", "--figure", str(tmp_path / "frontier.gif")]
     with pytest.raises(fg.InvalidInput, match=r"\.png"):
-        args = ["tune", "mlp", "--gamma", "0.7", "--figure", str(tmp_path / "frontier.gif")]
         CliRunner().invoke(app, args, catch_exceptions=False)
 
 

@@ -14,7 +14,11 @@ from torch.utils.data import DataLoader, TensorDataset
 import firstguess as fg
 from firstguess.diagnosis import Advice, Diagnosis
 from firstguess.diagnosis.advising import with_labels
-from firstguess.diagnosis.foretold import order
+from firstguess.diagnosis.foretold import Descent, foretold, order
+from firstguess.diagnosis.lasting import Lasting
+from firstguess.diagnosis.remedies import REMEDIES, Case
+from firstguess.diagnosis.run import _descent  # pyright: ignore[reportPrivateUsage]
+from firstguess.diagnosis.subject import Subject
 
 X = np.random.default_rng(0).standard_normal((200, 30)).astype(np.float32) + 0.3
 
@@ -115,10 +119,12 @@ def _copied(what: nn.Module) -> nn.Module:
     return copy.deepcopy(what)
 
 
-def test_what_would_take_too_long_is_said() -> None:
-    d = fg.diagnose("300 x [dense(weight_var=1.2) > tanh] > dense", X, inits=3, width=20, seconds=8)
-    assert not any(a.remedy == "tune" for a in d.advice)
-    assert any("tune" in note for note in d.notes)
+def test_what_would_take_too_long_is_said(found: Diagnosis) -> None:
+    net = fg.Network.parse("30 x [dense(weight_var=1.2) > tanh] > dense")
+    assert found.measurement is not None
+    case = Case(net, None, fg.data.collect(X), found.measurement, None, seconds=1e-6)
+    with pytest.raises(fg.FirstguessError, match=r"tuned in 0 s.*fg\.tune"):
+        list(REMEDIES["tune"](case))
 
 
 def advice(title: str, largest: float, nonlinearity: float, **other: Any) -> Advice:
@@ -162,14 +168,18 @@ def test_uneven_labels_are_told_of_class_weights() -> None:
 
 
 def test_absorption_is_the_closed_forms() -> None:
-    """Wide and shallow, where the kernel can follow the bias: steps before and after at the page's own rate."""
-    data = fg.data.two_blobs(150, 60)
-    d = fg.diagnose("2 x [dense(weight_var=2) > relu] > dense(weight_var=2)", data, inits=12, seconds=60)
-    if d.lasting is None or not d.lasting.known or not d.expected.trusted:
-        pytest.skip("not followed here")
-    tuned = next(a for a in d.advice if a.remedy == "tune")
+    """At the page's own rate; where the kernel could not follow the bias, nothing is said."""
+    net = fg.Network.parse("2 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
+    data = fg.data.two_blobs(100, 40)
+    subject = Subject(net, data, 1000, None, 300, None, 0, {})
+    descent = _descent(subject, Lasting(lr=1e-3, steps=10.0))
+    assert descent == Descent(1e-3, 300, 40, 200)
     given = fg.Inputs.of_data(data)
-    for text, said in ((d.name, tuned.absorption_before), (tuned.edit, tuned.absorption_after)):
-        p = fg.predict(text, inputs=given)
-        steps = p.absorption(lr=d.lasting.lr, dimension=60, width=1000, points=150).median
-        assert said == pytest.approx(steps, rel=1e-2)
+    known = foretold(net, given, descent)
+    steps = fg.predict(net, inputs=given).absorption(lr=1e-3, dimension=40, width=300, points=200).median
+    assert known.absorption == pytest.approx(steps)
+    assert known.absorption > foretold(fg.tune(net, gamma=0.2).network, given, descent).absorption
+    assert _descent(subject, Lasting("training is not lazy")) is None
+    assert _descent(subject, Lasting(lr=1e-3, optimizer="adam")) is None
+    assert math.isnan(foretold(net, given, None).absorption)
+    assert math.isnan(foretold(fg.cnn(2), given, descent).nonlinearity)
