@@ -142,8 +142,13 @@ def test_a_head_of_zeros_is_not_called_even() -> None:
 def test_a_tied_head_is_refused() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=50, n_positions=16)
-    with pytest.raises(fg.NotCovered, match=r"tied to transformer\.wte"):
-        fg.repair(transformers.GPT2LMHeadModel(config), torch.randint(0, 50, (20, 8)), gamma=0.0)
+    torch.manual_seed(0)
+    model, ids = transformers.GPT2LMHeadModel(config), torch.randint(0, 50, (20, 8))
+    with pytest.raises(fg.NotCovered, match=r"tied to transformer\.wte.*cannot centre.*untie"):
+        fg.repair(model, ids, gamma=0.0)
+    even = fg.repair(model, ids, gamma=10.0)
+    assert (even.changed, even.added) == ((), ())
+    assert "Nor could centring help: lm_head tied to transformer.wte" in str(even)
 
 
 def test_a_classifier_of_sequences_is_repaired() -> None:

@@ -18,6 +18,7 @@ from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
 from firstguess.modules.probes import hooked
 from firstguess.modules.sources import Mode
 
+OWN_INPUT = "tied to {tied}, it guesses its own input, which a bias cannot centre"
 _CLOSE = 1e-4  # relative: what is handed on, or averaged over positions
 
 
@@ -161,7 +162,7 @@ def needed(logits: Seen, where: str) -> Head:
     if head.tied:
         raise NotCovered(
             "a head with weights of its own",
-            got=f"{head.path}, tied to {head.tied}: it guesses its own input, which a bias cannot centre",
+            got=f"{head.path}: {OWN_INPUT.format(tied=head.tied)}",
             where=where,
             hint="untie them (tie_word_embeddings=False)",
         )
