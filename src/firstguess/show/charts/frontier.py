@@ -296,19 +296,29 @@ def _cross(a: _Box, b: _Box) -> bool:
 
 
 def _zone(f: Frontier, frame: _Frame, taken: Sequence[_Box]) -> list[alt.Chart]:
-    """What the grey corner is, if there is room for it."""
-    lines = ["no network here, unless", "its head is moved:", "vanishing gradients", "force bias"]
-    x0, _ = frame.pixel(frame.low, 0.0)
-    layers: list[alt.Chart] = []
-    for k, text in enumerate(lines):
-        x, y = x0 + 12, _HEIGHT - 14 - 19 * (len(lines) - 1 - k)
-        g = frame.low * math.exp((x + _LETTER * len(text)) / _WIDTH * math.log(frame.high / frame.low))
-        gamma = frame.top ** (1.0 - (y - 9) / _HEIGHT) - 1.0
-        if (1.0 + gamma) * g > 1.0 + f.data_gamma or any(_cross(_text_box(text, x, y, "left"), b) for b in taken):
-            return []
-        word = alt.Chart(theme.data([{"text": text}])).mark_text(align="left", color=theme.SOFT, fontSize=13)
-        layers.append(word.encode(x=alt.value(x), y=alt.value(y), text="text:N"))
-    return layers
+    """What the grey corner is, in as many words as there is room for."""
+    for lines in (
+        ["no network here, unless", "its head is moved:", "vanishing gradients", "force bias"],
+        ["no network", "here"],
+    ):
+        places = [(text, 12.0, _HEIGHT - 14.0 - 19 * (len(lines) - 1 - k)) for k, text in enumerate(lines)]
+        if all(_in_zone(text, x, y, f, frame, taken) for text, x, y in places):
+            mark: Any = {"align": "left", "color": theme.SOFT, "fontSize": 13}
+            return [
+                alt.Chart(theme.data([{"text": text}]))
+                .mark_text(**mark)
+                .encode(x=alt.value(x), y=alt.value(y), text="text:N")
+                for text, x, y in places
+            ]
+    return []
+
+
+def _in_zone(text: str, x: float, y: float, f: Frontier, frame: _Frame, taken: Sequence[_Box]) -> bool:
+    """Whether the upper right corner of a text is in the grey, and the text over nothing else."""
+    g = frame.low * math.exp((x + _LETTER * len(text)) / _WIDTH * math.log(frame.high / frame.low))
+    gamma = frame.top ** (1.0 - (y - 9) / _HEIGHT) - 1.0
+    inside = (1.0 + gamma) * g <= 1.0 + f.data_gamma
+    return inside and not any(_cross(_text_box(text, x, y, "left"), other) for other in taken)
 
 
 def _entries(f: Frontier) -> list[parts.Entry]:
