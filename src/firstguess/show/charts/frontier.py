@@ -297,11 +297,9 @@ def _cross(a: _Box, b: _Box) -> bool:
 
 def _zone(f: Frontier, frame: _Frame, taken: Sequence[_Box]) -> list[alt.Chart]:
     """What the grey corner is, in as many words as there is room for."""
-    for lines in (
-        ["no network here, unless", "its head is moved:", "vanishing gradients", "force bias"],
-        ["no network", "here"],
-    ):
-        places = [(text, 12.0, _HEIGHT - 14.0 - 19 * (len(lines) - 1 - k)) for k, text in enumerate(lines)]
+    full = ["no network here, unless", "its head is moved:", "vanishing gradients", "force bias"]
+    for lines, lift in ((full, 14.0), (full, 50.0), (["no network", "here"], 14.0), (["no network", "here"], 50.0)):
+        places = [(text, 12.0, _HEIGHT - lift - 19 * (len(lines) - 1 - k)) for k, text in enumerate(lines)]
         if all(_in_zone(text, x, y, f, frame, taken) for text, x, y in places):
             mark: Any = {"align": "left", "color": theme.SOFT, "fontSize": 13}
             return [
