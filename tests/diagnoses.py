@@ -63,7 +63,22 @@ CAUSES = (
 )
 ADVICE = (
     Advice(
-        "norm after the activation", "nn.ReLU(), nn.LayerNorm(100)", "measured", 3.0, 0.0, 0.83, 0.55, 0.01, 0.5, 0.9
+        "norm after the activation",
+        "nn.ReLU(), nn.LayerNorm(100)",
+        "measured",
+        3.0,
+        0.0,
+        0.83,
+        0.55,
+        0.01,
+        0.5,
+        0.9,
+        nonlinearity_before=2.5,
+        nonlinearity_after=3.2,
+        absorption_before=40.0,
+        absorption_after=12.0,
+        code="from torch import nn\n\nmodel = nn.Sequential(nn.ReLU(), nn.LayerNorm(100))  # a < b & c\n",
+        price="gradients grow going back",
     ),
     Advice("weights at the edge of chaos", "", "predicted", 3.0, math.inf, 0.83, 0.99, 0.0, note="trains best"),
 )
@@ -101,7 +116,7 @@ def nasty(classes: int = 2) -> Diagnosis:
         whole,
         verdict=replace(whole.verdict, why=NASTY),
         causes=tuple(replace(c, name=NASTY + c.name, kind=c.kind if c.kind == "data" else NASTY) for c in whole.causes),
-        advice=tuple(replace(a, title=NASTY, edit=NASTY, note=NASTY) for a in whole.advice),
+        advice=tuple(replace(a, title=NASTY, edit=NASTY, note=NASTY, code=NASTY, price=NASTY) for a in whole.advice),
         case=NASTY,
         measurement=replace(whole.measurement, layers=layers),
         structure=replace(whole.structure, unread=(Unread(NASTY, NASTY, NASTY),), notes=(NASTY,)),

@@ -26,13 +26,18 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (tmp_path / "phases.html").stat().st_size > 10_000
 
 
-def test_examples_of_reading_a_measurement_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("page", "written"), [("measuring.md", ("logits.png", "film.png")), ("repair.md", ("frontier.png",))]
+)
+def test_examples_of_docs_run(
+    page: str, written: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     scope: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        exec(compile(block, "measuring.md", "exec"), scope)
-    for name in ("logits.png", "film.png"):
+        exec(compile(block, page, "exec"), scope)
+    for name in written:
         assert (tmp_path / name).stat().st_size > 10_000
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from firstguess.theory.predicted_training import PredictedTraining
     from firstguess.theory.prediction import Prediction, regime
     from firstguess.theory.readings import predict
+    from firstguess.theory.trade_off import Frontier, frontier
     from firstguess.theory.tuning import Stand, Tuned, tune
     from firstguess.watch.loop import Watch
     from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
@@ -68,6 +69,7 @@ _NAMES = {
     "theory.readings": "predict",
     "ensemble.gradient_statistics": "Gradients",
     "ensemble.lazy_training": "predict_training",
+    "theory.trade_off": "Frontier frontier",
     "theory.tuning": "Stand Tuned tune",
     "modules.repair": "Repaired repair",
     "modules.priors": "Matched match_prior",
@@ -101,6 +103,7 @@ __all__ = [
     "Explanation",
     "FirstguessError",
     "FixedPoint",
+    "Frontier",
     "Gradients",
     "Guesses",
     "Inputs",
@@ -142,6 +145,7 @@ __all__ = [
     "explain_guess",
     "figures",
     "fixed_point",
+    "frontier",
     "match_prior",
     "measure",
     "measure_gradients",

@@ -34,6 +34,38 @@ def test_tune_prints_the_python_numbers(tmp_path: Path) -> None:
     assert "not useful" in CliRunner().invoke(app, args[:6]).stdout
 
 
+def test_tune_draws_the_frontier(tmp_path: Path) -> None:
+    figure = tmp_path / "frontier.svg"
+    found = CliRunner().invoke(app, ["tune", "mlp", "--depth", "8", "--gamma", "0.7", "--figure", str(figure)])
+    assert found.exit_code == 0, found.output
+    drawn = figure.read_text(encoding="utf-8")
+    tuned = fg.tune(fg.mlp(8), gamma=0.7)
+    assert f"slope {tuned.settings['slope']:.3g}" in drawn  # the one that was asked for is among them
+    assert "this network" in drawn
+    args = ["tune", "mlp", "--gamma", "0.7", "--figure", str(tmp_path / "frontier.gif")]
+    with pytest.raises(fg.InvalidInput, match=r"\.png"):
+        CliRunner().invoke(app, args, catch_exceptions=False)
+
+
+def test_diagnose_ranks_by_the_goal() -> None:
+    args = [
+        "diagnose",
+        "3 x [dense(weight_var=2) > relu] > dense",
+        "--data",
+        "blob:n=80,d=20",
+        "--inits",
+        "6",
+        "--width",
+    ]
+    found = CliRunner().invoke(app, [*args, "60", "--json", "--goal", "trainability"])
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.stdout)
+    assert told["goal"] == "trainability"
+    known = [a["nonlinearity_after"] for a in told["advice"] if a["worth_it"]]
+    assert known == sorted(known)
+    assert all(a["price"] for a in told["advice"])
+
+
 def test_repair_writes_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
     from safetensors.torch import load_file

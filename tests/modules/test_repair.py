@@ -31,7 +31,7 @@ def plain_gamma(rows: torch.Tensor) -> float:
     return (float((x.mean(0) ** 2).mean()) - spread / n) / spread
 
 
-class BatchNormHead(nn.Module):
+class NormHead(nn.Module):
     """Ends in a norm: the bias that can be moved is the norm's."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def batchnorm() -> nn.Module:
 MODELS = {
     "plain": (mlp, (20,), "12.bias"),
     "without biases": (lambda: mlp(bias=False), (20,), "12.bias"),
-    "ends in a norm": (BatchNormHead, (20,), "norm.bias"),
+    "ends in a norm": (NormHead, (20,), "norm.bias"),
     "ends in a convolution": (ConvHead, (3, 9, 9), "body.4.bias"),
     "with BatchNorm": (batchnorm, (20,), "3.bias"),
 }
@@ -142,8 +142,13 @@ def test_a_head_of_zeros_is_not_called_even() -> None:
 def test_a_tied_head_is_refused() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=50, n_positions=16)
-    with pytest.raises(fg.NotCovered, match=r"tied to transformer\.wte"):
-        fg.repair(transformers.GPT2LMHeadModel(config), torch.randint(0, 50, (20, 8)), gamma=0.0)
+    torch.manual_seed(0)
+    model, ids = transformers.GPT2LMHeadModel(config), torch.randint(0, 50, (20, 8))
+    with pytest.raises(fg.NotCovered, match=r"tied to transformer\.wte.*cannot centre.*untie"):
+        fg.repair(model, ids, gamma=0.0)
+    even = fg.repair(model, ids, gamma=10.0)
+    assert (even.changed, even.added) == ((), ())
+    assert "Nor could centring help: lm_head tied to transformer.wte" in str(even)
 
 
 def test_a_classifier_of_sequences_is_repaired() -> None:
@@ -155,6 +160,72 @@ def test_a_classifier_of_sequences_is_repaired() -> None:
     assert fixed.changed == ("classifier.bias",)
     assert fixed.gamma[0] > 5 * fixed.gamma[1]
     assert fixed.gamma[1] == pytest.approx(0.5, rel=1e-3)
+
+
+def _hugging_face(name: str) -> tuple[nn.Module, torch.Tensor, str]:
+    """A model from its configuration, data for it, and the key of what is moved."""
+    t = pytest.importorskip("transformers")
+    ids = torch.randint(1, 50, (80, 8))
+    common = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    match name:
+        case "vit":
+            config = t.ViTConfig(**common, image_size=16, patch_size=4, num_labels=5)
+            return t.ViTForImageClassification(config), torch.rand(80, 3, 16, 16), "classifier.bias"
+        case "resnet":
+            config = t.ResNetConfig(
+                embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=5
+            )
+            return t.ResNetForImageClassification(config), torch.rand(80, 3, 32, 32), "classifier.1.bias"
+        case _:
+            ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+            config = t.GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=50, n_positions=16, num_labels=3, **ends)
+            return t.GPT2ForSequenceClassification(config), ids, "score.bias"
+
+
+@pytest.mark.parametrize("name", ["vit", "resnet", "gpt2"])
+def test_models_of_hugging_face(name: str) -> None:
+    """Keys are those of the model; a head without a bias gets one, which is listed. Logits by another way."""
+    torch.manual_seed(0)
+    model, x, key = _hugging_face(name)
+    keys = set(model.state_dict())
+    fixed = fg.repair(model, x, gamma=0.2)
+    assert fixed.gamma[0] > 0.3
+    assert (fixed.changed, fixed.added) == (((key,), ()) if name != "gpt2" else ((), (key,)))
+    assert set(fixed.model.state_dict()) == keys | set(fixed.added)
+    with torch.no_grad():
+        before, after = (m.train(name == "resnet")(x).logits for m in (model, fixed.model))
+    moved = after - before
+    assert torch.allclose(moved, moved[:1].expand_as(moved), atol=1e-5)  # one constant a class
+    if name != "resnet":
+        assert plain_gamma(after) == pytest.approx(0.2, rel=1e-3)
+
+
+def test_a_batchnorm_at_the_end_has_its_bias_moved() -> None:
+    """In train mode such a head is centred by itself; by its running statistics it is not."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 5), nn.BatchNorm1d(5))
+    x = torch.randn(300, 20) + 1
+    assert "nothing was changed" in str(fg.repair(model, x))
+    fixed = fg.repair(model, x, mode="eval", points=300)
+    assert fixed.changed == ("3.bias",)
+    assert plain_gamma(fixed.model.eval()(x).detach()) == pytest.approx(0.2, rel=1e-3)
+
+
+def test_no_bias_anywhere_to_move() -> None:
+    class Scored(nn.Module):
+        """Logits are products of what a layer gives with itself: no layer's bias is theirs."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(20, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x).square()
+
+    with pytest.raises(fg.NotCovered, match=r"one bias a class.*nn\.Linear\(features, classes\)"):
+        fg.repair(Scored(), torch.randn(100, 20), gamma=0.0)
+    with pytest.raises(fg.InvalidInput, match=r"layers with biases.*how=\"head\""):
+        fg.repair(mlp(3, bias=False), torch.randn(100, 20) + 1, gamma=0.0, how="layers")
 
 
 # -- Priors

@@ -43,6 +43,9 @@ def diagnose(
         typer.Option(help="The rate you will train with: how long will the bias last? Default: a safe one."),
     ] = None,
     optimizer: Annotated[str, typer.Option(help="gd (full batches), sgd or adam, for the same.")] = "gd",
+    goal: Annotated[
+        str, typer.Option(help="What advice is ranked by: even start, trainability or worst class early.")
+    ] = "even start",
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
     json: Json = False,
 ) -> None:
@@ -71,6 +74,7 @@ def diagnose(
             progress=tick,
             lr=lr,
             optimizer=cast("Any", optimizer),
+            goal=cast("Any", goal),
             **options,
         )
     if json:

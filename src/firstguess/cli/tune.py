@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from firstguess.cli.builders import described_by
-from firstguess.cli.output import Json, print_json, say
+from firstguess.cli.output import Figure, Json, check_figure, print_json, say
 from firstguess.cli.subjects import DataDir, Standardize, load_data
 
 EXAMPLES = """Examples:
@@ -18,6 +18,8 @@ firstguess tune "20 x [dense(weight_var=2) > relu] > dense(weight_var=2)" --gamm
 firstguess tune mlp --depth 50 --activation gelu --gamma 0.2 --code model.py
 
 firstguess tune residual_mlp --depth 20 --gamma 1 --data digits --json
+
+firstguess tune mlp --depth 20 --gamma 0.5 --figure frontier.png
 """
 
 
@@ -39,13 +41,16 @@ def tune(
     width: Annotated[int, typer.Option(help="Nodes of a layer in the code.")] = 100,
     code: Annotated[Path | None, typer.Option(help="Write runnable PyTorch there.", metavar="FILE")] = None,
     json: Json = False,
+    figure: Figure = None,
 ) -> None:
     """Tune a network: the bias you want, at the gradients you need.
 
-    At constant gradients γ is the network's nonlinearity, (1 + γ)·g = P: a knob moves along that frontier. Tuning makes
-    depth harmless, not useful.
+    At constant gradients γ is the network's nonlinearity, (1 + γ)·g = P: a knob moves along that frontier. --figure
+    draws it, with where the network stands and where other remedies lead. Tuning makes depth harmless, not useful.
     """
     import firstguess as fg
+
+    check_figure(figure)
 
     net = described_by(network, {"depth": depth, "activation": activation, "norm": norm}, None)
     points: Any = None
@@ -56,6 +61,13 @@ def tune(
         print_json(s.to_dict())
     else:
         typer.echo(str(s))
+    if figure is not None:
+        from firstguess.theory.trade_off import TARGETS
+
+        targets = tuple(sorted({*TARGETS, gamma}))
+        chart = fg.figures.frontier_chart(fg.frontier(net, targets=targets, data=points))
+        fg.figures.save(chart, figure)
+        say(f"wrote {figure}")
     if code is not None:
         code.write_text(s.code(width=width), encoding="utf-8")
         say(f"wrote {code}")

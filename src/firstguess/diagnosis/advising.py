@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from firstguess.base.errors import FirstguessError
 from firstguess.diagnosis.expectation import predicted
-from firstguess.diagnosis.result import Advice, Trainability, Verdict
+from firstguess.diagnosis.foretold import Descent, foretold, order, written
+from firstguess.diagnosis.result import Advice, Goal, Trainability, Verdict
 from firstguess.ensemble.members import FindingKind
+from firstguess.network.inputs import Inputs
 from firstguess.theory.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a v
 _KERNEL = 0.2  # of the time for advice, for one prediction
 _MILD = 0.1  # of the logarithm of a factor a layer: not worth a caution
 _STUDIED = 4.0  # members that it takes at least to study an edited model and to draw two of it
+_SLOW, _LEAST = ("tune", "centre the head"), 1.0  # remedies that compute before they offer, and seconds they need
+_UNEVEN, _ENOUGH = 5, 50  # labels: times as many, and so many at least
 _DEEP = 5  # hidden layers from which "deep" is meant
 
 
@@ -41,6 +45,9 @@ class Trial:
     measure: Measure
     seconds: float
     seed: int
+    goal: Goal = "even start"
+    width: int = 1000
+    descent: Descent | None = None  # for the steps until a bias is absorbed; None: not asked for, or not known
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ def advise(trial: Trial) -> Advised:
         _try_all(trial, found, notes)
     except KeyboardInterrupt:
         interrupted = True
-    ranked = sorted(found, key=lambda a: (not a.helps, not a.worth_it, a.largest_after))
+    ranked = sorted(found, key=lambda a: order(trial.goal, a))
     return Advised(tuple(ranked), tuple(notes), interrupted)
 
 
@@ -72,6 +79,9 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
     m = trial.case.measurement
     least = _STUDIED * m.seconds / max(1, m.inits)
     for index, (name, remedy) in enumerate(REMEDIES.items()):
+        if name in _SLOW and trial.seconds - (time.perf_counter() - started) < _LEAST:
+            notes.append(f"not tried, because time was up: {name}")
+            continue
         # One by one: each has a copy of the model.
         for variant in _offered(name, remedy, trial, notes):
             left = trial.seconds - (time.perf_counter() - started)
@@ -79,7 +89,7 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
                 notes.append(f"not tried, because time was up: {variant.title}")
                 continue
             try:
-                tried = _tried(variant, name, trial, left / (len(REMEDIES) - index))
+                tried = _with_theory(_tried(variant, name, trial, left / (len(REMEDIES) - index)), variant, trial)
             except FirstguessError as error:
                 notes.append(f"could not be tried: {variant.title} ({error})")
                 continue
@@ -100,7 +110,8 @@ def _offered(name: str, remedy: Any, trial: Trial, notes: list[str]) -> Iterator
 
 
 def _is_measured(variant: Variant, trial: Trial) -> bool:
-    return not variant.unchanged and (variant.network is None or not _predicts(trial))
+    own = variant.unchanged or variant.outcome is not None
+    return not own and (variant.network is None or not _predicts(trial))
 
 
 def _predicts(trial: Trial) -> bool:
@@ -110,13 +121,21 @@ def _predicts(trial: Trial) -> bool:
 
 def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
     """Before and after by one reading, which is named."""
-    said: dict[str, Any] = {"note": variant.note, "remedy": name, "aim": variant.aim}
+    said: dict[str, Any] = {"note": variant.note, "remedy": name, "aim": variant.aim, "price": variant.price}
+    said["code"] = variant.code or written(variant.network, trial.width)
     m, before = trial.case.measurement, trial.prediction
     gamma = m.layers[-1].gamma if m.layers else math.nan
     largest = m.guesses.expected_max()
     if variant.unchanged:
         same = (gamma, gamma, largest, largest, 0.0)
         return Advice(variant.title, variant.edit, "measured", *same, **said, reading=f"{m.inits} initializations")
+    if (own := variant.outcome) is not None:
+        error = math.hypot(m.guesses.standard_error("expected_max"), own.error)
+        factor = math.nan if before is None else growth(before.network)
+        said |= {"gradient_before": factor, "gradient_after": factor}
+        numbers = (gamma, own.gamma, largest, own.largest, error)
+        reading = f"{m.inits} and {own.inits} initializations"
+        return Advice(variant.title, variant.edit, "measured", *numbers, **said, reading=reading)
     if variant.network is not None and before is not None:
         factors = growth(before.network), growth(variant.network)
         said |= {"gradient_before": factors[0], "gradient_after": factors[1]}
@@ -135,6 +154,35 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
     shares = largest, after_m.guesses.expected_max(), error
     reading = f"{m.inits} and {after_m.inits} initializations"
     return Advice(variant.title, variant.edit, "measured", *gammas, *shares, **said, reading=reading)
+
+
+def _with_theory(tried: Advice, variant: Variant, trial: Trial) -> Advice:
+    """With nonlinearity and absorption before and after, where theory is what was measured."""
+    network = trial.case.network
+    if network is None or not _predicts(trial):
+        return tried
+    before = foretold(network, _inputs(trial.case.batches), trial.descent)
+    if variant.unchanged or variant.outcome is not None:  # a bias or a scale of the head: neither is in P
+        return replace(tried, nonlinearity_before=before.nonlinearity, nonlinearity_after=before.nonlinearity)
+    if variant.network is None:
+        return tried
+    given = _inputs(trial.case.batches if variant.batches is None else variant.batches)
+    after = foretold(variant.network, given, trial.descent)
+    return replace(
+        tried,
+        nonlinearity_before=before.nonlinearity,
+        nonlinearity_after=after.nonlinearity,
+        absorption_before=before.absorption,
+        absorption_after=after.absorption,
+    )
+
+
+def _inputs(batches: Sequence[Batch]) -> Inputs:
+    from firstguess.data import Data
+    from firstguess.diagnosis.remedies.base import inputs_of
+
+    x = inputs_of(batches)
+    return Inputs() if x is None else Inputs.of_data(Data(x.numpy()))
 
 
 def _predicted(variant: Variant, trial: Trial) -> Prediction | None:
@@ -202,7 +250,8 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: La
         return (
             "Perhaps not: a deep plain network whose gradients keep their size is at the edge of chaos, where networks "
             "train best although the start is biased; the bias is absorbed early (MF). Even guesses would need chaos, "
-            "or a norm after the activation."
+            "a norm after the activation, a less nonlinear (tuned) network, or a head whose bias is moved, which "
+            "changes first guesses only."
         )
     if lasts is not None and lasts.early and lasts.optimizer != "adam" and phase != "chaotic":
         slow = f"; gradients that {_word(train)} going back slow down learning, which larger weights help"
@@ -234,3 +283,20 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: La
         "It depends: in deep networks accuracy curves from biased and even starts were seen to overlap, while the "
         "gap between classes closes sooner from even ones (NORM)."
     )
+
+
+def with_labels(case: str, batches: Sequence[Batch]) -> str:
+    """And, where labels are uneven, that no start does for rare classes what class weights do."""
+    import torch
+
+    labels = [b.labels for b in batches if b.labels is not None]
+    if len(labels) < len(batches) or any(v.ndim != 1 or v.is_floating_point() for v in labels):
+        return case
+    seen = torch.unique(torch.cat(labels), return_counts=True)[1]
+    if len(seen) < 2 or int(seen.max()) < _UNEVEN * int(seen.min()) or int(seen.max()) < _ENOUGH:
+        return case
+    said = (
+        f"The most frequent class has {float(seen.max() / seen.min()):.0f} times the labels of the rarest: early "
+        "in training class weights in the loss do far more for rare classes than any start, even or tilted."
+    )
+    return f"{case} {said}".strip()

@@ -7,7 +7,7 @@ import importlib
 import math
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
 How = Literal["predicted", "measured"]
-Aim = Literal["guesses", "gradients", "loss", "repair"]
+Aim = Literal["guesses", "first guesses", "gradients", "loss", "repair", "training"]
+Goal = Literal["even start", "trainability", "worst class early"]
 
 # Of the printed page: what does not fit is in the report.
 _COLUMNS, _ADVICE = 100, 5
@@ -139,10 +140,11 @@ class Trainability:
 class Advice:
     """A change that was tried: γ and the average largest fraction before and after, predicted or measured.
 
-    `gradient` is theory's factor per layer going back, before and after (NaN: not known). `helps` says whether the
-    largest fraction falls by more than its error. `aim` is what the change is for, and `worth_it` whether it is one to
-    make: guesses become more even, or its other aim is reached. `edit` is the change as code or a
-    description.
+    `gradient` is theory's factor per layer going back, before and after (NaN: not known), `nonlinearity` P of theory.md
+    (31), `absorption` the steps of descent until the bias is gone by (16). `helps` says whether the largest fraction
+    falls by more than its error. `aim` is what the change is for, and `worth_it` whether it is one to make: guesses
+    become more even, or its other aim is reached. `edit` is the change in short or as a description, `code` runnable
+    PyTorch, `price` what it costs.
     """
 
     title: str
@@ -159,6 +161,12 @@ class Advice:
     remedy: str = ""
     aim: Aim = "guesses"
     reading: str = ""  # what both numbers are known by: a prediction's, or how many initializations
+    nonlinearity_before: float = math.nan
+    nonlinearity_after: float = math.nan
+    absorption_before: float = math.nan
+    absorption_after: float = math.nan
+    code: str = ""
+    price: str = ""
 
     @property
     def helps(self) -> bool:
@@ -171,6 +179,8 @@ class Advice:
             "repair",
         ):  # the first loss falls, or a head gets weights, by construction
             return True
+        if self.aim == "training":
+            return self.nonlinearity_after < self.nonlinearity_before  # False where either is NaN
         known = self.gradient_before > 0 and self.gradient_after > 0  # not NaN
         return self.aim == "gradients" and known and self._gradients_keep_more()
 
@@ -200,6 +210,7 @@ class Diagnosis:
     seconds: float = 0.0
     faults: tuple[Fault, ...] = ()  # known faults that were seen in the model as it is, or in the data
     lasting: Lasting | None = None  # how long the bias lasts in training; None where nothing was asked of theory
+    goal: Goal = "even start"  # what the advice is ranked by
 
     @property
     def ranked(self) -> tuple[Advice, ...]:
@@ -248,6 +259,7 @@ class Diagnosis:
                     }
                     for a in self.advice
                 ],
+                "goal": self.goal,
                 "case": self.case,
                 "measurement": None if self.measurement is None else self.measurement.to_dict(),
                 "structure": None if self.structure is None else self.structure.to_dict(),
@@ -296,13 +308,14 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
         yield ["How long will the bias last?", *_wrapped(d.lasting.words)]
     if d.ranked:
         yield [
-            "What to change (tried, before → after)",
+            f"What to change (tried, before → after; ranked for: {d.goal})",
             *(line for i, a in enumerate(d.ranked[:_ADVICE], 1) for line in _advice(f"{i}. ", a)),
+            *(["  as PyTorch: in the report, or d.ranked[0].code"] if any(a.code for a in d.ranked[:_ADVICE]) else []),
         ]
     if d.did_not_help:
         yield [
             "Tried, did not help (before → after)",
-            *(line for a in d.did_not_help[:_ADVICE] for line in _advice("", a)[:2]),
+            *(line for a in d.did_not_help[:_ADVICE] for line in _advice("", replace(a, note="", price=""))),
         ]
     if d.case:
         yield ["Is that better?", *_wrapped(d.case)]
@@ -356,10 +369,16 @@ def _advice(rank: str, a: Advice) -> list[str]:
     if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
         by = ", as theory has it" if a.how == "measured" else ""
         gradient = f", gradients × {a.gradient_before:.2f} → {a.gradient_after:.2f} a layer{by}"
+    theory = ""
+    if not (math.isnan(a.nonlinearity_before) or math.isnan(a.nonlinearity_after)):
+        theory = f", nonlinearity {a.nonlinearity_before:.3g} → {a.nonlinearity_after:.3g}"
+    if not (math.isnan(a.absorption_before) or math.isnan(a.absorption_after)):
+        theory += f", absorbed after {a.absorption_before:.3g} → {a.absorption_after:.3g} steps (closed form)"
     mark = ", guesses not more even" if a.worth_it and not a.helps else ""
     how = f"{a.how}: {a.reading}" if a.reading else a.how
-    lines = [_short(f"  {rank}{a.title} ({how}{mark})"), _short(f"     {largest}, {gamma}{gradient}")]
-    return lines + (_wrapped(a.note, "     ") if a.note else [])
+    numbers = f"{largest}, {gamma}{gradient}{theory}"
+    said = "; ".join(part for part in (a.note, a.price and f"price: {a.price}") if part)
+    return [_short(f"  {rank}{a.title} ({how}{mark})"), *_wrapped(numbers, "     "), *_wrapped(said, "     ")]
 
 
 def _wrapped(text: str, indent: str = "  ") -> list[str]:

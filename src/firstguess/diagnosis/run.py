@@ -13,13 +13,15 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.data.streams import POINTS
 from firstguess.diagnosis.absorbing import check_asked, lasting
-from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth
+from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth, with_labels
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.faults import named
+from firstguess.diagnosis.foretold import GOALS, Descent
 from firstguess.diagnosis.lasting import Lasting, Optimizer
 from firstguess.diagnosis.remedies import Case
-from firstguess.diagnosis.result import Diagnosis, Expected, Verdict
+from firstguess.diagnosis.remedies.base import inputs_of
+from firstguess.diagnosis.result import Diagnosis, Expected, Goal, Verdict
 from firstguess.diagnosis.stages import (
     ADVISED,
     CAUSES,
@@ -54,6 +56,7 @@ _KERNEL_POINTS = 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
 _LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS, _LASTING, _ADVICE = 0.02, 0.36, 0.05, 0.08, 0.05, 0.1, 0.06, 0.25
+_HEADS = 0.03  # within that for advice: centred heads
 
 
 @checks.known_options
@@ -90,6 +93,7 @@ def diagnose(
     threads: int | None = None,
     lr: float | None = None,
     optimizer: Optimizer = "gd",
+    goal: Goal = "even start",
 ) -> Diagnosis:
     """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
 
@@ -116,11 +120,15 @@ def diagnose(
             mode, node, device, strategy, trained, redraw and scale, a model no threads.
         lr: The rate that you will train with, for how long the bias lasts (default: one that does not overshoot).
         optimizer: "gd" (full batches), "sgd" or "adam" (in the batches that the model gets).
+        goal: What advice is ranked by: "even start" (the largest share that is left), "trainability" (the least
+            nonlinear, with gradients that keep their size), "worst class early" (both, as far as theory.md §10 knows).
     """
     if not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=180")
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
     check_asked(lr, optimizer)
+    if goal not in GOALS:
+        raise InvalidInput(f"a goal of {', '.join(GOALS)}", got=goal, where="diagnose(goal)", hint=f"goal={GOALS[0]!r}")
     options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
         precision=precision,
         moments=moments if moments != 2 else None,
@@ -207,9 +215,31 @@ def diagnose(
     if advice and partly:
         notes.append("no remedies: they change layers and how these are drawn, and part of the model keeps its values")
     elif advice:
-        case = Case(subject.network, subject.model, subject.batches, m, flow, subject.study, logits, expected.trusted)
+        case = Case(
+            subject.network,
+            subject.model,
+            subject.batches,
+            m,
+            flow,
+            subject.study,
+            logits,
+            expected.trusted,
+            partial(subject.logits, seconds=clock.share(_HEADS)),
+            verdict.gamma,
+            clock.share(_ADVICE),
+        )
         subject.release()
-        trial = Trial(case, expected.prediction, subject.convert, subject.variant, clock.share(_ADVICE), seed)
+        trial = Trial(
+            case,
+            expected.prediction,
+            subject.convert,
+            subject.variant,
+            clock.share(_ADVICE),
+            seed,
+            goal,
+            width,
+            _descent(subject, lasts),
+        )
         tried = parts.do("remedies", lambda: advise(trial)) or tried
         if tried.interrupted:
             parts.interrupt("some remedies" if tried.advice else "remedies")
@@ -221,7 +251,8 @@ def diagnose(
         expected,
         train,
         with_measured(tried.advice, train),
-        "" if partly else case_of(verdict, train, hidden, lasts),  # what is known is known of training from scratch
+        # What is known is known of training from scratch.
+        "" if partly else with_labels(case_of(verdict, train, hidden, lasts), subject.batches),
         subject.name,
         m,
         structure,
@@ -231,7 +262,16 @@ def diagnose(
         clock.passed,
         named(look, m),
         lasts,
+        goal,
     )
+
+
+def _descent(subject: Subject, lasts: Lasting | None) -> Descent | None:
+    """For the closed form's absorption: where the kernel could follow this network's bias under plain descent."""
+    x = inputs_of(subject.batches)
+    if lasts is None or not lasts.known or lasts.optimizer != "gd" or x is None:
+        return None
+    return Descent(lasts.lr, subject.width, x[0].numel(), len(x))
 
 
 def _told(findings: tuple[Finding, ...], network: Network | None) -> tuple[Finding, ...]:

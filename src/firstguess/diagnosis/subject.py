@@ -239,6 +239,18 @@ class Subject:
                 with self._source.member(int(member_seeds(self._seed, i, i + 1)[0])) as model, torch.enable_grad():
                     yield model, as_rows(find_logits(call(model, batch, copies=True), pick), batch, pick)
 
+    def logits(self, *, seconds: float) -> Generator[torch.Tensor]:
+        """Logits of the measurement's initializations on all points, one after the other, while there is time."""
+        call, pick, began = Caller(), self._options.get("logits"), time.perf_counter()
+        with self._source.lent():
+            for i in itertools.count():
+                if i > 1 and time.perf_counter() - began > seconds:
+                    return
+                with self._source.member(int(member_seeds(self._seed, i, i + 1)[0])) as model, torch.no_grad():
+                    yield torch.cat(
+                        [as_rows(find_logits(call(model, b, copies=True), pick), b, pick) for b in self.batches]
+                    )
+
     def structure(self, m: Measurement) -> tuple[Structure | None, str]:
         """What could be read of the model, and why it could not be read as a whole."""
         if self.model is None:

@@ -68,7 +68,11 @@ def with_measured(advice: tuple[Advice, ...], train: Trainability | None) -> tup
         return advice
     return tuple(
         a if math.isnan(a.gradient_before)
-        else replace(a, gradient_before=train.growth) if _as_predicted(train.growth, a.gradient_before)
+        else replace(
+            a,
+            gradient_before=train.growth,
+            gradient_after=train.growth if a.gradient_after == a.gradient_before else a.gradient_after,
+        ) if _as_predicted(train.growth, a.gradient_before)
         else replace(a, gradient_before=math.nan, gradient_after=math.nan)
         for a in advice
     )  # fmt: skip

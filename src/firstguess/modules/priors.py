@@ -27,7 +27,7 @@ from firstguess.modules.sources import Mode
 Array: TypeAlias = NDArray[np.float64]
 Aim: TypeAlias = Literal["loss", "guesses"]
 _EXCESS = 0.01  # nats by which the first loss may be above the prior's entropy
-_ADVICE = "On imbalanced data class weights in the loss do far more than any start: theory.md §10."
+_ADVICE = "Early in training class weights in the loss do far more for rare classes than any start; in the end less."
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from firstguess.data import Batch, collect, load
 from firstguess.modules.calling import Caller
 from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.guard import private_copy, unwrapped
-from firstguess.modules.head import Seen, logits_of, needed
+from firstguess.modules.head import OWN_INPUT, Seen, logits_of, needed
 from firstguess.modules.initializers import CONVOLUTIONS, is_hugging_face_conv1d
 from firstguess.modules.looked_into import looked_into
 from firstguess.modules.outputs import Pick
@@ -127,8 +127,10 @@ def repair(
     before = now()
     was = before.gamma()
     if not was > gamma:
-        note = f"γ is {was:.3g} already, not above {gamma:.3g}: nothing was changed."
-        return _result(fixed, how, before, before, 0.0, (), keys, (note,))
+        notes = [f"γ is {was:.3g} already, not above {gamma:.3g}: nothing was changed."]
+        if before.head is not None and before.head.tied:
+            notes.append(f"Nor could centring help: {before.head.path} {OWN_INPUT.format(tied=before.head.tied)}.")
+        return _result(fixed, how, before, before, 0.0, (), keys, tuple(notes))
     if how == "layers":
         part = _centre_layers(fixed, batches, logits, mode, gamma, now)
         notes = (

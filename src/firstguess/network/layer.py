@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from firstguess.base.gaussian import Array
+    from firstguess.network.activations.record import Activation
     from firstguess.network.grid import Grid
     from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove
     from firstguess.network.points import Done, Move, Points, Whole
@@ -131,6 +132,25 @@ class Layer:
     def multiplier(self) -> float | None:
         """The number, if multiplying by one is all that it does."""
         return None
+
+    @property
+    def function(self) -> Activation | None:
+        """What it applies to every node, if that is all that it does."""
+        return None
+
+    def with_variances(self, weight_var: float, bias_var: float) -> Layer:
+        """Its weights and biases with other variances; a layer that draws none stays as it is."""
+        if self.draws:
+            self._refuse("other variances")
+        return self
+
+    def with_shared(self, factor: float) -> Layer:
+        """What it brings to all sequences alike (positions, types, a class token), times a factor; else itself."""
+        return self
+
+    def balanced(self, share: float) -> Layer:
+        """√(1 − share²) of what enters plus `share` of the branch: theory.md (34)."""
+        self._refuse("a branch to scale")
 
     def as_output(self) -> tuple[Layer, int | None] | None:
         """Itself with a unit for every class, and how many it had; None: it is no output layer."""

@@ -14,13 +14,18 @@ from firstguess.base.checks import known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
-from firstguess.network.walk import needs_tokens
-from firstguess.theory.knobs import Knob, knob_for
+from firstguess.network.tokens import Tokens
+from firstguess.network.walk import every, needs_tokens
+from firstguess.theory.knobs import Knob, is_norm, knob_for, normed
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.readings import predict
 
-KnobName = Literal["slope", "branch_scale", "variances", "affine"]
-_OFF = 0.02  # relative error of the gradients that is the numbers' own, not the family's
+KnobName = Literal["slope", "branch_scale", "variances", "affine", "shared_scale"]
+_OFF = 1e-5  # relative error of the gradients that is the quadrature's, not the family's
+
+
+HARMLESS = "Tuning makes depth harmless, not useful: a shallow network of the same nonlinearity trains as well."
+_SHARED = "Smaller shared vectors change first guesses; what positions tell the network starts smaller too."
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Stand:
     """Where a network stands: γ of its output, its gradients, its nonlinearity; (1 + γ)·g = P at constant q.
 
     `gradients` is the factor on the mean square of gradients from the output's pre-activations back to the first ones;
-    `nonlinearity` is P = E‖∇f‖²·Var x/Var f, 1 for a linear network: theory.md (31).
+    `nonlinearity` is P = E‖∇f‖²·Var x/Var f, 1 for a linear network: theory.md (31). It is not known of tokens (NaN).
     """
 
     gamma: float
@@ -43,6 +48,8 @@ def stand(p: Prediction) -> Stand:
     >>> print(f"{at.gamma:.4f} {at.gradients:.4f} {at.nonlinearity:.4f}")
     1.5305 1.0000 2.5305
     """
+    if "inputs" not in p.provenance:
+        return Stand(float(p.gamma[-1]), float(np.prod(p.gradient_growth)), math.nan)
     given = Inputs(**p.provenance["inputs"])
     logs = [math.log(layer.gradient) if layer.gradient else math.nan for layer in p.layers]
     out = p.layers[-1]
@@ -67,7 +74,7 @@ class Tuned:
     nonlinearity: float
     reachable: tuple[float, float]
     before: Stand
-    inputs: Inputs = field(repr=False)
+    inputs: Inputs | Tokens = field(repr=False)
 
     def code(self, framework: str = "pytorch", *, width: int = 100) -> str:
         """Runnable PyTorch for exactly this network; `width` where the description names none.
@@ -98,13 +105,16 @@ class Tuned:
         said = ", ".join(f"{name} {value:.6g}" for name, value in self.settings.items())
         low, high = self.reachable
         was = self.before
+        moved = f"γ {was.gamma:.4g} → {self.gamma:.4g}, gradients × {was.gradients:.4g} → × {self.gradients:.4g}"
+        known = not math.isnan(self.nonlinearity)
+        p = f", nonlinearity {was.nonlinearity:.4g} → {self.nonlinearity:.4g}" if known else ""
+        at = "at these gradients" if known else "with gradients as they come"
         return "\n".join(
             [
                 f"{self.knob}: {said}",
-                f"γ {was.gamma:.4g} → {self.gamma:.4g}, gradients × {was.gradients:.4g} → × {self.gradients:.4g}, "
-                f"nonlinearity {was.nonlinearity:.4g} → {self.nonlinearity:.4g}",
-                f"This family reaches γ from {_said(low)} to {_said(high)} at these gradients.",
-                "Tuning makes depth harmless, not useful: a shallow network of the same nonlinearity trains as well.",
+                f"{moved}{p}",
+                f"This family reaches γ from {said_gamma(low)} to {said_gamma(high)} {at}.",
+                HARMLESS if known else _SHARED,
                 str(self.network),
             ]
         )
@@ -118,42 +128,38 @@ def tune(
     gradients: float | None = 1.0,
     knob: KnobName | None = None,
     data: Any = None,
-    inputs: Inputs | None = None,
+    inputs: Inputs | Tokens | None = None,
 ) -> Tuned:
     """The network of this one's family whose output has this γ while gradients change by the factor `gradients`.
 
     Args:
-        network: A description with one activation throughout, plain or with residual blocks.
+        network: A description with one activation throughout, plain or with residual blocks; or one of tokens.
         gamma: The wanted γ of the output; 0 is even, from 0.5 on classes lean, theory.md §1.
         gradients: The factor on the mean square of gradients from the last layer to the first; None: as they come.
+            Those of tokens always come as they do: a transformer's norms and blocks set them.
         knob: What may be changed: "slope" (of a ReLU), "branch_scale" (of residual blocks), "variances" (of weights and
-            biases), "affine" (shift and scale of φ). By default what the activation calls for.
-        data: Your points: their own γ₀ is what the network gets, and below it γ cannot fall at constant gradients.
-        inputs: The same as moments, `fg.Inputs(...)`.
+            biases), "affine" (shift and scale of φ), "shared_scale" (of what all sequences share: positions, token
+            types, a class token). By default what the network calls for.
+        data: Your points: their own γ₀ is what the network gets, and below it γ cannot fall at constant gradients; or
+            token ids, (sequences, length).
+        inputs: The same as moments, `fg.Inputs(...)`, or `fg.Tokens(...)`.
 
     >>> s = tune("20 x [dense(weight_var=2) > relu] > dense(weight_var=2)", gamma=0.5)
     >>> print(f"{s.settings['slope']:.6f} {s.nonlinearity:.4f}")
     0.679312 1.5000
     """
-    net = Network.parse(network) if isinstance(network, str) else network
-    if not isinstance(net, Network):
-        raise InvalidInput(
-            "a description", got=type(net).__name__, where="tune(network)", hint="fg.read(model, data).network"
-        )
+    net = described(network, "tune(network)")
     wanted = _wanted(gamma, gradients)
-    if needs_tokens(net.layers):
+    given = given_by(net, data, inputs, "tune")
+    if isinstance(given, Tokens) and wanted != 1.0:
         raise NotCovered(
-            "a network of vectors", got="a network of tokens", where="tune", hint="fg.repair(model, loader, gamma=…)"
+            "gradients as they come, for a network of tokens", got=gradients, where="tune", hint="gradients=None"
         )
-    if data is not None:
-        from firstguess.data import as_data
-
-        inputs = Inputs.of_data(as_data(data))
-    given = inputs or Inputs()
     untuned = predict(net, inputs=given)
     before, depth = stand(untuned), max(1, len(untuned.gradient_growth))
     growth = 1.0 if gradients is None else wanted ** (1.0 / depth)
-    family = knob_for(net, growth=growth, mean_square=given.mean_square + given.variance, name=knob)
+    square = 1.0 if isinstance(given, Tokens) else given.mean_square + given.variance
+    family = knob_for(net, growth=growth, mean_square=square, name=knob)
     at, reachable = _solve(family, gamma, given)
     found = family.network(at)
     now = stand(predict(found, inputs=given))
@@ -164,7 +170,8 @@ def tune(
             where="tune(gamma)",
             hint=f"another γ between {reachable[0]:.3g} and {reachable[1]:.3g}",
         )
-    if gradients is not None and not abs(now.gradients / wanted - 1.0) <= _OFF:
+    free = gradients is None or isinstance(given, Tokens)
+    if not free and not abs(now.gradients / wanted - 1.0) <= _OFF:
         raise NotCovered(
             f"a family whose gradients can change by the factor {wanted:.4g}",
             got=f"{now.gradients:.4g} at γ = {gamma:.4g} by {family.name}",
@@ -176,7 +183,47 @@ def tune(
     )
 
 
-def _said(gamma: float) -> str:
+def described(network: object, where: str) -> Network:
+    """A description, or its text as one."""
+    net = Network.parse(network) if isinstance(network, str) else network
+    if not isinstance(net, Network):
+        raise InvalidInput("a description", got=type(net).__name__, where=where, hint="fg.read(model, data).network")
+    return net
+
+
+def given_by(net: Network, data: Any, inputs: Inputs | Tokens | None, where: str) -> Inputs | Tokens:
+    """What the closed form is given: as asked, as the data are, or the papers' blob."""
+    tokens = needs_tokens(net.layers)
+    if data is None:
+        if inputs is None and tokens:
+            raise InvalidInput(
+                "the sequences that a network of tokens gets",
+                got="none",
+                where=where,
+                hint="data=ids, or inputs=fg.Tokens(length=128, coincidence=0.0075)",
+            )
+        return inputs or Inputs()
+    if not tokens:
+        from firstguess.data import as_data
+
+        return Inputs.of_data(as_data(data))
+    ids = np.asarray(data)
+    if ids.ndim != 2 or ids.dtype.kind not in "iu" or ids.size == 0 or ids.min() < 0:
+        raise InvalidInput(
+            "token ids, (sequences, length)",
+            got=f"{ids.dtype} of shape {ids.shape}",
+            where=f"{where}(data)",
+            hint="inputs=fg.Tokens(length=197, coincidence=0.3) for patches of images",
+        )
+    shared = int(np.cumprod((ids == ids[:1]).all(axis=0)).sum())  # a BOS or CLS that all begin with
+    rest = ids[:, shared:]
+    if not rest.size:
+        raise InvalidInput("sequences that differ", got="the same tokens in all of them", where=f"{where}(data)")
+    return Tokens(length=ids.shape[1], frequencies=np.bincount(rest.ravel()), shared=shared)
+
+
+def said_gamma(gamma: float) -> str:
+    """The end of a range; what is no more than rounding is 0."""
     return "0" if gamma < 1e-9 else f"{gamma:.3g}"
 
 
@@ -192,7 +239,7 @@ def _wanted(gamma: float, gradients: float | None) -> float:
     return float(gradients)
 
 
-def _solve(family: Knob, gamma: float, inputs: Inputs) -> tuple[float, tuple[float, float]]:
+def _solve(family: Knob, gamma: float, inputs: Inputs | Tokens) -> tuple[float, tuple[float, float]]:
     """The knob's place, and the range of γ between its ends."""
 
     def reached(at: float) -> float:
@@ -204,14 +251,24 @@ def _solve(family: Knob, gamma: float, inputs: Inputs) -> tuple[float, tuple[flo
     low, high = _ends(family, reached)
     ends = (reached(low), reached(high))
     few, most = min(ends), max(ends)
+    if not math.isfinite(few):
+        raise NotCovered("a family whose γ is known in closed form", got=f"{family.name} of this network", where="tune")
+    if most < 1e-9:
+        flat = family.network(low)
+        kind = NotCovered if normed(flat) is None else InvalidInput
+        raise kind(
+            f"a network whose γ {family.name} can move",
+            got=f"γ = 0 wherever it stands, from 0 to 0, in {_activations(flat)}",
+            where="tune(gamma)",
+            hint="it is even already; a norm that centres after the activation keeps it so: put it before",
+        )
     if not few <= gamma <= most:
         near = few if gamma < few else most
         raise InvalidInput(
-            f"a γ that {family.name} reaches at these gradients, from {_said(few)} to {_said(most)}",
+            f"a γ that {family.name} reaches at these gradients, from {said_gamma(few)} to {said_gamma(most)}",
             got=gamma,
             where="tune(gamma)",
-            hint=f"gamma={near:.3g}"
-            + ("; the data's own γ₀ is in it: centre them first" if inputs.mean_square > 0 and gamma < few else ""),
+            hint=f"gamma={near:.3g}" + (_lower(inputs) if gamma < few else ""),
         )
 
     def off(at: float) -> float:
@@ -219,8 +276,29 @@ def _solve(family: Knob, gamma: float, inputs: Inputs) -> tuple[float, tuple[flo
 
     if math.isclose(gamma, ends[0], rel_tol=1e-12):
         return low, (few, most)
-    root = optimize.brentq(off, low, high, xtol=1e-15, rtol=1e-14)  # type: ignore[arg-type]
+    try:
+        root = optimize.brentq(off, low, high, xtol=1e-15, rtol=1e-14)  # type: ignore[arg-type]
+    except ValueError:  # γ is not known somewhere between
+        raise NotCovered(
+            f"a family whose γ is known all the way to {gamma:.4g}",
+            got=f"{family.name} with gaps",
+            where="tune(gamma)",
+            hint=f"gamma={said_gamma(few)} to {said_gamma(most)} without them; or another knob=",
+        ) from None
     return float(cast(float, root)), (few, most)
+
+
+def _activations(network: Network) -> str:
+    """Its parts that bend or norm, each once."""
+    found = dict.fromkeys(x.name for x in every(network.layers) if x.function is not None or is_norm(x))
+    return " and ".join(found)
+
+
+def _lower(inputs: Inputs | Tokens) -> str:
+    """What else would lower γ."""
+    if isinstance(inputs, Tokens):
+        return "; below that fg.repair(model, loader, gamma=…) moves the head's bias"
+    return "; the data's own γ₀ is in it: centre them first" if inputs.mean_square > 0 else ""
 
 
 def _ends(family: Knob, reached: Any) -> tuple[float, float]:

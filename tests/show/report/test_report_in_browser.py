@@ -175,3 +175,37 @@ def test_charts_are_saved_with_their_titles(
     assert content.startswith(start)
     if ending == "SVG":
         assert "Before training" in content
+
+
+COPY = "document.querySelector('.code button')"
+
+
+@pytest.mark.parametrize("clipboard", [True, False])
+def test_code_is_copied_by_the_keyboard(browser: Browser, pages: Callable[[str], Path], clipboard: bool) -> None:
+    """Offline, from a file: what is pasted is the code itself; also where there is no clipboard for scripts."""
+    opened(browser, pages("two"))
+    assert browser.run("document.querySelectorAll('.code button').length") == 1
+    browser.run("window.said = ''; document.addEventListener('copy', () => { window.said += 'copied as a selection' })")
+    if clipboard:
+        browser.run("navigator.clipboard.writeText = async (text) => { window.said = text }")
+    else:
+        browser.run("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    browser.page.focus("details:has(.code) > summary")
+    for key in ("Enter", "Tab", "Enter"):  # unfold it, go to the button, press it
+        browser.page.keyboard.press(key)
+    browser.page.wait_for_function("document.querySelector('.code [role=status]').textContent")
+    assert browser.run("document.querySelector('.code [role=status]').textContent") == " copied"
+    code = sample(2).advice[0].code
+    if clipboard:
+        assert browser.run("window.said") == code
+    else:
+        assert browser.run("window.said") == "copied as a selection"
+        assert browser.run("document.querySelector('textarea')") is None
+    assert browser.run(f"document.activeElement === {COPY}")
+    assert browser.run("document.querySelector('.code code').textContent") == code
+
+
+def test_without_scripts_there_is_code_and_no_dead_button(browser: Browser, pages: Callable[[str], Path]) -> None:
+    opened(browser, pages("two"), scripts=False)
+    assert browser.page.locator(".code button").count() == 0
+    assert browser.page.locator(".code code").count() == 1

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from firstguess.diagnosis.remedies import (
     centre_activation,
     centre_data,
+    centre_head,
     edge,
     gated_mlp,
     head,
@@ -12,6 +13,7 @@ from firstguess.diagnosis.remedies import (
     move_norm,
     pre_norm,
     shared_embeddings,
+    tuned,
 )
 from firstguess.diagnosis.remedies.base import Case, Variant
 
@@ -26,6 +28,8 @@ REMEDIES: dict[str, Remedy] = {
     "smaller shared embeddings": shared_embeddings.variants,
     "gate the MLPs": gated_mlp.variants,
     "pre-norm": pre_norm.variants,
+    "tune": tuned.variants,
+    "centre the head": centre_head.variants,
     "repair the head": head.variants,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,6 +38,9 @@ class Case:
     study: Callable[..., Source] | None = None  # as the diagnosis was told: mode, …; init too, unless it is given here
     pick: Pick = None  # of the logits
     trusted: bool = True  # theory's prediction is what was measured
+    logits: Callable[[], Iterator[torch.Tensor]] | None = None  # rows of fresh initializations, one after the other
+    gamma: float = math.nan  # of the output, as measured
+    seconds: float = math.inf  # that all remedies together may take
 
     def either(
         self, description: Callable[[Network], Iterator[Variant]], model: Callable[[Case], Iterator[Variant]]
@@ -62,13 +66,25 @@ def _built(factory: Callable[[], nn.Module]) -> nn.Module:
         return factory()
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """γ and the average largest fraction after a change, as measured; nothing else changes."""
+
+    gamma: float
+    largest: float
+    error: float
+    inits: int
+
+
 @dataclass(frozen=True, eq=False)
 class Variant:
     """A changed network: as a description (predicted, or measured where theory is not trusted), as a model (measured),
     or on changed data.
 
     `unchanged` means that the guesses cannot change, and `note` says what does. `aim` is what the change is for, and
-    `otherwise` is said in place of the note where guesses do not become more even.
+    `otherwise` is said in place of the note where guesses do not become more even. `outcome` is what it comes to where
+    the remedy has measured that itself. `code` is PyTorch on `model` and `loader`; without it the description is
+    written out. `price` is what the change costs, in a sentence.
     """
 
     title: str
@@ -81,6 +97,19 @@ class Variant:
     unchanged: bool = False
     aim: Aim = "guesses"
     otherwise: str = ""
+    outcome: Outcome | None = None
+    code: str = ""
+    price: str = ""
+
+
+IMPORTS = "import torch\nfrom torch import nn\n\n\n"  # of code that users paste
+# For such code: puts a module where another one is.
+PUT = """def put(model, path, module):
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent), name, module)
+
+
+"""
 
 
 def edited(model: Model, edit: Edit) -> Model | None:
@@ -110,12 +139,14 @@ def changed(
     return tuple(result), count
 
 
-def described(network: Network, title: str, change: Callable[[Layer, Layer | None], Layer | None]) -> Iterator[Variant]:
+def described(
+    network: Network, title: str, change: Callable[[Layer, Layer | None], Layer | None], *, price: str = ""
+) -> Iterator[Variant]:
     """The description with that change of layers, if there is anything to change."""
     layers, count = changed(network.layers, change)
     if count:
         new = Network(layers, network.classes)
-        yield Variant(title, str(new), network=new)
+        yield Variant(title, str(new), network=new, price=price)
 
 
 def replace_module(model: nn.Module, path: str, new: nn.Module) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,25 +11,69 @@ import torch
 from torch import nn
 
 from firstguess.base.errors import FirstguessError
-from firstguess.diagnosis.remedies.base import Case, Variant, described, edited, is_activation, replace_module
+from firstguess.diagnosis.remedies.base import (
+    IMPORTS,
+    PUT,
+    Case,
+    Variant,
+    described,
+    edited,
+    is_activation,
+    replace_module,
+)
 from firstguess.modules.flow import trace_flow
 from firstguess.network.activations.lookup import centered
 from firstguess.network.bias_criterion import causes_bias
 from firstguess.network.layers import Activate, Layer
 
 TITLE = "centre the activation"
+PRICE = "it becomes more nonlinear with every layer (theory.md (31)): little while shallow, much when deep"
+_CODE = """class Centred(nn.Module):
+    '''phi minus its mean over the first batch that it sees.'''
+
+    def __init__(self, phi):
+        super().__init__()
+        self.phi = phi
+        self.register_buffer("mean", None)
+
+    def forward(self, x):
+        y = self.phi(x)
+        if self.mean is None:
+            self.mean = y.detach().mean()
+        return y - self.mean
+
+
+for path in {paths}:
+    put(model, path, Centred(model.get_submodule(path)))
+"""
 
 
 def variants(case: Case) -> Iterator[Variant]:
     """The network with φ − E φ in place of every φ that causes bias."""
-    yield from case.either(lambda network: described(network, TITLE, _centred), _of_model)
+    code = _code(case)
+    for variant in case.either(lambda network: described(network, TITLE, _centred, price=PRICE), _of_model):
+        yield replace(variant, code=code)
+
+
+def _paths(example: nn.Module) -> list[str]:
+    return [path for path, module in example.named_modules() if path and is_activation(module)]
+
+
+def _code(case: Case) -> str:
+    """On the model itself, where each activation is a module of its own."""
+    example = case.example()
+    if example is None:
+        return ""
+    paths = _paths(example)
+    places = sum(1 for path, m in example.named_modules(remove_duplicate=False) if path and is_activation(m))
+    return f"{IMPORTS}{PUT}{_CODE.format(paths=paths)}" if paths and places == len(paths) else ""
 
 
 def _of_model(case: Case) -> Iterator[Variant]:
     example = case.example()
     if example is None or case.model is None:
         return
-    paths = [path for path, module in example.named_modules() if path and is_activation(module)]
+    paths = _paths(example)
     if not paths:
         return
     means = Means()
@@ -51,7 +96,8 @@ def _of_model(case: Case) -> Iterator[Variant]:
         return
     means.fix()
     kinds = sorted({type(example.get_submodule(path)).__name__ for path in paths})
-    yield Variant(TITLE, f"subtract its mean from each {' and '.join(kinds)}", model=model, source=source)
+    edit = f"subtract its mean from each {' and '.join(kinds)}"
+    yield Variant(TITLE, edit, model=model, source=source, price=PRICE)
 
 
 def _centred(layer: Layer, _: Layer | None) -> Layer | None:

@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from firstguess.diagnosis.remedies.base import Case, Variant, inputs_of
+from firstguess.diagnosis.remedies.base import IMPORTS, Case, Variant, inputs_of
 from firstguess.theory.databias import data_bias
 
+_CODE = """class Centred(nn.Module):
+    def __init__(self, model, mean):
+        super().__init__()
+        self.model = model
+        self.register_buffer("mean", mean)
+
+    def forward(self, x):
+        return self.model(x - self.mean)
+
+
+points = [batch[0] if isinstance(batch, (list, tuple)) else batch for batch in loader]
+model = Centred(model, torch.cat(points).mean(0))
+"""
 _WORTH = 0.01  # γ₀ below which there is nothing to gain
 
 
@@ -28,5 +41,7 @@ def variants(case: Case) -> Iterator[Variant]:
         network=case.network,
         model=case.model,
         batches=centred,
+        code=f"{IMPORTS}{_CODE}",
+        price="none, where the mean is that of the training data, at test time too",
         note=f"the data alone bring a drift ratio γ₀ = {bias.gamma:.3g}",
     )

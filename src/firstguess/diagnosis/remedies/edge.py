@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from firstguess.base.errors import FirstguessError
-from firstguess.diagnosis.remedies.base import Case, Variant
+from firstguess.diagnosis.remedies.base import IMPORTS, Case, Variant
 from firstguess.network.activations.record import Activation
 from firstguess.network.layers import Activate, Conv, Dense, Layer
 from firstguess.network.network import Network
 from firstguess.theory.phases import edge_of_chaos
 
+_CODE = """for m in model.modules():
+    if isinstance(m, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+        nn.init.normal_(m.weight, std=({weight_var:.6g} / m.weight[0].numel()) ** 0.5)
+        if m.bias is not None:
+            nn.init.normal_(m.bias, std={bias_var:.6g} ** 0.5)
+"""
 _CLOSE = 0.02  # relative distance from the edge that is not worth a change
 
 
@@ -28,10 +33,7 @@ def variants(case: Case) -> Iterator[Variant]:
         return  # no edge, or none that can be found: nothing to offer
     if abs(target - weight_var) <= _CLOSE * target:
         return
-    layers = tuple(
-        replace(layer, weight_var=target, bias_var=bias_var) if isinstance(layer, (Dense, Conv)) else layer
-        for layer in network.layers
-    )
+    layers = tuple(layer.with_variances(target, bias_var) for layer in network.layers)
     shown = f"init=({target:.4g}, {bias_var:.3g})"
     # Where theory fails the model itself is drawn so; its gradients are still those of theory.
     drawn = None if case.trusted or case.model is None else case.source(case.model, (target, bias_var))
@@ -42,6 +44,8 @@ def variants(case: Case) -> Iterator[Variant]:
         model=case.model if drawn is not None else None,
         source=drawn,
         aim="gradients",
+        code="" if case.model is None else f"{IMPORTS}{_CODE.format(weight_var=target, bias_var=bias_var)}",
+        price="none in gradients; guesses of a deep plain network are biased there",
         note="at the edge gradients keep their size, and deep plain networks train best",
         otherwise="for gradients, not for even guesses: at the edge a deep plain network is biased, and trains best",
     )

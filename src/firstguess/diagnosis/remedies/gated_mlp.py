@@ -21,7 +21,8 @@ def variants(case: Case) -> Iterator[Variant]:
     layers = tuple(_gated(layer) for layer in network.layers)
     if layers != network.layers:
         new = Network(layers, network.classes)
-        yield Variant(TITLE, str(new), network=new, note="half as many weights again in the MLPs, at the same width")
+        price = "half as many weights again in the MLPs, at the same width"
+        yield Variant(TITLE, str(new), network=new, price=price)
 
 
 def _gated(layer: Layer) -> Layer:

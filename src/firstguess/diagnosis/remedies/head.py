@@ -8,9 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 from torch import nn
 
-from firstguess.diagnosis.remedies.base import Case, Variant, edited, replace_module
+from firstguess.diagnosis.remedies.base import IMPORTS, PUT, Case, Variant, edited, replace_module
 from firstguess.ensemble.members import FindingKind
 
+_SCALED = """head = model.get_submodule({path!r})
+with torch.no_grad():
+    for value in head.parameters():
+        value.mul_({factor:.6g})
+"""
+_FILLED = "put(model, {path!r}, nn.Linear({inputs}, {outputs}, bias={bias}))\n"
 _LARGE = 4.0  # mean square of logits beyond which softmax is far from even at initialization
 _DRAWS = 20_000
 
@@ -38,16 +44,20 @@ def variants(case: Case) -> Iterator[Variant]:
             "guesses stay: the arg-max does not see a common scale",
             unchanged=True,
             aim="loss",
+            code=f"{IMPORTS}{_SCALED.format(path=last.name, factor=1 / math.sqrt(size))}"
+            if example is not None and last.name in dict(example.named_modules())
+            else "",
+            price="none: the loss starts where even guesses have it",
         )
 
 
 def _with_weights(case: Case, path: str, head: nn.Linear) -> Iterator[Variant]:
     assert case.model is not None
+    bias = "bias" in dict(head.named_parameters())
+    made = _FILLED.format(path=path, inputs=head.in_features, outputs=head.out_features, bias=bias)
 
     def fill(model: nn.Module) -> nn.Module:
-        replace_module(
-            model, path, nn.Linear(head.in_features, head.out_features, "bias" in dict(head.named_parameters()))
-        )
+        replace_module(model, path, nn.Linear(head.in_features, head.out_features, bias))
         return model
 
     model = edited(case.model, fill)
@@ -57,6 +67,8 @@ def _with_weights(case: Case, path: str, head: nn.Linear) -> Iterator[Variant]:
             f"nn.Linear's own initialization for {path}",
             model=model,
             aim="repair",
+            code=f"{IMPORTS}{PUT}{made}",
+            price="the first loss is no longer that of even guesses exactly",
             note="a zero head ties all classes: the first step decides, and nothing flows back through it until then",
         )
 

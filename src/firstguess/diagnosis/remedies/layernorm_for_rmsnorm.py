@@ -7,15 +7,19 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from firstguess.diagnosis.remedies.base import Case, Variant, described, edited, replace_module
+from firstguess.diagnosis.remedies.base import IMPORTS, PUT, Case, Variant, described, edited, replace_module
 from firstguess.network.layers import Activate, Layer, LayerNorm, RMSNorm
 
 TITLE = "LayerNorm in place of RMSNorm"
+PRICE = "gradients grow going back with every layer, as behind any norm that centres (theory.md (31))"
+_CODE = """for path in {paths}:
+    put(model, path, nn.LayerNorm(list(model.get_submodule(path).weight.shape)))
+"""
 
 
 def variants(case: Case) -> Iterator[Variant]:
     """The network with LayerNorm where an RMSNorm follows an activation; in a model, in place of every RMSNorm."""
-    yield from case.either(lambda network: described(network, TITLE, _layernorm), _of_model)
+    yield from case.either(lambda network: described(network, TITLE, _layernorm, price=PRICE), _of_model)
 
 
 def _of_model(case: Case) -> Iterator[Variant]:
@@ -36,7 +40,8 @@ def _of_model(case: Case) -> Iterator[Variant]:
 
     model = edited(case.model, change)
     if model is not None:
-        yield Variant(TITLE, f"nn.LayerNorm at {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}", model=model)
+        edit = f"nn.LayerNorm at {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}"
+        yield Variant(TITLE, edit, model=model, code=f"{IMPORTS}{PUT}{_CODE.format(paths=paths)}", price=PRICE)
 
 
 def _layernorm(layer: Layer, before: Layer | None) -> Layer | None:

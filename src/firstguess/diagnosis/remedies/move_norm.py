@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch import nn
 
-from firstguess.diagnosis.remedies.base import Case, Variant, edited, is_activation, replace_module
+from firstguess.diagnosis.remedies.base import IMPORTS, PUT, Case, Variant, edited, is_activation, replace_module
 from firstguess.modules.flow import Flow
 from firstguess.modules.initializers import is_norm
 from firstguess.network.layers import Activate, BatchNorm, GroupNorm, Layer, LayerNorm, Residual, RMSNorm
@@ -15,18 +16,28 @@ from firstguess.network.walk import every
 
 _NORMS = (BatchNorm, LayerNorm, GroupNorm, RMSNorm)
 TITLE = "norm after the activation"
+PRICE = (
+    "gradients grow going back, as much a layer as γ falls (theory.md (31)): harmless while shallow, not in deep nets"
+)
+_CODE = """for norm, phi in {pairs}:
+    first, second = model.get_submodule(norm), model.get_submodule(phi)
+    put(model, norm, second)
+    put(model, phi, first)
+"""
 
 
 def variants(case: Case) -> Iterator[Variant]:
     """The network with every plain [norm, activation] pair turned round."""
-    yield from case.either(_of_description, _of_model)
+    code = _code(case)
+    for variant in case.either(_of_description, _of_model):
+        yield replace(variant, code=code)
 
 
 def _of_description(network: Network) -> Iterator[Variant]:
     layers, swapped = _turned(network.layers)
     if swapped:
         new = Network(layers, network.classes)
-        yield Variant(_title(swapped), str(new), network=new, note=_rms(network.layers))
+        yield Variant(_title(swapped), str(new), network=new, note=_rms(network.layers), price=PRICE)
 
 
 def _of_model(case: Case) -> Iterator[Variant]:
@@ -47,7 +58,14 @@ def _of_model(case: Case) -> Iterator[Variant]:
     model = edited(case.model, turn)
     if model is not None:
         shown = ", ".join(f"{a} <-> {b}" for a, b in pairs[:3]) + (", …" if len(pairs) > 3 else "")
-        yield Variant(_title(len(pairs)), f"swap modules {shown}", model=model)
+        yield Variant(_title(len(pairs)), f"swap modules {shown}", model=model, price=PRICE)
+
+
+def _code(case: Case) -> str:
+    """The pairs of the model itself; nothing for a description, which is written out."""
+    example = case.example()
+    pairs = plain_pairs(example, case.flow) if example is not None and case.flow is not None else []
+    return f"{IMPORTS}{PUT}{_CODE.format(pairs=pairs)}" if pairs else ""
 
 
 def _title(places: int) -> str:

@@ -21,7 +21,7 @@ def variants(case: Case) -> Iterator[Variant]:
     layers = _pre_norm(network.layers)
     if layers is not None:
         new = Network(layers, network.classes)
-        yield Variant(TITLE, str(new), network=new)
+        yield Variant(TITLE, str(new), network=new, price="another architecture: trained weights do not carry over")
 
 
 def _pre_norm(layers: tuple[Layer, ...]) -> tuple[Layer, ...] | None:

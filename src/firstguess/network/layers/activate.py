@@ -65,6 +65,10 @@ class Activate(Layer):
     def rays(self) -> tuple[float, float] | None:
         return None if self.phi.centered else rays(self.phi)
 
+    @property
+    def function(self) -> Activation:
+        return self.phi
+
     def text(self) -> str:
         return str(self.phi)
 

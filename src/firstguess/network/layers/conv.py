@@ -74,6 +74,9 @@ class Conv(Layer):
         after = grid.windows(self.kernel, stride=self.stride, padding=self.padding)
         return Shape(self.width or units, after, before.drawn)
 
+    def with_variances(self, weight_var: float, bias_var: float) -> Conv:
+        return replace(self, weight_var=weight_var, bias_var=bias_var)
+
     def moments(self, signal: Signal) -> Signal:
         weight_laws.covered(self.init)
         return replace(random_sum(signal, self.weight_var, self.bias_var), law=Gaussian(positions=True))

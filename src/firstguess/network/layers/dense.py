@@ -67,6 +67,9 @@ class Dense(Layer):
         kept = before.grid is None or before.grid.apart
         return Shape(self.width or units, before.grid if kept else Grid(), before.drawn)
 
+    def with_variances(self, weight_var: float, bias_var: float) -> Dense:
+        return replace(self, weight_var=weight_var, bias_var=bias_var)
+
     def moments(self, signal: Signal) -> Signal:
         weight_laws.covered(self.init)
         return random_sum(signal, self.weight_var, self.bias_var)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -50,6 +50,9 @@ class Embed(Layer):
         check_number(self.types, "types", "embed", hint="embed(0.02, types=0.02)")
         check_count(self.width, "width", "embed")
         check_count(self.vocabulary, "vocabulary", "embed", low=2)
+
+    def with_shared(self, factor: float) -> Embed:
+        return replace(self, types=factor * self.types)
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)

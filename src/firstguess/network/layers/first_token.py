@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
@@ -37,6 +37,9 @@ class FirstToken(Layer):
 
     def __post_init__(self) -> None:
         check_number(self.std, "std", "cls", hint="cls(0.02)")
+
+    def with_shared(self, factor: float) -> FirstToken:
+        return replace(self, std=factor * self.std)
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
@@ -53,6 +53,9 @@ class Positions(Layer):
 
     def text(self) -> str:
         return "positions(sinusoidal)" if self.sinusoidal else f"positions({number(self.std)})"
+
+    def with_shared(self, factor: float) -> Positions:
+        return self if self.sinusoidal else replace(self, std=factor * self.std)  # waves have a size of their own
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)

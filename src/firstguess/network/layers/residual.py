@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
@@ -14,6 +15,7 @@ from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network.grid import Shape
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequence_text, steps
+from firstguess.network.layers.scale import Scale
 from firstguess.network.points import Done, Move, Points, Tile, Whole, along
 from firstguess.network.sampled_law import law_of_sum
 from firstguess.network.signal import Signal
@@ -75,6 +77,9 @@ class Residual(Layer):
     def with_paths(self, change: Callable[[tuple[Layer, ...]], tuple[Layer, ...]]) -> Residual:
         """The same block with other layers in both paths; `change` is not called for a shortcut without layers."""
         return replace(self, branch=change(self.branch), shortcut=change(self.shortcut) if self.shortcut else ())
+
+    def balanced(self, share: float) -> Residual:
+        return replace(self, scale=share, shortcut=(*self.shortcut, Scale(math.sqrt(1.0 - share * share))))
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         """What both paths give; weights that name no width make the other path's width."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.absorption import absorption_chart
     from firstguess.show.charts.advice import advice_chart
     from firstguess.show.charts.correlation import correlation_chart
+    from firstguess.show.charts.frontier import frontier_chart
     from firstguess.show.charts.gamma_by_depth import gamma_by_depth_chart
     from firstguess.show.charts.gradients import gradients_chart
     from firstguess.show.charts.guesses import guesses_chart
@@ -47,6 +48,7 @@ __all__ = [
     "advice_chart",
     "compare_chart",
     "correlation_chart",
+    "frontier_chart",
     "gamma_by_depth_chart",
     "gradients_chart",
     "guesses_chart",
@@ -75,6 +77,7 @@ _HOMES = {
     "correlation_chart": "correlation",
     "advice_chart": "advice",
     "compare_chart": "measured",
+    "frontier_chart": "frontier",
     "gamma_by_depth_chart": "gamma_by_depth",
     "guesses_chart": "guesses",
     "lines_chart": "lines",

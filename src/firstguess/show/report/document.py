@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from firstguess._version import __version__
-from firstguess.show.report import charts, sections
+from firstguess.show.report import changes, charts, sections
 from firstguess.show.report.dark import dark_style
 from firstguess.show.report.elements import tag
 
@@ -30,19 +30,20 @@ def document(d: Diagnosis) -> str:
         sections.expected(d),
         sections.trainability(d, drawn),
         sections.lasting(d),
-        sections.advice(d, drawn),
+        changes.advice(d, drawn),
         sections.structure(d),
         sections.layers(d.measurement),
         sections.notes(d),
         sections.provenance(d),
     ]
-    return whole(f"{d.name}: {d.verdict.name} · firstguess", body, drawn)
+    return whole(f"{d.name}: {d.verdict.name} · firstguess", body, drawn, copies=changes.has_code(d))
 
 
-def whole(title: str, body: Sequence[str], drawn: charts.Drawn) -> str:
+def whole(title: str, body: Sequence[str], drawn: charts.Drawn, *, copies: bool = False) -> str:
     """A page of the house: its sections, the style, and what draws its charts."""
     foot = tag("footer", tag("p", f"Made with firstguess {__version__}. This file is complete: it loads nothing."))
-    scripts = [charts.libraries(), tag("script", Markup(_resource("script.js")))] if drawn else []
+    scripts = [charts.libraries()] if drawn else []
+    scripts += [tag("script", Markup(_resource("script.js")))] if drawn or copies else []
     head = Markup("").join(
         [
             Markup('<meta charset="utf-8">'),

@@ -1,4 +1,4 @@
-// Draws the charts over their pictures, so that they have tooltips, and lets each be saved with its title.
+// Draws the charts over their pictures, so that they have tooltips, and lets each be saved with its title; copies code.
 (() => {
   "use strict";
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -46,6 +46,41 @@
     for (const end of failed) console.error(end.reason); // its picture is still there
     document.documentElement.dataset.charts = failed.length ? "failed" : "drawn";
   });
+
+  // Copies by the clipboard where the browser lets a file, else as a selection, which every browser lets.
+  const copy = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      const area = document.createElement("textarea");
+      area.value = text;
+      area.className = "away";
+      document.body.append(area);
+      area.select();
+      const done = document.execCommand("copy");
+      area.remove();
+      return done;
+    }
+  };
+
+  for (const block of document.querySelectorAll(".code")) {
+    const bar = document.createElement("p");
+    bar.className = "export";
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Copy";
+    button.setAttribute("aria-label", `Copy the code of change ${block.dataset.code}`);
+    const said = document.createElement("span");
+    said.setAttribute("role", "status");
+    button.addEventListener("click", async () => {
+      const done = await copy(block.querySelector("code").textContent);
+      button.focus();
+      said.textContent = done ? " copied" : " not copied: select it and press Ctrl-C";
+    });
+    bar.append(button, said);
+    block.prepend(bar);
+  }
 
   // Paper has nothing to click on.
   window.addEventListener("beforeprint", () => {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -18,7 +17,7 @@ from firstguess.show.report.charts import Drawn
 from firstguess.show.report.elements import table, tag
 
 if TYPE_CHECKING:
-    from firstguess.diagnosis.result import Advice, Cause, Diagnosis, Trainability
+    from firstguess.diagnosis.result import Cause, Diagnosis, Trainability
     from firstguess.ensemble.measurement import Measurement
 
 _CAUSES, _LOWERING = 12, 4
@@ -43,7 +42,7 @@ def head(d: Diagnosis) -> Markup:
             "div",
             tag("p", badge, *([tag("span", f" {sure}", class_="soft")] if sure else [])),
             tag("p", unbroken(wording.headline(d)), class_="headline"),
-            *([tag("p", _sentence(d.verdict.why))] if d.verdict.why else []),
+            *([tag("p", sentence(d.verdict.why))] if d.verdict.why else []),
             class_=f"verdict {d.verdict.name.replace(' ', '-')}",
         ),
     )
@@ -56,7 +55,7 @@ def faults(d: Diagnosis) -> Markup:
             "li",
             tag("strong", f.name),
             f" at {f.layer}" if f.layer else "",
-            f": {_sentence(f.message)} What to do: {f.do}.",
+            f": {sentence(f.message)} What to do: {f.do}.",
             class_="finding",
         )
         for f in d.faults
@@ -99,7 +98,7 @@ def numbers(d: Diagnosis) -> Markup:
     meaning += "." if math.isnan(v.guess_gamma) else f": {_gamma(v.guess_gamma, v.guess_low, v.guess_high)}."
     parts = [tag("div", *cards, class_="cards"), tag("p", unbroken(meaning), class_="soft")]
     if not math.isnan(v.gamma):
-        parts.append(tag("p", unbroken(f"Is there initial guessing bias at all? {_sentence(m.bias_test.words)}")))
+        parts.append(tag("p", unbroken(f"Is there initial guessing bias at all? {sentence(m.bias_test.words)}")))
     return Markup("").join(parts)
 
 
@@ -159,7 +158,7 @@ def _cause(rank: str, c: Cause) -> list[str]:
 def expected(d: Diagnosis) -> Markup:
     """What theory says, number by number where both are known."""
     e = d.expected
-    content: list[str] = [tag("p", _sentence(e.words))]
+    content: list[str] = [tag("p", sentence(e.words))]
     if e.prediction is not None:
         assumed = ", ".join(e.prediction.assumptions)
         content.append(tag("p", f"The prediction assumes {assumed or 'nothing else'}.", class_="soft"))
@@ -191,7 +190,7 @@ def trainability(d: Diagnosis, charts: Drawn) -> Markup:
     t = d.trainability
     if t is None:
         return section("training", "Will it train?", tag("p", "Gradients were not measured.", class_="soft"))
-    return section("training", "Will it train?", tag("p", _sentence(t.words)), charts.get("gradients"), _growth(t))
+    return section("training", "Will it train?", tag("p", sentence(t.words)), charts.get("gradients"), _growth(t))
 
 
 def _growth(t: Trainability) -> Markup:
@@ -218,7 +217,7 @@ def lasting(d: Diagnosis) -> Markup:
     found = d.lasting
     if found is None:
         return Markup("")
-    words = tag("p", _sentence(found.words))
+    words = tag("p", sentence(found.words))
     if not found.known:
         return section("lasting", "How long will the bias last?", words)
     (first, then), (guessed, learned) = found.largest, found.accuracy
@@ -244,47 +243,6 @@ def lasting(d: Diagnosis) -> Markup:
 
 def _step(step: float) -> str:
     return "not within these" if math.isinf(step) else f"{step:,.0f}" if step >= 10 else f"{step:.1f}"
-
-
-def advice(d: Diagnosis, charts: Drawn) -> Markup:
-    """Every change that was tried, before → after."""
-    if not d.advice:
-        words = tag("p", "No change was tried.", class_="soft") if d.verdict.name != "even" else None
-        return section("advice", "What to change", words, tag("p", _sentence(d.case)) if d.case else None)
-    none = tag("p", "No change that was tried is worth making.") if not d.ranked else None
-    return section(
-        "advice",
-        "What to change",
-        tag("p", "Each change was tried, by prediction or on a small ensemble; before → after."),
-        charts.get("advice"),
-        _changes(d.ranked, "Changes, before and after", ranked=True) or none,
-        tag("h3", "Tried, did not help") if d.did_not_help else None,
-        _changes(d.did_not_help, "Changes that did not help, before and after", ranked=False),
-        tag("h3", "Is that better?") if d.case else None,
-        tag("p", _sentence(d.case)) if d.case else None,
-    )
-
-
-def _changes(changes: Sequence[Advice], caption: str, *, ranked: bool) -> Markup | None:
-    if not changes:
-        return None
-    gradients = any(not math.isnan(a.gradient_after) for a in changes)
-    heads = ["Change", "largest fraction", "drift ratio γ", *(["gradients a layer"] if gradients else []), "known by"]
-    rows: list[list[str]] = []
-    for rank, a in enumerate(changes, start=1):
-        what = [tag("span", f"{f'{rank}. ' if ranked else ''}{a.title[:1].upper()}{a.title[1:]}")]
-        if ranked and not a.helps:
-            what.append(tag("span", " guesses not more even", class_="tagged"))
-        if a.edit:
-            what.append(tag("pre", tag("code", short(a.edit))))
-        if a.note:
-            what.append(tag("p", a.note, class_="soft"))
-        row = [Markup("").join(what), wording.change(a.largest_before, a.largest_after, share=True)]
-        row.append(wording.change(a.gamma_before, a.gamma_after))
-        if gradients:
-            row.append(wording.change(a.gradient_before, a.gradient_after))
-        rows.append([*row, a.how])
-    return table(heads, rows, caption=caption)
 
 
 def structure(d: Diagnosis) -> Markup:
@@ -363,6 +321,7 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """With a capital and an end."""
     text = text.strip()
     return unbroken(f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}")
