@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,15 +70,21 @@ def predict_language(
             where="predict",
             hint="a smaller vocabulary",
         )
-    body = Network(network.layers[:-1], network.classes)
+    first = network.layers[0]
+    if isinstance(given, Tokens) and isinstance(first, Embed):
+        first = replace(first, padding=None)
+    body = Network((first, *network.layers[1:-1]), network.classes)
     stream = token_covariances(body, ids, width=width, seconds=seconds)
-    own = _own(network, stream, ids.size) if head.tied else np.zeros(ids.size)
+    real = None if isinstance(given, Tokens) else network.layers[0].real_tokens(ids)  # drawn ids are no padding
+    kept = np.flatnonzero(np.ones(ids.size) if real is None else real)
+    own = (_own(network, stream, ids.size) if head.tied else np.zeros(ids.size))[kept]
+    inner = stream.k if real is None else stream.k[np.ix_(kept, kept)]
     variance = network.layers[0].std ** 2 if isinstance(network.layers[0], Embed) else 0.0
-    heads = _Heads(stream.k, own, variance, ids.ravel().astype(np.int64), size, network.classes, seed)
-    some = int(min(max(_WORK / (2.0 * ids.size * size * network.classes), _FEWEST), _MOST, draws or _MOST))
+    heads = _Heads(inner, own, variance, ids.ravel()[kept].astype(np.int64), size, network.classes, seed)
+    some = int(min(max(_WORK / (2.0 * kept.size * size * network.classes), _FEWEST), _MOST, draws or _MOST))
     fractions, hits = heads.draw(some)
     if head.tied:
-        z = own * np.sqrt(size * variance / stream.k.diagonal())
+        z = own * np.sqrt(size * variance / inner.diagonal())
         chance = float(np.mean([own_guess_chance(float(one), network.classes) for one in z]))
         said.append(
             f"tied head: the own token's logit stands z = {z.mean():.3g} standard deviations higher, which alone would "
@@ -94,13 +100,13 @@ def predict_language(
         network,
         "kernel",
         tuple(reading(layer) for layer in found),
-        EmpiricalGuesses(fractions, ids.size, seed),
+        EmpiricalGuesses(fractions, kept.size, seed),
         ("wide layers", law, *assumptions, *said, *stream.remarks),
         {
             "firstguess": __version__,
             "python": sys.version.split()[0],
             "network": str(network),
-            "points": ids.size,
+            "points": kept.size,
             "seed": seed,
             "draws": some,
             **origin,

@@ -17,7 +17,7 @@ from firstguess.modules.transformers_read.pieces import Fill, Piece, Tensors
 from firstguess.network.layers import Dense, PoolTokens
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
-from firstguess.network.token_modules import TiedHead
+from firstguess.network.token_modules import join
 
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # of the outputs' own size
 _LARGE = 3_000_000  # parameters from which on there is no copy in double precision
@@ -46,7 +46,7 @@ class _Filled:
             parameter = module.get_parameter("weight")
             parameter.copy_(value.reshape(parameter.shape))
             if weights.bias_var > 0.0:
-                module.get_parameter("bias").copy_(one.bias(self.tensors, weights.shape[0]))
+                module.get_parameter("bias").copy_(one.bias(self.tensors))
         return module
 
     def path(self, places: Sequence[Place]) -> nn.Sequential:
@@ -119,9 +119,7 @@ def _apart(
     places = resolve(network, tuple(inputs.shape[1:]), width=2, inputs=lambda: None, vocabulary=vocabulary)
     filled = _Filled([fill for piece in pieces for fill in piece.fills], model.get_parameter)
     twin = filled.path(places).to(wanted.dtype)
-    for module in twin:
-        if isinstance(module, TiedHead):
-            module.tie(twin[0])
+    join(twin)
     if filled.used != len(filled.fills):
         return "the description has no place for some of the model's weights"
     found = twin(inputs)
