@@ -109,9 +109,11 @@ def _apart(
     rows = [call(model, x[None]) for x in inputs]
     wanted = torch.cat(rows)
     checks = [piece.check for piece in pieces]
+    padding = getattr(checks[0], "padding", None)
+    real = torch.ones(wanted.shape[:2]) if padding is None or wanted.ndim < 3 else (inputs != padding)
     if classes is None:  # no head: the mean over tokens, through an identity
         if wanted.ndim == 3:
-            wanted = wanted.mean(1)
+            wanted = (wanted * real.unsqueeze(2)).sum(1) / real.sum(1, keepdim=True)
             checks.append(PoolTokens("mean"))
         checks.append(Dense())
     network = Network(tuple(checks), wanted.shape[-1])
@@ -124,6 +126,8 @@ def _apart(
         return "the description has no place for some of the model's weights"
     found = twin(inputs)
     found = found if ending is None else ending(found)
+    if wanted.ndim == 3:  # a guess at every token: those of padding are nobody's
+        found, wanted = (x[real.bool()] for x in (found, wanted))
     size = max(float(wanted.double().pow(2).mean().sqrt()), 1e-30)
     worst = float((found - wanted).abs().max()) / size
     if worst <= _TOLERANCE[wanted.dtype]:
