@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firstguess.base.checks import count, number
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores
 from firstguess.ensemble.engine import check_data, one_torch_thread
 from firstguess.ensemble.member_module import drawn
@@ -26,6 +26,7 @@ from firstguess.network.network import Network
 from firstguess.network.tensors import Place
 
 _HELD = 12.0  # activations of the widest layer that are alive at once
+_MASK = 6.0  # bytes a pair of tokens, of who attends to whom
 _CHUNK = 64  # sequences carried together: more do not fit the cache
 _PADDED = "some tokens are padding: layers are measured behind the one that reads the tokens"
 _GOOD_STRETCH = 5e10  # operations between two looks at the clock
@@ -97,7 +98,16 @@ class TokenEngine:
             self._data = self._data.to(dtype)
         widest = max(_widest(place) for place in self._places)
         size = 4.0 if dtype == torch.float32 else 8.0
-        fitting = int(memory / (self._threads * size * _HELD * widest))
+        masked = real is not None or any(getattr(p.layer, "window", None) for p in _all(self._places))
+        one = size * _HELD * widest + (_MASK * data.shape[1] ** 2 if masked and data.ndim == 2 else 0.0)
+        if one > memory:
+            raise NotCovered(
+                f"sequences of which one takes at most {memory / 1e9:.2g} GB",
+                got=f"{one / 1e9:.2g} GB, with {data.shape[1:]} numbers each",
+                where="measure",
+                hint=f"shorter sequences, or memory={2 * one:.0e}",
+            )
+        fitting = int(memory / (self._threads * one))
         self._chunk = chunk or max(1, min(len(data), _CHUNK, fitting))
 
     @property
@@ -174,6 +184,14 @@ class TokenEngine:
         for first in range(0, len(self._data), self._chunk):
             part = slice(first, first + self._chunk)
             yield self._data[part], self._guessed[part]
+
+
+def _all(places: Iterable[Place]) -> Iterator[Place]:
+    """All layers, those within others included."""
+    for place in places:
+        yield place
+        for path in place.paths:
+            yield from _all(path)
 
 
 def _widest(place: Place) -> int:

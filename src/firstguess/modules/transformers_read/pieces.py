@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 
@@ -85,10 +85,6 @@ class Piece:
     check: Layer
     fills: tuple[Fill, ...] = ()
     parts: tuple[Part, ...] = ()
-
-    def changed(self, **fields: Any) -> Piece:
-        """The same with other arguments of its layer."""
-        return replace(self, layer=replace(self.layer, **fields), check=replace(self.check, **fields))
 
 
 def plain(layer: Layer, *parts: Part) -> Piece:

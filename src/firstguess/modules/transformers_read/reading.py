@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from firstguess.modules.transformers_read.kit import Kit
 from firstguess.modules.transformers_read.known import is_known, outputs, read_known
 from firstguess.modules.transformers_read.pieces import Piece, Stop
 from firstguess.modules.transformers_read.twin import disagreement
+from firstguess.network.layers import Embed
 
 _ROWS, _TOKENS = 3, 9  # that a model and its description are compared on
 _CHECKED = "with the same weights the description gives the model's own outputs: compared on {} inputs"
@@ -55,7 +57,7 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     inputs = _varied(_inputs(model, batch), getattr(config, "vocab_size", 0), getattr(config, "pad_token_id", None))
     pieces = known.pieces
     if padding is not None:
-        pieces[0] = pieces[0].changed(padding=padding)
+        pieces[0] = _padded(pieces[0], padding)
         inputs[-1, inputs.shape[1] // 2 + 1 :] = padding
 
     def call(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -150,6 +152,13 @@ def _padding(model: Any, batch: Batch | None) -> int | None:
     if mask is not None and not torch.equal(mask == 0, ids == (-1 if pad is None else pad)):
         raise Stop("", "attention_mask", _OTHERS if pad is None else _NOT_PADDING.format(pad))
     return None if mask is None else pad
+
+
+def _padded(piece: Piece, padding: int) -> Piece:
+    """An embedding that knows which id is padding."""
+    assert isinstance(piece.layer, Embed)
+    assert isinstance(piece.check, Embed)
+    return replace(piece, layer=replace(piece.layer, padding=padding), check=replace(piece.check, padding=padding))
 
 
 _UNMASKED = "the id of padding, {}, stands among the ids without an attention_mask, so the model attends to it"
