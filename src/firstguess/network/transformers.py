@@ -77,8 +77,9 @@ def transformer(
     check_count(hidden, "hidden", "transformer")
     eps = _EPS[style] if eps is None else eps
     pool = _POOLS[style] if pool is None else pool
-    seen = {"groups": groups, "window": window}
-    block = _original(width, Attention(heads, **seen), hidden, eps, std) if style == "original" else None
+    block = None
+    if style == "original":
+        block = _original(width, Attention(heads, groups=groups, window=window), hidden, eps, std)
     std = 0.02 if std is None else std
     check_number(std, "std", "transformer", strict=True, hint="std=0.02")
     wide, deep = width * std**2, hidden * std**2
@@ -92,7 +93,8 @@ def transformer(
         style == "llama",
         weight_var=wide,
         out_var=None if share == 1.0 else share * wide,
-        **seen,
+        groups=groups,
+        window=window,
     )
     inner = 2 * hidden if style == "llama" else hidden
     bend = Gated(lookup.activation("silu")) if style == "llama" else Activate(_phi(style))
