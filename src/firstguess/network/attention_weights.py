@@ -24,6 +24,7 @@ Reals = NDArray[Any]  # float32 or float64
 _NODES, _MOST_NODES = 12, 96  # Chebyshev nodes in κ; more where the exponent varies by more than a few
 _FEWEST_HEADS, _MOST_HEADS = 32, 512
 _WORK = 2e10  # operations that sampled heads of a layer may take, if fewer than _MOST_HEADS would take more
+NEGATIVE = 0.1  # of the diagonal: what annealed and renormalized weights may leave negative where tokens repeat
 _GOOD = 2e-3  # of the diagonal: the error of a sampled covariance at which no more heads are drawn
 _TOGETHER = 1 << 16  # entries of pairs of sequences that are tilted together
 _AT_ONCE = 2_000_000  # numbers that heads drawn together may have
@@ -200,7 +201,7 @@ def sampled(k: Array, heads: Heads) -> Sampled:
     at_once = int(min(max(1, _AT_ONCE // rows**2), _FEWEST_HEADS // 2))  # pairs
     rng = np.random.default_rng(np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32))
     probe = rng.integers(0, rows, (2, 256))
-    factor, total, drawn = root(k).astype(np.float32), np.zeros_like(k), 0
+    factor, total, drawn = root(k, negative=NEGATIVE).astype(np.float32), np.zeros_like(k), 0
     common = float(k.mean())
     rest = (k - common).astype(np.float32)
     barred = heads.barred
@@ -226,7 +227,8 @@ def sampled(k: Array, heads: Heads) -> Sampled:
 def drawn_weights(k: Array, heads: Heads, count: int) -> Array:
     """(heads, T, T): soft-max weights of drawn heads on the first sequence, in pairs ±q."""
     rng = np.random.default_rng(np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32))
-    logits = _logits(root(k).astype(np.float32), heads, rng, max(1, count // 2))[:, 0].astype(np.float64)
+    factor = root(k, negative=NEGATIVE).astype(np.float32)
+    logits = _logits(factor, heads, rng, max(1, count // 2))[:, 0].astype(np.float64)
     both = np.concatenate([logits, -logits])[:, None]
     return _soft_max(both, heads.barred)[:, 0]
 

@@ -21,6 +21,7 @@ from firstguess._version import __version__
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.roots import root
+from firstguess.network.attention_weights import NEGATIVE
 from firstguess.network.layer import Layer, text
 from firstguess.network.layers import Embed, Unembed
 from firstguess.network.network import Network
@@ -36,6 +37,7 @@ from firstguess.theory.token_kernel import Stream, reading, token_covariances
 _WORK, _FEWEST, _MOST = 6e10, 8, 200  # operations that draws of heads may take, and how many there are at least
 _AT_ONCE = 16_000_000  # logits at once
 _MEMORY = 2e9  # bytes that a head's weights may take
+_ROUNDING = 1e-3  # of the diagonal
 _TOKENS = 1024  # tokens in all, where sequences are only described
 
 
@@ -82,6 +84,12 @@ def predict_language(
     variance = network.layers[0].std ** 2 if isinstance(network.layers[0], Embed) else 0.0
     heads = _Heads(inner, own, variance, ids.ravel()[kept].astype(np.int64), size, network.classes, seed)
     some = int(min(max(_WORK / (2.0 * kept.size * size * network.classes), _FEWEST), _MOST, draws or _MOST))
+    least = float(np.linalg.eigvalsh(inner)[0]) / float(inner.diagonal().mean())
+    if least < -_ROUNDING:
+        said.append(
+            f"directions of the tokens' covariance that are negative by up to {-least:.1%} of its diagonal, since "
+            "attention's formula is not exact, count as 0"
+        )
     fractions, hits = heads.draw(some)
     if head.tied:
         z = own * np.sqrt(size * variance / inner.diagonal())
@@ -205,7 +213,7 @@ class _Heads:
         """(count, V) shares of guesses, and (count,) shares of tokens that guess themselves. float32 decides."""
         same = self.ids[:, None] == self.ids
         rest = self.k - self.variance * same * np.multiply.outer(self.own, self.own)
-        factor = root(rest).astype(np.float32)
+        factor = root(rest, negative=NEGATIVE).astype(np.float32)
         fractions, hits = np.empty((count, self.vocabulary)), np.empty(count)
         scale, own = np.float32(math.sqrt(self.variance)), self.own.astype(np.float32)[:, None]
         for index in range(count):

@@ -199,7 +199,7 @@ class Attention(Layer):
         return "sampled" if work <= _WORK or not formula else "renormalized"
 
     def assumptions(self) -> Iterable[str]:
-        yield "attention: many heads" if self.groups is None else "attention: many groups of heads"
+        yield "attention: many heads"
 
     def tensors(self, place: Place) -> Alone:
         return Alone()
