@@ -138,7 +138,8 @@ def _plain_forward(x: Array, depth: int) -> Callable[[], object] | None:
         from transformers import GPT2Config, GPT2ForSequenceClassification
     except ImportError:
         return None
-    config = GPT2Config(n_layer=depth, num_labels=10, pad_token_id=50256)
+    options: dict[str, Any] = {"n_layer": depth, "num_labels": 10, "pad_token_id": 50256}
+    config = GPT2Config(**options)
     given = torch.from_numpy(x)
 
     def one() -> object:

@@ -21,7 +21,8 @@ from firstguess.network.participation import renormalized
 from firstguess.network.points import Flags
 
 Reals = NDArray[Any]  # float32 or float64
-_NODES, _MOST_NODES = 12, 96  # Chebyshev nodes in κ; more where the exponent varies by more than a few
+_MOST_NODES = 96  # Chebyshev nodes in κ
+_DIGITS = 34.5  # of e: rounding
 _FEWEST_HEADS, _MOST_HEADS = 32, 512
 _WORK = 2e10  # operations that sampled heads of a layer may take, if fewer than _MOST_HEADS would take more
 NEGATIVE = 0.1  # of the diagonal: what annealed and renormalized weights may leave negative where tokens repeat
@@ -149,7 +150,9 @@ def _tilted(k: Array, kappa: Array, heads: Heads, sides: tuple[Array, Array] | N
     """
     low, high = float(kappa.min()), float(kappa.max())
     reach = heads.tau * (high - low) * float(np.ptp(k))
-    count = min(_MOST_NODES, _NODES + 3 * int(reach)) if reach > 1e-12 else 1
+    # The sum of exponentials has no zero up to π/(τ·range of K) beside the axis, since the angles of its terms then
+    # differ by less than π: so the error of n nodes falls like e^(−n·asinh(2π/reach)).
+    count = min(_MOST_NODES, math.ceil(_DIGITS / math.asinh(2.0 * math.pi / reach))) if reach > 1e-12 else 1
     angles = (np.arange(count) + 0.5) * math.pi / count
     nodes = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)
     signs = np.sin(angles) * np.where(np.arange(count) % 2, -1.0, 1.0)

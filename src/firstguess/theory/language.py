@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from firstguess._version import __version__
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.base.roots import root
+from firstguess.base.roots import positive, root
 from firstguess.network.attention_weights import NEGATIVE
 from firstguess.network.layer import Layer, text
 from firstguess.network.layers import Embed, Unembed
@@ -84,7 +84,7 @@ def predict_language(
     variance = network.layers[0].std ** 2 if isinstance(network.layers[0], Embed) else 0.0
     heads = _Heads(inner, own, variance, ids.ravel()[kept].astype(np.int64), size, network.classes, seed)
     some = int(min(max(_WORK / (2.0 * kept.size * size * network.classes), _FEWEST), _MOST, draws or _MOST))
-    least = float(np.linalg.eigvalsh(inner)[0]) / float(inner.diagonal().mean())
+    least = 0.0 if positive(inner.copy()) else float(np.linalg.eigvalsh(inner)[0] / inner.diagonal().mean())
     if least < -_ROUNDING:
         said.append(
             f"directions of the tokens' covariance that are negative by up to {-least:.1%} of its diagonal, since "
