@@ -28,6 +28,7 @@ _EQUATIONS = {"uniform": 24, "annealed": 25, "renormalized": 26, "sampled": 27}
 # β² up to which weights are taken as uniform, annealed, renormalized: γ of a GPT-2 of 4 layers is then off by up to
 # 0.03, 0.1 and 0.5 %
 _UNIFORM, _ANNEALED, _RENORMALIZED = 2e-3, 0.1, 1.0
+_MANY = 32.0  # tokens attended to that these were found for: with fewer, what soft-max divides by is less of an average
 _ALIKE = 1e-3  # of the mean square
 _WORK = 4e13  # operations beyond which heads are not sampled unless that is asked for
 
@@ -191,9 +192,10 @@ class Attention(Layer):
             return self.by
         if beta <= _UNIFORM:
             return "uniform"
-        if beta <= _ANNEALED and formula:
+        few = min(1.0, heads.shortest / _MANY)
+        if beta <= few * _ANNEALED and formula:
             return "annealed"
-        if beta <= _RENORMALIZED and formula:
+        if beta <= few * _RENORMALIZED and formula:
             return "renormalized"
         work = 32 * 4.0 * heads.tokens * points.q.size**2 + float(points.q.size) ** 3
         return "sampled" if work <= _WORK or not formula else "renormalized"
