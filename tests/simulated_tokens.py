@@ -14,6 +14,7 @@ from simulated import FUNCTIONS, Array
 from firstguess.network.layers import Layer
 
 tables: list[Array] = []  # of the last embedding, for heads that are tied to it
+real: list[list[list[bool]]] = []  # of the last embedding: which tokens are no padding
 
 
 def token_member(layers: Sequence[Layer], x: Array, weights: Iterator[Array]) -> Array:
@@ -33,9 +34,11 @@ def _apply(layer: Layer, x: Array, weights: Iterator[Array]) -> Array:
     if kind == "embed":
         table = next(weights)
         tables[:] = [table]
+        real[:] = [[[int(i) != layer.padding for i in row] for row in x]]
         x = table[x.astype(int)]
         return x + next(weights) if layer.types else x
     if kind == "patches":
+        real[:] = []
         high, wide = x.shape[2:]
         kernels, p = next(weights), layer.size
         rows = [
@@ -56,6 +59,7 @@ def _apply(layer: Layer, x: Array, weights: Iterator[Array]) -> Array:
         return x + waves
     if kind == "cls":
         first = np.broadcast_to(next(weights), (len(x), 1, x.shape[2]))
+        real[:] = [[[True, *row] for row in rows] for rows in real]
         return np.concatenate([first, x], axis=1)
     if kind == "attention":
         return _attention(layer, x, weights)
@@ -66,7 +70,8 @@ def _apply(layer: Layer, x: Array, weights: Iterator[Array]) -> Array:
         half = x.shape[-1] // 2
         return FUNCTIONS[layer.phi.name](x[..., :half]) * x[..., half:]
     if kind == "pool_tokens":
-        return {"cls": x[:, 0], "last": x[:, -1], "mean": x.mean(1)}[layer.at]
+        rows = [y[list(which)] for y, which in zip(x, real[0], strict=True)] if real else list(x)
+        return np.array([{"cls": y[0], "last": y[-1], "mean": y.mean(0)}[layer.at] for y in rows])
     if kind == "unembed":
         return x @ (tables[0] if layer.tied else next(weights)).T
     if kind == "dense":
@@ -90,17 +95,21 @@ def _attention(layer: Layer, x: Array, weights: Iterator[Array]) -> Array:
     n, tokens, width = x.shape
     size = width // layer.heads
     inner = _dense(x, weights, layer.bias_var > 0)
+    few = layer.groups or layer.heads
     mixed = np.zeros_like(x)
     for a in range(n):
         for h in range(layer.heads):
-            q, k, v = (inner[a, :, i * width + h * size : i * width + (h + 1) * size] for i in range(3))
+            g = h // (layer.heads // few)  # heads side by side share their keys and values
+            starts = h * size, width + g * size, width + few * size + g * size
+            q, k, v = (inner[a, :, at : at + size] for at in starts)
             if layer.rotary:
                 q, k = (_rotated(y, layer.base) for y in (q, k))
             logits = q @ k.T / math.sqrt(size)
             for s in range(tokens):
-                seen = s + 1 if layer.causal else tokens
-                share = np.exp(logits[s, :seen] - logits[s, :seen].max())
-                mixed[a, s, h * size : (h + 1) * size] = share @ v[:seen] / share.sum()
+                seen = [t for t in range(s + 1 if layer.causal else tokens) if abs(s - t) < (layer.window or tokens)]
+                seen = [t for t in seen if not real or real[0][a][t]] or [s]
+                share = np.exp(logits[s, seen] - logits[s, seen].max())
+                mixed[a, s, h * size : (h + 1) * size] = share @ v[seen] / share.sum()
     return _dense(mixed, weights, layer.bias_var > 0)
 
 

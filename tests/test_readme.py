@@ -41,6 +41,18 @@ def test_examples_of_docs_run(
         assert (tmp_path / name).stat().st_size > 10_000
 
 
+def test_examples_of_transformers_run(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "transformers.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text.partition("<!-- table -->")[0], flags=re.DOTALL)
+    assert len(blocks) >= 4
+    scope: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "transformers.md", "exec"), scope)
+    shown = capsys.readouterr().out
+    for said in re.findall(r"  # (γ .*)", text):  # numbers that the page prints
+        assert said in shown
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

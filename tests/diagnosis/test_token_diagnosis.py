@@ -98,6 +98,12 @@ def test_sequences_of_batches():
     named = Batch({"input_ids": ids, "attention_mask": ids, "token_type_ids": 0 * ids}, None, 3)
     assert torch.equal(sequences_of([named]), ids)
     assert sequences_of([Batch({"input_ids": ids, "attention_mask": 0 * ids}, None, 3)]) is None
+    padded = Batch({"input_ids": 0 * ids, "attention_mask": 0 * ids}, None, 3)
+    assert sequences_of([padded]) is None
+    assert torch.equal(sequences_of([padded, named], 0), torch.cat([0 * ids, ids]))
+    assert sequences_of([Batch({"input_ids": ids, "attention_mask": 0 * ids}, None, 3)], 0) is None
+    shorter = sequences_of([named, Batch({"input_ids": ids[:, :3], "attention_mask": ids[:, :3]}, None, 3)], 0)
+    assert shorter[:, 3:].sum(1).tolist() == [2, 2, 2, 0, 0, 0]
     assert sequences_of([Batch({"input_ids": ids, "token_type_ids": ids}, None, 3)]) is None
     assert sequences_of([Batch({"input_ids": ids, "more": ids}, None, 3)]) is None
 

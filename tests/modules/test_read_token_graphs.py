@@ -87,6 +87,11 @@ class Cross(Text):
         return self.head(self.blocks[0].attention.inner(x, self.norm(x), x)[0][:, 0])
 
 
+class Padded(Encoder):
+    def forward(self, ids):
+        return self.head(self.encoder(self.tokens(ids), src_key_padding_mask=ids == 0)[:, 0])
+
+
 class Parallel(Text):
     def forward(self, ids):
         x = self.tokens(ids)
@@ -134,6 +139,7 @@ class Sum(nn.Module):
     ("model", "path", "word"),
     [
         (Encoder(True, mask=window(10)), "encoder", "not causal"),
+        (Padded(True), "", "a padding mask by hand"),
         (Cross(Multihead, positions=None), "blocks.0.attention.inner", "different signals"),
         (Parallel(Multihead, positions=None), "", "neither is the input"),
         (Twice(Fused, positions=None), "", "more than once"),
@@ -141,7 +147,7 @@ class Sum(nn.Module):
         (Text(Wide, positions=None), "", "other outputs"),
         (Sum(), "places", "not row by row"),
     ],
-    ids=["window", "cross", "parallel", "twice", "third token", "other scale", "backwards"],
+    ids=["window", "padding", "cross", "parallel", "twice", "third token", "other scale", "backwards"],
 )
 def test_what_is_not_read_is_named_by_path(model, path, word):
     found = fg.read(model, IDS)

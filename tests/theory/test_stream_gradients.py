@@ -26,6 +26,7 @@ ROTARY = (
     "embed(1) > 2 x [residual[rmsnorm > attention(3, causal, rotary, weight_var=0.1)] > "
     "residual[rmsnorm > dense > gated(silu) > dense]] > rmsnorm > pool_tokens(cls) > dense"
 )
+WINDOWS = NETWORKS[1].format(0.3).replace("attention(3, causal,", "attention(3, causal, groups=1, window=4,")
 
 
 def drawn(net: Network) -> np.ndarray:
@@ -43,7 +44,7 @@ def drawn(net: Network) -> np.ndarray:
     return np.array(found)
 
 
-@pytest.mark.parametrize("text", [*(t.format(v) for t in NETWORKS for v in (0.04, 0.3, 1.0)), ROTARY])
+@pytest.mark.parametrize("text", [*(t.format(v) for t in NETWORKS for v in (0.04, 0.3, 1.0)), ROTARY, WINDOWS])
 def test_gradients_are_those_of_autograd(text: str) -> None:
     """Every layer's factor, 5.6 standard errors of a ratio of averages (jackknife), and 4/width of it for the width."""
     net = Network.parse(text)

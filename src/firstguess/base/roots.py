@@ -36,10 +36,12 @@ def lower_factor(k: Array, jitter: float) -> Array | None:
         return None
 
 
-def root(k: Array, share: float = 1.0) -> Array:
+def root(k: Array, share: float = 1.0, *, negative: float = 1e-3) -> Array:
     """R with R Rᵀ = K, up to rounding and 1e-5.
 
-    A raised diagonal would be a signal to a BatchNorm that leaves only a small `share` of the variance.
+    A raised diagonal would be a signal to a BatchNorm that leaves only a small `share` of the variance. Directions that
+    are `negative` by up to this share of the mean diagonal are left out: a covariance by a formula that is not exact
+    has some.
     """
     mean = float(k.diagonal().mean())
     steps = [raised for raised in (1e-12, 1e-8, 1e-5) if raised <= max(1e-12, 1e-3 * share)]
@@ -47,7 +49,7 @@ def root(k: Array, share: float = 1.0) -> Array:
         return made[0]
     found = np.linalg.eigh(k.astype(np.float64))
     values, vectors = np.asarray(found[0], dtype=np.float64), np.asarray(found[1], dtype=np.float64)
-    if values[0] < -1e-3 * mean:
+    if values[0] < -negative * mean:
         raise NotConverged(
             "a covariance that is positive up to rounding",
             got="one with clearly negative directions",

@@ -53,6 +53,13 @@ def _parts(obj: object) -> tuple[object, object] | None:
                 f"a dict with one of the keys {', '.join(INPUT_KEYS)}", got=f"keys {', '.join(map(str, fields))}"
             )
         labels = next((fields[key] for key in LABEL_KEYS if key in fields), None)
+        if "attention_mask" in fields and not _numpy(fields["attention_mask"]).all():
+            raise InvalidInput(
+                "ids without an attention_mask, which one array has no place for",
+                got="a mask with zeros",
+                where="data",
+                hint="data=ids, and the id of padding in the network: embed(…, padding=0)",
+            )
         return _numpy(fields[keys[0]]), None if labels is None else _numpy(labels)
     if isinstance(obj, (tuple, list)):
         items = cast("Sequence[object]", obj)
@@ -97,9 +104,26 @@ def _numpy(value: Any) -> np.ndarray[Any, Any]:
         value = value if value.layout == torch.strided else value.to_dense()
         return (value.float() if value.is_floating_point() else value).resolve_conj().numpy()
     try:
-        return np.asarray(value)
+        found = np.asarray(value)
     except ValueError as error:
+        lengths = sorted({len(one) for one in value}) if _depth(value) == 2 else []
+        if len(lengths) > 1:
+            raise _ragged(lengths) from None
         raise InvalidInput("an array of numbers", got=str(error)) from None
+    if found.dtype == object and found.ndim == 1 and all(isinstance(one, (list, tuple, np.ndarray)) for one in found):
+        raise _ragged(sorted({len(one) for one in found}))
+    return found
+
+
+def _ragged(lengths: Sequence[int]) -> InvalidInput:
+    """What to say of sequences of these lengths."""
+    some = ", ".join(map(str, lengths[:5])) + (", …" if len(lengths) > 5 else "")
+    return InvalidInput(
+        "points of one length",
+        got=f"lengths {some}",
+        where="data",
+        hint="fill up sequences of tokens with one id more, and name it: embed(…, padding=0)",
+    )
 
 
 def _joined(obj: object, points: int | None, most: int | None, seed: int) -> tuple[object, object]:
@@ -119,8 +143,13 @@ def _joined(obj: object, points: int | None, most: int | None, seed: int) -> tup
     size = sum(batch.size for batch in read)
     if points is not None and size < points:
         raise InvalidInput(f"between 1 and {size} points: there are {size}", got=points)
+    lengths = sorted({cast("Any", array).shape[0] for array in arrays if cast("Any", array).ndim == 1})
+    if len(lengths) > 1:
+        raise _ragged(lengths)
     shapes = {cast("Any", array).shape[1:] for array in arrays}
     if len(shapes) > 1:
+        if all(len(shape) == 1 for shape in shapes):
+            raise _ragged(sorted(shape[0] for shape in shapes))
         raise InvalidInput("points of one shape", got=f"shapes {', '.join(map(str, sorted(shapes)))}")
     have_labels = all(label is not None for label in labels)
     return np.concatenate(cast("Any", arrays)), np.concatenate(cast("Any", labels)) if have_labels else None

@@ -280,8 +280,10 @@ class Subject:
 
     def convert(self, batches: Sequence[Batch]) -> Data | None:
         """Inputs as one array, which the kernel reading needs; None where they are not (padded, several inputs)."""
-        tokens = self.network is not None and needs_tokens(self.network.layers)
-        x = sequences_of(batches) if tokens else inputs_of(batches)
+        if self.network is not None and needs_tokens(self.network.layers):
+            x = sequences_of(batches, getattr(self.network.layers[0], "padding", None))
+        else:
+            x = inputs_of(batches)
         if x is None:
             return None
         labels = [b.labels for b in batches if b.labels is not None]

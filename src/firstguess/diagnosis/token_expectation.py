@@ -23,26 +23,36 @@ _FEWEST = 16  # sequences: of fewer, γ would be known to 10 % at best
 _INPUTS = ("input_ids", "pixel_values")
 
 
-def sequences_of(batches: Sequence[Batch]) -> torch.Tensor | None:
-    """All sequences of token ids, or images, as one tensor; None where some are padded, or there is more to them."""
-    found = [_sequences(batch.inputs) for batch in batches]
+def sequences_of(batches: Sequence[Batch], padding: int | None = None) -> torch.Tensor | None:
+    """All sequences of token ids, or images, as one tensor, filled up behind with `padding` to one length.
+
+    None where they cannot be: a mask that is not that of this id, two segments, or more than that.
+    """
+    found = [_sequences(batch.inputs, padding) for batch in batches]
     known = [x for x in found if x is not None]
-    if not known or len(known) < len(found) or len({(x.shape[1:], x.dtype) for x in known}) > 1:
+    if not known or len(known) < len(found) or len({x.dtype for x in known}) > 1:
         return None
-    return torch.cat(known)
+    if padding is not None and all(x.ndim == 2 for x in known):
+        longest = max(x.shape[1] for x in known)
+        known = [torch.nn.functional.pad(x, (0, longest - x.shape[1]), value=padding) for x in known]
+    return torch.cat(known) if len({x.shape[1:] for x in known}) == 1 else None
 
 
-def _sequences(inputs: Any) -> torch.Tensor | None:
+def _sequences(inputs: Any, padding: int | None) -> torch.Tensor | None:
     if isinstance(inputs, torch.Tensor):
         return inputs
     if not isinstance(inputs, dict):
         return None
     mask, types = inputs.get("attention_mask"), inputs.get("token_type_ids")
     rest = set(inputs) - {*_INPUTS, "attention_mask", "token_type_ids"}
-    padded = mask is not None and not bool((mask != 0).all())
-    if padded or rest or (types is not None and bool((types != 0).any())):
+    if rest or (types is not None and bool((types != 0).any())):
         return None
-    return next((inputs[key] for key in _INPUTS if isinstance(inputs.get(key), torch.Tensor)), None)
+    found = next((inputs[key] for key in _INPUTS if isinstance(inputs.get(key), torch.Tensor)), None)
+    if found is not None and (padding is not None or mask is not None):
+        masked = torch.zeros_like(found, dtype=torch.bool) if mask is None else mask == 0
+        same = torch.equal(masked, found == padding) if padding is not None else not bool(masked.any())
+        return found if same else None
+    return found
 
 
 def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, seconds: float) -> tuple[Prediction, str]:
@@ -65,7 +75,8 @@ def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, sec
         said = f"γ is that of {count} of the {data.n} sequences, the time allowing no more"
         return replace(found, guesses=law, assumptions=(*found.assumptions, said)), said
     tokens = tokens_of(np.asarray(data.x))
-    if tokens is None:
+    padding = getattr(network.layers[0], "padding", None)
+    if tokens is None or (padding is not None and bool((np.asarray(data.x) == padding).any())):
         raise NotCovered("a kernel reading of these sequences", got=refused, hint="seconds=600, or fewer points")
     try:
         found = predict(network, inputs=tokens, points=data.n)

@@ -20,7 +20,7 @@ from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
-from firstguess.network.token_modules import TiedHead
+from firstguess.network.token_modules import join
 from firstguess.network.walk import needs_tokens
 
 
@@ -69,9 +69,7 @@ def build(
 def drawn(places: Sequence[Place], seed: int, *, flat: bool | None = None) -> nn.Sequential:
     """The modules of these layers, with weights of a generator seeded so; `flat`: whether vectors come in."""
     found = _Drawn(torch.Generator().manual_seed(seed)).path(places, flat=flat)
-    for module in found:
-        if isinstance(module, TiedHead):
-            module.tie(found[0])
+    join(found)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firstguess.base.checks import count, number
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores
 from firstguess.ensemble.engine import check_data, one_torch_thread
 from firstguess.ensemble.member_module import drawn
@@ -21,11 +21,14 @@ from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, Pr
 from firstguess.ensemble.moments import GuessCounts, NodeMoments, statistics
 from firstguess.ensemble.places import resolve
 from firstguess.ensemble.seeds import check_seed, member_seeds, tie_stream
+from firstguess.network.grid import Grid
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place
 
 _HELD = 12.0  # activations of the widest layer that are alive at once
+_MASK = 6.0  # bytes a pair of tokens, of who attends to whom
 _CHUNK = 64  # sequences carried together: more do not fit the cache
+_PADDED = "some tokens are padding: layers are measured behind the one that reads the tokens"
 _GOOD_STRETCH = 5e10  # operations between two looks at the clock
 
 
@@ -62,21 +65,25 @@ class TokenEngine:
         width = count(width, 1, "width", "measure", "width=1000")
         self._threads = count(cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
         data = check_data(x)
-        network.layers[0].tokens_of(data)  # ids that are none, and images that do not fit, are refused here
+        tokens = network.layers[0].tokens_of(data)  # ids that are none, and images that do not fit, are refused here
+        real = None if tokens is None else network.layers[0].real_tokens(tokens)
         vocabulary = int(data.max()) + 1 if data.ndim == 2 else None
         self._places = resolve(
             network, data.shape[1:], width=width, inputs=lambda: None, points=len(data), vocabulary=vocabulary
         )
         for place in self._places:
             place.layer.tensors(place)  # a layer without a meaning is refused in front of any long work
-        self._each = data.shape[1] if self._places[-1].layer.each_token else 1  # guesses of a sequence
-        self.network, self.points, self.classes = network, self._each * len(data), network.classes
-        self.notes: tuple[str, ...] = ()
+        each_token = self._places[-1].layer.each_token
+        whole = np.ones(data.shape[: 2 if each_token else 1], dtype=bool) if real is None or not each_token else real
+        self._guessed = torch.from_numpy(whole)  # (points,), or (points, tokens) of a language model: what is guessed
+        self.network, self.points, self.classes = network, int(whole.sum()), network.classes
+        self.notes: tuple[str, ...] = () if real is None else (_PADDED,)
         last = len(self._places) - 1
         chosen = [
             i
             for i, p in enumerate(self._places)
-            if probe == "all" or (p.layer.weighted if probe == "weights" else i == last)
+            if (probe == "all" or (p.layer.weighted if probe == "weights" else i == last))
+            and (real is None or i == last or p.after.grid == Grid())
         ]
         self._probes = {i: k for k, i in enumerate(chosen)}
         self.layers = tuple(
@@ -91,7 +98,16 @@ class TokenEngine:
             self._data = self._data.to(dtype)
         widest = max(_widest(place) for place in self._places)
         size = 4.0 if dtype == torch.float32 else 8.0
-        fitting = int(memory / (self._threads * size * _HELD * widest))
+        masked = real is not None or any(getattr(p.layer, "window", None) for p in _all(self._places))
+        one = size * _HELD * widest + (_MASK * data.shape[1] ** 2 if masked and data.ndim == 2 else 0.0)
+        if one > memory:
+            raise NotCovered(
+                f"sequences of which one takes at most {memory / 1e9:.2g} GB",
+                got=f"{one / 1e9:.2g} GB, with {data.shape[1:]} numbers each",
+                where="measure",
+                hint=f"shorter sequences, or memory={2 * one:.0e}",
+            )
+        fitting = int(memory / (self._threads * one))
         self._chunk = chunk or max(1, min(len(data), _CHUNK, fitting))
 
     @property
@@ -147,23 +163,35 @@ class TokenEngine:
         modules = list(drawn(self._places, seed).to(self._dtype))
         moments = {i: NodeMoments() for i in self._probes}
         guesses, lost, hits = GuessCounts(1, self.classes), len(modules), 0
-        for first, given in self._chunks():
+        first = 0
+        for given, guessed in self._chunks():
             x = given
             for index, module in enumerate(modules):
                 x = module(x)
                 if index == len(modules) - 1 and self._places[-1].layer.each_token:
-                    x = x.flatten(0, 1)  # tokens are points
-                    hits += int((x.argmax(1) == given.flatten()).sum())
+                    x = x[guessed]  # tokens are points
+                    hits += int((x.argmax(1) == given[guessed]).sum())
                 if index < lost and not bool(torch.isfinite(x).all()):
                     lost = index
                 if index in moments:
                     moments[index].add(x.flatten(1).T.unsqueeze(0), torch.empty_like)
-            guesses.add(x.T.unsqueeze(0), self._each * first)
+            guesses.add(x.T.unsqueeze(0), first)
+            first += len(x)
         return moments, guesses, self._places[lost] if lost < len(modules) else None, hits
 
-    def _chunks(self) -> Iterator[tuple[int, Tensor]]:
+    def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Some sequences at a time, and which of them, or of their tokens, are guessed."""
         for first in range(0, len(self._data), self._chunk):
-            yield first, self._data[first : first + self._chunk]
+            part = slice(first, first + self._chunk)
+            yield self._data[part], self._guessed[part]
+
+
+def _all(places: Iterable[Place]) -> Iterator[Place]:
+    """All layers, those within others included."""
+    for place in places:
+        yield place
+        for path in place.paths:
+            yield from _all(path)
 
 
 def _widest(place: Place) -> int:

@@ -23,8 +23,8 @@ _HEADS = 16
 def attention_back(k: Array, g: Array, heads: Heads, *, uniform: bool) -> Array:
     """G in front of the layer from G behind it, by σv²σo²; `k` is that of one sequence, (T, T)."""
     if uniform:
-        one = np.tril(np.ones_like(k)) if heads.causal else np.ones_like(k)
-        weights = (one / one.sum(axis=1, keepdims=True))[None]
+        one = heads.allowed.astype(k.dtype)
+        weights = one / one.sum(axis=2, keepdims=True)
     else:
         weights = drawn_weights(k, heads, _HEADS)
     total = np.zeros_like(g)

@@ -18,11 +18,14 @@ from firstguess.base.gaussian import Array
 from firstguess.base.roots import root
 from firstguess.base.threads import in_threads
 from firstguess.network.participation import renormalized
+from firstguess.network.points import Flags
 
 Reals = NDArray[Any]  # float32 or float64
-_NODES, _MOST_NODES = 12, 96  # Chebyshev nodes in κ; more where the exponent varies by more than a few
+_MOST_NODES = 96  # Chebyshev nodes in κ
+_DIGITS = 34.5  # of e: rounding
 _FEWEST_HEADS, _MOST_HEADS = 32, 512
 _WORK = 2e10  # operations that sampled heads of a layer may take, if fewer than _MOST_HEADS would take more
+NEGATIVE = 0.1  # of the diagonal: what annealed and renormalized weights may leave negative where tokens repeat
 _GOOD = 2e-3  # of the diagonal: the error of a sampled covariance at which no more heads are drawn
 _TOGETHER = 1 << 16  # entries of pairs of sequences that are tilted together
 _AT_ONCE = 2_000_000  # numbers that heads drawn together may have
@@ -39,11 +42,43 @@ class Heads:
     bias: float = 0.0  # σb²/σq²
     size: int = 64  # nodes of a head
     turns: Array | None = None  # angles a token of rotary positions, one for every two nodes of a head
+    window: int | None = None  # a token attends to others that are nearer than this
+    real: Flags | None = None  # (n, T): which tokens are no padding; None: all
+
+    @property
+    def plain(self) -> bool:
+        """Whether all sequences are alike, and tokens attend to all others or all before: sums need no weights."""
+        return self.window is None and self.real is None
+
+    @property
+    def allowed(self) -> Flags:
+        """(n or 1, T, T): whether token s attends to token t. Padding attends to itself if there is nothing else."""
+        place = np.arange(self.tokens)
+        ahead = place - place[:, None]  # t − s
+        seen = (ahead <= 0 if self.causal else np.ones_like(ahead, dtype=bool))[None]
+        if self.window is not None:
+            seen = seen & (np.abs(ahead) < self.window)
+        if self.real is None:
+            return seen
+        seen = seen & self.real[:, None, :]
+        return seen | (~seen.any(axis=2, keepdims=True) & (ahead == 0))
 
     @property
     def windows(self) -> Array:
-        """How many tokens each attends to."""
+        """How many tokens each attends to: (T,), or (n or 1, T)."""
+        if not self.plain:
+            return self.allowed.sum(axis=2, dtype=np.float64)
         return np.arange(1.0, self.tokens + 1.0) if self.causal else np.full(self.tokens, float(self.tokens))
+
+    @property
+    def shortest(self) -> float:
+        """How many tokens those that attend to most have, in the sequence where they are fewest."""
+        return float(self.windows.max(axis=-1).min())
+
+    @property
+    def barred(self) -> Flags | None:
+        """What is not attended to; None: nothing."""
+        return ~self.allowed if self.causal or not self.plain else None
 
     def blocks(self, k: Array) -> Array:
         """(n, T, n, T) of (n·T, n·T)."""
@@ -54,19 +89,27 @@ class Heads:
         own = np.einsum("asat->ast", self.blocks(k))
         diagonal, both = np.einsum("ass->as", own), own
         size = self.windows
-        if self.causal:
+        if not self.plain:
+            seen = self.allowed.astype(np.float64)
+            mean = np.einsum("ast,at->as", np.broadcast_to(seen, own.shape), diagonal) / size
+            both = np.sum((seen @ own) * seen, axis=2) / size**2
+        elif self.causal:
             mean = diagonal.cumsum(axis=1) / size
             both = np.einsum("ass->as", both.cumsum(axis=1).cumsum(axis=2)) / size**2
         else:
             mean = diagonal.mean(axis=1, keepdims=True)
             both = both.mean(axis=(1, 2))[:, None]
         spread = np.maximum(mean - both, 0.0) * size / np.maximum(size - 1.0, 1.0)
-        return self.tau * (diagonal + self.bias) * spread
+        found = self.tau * (diagonal + self.bias) * spread
+        return found if self.real is None else found * self.real
 
 
 def uniform(k: Array, heads: Heads) -> Array:
     """The mean of K over both windows: theory.md (24), the limit of small logits."""
     blocks = heads.blocks(k)
+    if not heads.plain:
+        weights = np.broadcast_to(heads.allowed / heads.windows[:, :, None], (heads.sequences, *(heads.tokens,) * 2))
+        return _attend(k, weights[None], heads)[0]
     if not heads.causal:
         mean = blocks.mean(axis=(1, 3))
         return np.repeat(np.repeat(mean, heads.tokens, axis=0), heads.tokens, axis=1)
@@ -88,6 +131,7 @@ def annealed(k: Array, heads: Heads, *, renormalize: bool = False) -> Array:
     factor = np.ones((heads.sequences, heads.tokens))
     if renormalize:
         factor = np.sqrt(renormalized(heads.windows, heads.logit_variance(k)))
+    seen = None if heads.plain else np.broadcast_to(heads.allowed, (heads.sequences, *(heads.tokens,) * 2))
     jobs = [(a, slice(b, min(b + step, heads.sequences))) for a in range(heads.sequences)
             for step in [max(1, _TOGETHER // heads.tokens**2)] for b in range(a, heads.sequences, step)]  # fmt: skip
 
@@ -95,7 +139,8 @@ def annealed(k: Array, heads: Heads, *, renormalize: bool = False) -> Array:
         a, others = jobs[index]
         block = np.ascontiguousarray(blocks[a, :, others].swapaxes(0, 1))  # (pairs, T, T)
         kappa = (block + heads.bias) * factor[a][:, None] * factor[others][:, None, :]
-        found = _tilted(block, kappa, heads)
+        sides = None if seen is None else (seen[a].astype(k.dtype), seen[others].swapaxes(1, 2).astype(k.dtype))
+        found = _tilted(block, kappa, heads, sides)
         new[a, :, others] = found.swapaxes(0, 1)
         new[others, :, a] = found.swapaxes(1, 2)
 
@@ -103,11 +148,16 @@ def annealed(k: Array, heads: Heads, *, renormalize: bool = False) -> Array:
     return out
 
 
-def _tilted(k: Array, kappa: Array, heads: Heads) -> Array:
-    """f at every κ for pairs of sequences (pairs, T, T), from its values at Chebyshev nodes between the ends of κ."""
+def _tilted(k: Array, kappa: Array, heads: Heads, sides: tuple[Array, Array] | None) -> Array:
+    """f at every κ for pairs of sequences (pairs, T, T), from its values at Chebyshev nodes between the ends of κ.
+
+    `sides`: whom tokens of the first attend to, and (pairs, T, T) by whom those of the others are, unless all alike.
+    """
     low, high = float(kappa.min()), float(kappa.max())
     reach = heads.tau * (high - low) * float(np.ptp(k))
-    count = min(_MOST_NODES, _NODES + 3 * int(reach)) if reach > 1e-12 else 1
+    # The sum of exponentials has no zero up to π/(τ·range of K) beside the axis, since the angles of its terms then
+    # differ by less than π: so the error of n nodes falls like e^(−n·asinh(2π/reach)).
+    count = min(_MOST_NODES, math.ceil(_DIGITS / math.asinh(2.0 * math.pi / reach))) if reach > 1e-12 else 1
     angles = (np.arange(count) + 0.5) * math.pi / count
     nodes = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)
     signs = np.sin(angles) * np.where(np.arange(count) % 2, -1.0, 1.0)
@@ -117,8 +167,8 @@ def _tilted(k: Array, kappa: Array, heads: Heads) -> Array:
         exponent = k - ends[0 if node > 0.0 else 1]
         exponent *= heads.tau * node
         weights = np.exp(exponent, out=exponent)
-        value = _summed(weights * k, heads.causal)
-        value /= _summed(weights, heads.causal)
+        value = _summed(weights * k, heads.causal, sides)
+        value /= _summed(weights, heads.causal, sides)
         if count == 1:
             return np.broadcast_to(value, k.shape).copy()
         distance = kappa - node
@@ -130,8 +180,10 @@ def _tilted(k: Array, kappa: Array, heads: Heads) -> Array:
     return np.divide(above, below, out=above)
 
 
-def _summed(x: Array, causal: bool) -> Array:
+def _summed(x: Array, causal: bool, sides: tuple[Array, Array] | None) -> Array:
     """Over both windows of every two tokens."""
+    if sides is not None:  # by products: differences of cumulative sums would lose small weights
+        return sides[0] @ x @ sides[1]
     if not causal:
         return x.sum(axis=(1, 2), keepdims=True)
     return x.cumsum(axis=1).cumsum(axis=2)
@@ -157,15 +209,16 @@ def sampled(k: Array, heads: Heads) -> Sampled:
     at_once = int(min(max(1, _AT_ONCE // rows**2), _FEWEST_HEADS // 2))  # pairs
     rng = np.random.default_rng(np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32))
     probe = rng.integers(0, rows, (2, 256))
-    factor, total, drawn = root(k).astype(np.float32), np.zeros_like(k), 0
+    factor, total, drawn = root(k, negative=NEGATIVE).astype(np.float32), np.zeros_like(k), 0
     common = float(k.mean())
     rest = (k - common).astype(np.float32)
+    barred = heads.barred
     seen: list[Array] = []  # of every pair of heads, the entries whose error is followed
     while True:
         logits = _logits(factor, heads, rng, at_once)
         both = np.zeros((at_once, probe.shape[1]))
         for sign in (1.0, -1.0):
-            out = _attend(rest, _soft_max(np.float32(sign) * logits, heads.causal), heads)
+            out = _attend(rest, _soft_max(np.float32(sign) * logits, barred), heads)
             total += out.sum(axis=0, dtype=np.float64)
             both += 0.5 * out[:, probe[0], probe[1]]
         seen.extend(both)
@@ -182,9 +235,10 @@ def sampled(k: Array, heads: Heads) -> Sampled:
 def drawn_weights(k: Array, heads: Heads, count: int) -> Array:
     """(heads, T, T): soft-max weights of drawn heads on the first sequence, in pairs ±q."""
     rng = np.random.default_rng(np.frombuffer(np.float64(k.mean()).tobytes(), dtype=np.uint32))
-    logits = _logits(root(k).astype(np.float32), heads, rng, max(1, count // 2))[:, 0].astype(np.float64)
+    factor = root(k, negative=NEGATIVE).astype(np.float32)
+    logits = _logits(factor, heads, rng, max(1, count // 2))[:, 0].astype(np.float64)
     both = np.concatenate([logits, -logits])[:, None]
-    return _soft_max(both, heads.causal)[:, 0]
+    return _soft_max(both, heads.barred)[:, 0]
 
 
 def _logits(factor: Reals, heads: Heads, rng: np.random.Generator, count: int) -> Reals:
@@ -199,9 +253,9 @@ def _logits(factor: Reals, heads: Heads, rng: np.random.Generator, count: int) -
     return (np.float32(math.sqrt(heads.tau / size)) * query) @ key.swapaxes(2, 3)
 
 
-def _soft_max(logits: Reals, causal: bool) -> Array:
-    if causal:
-        logits[..., np.triu(np.ones(logits.shape[2:], dtype=bool), 1)] = -np.inf
+def _soft_max(logits: Reals, barred: Flags | None) -> Array:
+    if barred is not None:
+        np.copyto(logits, -np.inf, where=barred)
     logits -= logits.max(axis=-1, keepdims=True)
     weights = np.exp(logits, out=logits)
     weights /= weights.sum(axis=-1, keepdims=True)

@@ -19,6 +19,7 @@ from firstguess.network.meaning import Call, Site, Variances
 from firstguess.network.source import Source
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
     from torch import nn
 
@@ -195,6 +196,10 @@ class Layer:
 
     def tokens_of(self, x: NDArray[Any]) -> NDArray[Any] | None:
         """Data as tokens, for a layer that makes them of data: ids (n, tokens), or numbers (n, tokens, numbers)."""
+        return None
+
+    def real_tokens(self, tokens: NDArray[Any]) -> NDArray[np.bool_] | None:
+        """Which of these tokens are no padding, where some are."""
         return None
 
     def moments(self, signal: Signal) -> Signal:

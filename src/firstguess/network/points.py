@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Grid, Shape, Shaped
@@ -20,6 +21,7 @@ from firstguess.network.grid import Grid, Shape, Shaped
 if TYPE_CHECKING:
     from firstguess.network.activations.record import Activation
 
+Flags: TypeAlias = NDArray[np.bool_]
 _STRIP = 1 << 14  # numbers that an activation maps at once
 
 
@@ -41,6 +43,8 @@ class Points:
     # (n, n, positions): the covariance of the mean over nodes where weights make it random, at equal positions: a mixer
     # shares its weights over nodes (theory.md (29)). None: the mean is `mean`, whatever the weights.
     level: Array | None = None
+    # (n·positions,): which tokens are no padding, that others attend to and that are read. None: all.
+    real: Flags | None = None
 
     @property
     def grid(self) -> Grid:
@@ -75,6 +79,19 @@ class Points:
         square = self.mean**2
         return square if self.level is None else square + np.einsum("aap->ap", self.level).ravel()
 
+    @property
+    def shown(self) -> Array:
+        """`q` without that of padding."""
+        return self.q if self.real is None else self.q[self.real]
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of two points there are at equal positions, in both orders; padding makes none."""
+        if self.real is None:
+            return max(self.count * (self.count - 1), 1) * self.grid.places
+        here = self.real.reshape(self.count, -1).sum(axis=0)
+        return max(int((here * (here - 1)).sum()), 1)
+
     def outer_factors(self, factor: Array) -> Array:
         """f_as f_bs for all pairs of points, (n, n, positions), of a factor for every position of every point."""
         each = factor.reshape(self.count, self.grid.places)
@@ -91,10 +108,13 @@ class Points:
         before: Points | None = None,
         phi: Activation | None = None,
         level: Array | None = None,
+        real: Flags | None = None,
     ) -> Points:
-        """What is known behind a layer, whose own rule gives the shape there."""
+        """What is known behind a layer, whose own rule gives the shape there; `real` where it changes the tokens."""
         shape = layer.shape(self.shape, self.default_width)
-        return Points(q, mean, gaussian, shape, self.default_width, before, phi, what, level)
+        if self.real is not None and q.size == self.real.size:
+            real = self.real
+        return Points(q, mean, gaussian, shape, self.default_width, before, phi, what, level, real)
 
     def forgetting(self, why: str) -> Points:
         """The same where the covariance in front of the last activation is not at hand any more."""
@@ -277,12 +297,20 @@ def in_strips(step: Step) -> Step:
     return strips
 
 
-def mean_of_pairs(k: Array, q: Array, grid: Grid) -> float:
-    """The mean covariance of two data points; of their positions, only equal ones count."""
-    n = k.shape[0] // grid.places
-    if grid.places == 1:
-        total = float(k.sum(dtype=np.float64) - q.sum())
+def at_equal_places(k: Array, points: Points, rows: slice, cols: slice) -> float:
+    """The sum of a tile's covariances over equal positions of its data points; padding does not count."""
+    same = split(k, points.grid).diagonal(axis1=1, axis2=3)  # (points, points, positions)
+    if points.real is None:
+        return float(same.sum())
+    left, right = (points.real[side].reshape(-1, points.grid.places).astype(k.dtype) for side in (rows, cols))
+    return float(np.einsum("abt,at,bt->", same, left, right))
+
+
+def mean_of_pairs(k: Array, points: Points) -> float:
+    """The mean covariance of two data points; of their positions, only equal ones count, and no padding."""
+    if points.grid.places == 1:
+        total = float(k.sum(dtype=np.float64) - points.q.sum())
     else:
-        pairs = split(k, grid).diagonal(axis1=1, axis2=3).sum(axis=2)
-        total = float(pairs.sum() - np.trace(pairs))
-    return total / (max(n * (n - 1), 1) * grid.places)
+        everything = slice(0, len(k))
+        total = at_equal_places(k, points, everything, everything) - float(points.shown.sum())
+    return total / points.pairs

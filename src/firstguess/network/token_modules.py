@@ -8,18 +8,50 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from firstguess.base.errors import InvalidInput, NotCovered
+
 if TYPE_CHECKING:
     from firstguess.base.gaussian import Array
 
 
-class Embedding(nn.Module):
+class Sequences:
+    """What the modules of one network know of the batch that goes through it: which tokens are no padding."""
+
+    def __init__(self) -> None:
+        self.real: Tensor | None = None  # (points, tokens); None: all
+
+
+class OnSequences(nn.Module):
+    """A module that padding matters to; `join` gives all of a network the same `sequences`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sequences = Sequences()
+
+
+def join(modules: nn.Sequential) -> None:
+    """Let a head know the embedding that it is tied to, and all modules of a network know of padding."""
+    shared = Sequences()
+    for module in modules.modules():
+        if isinstance(module, OnSequences):
+            module.sequences = shared
+        if isinstance(module, TiedHead):
+            module.tie(modules[0])
+
+
+class Embedding(OnSequences):
     """A row of the table for every id, plus one vector for all tokens if there is one."""
 
-    def __init__(self, table: nn.Module, types: nn.Module | None) -> None:
+    def __init__(self, table: nn.Module, types: nn.Module | None, padding: int | None = None) -> None:
         super().__init__()
-        self.table, self.types = table, types
+        self.table, self.types, self.padding = table, types, padding
+
+    def extra_repr(self) -> str:
+        return "" if self.padding is None else f"padding={self.padding}"
 
     def forward(self, ids: Tensor) -> Tensor:
+        real = None if self.padding is None else ids != self.padding
+        self.sequences.real = None if real is None or bool(real.all()) else real
         x = self.table(ids.long())
         return x if self.types is None else x + self.types.get_parameter("weight")
 
@@ -47,7 +79,7 @@ class AddPositions(nn.Module):
         return x + self.waves.to(x)
 
 
-class FirstToken(nn.Module):
+class FirstToken(OnSequences):
     """One learned token in front of all others."""
 
     def __init__(self, token: nn.Module) -> None:
@@ -56,6 +88,8 @@ class FirstToken(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.token.get_parameter("weight").expand(len(x), 1, -1)
+        if self.sequences.real is not None:
+            self.sequences.real = F.pad(self.sequences.real, (1, 0), value=True)
         return torch.cat([first, x], dim=1)
 
 
@@ -97,8 +131,8 @@ class Gate(nn.Module):
         return self.phi(gate) * up
 
 
-class PoolTokens(nn.Module):
-    """The first token, the last, or the mean of all."""
+class PoolTokens(OnSequences):
+    """The first token, the last, or the mean of all; of those that are no padding."""
 
     def __init__(self, at: str) -> None:
         super().__init__()
@@ -108,10 +142,23 @@ class PoolTokens(nn.Module):
         return self.at
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.mean(1) if self.at == "mean" else x[:, 0 if self.at == "cls" else -1]
+        real = self.sequences.real
+        if real is None:
+            return x.mean(1) if self.at == "mean" else x[:, 0 if self.at == "cls" else -1]
+        if self.at == "mean":
+            return (x * real.unsqueeze(2)).sum(1) / real.sum(1, keepdim=True)
+        if self.at == "last":
+            return x[torch.arange(len(x)), x.shape[1] - 1 - real.flip(1).long().argmax(1)]
+        if not bool(real[:, 0].all()):
+            raise InvalidInput(
+                "sequences that begin with a token",
+                got="some that begin with padding",
+                hint="padding behind, not before",
+            )
+        return x[:, 0]
 
 
-class TokenMix(nn.Module):
+class TokenMix(OnSequences):
     """Two dense layers over tokens, the same for every node."""
 
     def __init__(self, first: nn.Module, phi: nn.Module, second: nn.Module) -> None:
@@ -119,32 +166,69 @@ class TokenMix(nn.Module):
         self.first, self.phi, self.second = first, phi, second
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.sequences.real is not None:
+            raise NotCovered(
+                "sequences without padding in front of tokenmix, which has a weight for every place",
+                got="padding",
+                hint="sequences of one length",
+            )
         return self.second(self.phi(self.first(x.transpose(1, 2)))).transpose(1, 2)
 
 
-class SelfAttention(nn.Module):
-    """Queries, keys and values of all heads from one layer, soft-max weights, and the output layer."""
+class SelfAttention(OnSequences):
+    """Queries, keys and values of all heads from one layer, soft-max weights, and the output layer.
+
+    `groups` keys and values, each of several queries; tokens nearer than `window` are attended to.
+    """
 
     def __init__(
-        self, inner: nn.Module, outer: nn.Module, heads: int, causal: bool, turns: Array | None = None
+        self,
+        inner: nn.Module,
+        outer: nn.Module,
+        heads: int,
+        causal: bool,
+        turns: Array | None = None,
+        groups: int | None = None,
+        window: int | None = None,
     ) -> None:
         super().__init__()
         self.inner, self.outer, self.heads, self.causal = inner, outer, heads, causal
         self.turns = None if turns is None else torch.from_numpy(turns)
+        self.groups, self.window = groups or heads, window
 
     def extra_repr(self) -> str:
-        return (
-            f"heads={self.heads}" + (", causal" if self.causal else "") + (", rotary" if self.turns is not None else "")
-        )
+        words = [f"heads={self.heads}"] + ["causal"] * self.causal + ["rotary"] * (self.turns is not None)
+        words += [f"groups={self.groups}"] * (self.groups != self.heads)
+        return ", ".join(words + [f"window={self.window}"] * (self.window is not None))
 
     def forward(self, x: Tensor) -> Tensor:
         n, tokens, width = x.shape
-        parts = self.inner(x).view(n, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        query, key, value = parts.unbind(0)
+        size = width // self.heads
+        parts = self.inner(x).split([width, self.groups * size, self.groups * size], dim=2)
+        query, key, value = (part.view(n, tokens, -1, size).transpose(1, 2) for part in parts)
         if self.turns is not None:
             query, key = self._turned(query), self._turned(key)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
+        if self.groups < self.heads:
+            key, value = (part.repeat_interleave(self.heads // self.groups, dim=1) for part in (key, value))
+        mask = self._mask(tokens)
+        causal = self.causal and mask is None
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
         return self.outer(mixed.transpose(1, 2).reshape(n, tokens, width))
+
+    def _mask(self, tokens: int) -> Tensor | None:
+        """(points or 1, 1, tokens, tokens): who attends to whom; None: all, or all before, as `causal` says."""
+        real = self.sequences.real
+        if real is None and self.window is None:
+            return None
+        place = torch.arange(tokens)
+        ahead = place - place[:, None]
+        seen = ahead <= 0 if self.causal else torch.ones_like(ahead, dtype=torch.bool)
+        if self.window is not None:
+            seen = seen & (ahead.abs() < self.window)
+        if real is None:
+            return seen[None, None]
+        seen = seen & real[:, None, None, :]
+        return seen | (~seen.any(3, keepdim=True) & (ahead == 0))  # padding with nothing to attend to
 
     def _turned(self, x: Tensor) -> Tensor:
         assert self.turns is not None

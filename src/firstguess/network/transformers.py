@@ -41,6 +41,8 @@ def transformer(
     depth: int = 12,
     width: int = 768,
     heads: int = 12,
+    groups: int | None = None,
+    window: int | None = None,
     hidden: int | None = None,
     std: float | None = None,
     pool: Pool | None = None,
@@ -51,6 +53,7 @@ def transformer(
     head: Literal["classes", "language"] = "classes",
     vocabulary: int | None = None,
     tied: bool | None = None,
+    padding: int | None = None,
 ) -> Network:
     """A transformer that classifies, initialized as the real ones are; or a language model (`head="language"`).
 
@@ -58,8 +61,9 @@ def transformer(
     norms' own ε; of GPT-2 the last weights of every branch are divided by √(2·depth). "original" is that of 2017: norms
     behind the sums, Glorot weights (all variances 1 but those that widen and narrow), embeddings of unit size, and
     sinusoidal positions. `hidden` is the width inside the MLP (4·width; of LLaMA 8/3·width, in each half of the gate);
-    `patch` and `channels` are those of a ViT's images. BERT's CLS and LLaMA's BOS are tokens of the data:
-    `fg.Tokens(…, shared=1)`.
+    `patch` and `channels` are those of a ViT's images. Heads share `groups` keys and values; tokens attend to others
+    nearer than `window`; `padding` is the id that shorter sequences are filled up with. BERT's CLS and LLaMA's BOS are
+    tokens of the data: `fg.Tokens(…, shared=1)`.
 
     A language model guesses a token of its `vocabulary` at every place; its head is `tied` to the embedding, as that
     of GPT-2, of BERT (behind one more dense layer with GELU and a norm) and of the original, or not, as LLaMA's.
@@ -73,7 +77,9 @@ def transformer(
     check_count(hidden, "hidden", "transformer")
     eps = _EPS[style] if eps is None else eps
     pool = _POOLS[style] if pool is None else pool
-    block = _original(width, heads, hidden, eps, std) if style == "original" else None
+    block = None
+    if style == "original":
+        block = _original(width, Attention(heads, groups=groups, window=window), hidden, eps, std)
     std = 0.02 if std is None else std
     check_number(std, "std", "transformer", strict=True, hint="std=0.02")
     wide, deep = width * std**2, hidden * std**2
@@ -82,7 +88,13 @@ def transformer(
     norm: Layer = RMSNorm(eps=eps) if style == "llama" else LayerNorm(eps=eps)
     size = _vocabulary(style, head, vocabulary, tied)
     attention = Attention(
-        heads, causal, style == "llama", weight_var=wide, out_var=None if share == 1.0 else share * wide
+        heads,
+        causal,
+        style == "llama",
+        weight_var=wide,
+        out_var=None if share == 1.0 else share * wide,
+        groups=groups,
+        window=window,
     )
     inner = 2 * hidden if style == "llama" else hidden
     bend = Gated(lookup.activation("silu")) if style == "llama" else Activate(_phi(style))
@@ -93,6 +105,10 @@ def transformer(
         block = [Residual((norm, attention)), Residual((norm, *mlp))]
     end: list[Layer] = [] if style in ("bert", "original") else [norm]
     front = _front(style, std, width, patch, channels, norm)
+    if padding is not None:
+        if not isinstance(front[0], Embed):
+            raise InvalidInput("a style that reads tokens, for padding", got=style, where="transformer")
+        front[0] = replace(front[0], padding=padding)
     if size is not None:
         front[0] = replace(front[0], vocabulary=size) if isinstance(front[0], Embed) else front[0]
         if style == "bert":
@@ -139,7 +155,7 @@ def _front(style: str, std: float, width: int, patch: int, channels: int, norm: 
     return [Embed(std, width=width), Positions(std)] if style == "gpt2" else [Embed(std, width=width)]
 
 
-def _original(width: int, heads: int, hidden: int, eps: float, std: float | None) -> list[Layer]:
+def _original(width: int, attention: Attention, hidden: int, eps: float, std: float | None) -> list[Layer]:
     """Norms behind the sums; Glorot: Var W = 2/(fan-in + fan-out)."""
     if std is not None:
         raise InvalidInput(
@@ -154,7 +170,7 @@ def _original(width: int, heads: int, hidden: int, eps: float, std: float | None
         Activate(lookup.activation("relu")),
         Dense(2.0 * hidden / (width + hidden)),
     )
-    return [Residual((Attention(heads),)), norm, Residual(mlp), norm]
+    return [Residual((attention,)), norm, Residual(mlp), norm]
 
 
 def _check(style: str, depth: int, width: int, heads: int) -> None:
@@ -165,7 +181,10 @@ def _check(style: str, depth: int, width: int, heads: int) -> None:
     for name, value in (("depth", depth), ("width", width), ("heads", heads)):
         check_count(value, name, "transformer")
     if width % heads:
-        raise InvalidInput(f"heads that divide the width, {width}", got=heads, where="transformer", hint="heads=1")
+        near = next(h for h in range(min(heads, width), 0, -1) if width % h == 0)
+        raise InvalidInput(
+            f"heads that divide the width, {width}", got=heads, where="transformer", hint=f"heads={near}"
+        )
 
 
 def mixer(

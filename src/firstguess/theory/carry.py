@@ -55,8 +55,8 @@ def carry(layers: Sequence[Layer], run: Run, budget: Budget, *, prefix: str = ""
             if isinstance(move, Whole):
                 done = move.run(*whole(run, budget))
                 run = run.stored(*done[:3], said=done.remarks)
-                off = mean_of_pairs(done.k, done.points.q, done.points.grid)
-                run.summaries.append(Summary(layer, float(done.points.q.mean()), off))
+                off = mean_of_pairs(done.k, done.points)
+                run.summaries.append(Summary(layer, float(done.points.shown.mean()), off))
             else:
                 run.moves.append(Mapped(layer, points, move))
             _check_scale(run)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from firstguess._version import __version__
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.base.roots import root
+from firstguess.base.roots import positive, root
+from firstguess.network.attention_weights import NEGATIVE
 from firstguess.network.layer import Layer, text
 from firstguess.network.layers import Embed, Unembed
 from firstguess.network.network import Network
@@ -36,6 +37,7 @@ from firstguess.theory.token_kernel import Stream, reading, token_covariances
 _WORK, _FEWEST, _MOST = 6e10, 8, 200  # operations that draws of heads may take, and how many there are at least
 _AT_ONCE = 16_000_000  # logits at once
 _MEMORY = 2e9  # bytes that a head's weights may take
+_ROUNDING = 1e-3  # of the diagonal
 _TOKENS = 1024  # tokens in all, where sequences are only described
 
 
@@ -70,15 +72,27 @@ def predict_language(
             where="predict",
             hint="a smaller vocabulary",
         )
-    body = Network(network.layers[:-1], network.classes)
+    first = network.layers[0]
+    if isinstance(given, Tokens) and isinstance(first, Embed):
+        first = replace(first, padding=None)
+    body = Network((first, *network.layers[1:-1]), network.classes)
     stream = token_covariances(body, ids, width=width, seconds=seconds)
-    own = _own(network, stream, ids.size) if head.tied else np.zeros(ids.size)
+    real = None if isinstance(given, Tokens) else network.layers[0].real_tokens(ids)  # drawn ids are no padding
+    kept = np.flatnonzero(np.ones(ids.size) if real is None else real)
+    own = (_own(network, stream, ids.size) if head.tied else np.zeros(ids.size))[kept]
+    inner = stream.k if real is None else stream.k[np.ix_(kept, kept)]
     variance = network.layers[0].std ** 2 if isinstance(network.layers[0], Embed) else 0.0
-    heads = _Heads(stream.k, own, variance, ids.ravel().astype(np.int64), size, network.classes, seed)
-    some = int(min(max(_WORK / (2.0 * ids.size * size * network.classes), _FEWEST), _MOST, draws or _MOST))
+    heads = _Heads(inner, own, variance, ids.ravel()[kept].astype(np.int64), size, network.classes, seed)
+    some = int(min(max(_WORK / (2.0 * kept.size * size * network.classes), _FEWEST), _MOST, draws or _MOST))
+    least = 0.0 if positive(inner.copy()) else float(np.linalg.eigvalsh(inner)[0] / inner.diagonal().mean())
+    if least < -_ROUNDING:
+        said.append(
+            f"directions of the tokens' covariance that are negative by up to {-least:.1%} of its diagonal, since "
+            "attention's formula is not exact, count as 0"
+        )
     fractions, hits = heads.draw(some)
     if head.tied:
-        z = own * np.sqrt(size * variance / stream.k.diagonal())
+        z = own * np.sqrt(size * variance / inner.diagonal())
         chance = float(np.mean([own_guess_chance(float(one), network.classes) for one in z]))
         said.append(
             f"tied head: the own token's logit stands z = {z.mean():.3g} standard deviations higher, which alone would "
@@ -94,13 +108,13 @@ def predict_language(
         network,
         "kernel",
         tuple(reading(layer) for layer in found),
-        EmpiricalGuesses(fractions, ids.size, seed),
+        EmpiricalGuesses(fractions, kept.size, seed),
         ("wide layers", law, *assumptions, *said, *stream.remarks),
         {
             "firstguess": __version__,
             "python": sys.version.split()[0],
             "network": str(network),
-            "points": ids.size,
+            "points": kept.size,
             "seed": seed,
             "draws": some,
             **origin,
@@ -199,7 +213,7 @@ class _Heads:
         """(count, V) shares of guesses, and (count,) shares of tokens that guess themselves. float32 decides."""
         same = self.ids[:, None] == self.ids
         rest = self.k - self.variance * same * np.multiply.outer(self.own, self.own)
-        factor = root(rest).astype(np.float32)
+        factor = root(rest, negative=NEGATIVE).astype(np.float32)
         fractions, hits = np.empty((count, self.vocabulary)), np.empty(count)
         scale, own = np.float32(math.sqrt(self.variance)), self.own.astype(np.float32)[:, None]
         for index in range(count):

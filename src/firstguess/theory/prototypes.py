@@ -18,6 +18,8 @@ from firstguess.theory.prediction import Prediction
 from firstguess.theory.stream_gradients import stream_gradients
 from firstguess.theory.token_kernel import prototype_kernel, reading
 
+_ONE_LENGTH = ("sequences of one length, without padding",)
+
 
 def check_no_tokens(network: Network) -> None:
     """Raise InvalidInput for a network of tokens whose sequences nobody described."""
@@ -47,6 +49,7 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Pred
             hint="add '> dense'",
         )
     found = prototype_kernel(network, tokens)
+    padded = getattr(network.layers[0], "padding", None) is not None
     assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())
     own, other = float(found.covariance[0, 0]), float(found.covariance[0, 1])
     return Prediction(
@@ -58,7 +61,7 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Pred
         ),
         # Two independent sequences are uncorrelated up to the rounding of sampled attention, in float32.
         Guesses(max(other / (own - other), 0.0) if own > other else math.inf, network.classes, points),
-        ("i.i.d. tokens", "wide layers", *assumptions, *found.remarks),
+        ("i.i.d. tokens", *_ONE_LENGTH * padded, "wide layers", *assumptions, *found.remarks),
         {
             "firstguess": __version__,
             "python": sys.version.split()[0],

@@ -109,7 +109,7 @@ def by_nodes(
     remarks: tuple[str, ...] = (Remark(said, "nodes", entry),)
     if t is not None:
         remarks += (_NO_TANGENT.format(few.of),)
-    off = mean_of_pairs(found, q, after.grid)
+    off = mean_of_pairs(found, after)
     summaries = [*tally.summaries(), Summary(layers[-1], float(q.mean()), off)]
     return Nodewise(found.astype(k.dtype, copy=False), path.t, after, summaries, remarks)
 
@@ -132,7 +132,7 @@ def _exactly(
     q = found.diagonal().astype(np.float64)
     shape = shapes(layers, points.shape, points.default_width)[-1]
     after = Points(q, mean, False, shape, points.default_width, what=f"the output of {text(layers[1])}")
-    behind = Summary(layers[1], float(q.mean()), mean_of_pairs(found, q, after.grid))
+    behind = Summary(layers[1], float(q.mean()), mean_of_pairs(found, after))
     return Nodewise(found, t, after, [Summary(layers[0], 1.0, first), behind], remarks)
 
 

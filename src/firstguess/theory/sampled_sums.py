@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.roots import root
 from firstguess.network.grid import Grid
@@ -34,6 +35,12 @@ def by_sums(layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, se
 
     None where a branch does not give Gaussian nodes. The same network and data always draw the same nodes.
     """
+    if points.real is not None:
+        raise NotCovered(
+            "sequences without padding for a sum of activated nodes under an activation, whose nodes are sampled",
+            got="padding",
+            hint="sequences of one length, or fg.measure(...)",
+        )
     images = points.count
     pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
     wanted = max(_NODES * min(1.0, 2000.0 / k.shape[0]), 2.0 * k.shape[0]) * pools

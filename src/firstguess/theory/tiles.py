@@ -19,7 +19,7 @@ from firstguess.base.series import Chain, chain
 from firstguess.base.threads import in_threads, tiles
 from firstguess.network.grid import Grid
 from firstguess.network.layer import Layer
-from firstguess.network.points import Correlate, Move, Points, Tile, make, split, unchanged
+from firstguess.network.points import Correlate, Move, Points, Tile, at_equal_places, make, unchanged
 from firstguess.theory.budget import Budget
 
 # A tile and the handful of arrays a layer makes of it stay in the cache, and NumPy's overhead a call is small:
@@ -165,10 +165,9 @@ def whole(run: Run, budget: Budget) -> tuple[Array, Array | None]:
         k, t, sums = _flat(run, budget)
     else:
         k, t, sums = _by_images(run, budget)
-    n = run.points.count
     for mapped, total in zip(run.moves, sums, strict=True):
-        pairs = max(n * (n - 1), 1) * mapped.after.grid.places
-        run.summaries.append(Summary(mapped.layer, float(mapped.after.q.mean()), float(total / pairs)))
+        after = mapped.after
+        run.summaries.append(Summary(mapped.layer, float(after.shown.mean()), float(total / after.pairs)))
     return k, t
 
 
@@ -255,7 +254,8 @@ def _off_diagonal(totals: Array, moves: Sequence[Mapped], on_diagonal: slice | N
     """From sums over a tile to sums over pairs of different points, mirror images included."""
     if on_diagonal is None:
         return 2.0 * totals
-    return totals - [mapped.after.q[mapped.after.grid.rows(on_diagonal)].sum() for mapped in moves]
+    own = [mapped.after.q if mapped.after.real is None else mapped.after.q * mapped.after.real for mapped in moves]
+    return totals - [q[m.after.grid.rows(on_diagonal)].sum() for q, m in zip(own, moves, strict=True)]
 
 
 # --- stages -----------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def _plain(mapped: Mapped, watched: bool) -> Stage:
             tile.fill_diagonal(after.q[tile.rows])
         if after.grid.places == 1:
             return [tile.total()]
-        return [float(split(tile.k, after.grid).diagonal(axis1=1, axis2=3).sum())]
+        return [at_equal_places(tile.k, after, tile.rows, tile.cols)]
 
     return stage
 

@@ -154,8 +154,9 @@ def _started(
     else:
         source = Vectors(found)
         q, mean = (found**2).mean(axis=2).ravel(), found.mean(axis=2).ravel()
-    points = Points(q, mean, False, shape, width, what="the data")
-    return Run(source, points), budget
+    real = network.layers[0].real_tokens(found)
+    real = None if real is None else real.ravel()
+    return Run(source, Points(q, mean, False, shape, width, what="the data", real=real)), budget
 
 
 def _vectors(network: Network, x: NDArray[Any]) -> Array:

@@ -54,7 +54,7 @@ def llama(kit: Kit, path: str) -> list[Piece]:
     for i in range(len(model.layers)):
         block = f"{dot}layers.{i}"
         layer: Any = model.layers[i]
-        attention = _grouped(kit, f"{block}.self_attn", layer.self_attn, config, float(rope["rope_theta"]))
+        attention = _grouped(kit, f"{block}.self_attn", config, float(rope["rope_theta"]))
         mlp = kit.gated(
             f"{block}.mlp.gate_proj",
             f"{block}.mlp.up_proj",
@@ -66,20 +66,19 @@ def llama(kit: Kit, path: str) -> list[Piece]:
             residual([*kit.norm(f"{block}.input_layernorm"), attention]),
             residual([*kit.norm(f"{block}.post_attention_layernorm"), *mlp]),
         ]
-    window = getattr(config, "sliding_window", None)
-    if window is not None:
-        kit.notes.append(f"a window of {window} tokens: the description is of sequences that are not longer")
     return [*pieces, *kit.norm(f"{dot}norm")]
 
 
-def _grouped(kit: Kit, path: str, module: Any, config: Any, base: float) -> Piece:
-    """Keys and values of grouped queries are those of several heads: the covariance of (23) has no product of heads."""
-    heads, few, size = config.num_attention_heads, config.num_key_value_heads, module.head_dim
+def _grouped(kit: Kit, path: str, config: Any, base: float) -> Piece:
+    """Keys and values may be fewer than queries, and tokens may attend to the last ones only."""
     query, key, value = (kit.matrix(f"{path}.{name}_proj") for name in "qkv")
-    if few != heads:
-        kit.notes.append(
-            f"keys and values of {few} heads serve {heads} heads of queries: the same law for many of them, and the "
-            "description has as many of each"
-        )
-        key, value = key.repeated(size, heads // few), value.repeated(size, heads // few)
-    return kit.attention(path, (query, key, value), kit.matrix(f"{path}.o_proj"), heads, causal=True, base=base)
+    return kit.attention(
+        path,
+        (query, key, value),
+        kit.matrix(f"{path}.o_proj"),
+        config.num_attention_heads,
+        causal=True,
+        base=base,
+        groups=config.num_key_value_heads,
+        window=getattr(config, "sliding_window", None),
+    )

@@ -25,6 +25,7 @@ from firstguess.modules.transformers_read.values import Attended, Mixing, Scores
 from firstguess.network.layers import Gated, Scale
 
 _TORCH = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+_MASKED = "a padding mask by hand: padding is read of Hugging Face's own models only"
 _COPIES = ("contiguous", "clone", "detach", "float", "double", "to", "type", "type_as")
 _MATMULS = ("matmul", "bmm", "__matmul__")
 _PRODUCTS = ("mul", "imul", "truediv", "itruediv", "div", "multiply", "true_divide", "mul_", "div_")
@@ -143,7 +144,7 @@ class GraphPieces:
         names = ["src_mask" if n == "mask" and isinstance(module, nn.TransformerEncoderLayer) else n for n in names]
         given = dict(zip(names, node.args[3 if attention else 1 :], strict=False)) | dict(node.kwargs)
         if any(given.get(n) is not None for n in names if "padding" in n):
-            raise self.kit.stop(path, "a padding mask; a description's sequences have no padding")
+            raise self.kit.stop(path, _MASKED)
         mask = next((given[n] for n in names if n.endswith("mask") and "padding" not in n and n in given), None)
         causal = torch_encoder.is_causal(self.constants.of(mask))
         if causal is None:
@@ -207,6 +208,8 @@ class GraphPieces:
             return self._scores(node, name, v)
         if "softmax" in name:
             return self._end(node, v)
+        if isinstance(v, Stream) and v.form == "ids" and name in ("eq", "ne"):
+            raise Stop(owner(node), name, _MASKED)
         return self._bend(v, lambda x: self.constants.run(node, x), owner(node), name)
 
     def item(self, node: fx.Node, v: Several) -> Value:

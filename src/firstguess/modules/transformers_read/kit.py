@@ -99,10 +99,14 @@ class Kit:
         *,
         causal: bool,
         base: float | None = None,
+        groups: int | None = None,
+        window: int | None = None,
     ) -> Piece:
-        """Queries, keys, values, and the output; `base` of rotary positions."""
+        """Queries, keys, values, and the output; `base` of rotary positions, `groups` of keys and values."""
         width = three[0].inputs
-        if {m.units for m in three} != {width} or (out.units, out.inputs) != (width, width):
+        few = heads if groups is None else groups
+        units = [width, width * few // heads, width * few // heads]
+        if [m.units for m in three] != units or (out.units, out.inputs) != (width, width):
             raise self.stop(path, "its heads together are not as wide as the stream; a description's are")
         laws, last = [self.laws.dense(matrix) for matrix in three], self.laws.dense(out)
         self._same(path, "queries, keys and values", [law.weight_var for law in laws])
@@ -117,6 +121,8 @@ class Kit:
             bias_var=bias_var,
             out_bias_var=None if last.bias_var == bias_var else last.bias_var,
             base=10000.0 if base is None else base,
+            groups=None if few == heads else few,
+            window=window,
         )
         biased = any(matrix.bias is not None for matrix in (*three, out))
         fills = (Fill(tuple(m.weight for m in three), tuple(m.bias for m in three)), Fill((out.weight,), (out.bias,)))

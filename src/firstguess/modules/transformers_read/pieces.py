@@ -31,17 +31,12 @@ class Own:
     name: str
     transposed: bool = False  # GPT-2's Conv1D: (inputs, units)
     rows: tuple[int, int | None] = (0, None)  # from, to
-    groups: tuple[int, int] | None = None  # nodes of a head, and how many heads share its keys and values
 
     def of(self, tensors: Tensors) -> torch.Tensor:
         value = tensors(self.name)
         value = value.T if self.transposed else value
         value = value.reshape(-1, value.shape[-1]) if value.ndim == 3 and len(value) == 1 else value  # (1, tokens, D)
-        value = value[slice(*self.rows)]
-        if self.groups is None:
-            return value
-        size, times = self.groups
-        return value.unflatten(0, (-1, size)).repeat_interleave(times, dim=0).flatten(0, 1)
+        return value[slice(*self.rows)]
 
 
 @dataclass(frozen=True)
@@ -61,12 +56,6 @@ class Matrix:
         weight = Own(self.weight.name, self.weight.transposed, (start, stop))
         return Matrix(self.path, self.kind, weight, bias, stop - start, self.inputs)
 
-    def repeated(self, size: int, times: int) -> Matrix:
-        """Heads of grouped queries: keys and values as many heads as there are queries."""
-        bias = None if self.bias is None else Own(self.bias.name, rows=self.bias.rows, groups=(size, times))
-        weight = Own(self.weight.name, self.weight.transposed, self.weight.rows, (size, times))
-        return Matrix(self.path, self.kind, weight, bias, self.units * times, self.inputs)
-
 
 @dataclass(frozen=True)
 class Fill:
@@ -78,12 +67,11 @@ class Fill:
     def weight(self, tensors: Tensors) -> torch.Tensor:
         return torch.cat([own.of(tensors) for own in self.weights])
 
-    def bias(self, tensors: Tensors, units: int) -> torch.Tensor:
+    def bias(self, tensors: Tensors) -> torch.Tensor:
         """Zeros where the model has none."""
-        size = units // max(1, len(self.biases))
-        found = [None if own is None else own.of(tensors) for own in self.biases]
-        like = tensors(self.weights[0].name)
-        return torch.cat([like.new_zeros(size) if one is None else one for one in found])
+        weights = [own.of(tensors) for own in self.weights]
+        pairs = zip(weights, self.biases, strict=True)
+        return torch.cat([w.new_zeros(len(w)) if own is None else own.of(tensors) for w, own in pairs])
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from firstguess.modules.transformers_read.kit import Kit
 from firstguess.modules.transformers_read.known import is_known, outputs, read_known
 from firstguess.modules.transformers_read.pieces import Piece, Stop
 from firstguess.modules.transformers_read.twin import disagreement
+from firstguess.network.layers import Embed
 
 _ROWS, _TOKENS = 3, 9  # that a model and its description are compared on
 _CHECKED = "with the same weights the description gives the model's own outputs: compared on {} inputs"
@@ -47,14 +49,22 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
         return None
     kit = Kit(model, modules.draws, modules.init)
     try:
-        _padding(model, batch)
+        padding = _padding(model, batch)
         known = read_known(kit)
     except Stop as stop:
         return stopped(stop, kit)
     config: Any = model.config
     inputs = _varied(_inputs(model, batch), getattr(config, "vocab_size", 0), getattr(config, "pad_token_id", None))
-    said = disagreement(model, known.pieces, inputs, lambda m, x: outputs(m(x)), classes=known.classes, norms=kit.norms)
-    return finished(model, known.pieces, kit, said, len(inputs))
+    pieces = known.pieces
+    if padding is not None:
+        pieces[0] = _padded(pieces[0], padding)
+        inputs[-1, inputs.shape[1] // 2 + 1 :] = padding
+
+    def call(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return outputs(m(x) if padding is None else m(x, attention_mask=(x != padding).long()))
+
+    said = disagreement(model, pieces, inputs, call, classes=known.classes, norms=kit.norms)
+    return finished(model, pieces, kit, said, len(inputs))
 
 
 def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphReading | None:
@@ -120,34 +130,44 @@ def stopped(stop: Stop, kit: Kit) -> GraphReading:
     return GraphReading([layers, ()] if layers else [], parts, unread, list(dict.fromkeys(kit.notes)))
 
 
-def _padding(model: Any, batch: Batch | None) -> None:
-    """Stop where some tokens of the example are padding, or of a second segment."""
+def _padding(model: Any, batch: Batch | None) -> int | None:
+    """The id of padding, if the example says by an attention_mask which tokens that is; None: there is none.
+
+    Stop where ids and mask do not say the same, and where some tokens are of a second segment.
+    """
     if batch is None:
-        return
+        return None
     given = tensors(batch.inputs)
     mask, types = given.get("attention_mask"), given.get("token_type_ids")
-    if mask is not None and not bool((mask != 0).all()):
-        raise Stop("", "attention_mask", _PADDED)
     if types is not None and bool((types != 0).any()):
         raise Stop("", "token_type_ids", "tokens of two segments; a description has one")
     ids = given.get("input_ids", given.get(None))
     pad = getattr(model.config, "pad_token_id", None)
-    if pad is not None and ids is not None and not ids.is_floating_point() and bool((ids == pad).any()):
-        raise Stop("", "input_ids", _PADDED)
-    window = getattr(model.config, "sliding_window", None)
-    if window is not None and ids is not None and ids.ndim == 2 and ids.shape[1] > window:
-        raise Stop(
-            "",
-            "input_ids",
-            f"sequences of {ids.shape[1]} tokens, longer than the window of {window} that each attends to",
-        )
+    if ids is None or ids.is_floating_point():
+        return None
+    if mask is None and pad is not None and bool((ids == pad).any()):
+        raise Stop("", "input_ids", _UNMASKED.format(pad))
+    if mask is not None and mask.shape != ids.shape:
+        raise Stop("", "attention_mask", "not one number a token; a description knows padding only")
+    if mask is not None and not torch.equal(mask == 0, ids == (-1 if pad is None else pad)):
+        raise Stop("", "attention_mask", _OTHERS if pad is None else _NOT_PADDING.format(pad))
+    return None if mask is None else pad
 
 
-_PADDED = "some tokens are padding, and a description's sequences have none: shorter sequences, all of one length"
+def _padded(piece: Piece, padding: int) -> Piece:
+    """An embedding that knows which id is padding."""
+    assert isinstance(piece.layer, Embed)
+    assert isinstance(piece.check, Embed)
+    return replace(piece, layer=replace(piece.layer, padding=padding), check=replace(piece.check, padding=padding))
+
+
+_UNMASKED = "the id of padding, {}, stands among the ids without an attention_mask, so the model attends to it"
+_NOT_PADDING = "masks other tokens than those with the id of padding, {}; a description knows padding only"
+_OTHERS = "masks tokens, but the model's config has no pad_token_id: a description knows padding by its id"
 
 
 def _varied(inputs: torch.Tensor, vocabulary: int, padding: int | None) -> torch.Tensor:
-    """The first of the inputs, and drawn ones: all sequences of an example may be the same."""
+    """The first of the inputs, and drawn ones without padding: all sequences of an example may be the same."""
     generator, shape = torch.Generator().manual_seed(0), (_ROWS - 1, *inputs.shape[1:])
     if inputs.is_floating_point():
         return torch.cat([inputs[:1], torch.randn(shape, generator=generator)])
@@ -168,7 +188,8 @@ def _inputs(model: Any, batch: Batch | None) -> torch.Tensor:
         return torch.randn(_ROWS, config.num_channels, *size, generator=generator)
     found = given.get("input_ids", given.get(None))
     if found is not None:
-        return found[:_ROWS].long().cpu()
+        ids, pad = found.long().cpu(), getattr(config, "pad_token_id", None)
+        return ids[[int((ids == pad).sum(1).argmax())]] if pad is not None else ids[:_ROWS]  # with the most padding
     length = min(_TOKENS, getattr(config, "max_position_embeddings", _TOKENS) - 2)
     ids = torch.randint(config.vocab_size - 1, (_ROWS, max(2, length)), generator=generator)
     pad = getattr(config, "pad_token_id", None)

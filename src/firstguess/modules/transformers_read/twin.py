@@ -17,7 +17,7 @@ from firstguess.modules.transformers_read.pieces import Fill, Piece, Tensors
 from firstguess.network.layers import Dense, PoolTokens
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
-from firstguess.network.token_modules import TiedHead
+from firstguess.network.token_modules import join
 
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # of the outputs' own size
 _LARGE = 3_000_000  # parameters from which on there is no copy in double precision
@@ -46,7 +46,7 @@ class _Filled:
             parameter = module.get_parameter("weight")
             parameter.copy_(value.reshape(parameter.shape))
             if weights.bias_var > 0.0:
-                module.get_parameter("bias").copy_(one.bias(self.tensors, weights.shape[0]))
+                module.get_parameter("bias").copy_(one.bias(self.tensors))
         return module
 
     def path(self, places: Sequence[Place]) -> nn.Sequential:
@@ -109,9 +109,11 @@ def _apart(
     rows = [call(model, x[None]) for x in inputs]
     wanted = torch.cat(rows)
     checks = [piece.check for piece in pieces]
+    padding = getattr(checks[0], "padding", None)
+    real = torch.ones(wanted.shape[:2]) if padding is None or wanted.ndim < 3 else (inputs != padding)
     if classes is None:  # no head: the mean over tokens, through an identity
         if wanted.ndim == 3:
-            wanted = wanted.mean(1)
+            wanted = (wanted * real.unsqueeze(2)).sum(1) / real.sum(1, keepdim=True)
             checks.append(PoolTokens("mean"))
         checks.append(Dense())
     network = Network(tuple(checks), wanted.shape[-1])
@@ -119,13 +121,13 @@ def _apart(
     places = resolve(network, tuple(inputs.shape[1:]), width=2, inputs=lambda: None, vocabulary=vocabulary)
     filled = _Filled([fill for piece in pieces for fill in piece.fills], model.get_parameter)
     twin = filled.path(places).to(wanted.dtype)
-    for module in twin:
-        if isinstance(module, TiedHead):
-            module.tie(twin[0])
+    join(twin)
     if filled.used != len(filled.fills):
         return "the description has no place for some of the model's weights"
     found = twin(inputs)
     found = found if ending is None else ending(found)
+    if wanted.ndim == 3:  # a guess at every token: those of padding are nobody's
+        found, wanted = (x[real.bool()] for x in (found, wanted))
     size = max(float(wanted.double().pow(2).mean().sqrt()), 1e-30)
     worst = float((found - wanted).abs().max()) / size
     if worst <= _TOLERANCE[wanted.dtype]:

@@ -28,6 +28,7 @@ _EQUATIONS = {"uniform": 24, "annealed": 25, "renormalized": 26, "sampled": 27}
 # β² up to which weights are taken as uniform, annealed, renormalized: γ of a GPT-2 of 4 layers is then off by up to
 # 0.03, 0.1 and 0.5 %
 _UNIFORM, _ANNEALED, _RENORMALIZED = 2e-3, 0.1, 1.0
+_MANY = 32.0  # tokens attended to that these were found for: with fewer, what soft-max divides by is less of an average
 _ALIKE = 1e-3  # of the mean square
 _WORK = 4e13  # operations beyond which heads are not sampled unless that is asked for
 
@@ -40,8 +41,11 @@ class Attention(Layer):
 
     Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the
     output (None: the same), `bias_var` and `out_bias_var` of their biases. `causal`: a token attends to itself and
-    those before it. `rotary`: queries and keys turn with their place, `base` being the longest wave's. `by` says how
-    the kernel takes the weights A; by itself it goes by the variance β² of logits (theory.md (24)-(27)).
+    those before it; `window`: only to those nearer than so many places, |s − t| < window. `groups`: so many keys and
+    values, each of heads/groups queries (None: one of each a head); their law is the same, (23) being an average over
+    heads, and only a finite network has fewer values to average over. `rotary`: queries and keys turn with their place,
+    `base` being the longest wave's. `by` says how the kernel takes the weights A; by itself it goes by the variance β²
+    of logits (theory.md (24)-(27)). Nobody attends to padding (`embed(padding=…)`).
     """
 
     kind: ClassVar[str] = "attention"
@@ -60,6 +64,8 @@ class Attention(Layer):
     out_bias_var: float | None = field(default=None, kw_only=True)
     base: float = field(default=10000.0, kw_only=True)
     by: Weighing = field(default="auto", kw_only=True)
+    groups: int | None = field(default=None, kw_only=True)
+    window: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_count(self.heads, "heads", "attention")
@@ -74,6 +80,16 @@ class Attention(Layer):
         check_number(self.base, "base", "attention", strict=True, hint="attention(12, rotary, base=10000)")
         if self.by not in _WAYS:
             raise InvalidInput(f"by to be one of {', '.join(_WAYS)}", got=self.by, where="attention", hint="by=sampled")
+        check_count(self.groups, "groups", "attention")
+        check_count(self.window, "window", "attention")
+        if self.groups is not None and self.heads % self.groups:
+            near = next(g for g in range(min(self.groups, self.heads), 0, -1) if self.heads % g == 0)
+            raise InvalidInput(
+                f"groups that divide the heads, {self.heads}",
+                got=self.groups,
+                where="attention",
+                hint=f"attention({self.heads}, groups={near})",
+            )
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)
@@ -142,6 +158,9 @@ class Attention(Layer):
             self.bias_var / self.weight_var,
             self._size(width),
             self._turns(width),
+            # A window that none leaves is none: then sums are cumulative, or over all.
+            None if self.window is None or self.window >= points.grid.places else self.window,
+            None if points.real is None else points.real.reshape(points.count, -1),
         )
 
     def _mixed(self, k: Array, heads: Heads, points: Points) -> tuple[Array, str]:
@@ -160,7 +179,7 @@ class Attention(Layer):
     def way(self, beta: float, heads: Heads, points: Points) -> str:
         """How weights are taken at this variance of logits."""
         # Different sizes move annealed weights by β² of their spread: what ε of a norm leaves of it is none of these.
-        apart = float(np.ptp(points.q) / points.q.max())
+        apart = float(np.ptp(points.shown) / points.shown.max())
         alike = apart <= _ALIKE or (beta <= _ANNEALED and beta * apart <= _ALIKE)
         formula = alike and not self.rotary  # both want a common diagonal, and know no rotations
         if self.by in ("annealed", "renormalized") and not formula:
@@ -173,9 +192,10 @@ class Attention(Layer):
             return self.by
         if beta <= _UNIFORM:
             return "uniform"
-        if beta <= _ANNEALED and formula:
+        few = min(1.0, heads.shortest / _MANY)
+        if beta <= few * _ANNEALED and formula:
             return "annealed"
-        if beta <= _RENORMALIZED and formula:
+        if beta <= few * _RENORMALIZED and formula:
             return "renormalized"
         work = 32 * 4.0 * heads.tokens * points.q.size**2 + float(points.q.size) ** 3
         return "sampled" if work <= _WORK or not formula else "renormalized"
@@ -194,10 +214,11 @@ class Attention(Layer):
 
         width = place.before.width
         assert width is not None
-        inner = Weights((3 * width, width), width, self.weight_var, self.bias_var)
+        few = self.heads if self.groups is None else self.groups
+        inner = Weights((width + 2 * (width // self.heads * few), width), width, self.weight_var, self.bias_var)
         outer = Weights((width, width), width, *self._outer)
         drawn = [
             draw.fill(nn.utils.skip_init(nn.Linear, width, weights.shape[0], bias=weights.bias_var > 0.0), weights)
             for weights in (inner, outer)
         ]
-        return SelfAttention(drawn[0], drawn[1], self.heads, self.causal, self._turns(width))
+        return SelfAttention(drawn[0], drawn[1], self.heads, self.causal, self._turns(width), few, self.window)

@@ -195,7 +195,7 @@ class BatchNorm(Layer):
             if points.grid.flat:  # a node's values have mean square 1 and sum to 0
                 off = -1.0 / (len(k) - 1)
             else:
-                off = mean_of_pairs(self_normalized(k.copy()), np.ones(len(k)), points.grid)
+                off = mean_of_pairs(self_normalized(k.copy()), replace(points, q=np.ones(len(k))))
             return off, *through_rays(k, *slopes)
 
         return Joint(run)

@@ -30,7 +30,8 @@ class Embed(Layer):
     """A random vector for every token of the vocabulary, entries N(0, std²): K = std²·1[same token], theory.md (20).
 
     `types`: one more vector of this standard deviation that all tokens share (BERT's token types, of one segment).
-    `vocabulary` is the number of tokens, where a description wants to fix it; `width` that of nodes.
+    `vocabulary` is the number of tokens, where a description wants to fix it; `width` that of nodes. `padding`: the id
+    that fills up sequences which are shorter than others: nobody attends to it, and it is not read.
     """
 
     kind: ClassVar[str] = "embed"
@@ -44,12 +45,18 @@ class Embed(Layer):
     width: int | None = field(default=None, kw_only=True)
     types: float = field(default=0.0, kw_only=True)
     vocabulary: int | None = field(default=None, kw_only=True)
+    padding: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_number(self.std, "std", "embed", strict=True, hint="embed(0.02)")
         check_number(self.types, "types", "embed", hint="embed(0.02, types=0.02)")
         check_count(self.width, "width", "embed")
         check_count(self.vocabulary, "vocabulary", "embed", low=2)
+        check_count(self.padding, "padding", "embed", low=0)
+        if self.padding is not None and self.vocabulary is not None and self.padding >= self.vocabulary:
+            raise InvalidInput(
+                f"an id of padding below the vocabulary's size, {self.vocabulary}", got=self.padding, where="embed"
+            )
 
     def with_shared(self, factor: float) -> Embed:
         return replace(self, types=factor * self.types)
@@ -75,6 +82,20 @@ class Embed(Layer):
                 hint=f"embed(vocabulary={int(ids.max()) + 1})",
             )
         return ids.astype(np.int64)
+
+    def real_tokens(self, tokens: NDArray[Any]) -> NDArray[np.bool_] | None:
+        real = tokens != self.padding
+        if self.padding is None or real.all():
+            return None
+        empty = int((~real.any(axis=1)).sum())
+        if empty:
+            raise InvalidInput(
+                "sequences with at least one token that is no padding",
+                got=f"{empty} of {len(real)} that are nothing else",
+                where="data",
+                hint="leave them out",
+            )
+        return real
 
     def covariance(self, points: Points, fold: Fold) -> Move:
         """`points` are one-hot vectors: 1 for the same token, else 0 (or the chance that two tokens are the same)."""
@@ -108,4 +129,4 @@ class Embed(Layer):
         assert width is not None
         table = draw.fill(nn.utils.skip_init(nn.Embedding, size, width), Weights((size, width), 1, self.std**2, 0.0))
         types = draw.fill(Row(width), Weights((width,), 1, self.types**2, 0.0)) if self.types else None
-        return Embedding(table, types)
+        return Embedding(table, types, self.padding)

@@ -67,6 +67,9 @@ class FirstToken(Layer):
             tile.rows, tile.cols = rows, cols
 
         level = None if points.level is None else np.pad(points.level, ((0, 0), (0, 0), (1, 0)))
+        real = points.real
+        if real is not None:
+            real = np.pad(real.reshape(-1, places), ((0, 0), (1, 0)), constant_values=True).ravel()
         after = points.after(
             self,
             widened(points.q, square),
@@ -74,6 +77,7 @@ class FirstToken(Layer):
             gaussian=points.gaussian,
             what=f"{points.what} behind a first token",
             level=level,
+            real=real,
         )
         return Move(after, step)
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
+import numpy as np
+
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Grid, Shape
@@ -17,14 +19,15 @@ from firstguess.network.token_grid import check_tokens
 if TYPE_CHECKING:
     from torch import nn
 
-_PLACES = {"cls": 0, "last": -1}
-
 
 @register
 @final
 @dataclass(frozen=True)
 class PoolTokens(Layer):
-    """The first token (cls), the last, or the mean of all: K[:, :, s, s], or its mean over s and t: theory.md (28)."""
+    """The first token (cls), the last, or the mean of all: K[:, :, s, s], or its mean over s and t: theory.md (28).
+
+    Padding is not read: of a sequence with some, the last token is the last real one, and the mean that of real ones.
+    """
 
     kind: ClassVar[str] = "pool_tokens"
     brief: ClassVar[tuple[str, ...]] = ("at",)
@@ -36,7 +39,7 @@ class PoolTokens(Layer):
     at: Literal["cls", "mean", "last"]
 
     def __post_init__(self) -> None:
-        if self.at not in (*_PLACES, "mean"):
+        if self.at not in ("cls", "mean", "last"):
             raise InvalidInput("cls, mean or last", got=self.at, where="pool_tokens", hint="pool_tokens(mean)")
 
     def shape(self, before: Shape, units: int | None) -> Shape:
@@ -48,22 +51,22 @@ class PoolTokens(Layer):
 
     def _run(self, points: Points, k: Array, t: Array | None) -> Done:
         grid, level = points.grid, points.level
+        share = self._shares(points)  # (n, T): what a token counts for
 
         def pooled(entries: Array) -> Array:
             blocks = split(entries, grid)
-            if self.at == "mean":
+            if self.at != "mean":
+                place = share.argmax(axis=1)
+                every = np.arange(len(place))
+                return blocks[every[:, None], place[:, None], every, place]
+            if points.real is None:
                 return blocks.mean(axis=(1, 3))
-            place = _PLACES[self.at]
-            return blocks[:, place, :, place].copy()
+            return np.einsum("asbt,as,bt->ab", blocks, share, share, optimize=True)
 
         new = pooled(k)
-        mean = points.mean.reshape(-1, grid.places)
-        if self.at == "mean":
-            mean = mean.mean(axis=1)
-            level = None if level is None else level.mean(axis=2, keepdims=True) / grid.places
-        else:
-            mean = mean[:, _PLACES[self.at]]
-            level = None if level is None else level[:, :, [_PLACES[self.at]]]
+        mean = np.sum(points.mean.reshape(-1, grid.places) * share, axis=1)
+        if level is not None:
+            level = np.einsum("abt,at,bt->ab", level, share, share)[:, :, None]
         after = points.after(
             self,
             new.diagonal().copy(),
@@ -73,6 +76,21 @@ class PoolTokens(Layer):
             level=level,
         )
         return Done(new, None if t is None else pooled(t), after)
+
+    def _shares(self, points: Points) -> Array:
+        places = points.grid.places
+        real = np.ones((points.count, places), dtype=bool) if points.real is None else points.real.reshape(-1, places)
+        if self.at == "mean":
+            return real / real.sum(axis=1, keepdims=True)
+        if self.at == "cls" and not real[:, 0].all():
+            raise InvalidInput(
+                "sequences that begin with a token",
+                got="some that begin with padding",
+                hint="padding behind, not before",
+            )
+        # the last real token: the first one from behind
+        place = np.zeros(len(real), dtype=int) if self.at == "cls" else places - 1 - real[:, ::-1].argmax(axis=1)
+        return np.eye(places)[place]
 
     def assumptions(self) -> Iterable[str]:
         return ()

@@ -103,6 +103,12 @@ class TokenMix(Layer):
             raise NotCovered(
                 "a tangent kernel of tokenmix", got="none is known here", hint="fg.predict(net, data=x) without tangent"
             )
+        if points.real is not None:
+            raise NotCovered(
+                "sequences without padding in front of tokenmix, which has a weight for every place",
+                got="padding",
+                hint="sequences of one length",
+            )
         if points.mean.any():
             raise NotCovered(
                 "tokens whose mean over nodes is 0 in front of tokenmix",
