@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from firstguess.base.gaussian import Array
+    from firstguess.network.finite_signal import FiniteSignal
     from firstguess.network.grid import Grid
+    from firstguess.network.handful import Handful
     from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove
     from firstguess.network.points import Done, Move, Points, Whole
     from firstguess.network.signal import Signal
@@ -196,6 +198,14 @@ class Layer:
     def twins(self, points: Points, k: Array, t: Array | None) -> TwinMove:
         """For a layer that mixes points: the twins' covariance (in place) and tangent behind it, and their move."""
         self._refuse("twins of sampled nodes")
+
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        """The closed form with terms in 1/width and 1/dimension; `after` is `moments` of the mean: theory.md §12."""
+        self._refuse("an expansion in 1/width")
+
+    def handful(self, few: Handful) -> Handful:
+        """A few points behind it, in many networks of real width: theory.md (41)."""
+        self._refuse("a meaning at finite width")
 
     def sampled(self, grid: Grid) -> bool:
         """Whether sampled nodes may serve it better than a formula, which `need` then tells."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from firstguess.theory.absorption import Tangent
     from firstguess.theory.curves import Absorption
     from firstguess.theory.empirical import EmpiricalGuesses
+    from firstguess.theory.finite_size import FiniteSize
+    from firstguess.theory.mixed_guesses import MixedGuesses
 from firstguess.base.checks import number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.text import plain
@@ -43,12 +45,24 @@ def regime(gamma: float) -> Regime:
     return "biased" if gamma < DEEPLY_BIASED else "deeply biased"
 
 
-def _law(data: dict[str, Any]) -> Guesses | EmpiricalGuesses:
+def _law(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGuesses:
+    if "gammas" in data:
+        from firstguess.theory.mixed_guesses import MixedGuesses
+
+        return MixedGuesses.from_dict(data)
     if "fractions" not in data:
         return Guesses.from_dict(data)
     from firstguess.theory.empirical import EmpiricalGuesses
 
     return EmpiricalGuesses.from_dict(data)
+
+
+def _size(data: dict[str, Any] | None) -> FiniteSize | None:
+    if data is None:
+        return None
+    from firstguess.theory.finite_size import FiniteSize
+
+    return FiniteSize.from_dict(data)
 
 
 @dataclass(frozen=True)
@@ -77,7 +91,7 @@ class Prediction:
     network: Network
     reading: Reading
     layers: tuple[LayerReading, ...]
-    guesses: Guesses | EmpiricalGuesses
+    guesses: Guesses | MixedGuesses | EmpiricalGuesses
     assumptions: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -85,6 +99,7 @@ class Prediction:
     per_point: Array | None = field(default=None, compare=False, repr=False)  # agreement with the majority guess
     tangent: Array | None = field(default=None, compare=False, repr=False)  # Θ over the data, theory.md (12)
     covariance: Array | None = field(default=None, compare=False, repr=False)  # K of a class's logits, theory.md (11)
+    finite_size: FiniteSize | None = None  # what finite width and dimension changed: theory.md §12
     own_guess: float | None = None  # of language models: how often a token guesses itself, theory.md (30)
 
     @cached_property
@@ -221,7 +236,7 @@ class Prediction:
             )
         if "inputs" not in self.provenance:
             raise NotCovered("a tangent of vectors", got="a network of tokens", hint="a description without tokens")
-        given = Inputs(**self.provenance["inputs"])
+        given = Inputs(**{k: v for k, v in self.provenance["inputs"].items() if k != "dimension"})
         return scalar_tangent(self.network, given, dimension=dimension, width=width)
 
     def to_dict(self) -> dict[str, Any]:
@@ -245,6 +260,8 @@ class Prediction:
             "seconds": self.seconds,
             "per_point": None if self.per_point is None else self.per_point.tolist(),
         } | ({} if self.own_guess is None else {"own_guess": self.own_guess})
+        if self.finite_size is not None:
+            data["finite_size"] = self.finite_size.to_dict()
         return plain(data)
 
     @classmethod
@@ -258,6 +275,7 @@ class Prediction:
             dict(data["provenance"]),
             data["seconds"],
             None if data.get("per_point") is None else np.array(data["per_point"]),
+            finite_size=_size(data.get("finite_size")),
             own_guess=data.get("own_guess"),
         )
 
@@ -282,6 +300,8 @@ class Prediction:
             ("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.4g}"),
             ("standard deviation of a guess fraction", f"{g.std():.4g}"),
         ]
+        if self.finite_size is not None:
+            rows.append(("finite size", str(self.finite_size)))
         stream = stream_growth([(layer.layer, layer.gradient) for layer in self.layers])
         if needs_tokens(self.network.layers):
             if stream is not None:

@@ -20,12 +20,14 @@ from firstguess.network.tokens import Tokens
 from firstguess.network.walk import needs_images, needs_tokens
 from firstguess.theory import closed_form
 from firstguess.theory.drawing import draw_guesses
+from firstguess.theory.finite_size import check_width, predict_finite
 from firstguess.theory.kernel import image_kernel, kernel
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.token_kernel import reading, token_kernel
 
 _TIED = 0.01  # share of tied guesses that is worth a remark; float32 logits alone tie in fewer than 1 of 10 000
 _MOST_POINTS = 5000
+_FAN_IN = 1000  # of layers that name no width, in a tangent kernel
 
 
 @known_options
@@ -39,7 +41,7 @@ def predict(
     draws: int = 10_000,
     seed: int = 0,
     tangent: bool = False,
-    width: int = 1000,
+    width: int | None = None,
     precision: str = "float64",
     seconds: float = 600.0,
     progress: Callable[[int, int], None] | None = None,
@@ -60,8 +62,11 @@ def predict(
     >>> print(f"{p.gamma[1]:.6f} {p.gamma[-1]:.6f} {p.regime}")
     0.466942 18.390547 deeply biased
     """
+    if width is not None:
+        width = check_width(width)
     if data is None:
-        return closed_form.predict(network, inputs=inputs, points=points, classes=classes)
+        found = closed_form.predict(network, inputs=inputs, points=points, classes=classes)
+        return _at_finite_size(found, inputs, width, seed, progress)
     started = time.perf_counter()
     if inputs is not None:
         raise InvalidInput("either data or inputs", got="both", where="predict", hint="fg.predict(net, data=x)")
@@ -72,6 +77,7 @@ def predict(
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
         raise InvalidInput("a whole number of draws of at least 1", got=draws, where="predict", hint="draws=10_000")
     network = closed_form.as_network(network, classes)
+    fan_in = _FAN_IN if width is None else width
     x, name, digest, remarks = _prepare(data, points, seed)
     last = network.layers[-1]
     if not last.weighted:
@@ -85,7 +91,14 @@ def predict(
         from firstguess.theory.language import predict_language
 
         origin = {"data": name, "data_hash": digest}
-        return predict_language(network, x, origin, draws=draws, seed=seed, width=width, seconds=seconds)
+        return predict_language(network, x, origin, draws=draws, seed=seed, width=fan_in, seconds=seconds)
+    if width is not None and not tangent and (needs_tokens(network.layers) or needs_images(network.layers)):
+        raise NotCovered(
+            "a network of dense layers, at finite width",
+            got="one of tokens" if needs_tokens(network.layers) else "one with convolutions",
+            where="predict(width)",
+            hint="width=None, or fg.measure(net, x, width=…)",
+        )
     if needs_tokens(network.layers):
         if tangent:
             raise NotCovered(
@@ -94,14 +107,14 @@ def predict(
                 where="predict",
                 hint="tangent=False",
             )
-        result = token_kernel(network, x, width=width, seconds=seconds, progress=progress)
+        result = token_kernel(network, x, width=fan_in, seconds=seconds, progress=progress)
         precision = "float64"
     elif needs_images(network.layers):
-        result = image_kernel(network, x, tangent=tangent, width=width, seconds=seconds, progress=progress)
+        result = image_kernel(network, x, tangent=tangent, width=fan_in, seconds=seconds, progress=progress)
         precision = "float64"
     else:
         dtype = np.float32 if precision == "float32" else np.float64
-        result = kernel(network, x, tangent=tangent, width=width, dtype=dtype)
+        result = kernel(network, x, tangent=tangent, width=fan_in, dtype=dtype)
     drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress)
     if drawn.jitter > 0.0:
         remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
@@ -135,6 +148,29 @@ def predict(
         tangent=result.tangent,
         covariance=result.covariance,
     )
+
+
+def _at_finite_size(
+    found: Prediction,
+    inputs: Inputs | Tokens | None,
+    width: int | None,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> Prediction:
+    """The prediction for infinite size, or what width and dimension make of it where one of them is given."""
+    if isinstance(inputs, Tokens):
+        if width is not None:
+            raise NotCovered(
+                "a network of dense layers, at finite width",
+                got="one of tokens",
+                where="predict(width)",
+                hint="width=None, or fg.measure(net, x, width=…)",
+            )
+        return found
+    inputs = inputs or Inputs()
+    if width is None and inputs.dimension is None:
+        return found
+    return predict_finite(found, inputs, width, seed=seed, progress=progress)
 
 
 def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str, str, list[str]]:
