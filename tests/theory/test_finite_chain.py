@@ -50,6 +50,18 @@ def test_overlaps_of_inputs(d: int, center: float) -> None:
         assert abs(one.mean() - two.mean()) < FAR * math.hypot(one.std(), two.std()) / math.sqrt(size)
 
 
+def test_inputs_with_a_mean() -> None:
+    """A linear layer on inputs of mean square 0.4 and 40 dimensions: their common mean does not fluctuate."""
+    text = "dense > dense"
+    inputs = fg.Inputs(mean_square=0.4, dimension=40)
+    few = sampled(text, 400, inputs, networks=2000)
+    found, why = _expanded(fg.Network.parse(text), inputs, 400, 0.0)
+    assert found is not None, why
+    assert abs(few.overlap - found.size.overlap) < FAR * few.overlap_error + 2.0 / 40**2
+    assert abs(few.variance / found.size.overlap_variance - 1.0) < 0.1
+    assert abs(few.differ / found.differ - 1.0) < 0.15
+
+
 @pytest.mark.parametrize(
     ("body", "width", "dimension"),
     [

@@ -8,21 +8,25 @@ limit.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from firstguess.base.errors import NotCovered
+from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.float_range import float_range
 from firstguess.network.activations.record import Activation
+from firstguess.network.layer import Layer, text
 from firstguess.network.node_moments import NodeLaw, at, at_zero
 from firstguess.network.signal import Signal
 
 _SMALL_EPS = 1e-3  # a share of the variance that a norm's ε may have: more, and it is no norm to the expansion
+_ROUNDING = 1e-9  # of a variance that is 0 for points that nearly coincide
 _ONE_SIZE = 1e-6  # relative variance of sizes that is none
 _SMALL_SIZES = 0.01  # relative variance of the inputs' sizes that a centring norm behind φ makes a small correction of
 
 
 def _refuse(what: str, got: str) -> NotCovered:
-    return NotCovered(f"{what}, for an expansion in 1/width", got=got, hint="the chain, or fg.measure(...)")
+    return NotCovered(f"{what}, for an expansion in 1/width", got=got, hint="fg.measure(net, x, width=…)")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,10 @@ class FiniteSignal:
     inputs: bool = False  # no weights so far
     fixed: bool = False  # a norm stands between φ and the next weights
     leading: tuple[float, float] = (0.0, 0.0)  # e and v by (40) alone, of even networks: what the next order changed
+
+    def __post_init__(self) -> None:
+        if self.inputs and not self.law.fixed_center:
+            object.__setattr__(self, "law", replace(self.law, fixed_center=True))
 
     def activated(self, phi: Activation, after: Signal) -> FiniteSignal:
         """φ on every node."""
@@ -78,7 +86,7 @@ class FiniteSignal:
         one_minus_c = self.signal.one_minus_c
         kept = after.one_minus_c / one_minus_c if one_minus_c > 0.0 else 0.0  # biases add the same to all pairs
         shift = kept * change.e * after.total
-        if not (-after.total < after.between + shift < after.total and change.v >= 0.0):
+        if not (-after.total < after.between + shift < after.total and change.v > -_ROUNDING):
             raise _refuse("corrections that are small", f"a mean overlap of {after.correlation + kept * change.e:.3g}")
         signal = replace(after, between=after.between + shift, spread=after.spread - shift)
         return FiniteSignal(
@@ -88,7 +96,7 @@ class FiniteSignal:
             self.even,
             0.0 if self.fixed else self.sizes + 2.0 / self.nodes,
             signal.correlation,
-            kept**2 * change.v,
+            kept**2 * max(change.v, 0.0),
             kept**3 * change.k,
             kept**2 * change.u,
             leading=change.leading,
@@ -125,6 +133,17 @@ class FiniteSignal:
         return _Change(
             0.5 * here.curve * self.v + here.b / n, square * self.v + here.s / n, 0.0, square * self.u + here.s4 / n
         )
+
+
+def finite_steps(layers: Iterable[Layer], state: FiniteSignal) -> Iterator[tuple[Layer, FiniteSignal]]:
+    """Fold a finite signal through layers, yielding what is behind each; an error names the layer it came from."""
+    for index, layer in enumerate(layers, start=1):
+        try:
+            with float_range():
+                state = layer.finite(state, layer.moments(state.signal))
+        except FirstguessError as error:
+            raise error.at(f"layer {index} ({text(layer)})") from None
+        yield layer, state
 
 
 class _Change(NamedTuple):

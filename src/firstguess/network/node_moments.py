@@ -43,6 +43,7 @@ class NodeLaw:
     q: float = 1.0
     centres: bool = False
     centred_first: bool = False
+    fixed_center: bool = False  # inputs: what points have in common is their mean, the same in every draw
 
 
 class AtZero(NamedTuple):
@@ -107,7 +108,13 @@ def at_zero(law: NodeLaw) -> AtZero:
 def at(law: NodeLaw, c: float) -> At:
     """Its meanings at an overlap c from −1 to 1; s₄ for c ≥ 0 only (0 below)."""
     if law.phi is None:
-        return At(1.0, 0.0, (1.0 - c * c) ** 2, -0.5 * c * (1.0 - c * c), 0.0)
+        common = 2.0 * c * c * (1.0 - c) ** 2  # what the common part of the nodes adds to s, for all pairs alike
+        s, b = (1.0 - c * c) ** 2, -0.5 * c * (1.0 - c * c)
+        return (
+            At(1.0, 0.0, s - common, b + 2.0 * c * c * (1.0 - c), 0.0)
+            if law.fixed_center
+            else At(1.0, 0.0, s, b, common)
+        )
     values = series(law)(np.array([c]))
     return At(*(float(v[0]) for v in values))
 
@@ -116,17 +123,14 @@ def at(law: NodeLaw, c: float) -> At:
 class Series:
     """C and what fluctuates, as Chebyshev series in θ = arccos c, in which all of them are analytic."""
 
-    terms: Array  # (terms, C s B)
+    terms: Array  # (terms, 4): dC/dθ, d²C/dθ², s, B
     together: Array  # s₄, for c ≥ 0: in θ from 0 to π/2
 
     def __call__(self, c: Array) -> tuple[Array, Array, Array, Array, Array]:
         """C', C'', s, B, s₄ at every c."""
         theta = np.arccos(np.clip(c, -1.0, 1.0))
         sine = np.maximum(np.sin(theta), 1e-9)
-        x, scale = 2.0 * theta / math.pi - 1.0, 2.0 / math.pi
-        first = scale * _value(x, chebyshev.chebder(self.terms[:, 0]))
-        second = scale**2 * _value(x, chebyshev.chebder(self.terms[:, 0], 2))
-        s, b = (_value(x, self.terms[:, i]) for i in (1, 2))
+        first, second, s, b = _value(2.0 * theta / math.pi - 1.0, self.terms)
         s4 = _value(np.minimum(4.0 * theta / math.pi - 1.0, 1.0), self.together)
         curve = (second - first * np.cos(theta) / sine) / sine**2
         return -first / sine, curve, s, b, np.where(c >= 0.0, s4, 0.0)
@@ -154,7 +158,12 @@ def series(law: NodeLaw) -> Series:
         )
     half = np.append(4.0 * angles[: _TERMS // 2] / math.pi - 1.0, 1.0)  # at c = 0 pairs have nothing in common
     together = chebyshev.chebfit(half, np.append(rows[: _TERMS // 2, 3], 0.0), _TOGETHER)
-    return Series(terms, np.asarray(together, dtype=np.float64))
+    scale = 2.0 / math.pi
+    first, second = np.zeros(_TERMS), np.zeros(_TERMS)
+    first[:-1] = scale * chebyshev.chebder(terms[:, 0])
+    second[:-2] = scale**2 * chebyshev.chebder(terms[:, 0], 2)
+    kept = np.stack([first, second, terms[:, 1], terms[:, 2]], axis=1)
+    return Series(kept, np.asarray(together, dtype=np.float64))
 
 
 def _at_angle(law: NodeLaw, theta: float) -> tuple[Array, Array]:

@@ -18,8 +18,7 @@ import numpy as np
 from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.float_range import float_range
-from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.finite_signal import FiniteSignal, finite_steps
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import text
 from firstguess.network.network import Network
@@ -173,13 +172,11 @@ def _expanded(network: Network, inputs: Inputs, width: int | None, limit: float)
     )
     state, layers = start, list[LayerReading]()
     try:
-        with float_range():
-            for layer in network.layers:
-                state = layer.finite(state, layer.moments(state.signal))
-                s = state.signal
-                layers.append(
-                    LayerReading(text(layer), layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, None)
-                )
+        for layer, state in finite_steps(network.layers, state):  # noqa: B020  # what is behind the last one is used
+            s = state.signal
+            layers.append(
+                LayerReading(text(layer), layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, None)
+            )
     except FirstguessError as error:
         return None, f"by a chain of networks, since an expansion says: {error}"
     classes = network.classes

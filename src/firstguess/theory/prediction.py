@@ -141,10 +141,10 @@ class Prediction:
     def verdict(self) -> Word:
         """even, leaning, biased or deeply biased (theory.md §1): by the law of the guesses.
 
-        In closed form this is the word for γ of the output; on data it is that of the γ whose law has the same average
-        largest fraction, which a kernel with clusters of points has more of than its γ says.
+        In closed form this is the word for γ of the output; on data, and at finite width, it is that of the γ whose law
+        has the same average largest fraction, which a kernel with clusters of points has more of than its γ says.
         """
-        if self.reading == "closed form":
+        if self.reading == "closed form" and self.finite_size is None:
             return word(float(self.gamma[-1]))
         g = self.guesses
         return word_of_share(g.expected_max(), g.classes, g.points)
@@ -156,7 +156,9 @@ class Prediction:
 
     @property
     def _bias_words(self) -> str:
-        n, gamma = self.guesses.points, float(self.gamma[-1])
+        n, gamma, size = self.guesses.points, float(self.gamma[-1]), self.finite_size
+        if size is not None and size.std <= 3 * size.error:
+            return f"none that {size.networks} sampled networks show"
         if self.reading == "closed form" or n is None:
             return "yes: γ > 0" if self.has_bias else "no: γ is not above 0"
         if 0 < gamma < 3 / n:  # an average over pairs of n points differs from the population's by up to about √2/n

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from firstguess.network.tokens import Tokens
 from firstguess.network.walk import needs_images, needs_tokens
 from firstguess.theory import closed_form
 from firstguess.theory.drawing import draw_guesses
+from firstguess.theory.finite_kernel import at_width, with_output
 from firstguess.theory.finite_size import check_width, predict_finite
 from firstguess.theory.kernel import image_kernel, kernel
 from firstguess.theory.prediction import Prediction
@@ -54,7 +56,11 @@ def predict(
 
     With `data` (anything `fg.data` takes): the kernel reading, for *these* points at infinite width (theory.md (11)).
     The law is sampled with `draws` initializations; `points` uses a random subset. `tangent=True` also carries the
-    tangent kernel (theory.md (12)), for which `width` is the fan-in of layers without a width of their own.
+    tangent kernel (theory.md (12)), for which `width` is the fan-in of layers without a width of their own (1000).
+
+    `width`: layers that name no width have so many nodes, and guesses are those of such networks (theory.md §12), with
+    what that changed in `finite_size`; `inputs=fg.Inputs(dimension=…)` says how many dimensions i.i.d. inputs have.
+    None: infinitely many of both. BatchNorm, convolutions and tokens have no finite width here.
     Networks with convolutions that would take longer than about `seconds` are refused, with what would fit.
     `precision="float32"` halves memory; the covariance is then good to about 1e-6 (less behind a batchnorm: `kernel`).
 
@@ -115,6 +121,10 @@ def predict(
     else:
         dtype = np.float32 if precision == "float32" else np.float64
         result = kernel(network, x, tangent=tangent, width=fan_in, dtype=dtype)
+    finite = None if width is None or tangent else at_width(network, width, x, result.covariance)
+    if finite is not None:
+        result = replace(result, covariance=finite.covariance, layers=with_output(result.layers, finite.covariance))
+        remarks.append("γ of the hidden layers is that of infinite width")
     drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress)
     if drawn.jitter > 0.0:
         remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
@@ -132,7 +142,12 @@ def predict(
         "kernel",
         tuple(reading(layer) for layer in result.layers),
         EmpiricalGuesses(drawn.fractions, x.shape[0], seed),
-        ("wide layers", f"the law is sampled: {draws} draws", *remarks, *result.remarks),
+        (
+            *(("wide layers",) if finite is None else ()),
+            f"the law is sampled: {draws} draws",
+            *remarks,
+            *result.remarks,
+        ),
         {
             "firstguess": __version__,
             "python": sys.version.split()[0],
@@ -142,11 +157,13 @@ def predict(
             "points": x.shape[0],
             "seed": seed,
             "draws": draws,
-        },
+        }
+        | ({} if finite is None else {"width": width}),
         time.perf_counter() - started,
         per_point=drawn.agreement,
         tangent=result.tangent,
         covariance=result.covariance,
+        finite_size=None if finite is None else finite.size,
     )
 
 

@@ -189,8 +189,8 @@ class Residual(Layer):
 
     def handful(self, few: Handful) -> Handful:
         """Both paths on the same nodes: a shortcut keeps its own, which the branch's sums are added to."""
-        nodes = few.values.shape[2]
-        self.shape(Shape(nodes, drawn=True), few.width)
+        few = few.with_values(few.values)  # drawn once, for both
+        self.shape(Shape(few.values.shape[2], drawn=True), few.width)
         outer = _last(self.shortcut, few, None) if self.shortcut else few
         inner = _last(self.branch, few, outer.values.shape[2])
         return few.with_values(outer.values + self.scale * inner.values)
