@@ -189,16 +189,31 @@ def z(numbers: tuple[float, float, float], room: float = 0.0) -> float:
     return (measured - predicted) / math.hypot(error, room)
 
 
-def row(cell: Cell, lines: Sequence[dict[str, Any]]) -> Row:
+def predict(cell: Cell, kept: Path) -> dict[str, Any]:
+    """What is predicted of a cell: computed once, kept in a line of a file."""
+    for line in read(kept):
+        if line["cell"] == cell.name:
+            return line
     import firstguess as fg
 
-    kept = {key: np.array([v for line in lines for v in line[key]]) for key in ("overlap", "arcsin", "g0", "max10")}
-    size = len(kept["g0"])
     inputs = fg.Inputs(dimension=cell.dimension)
     two = fg.predict(cell.text, width=cell.width, inputs=inputs, points=cell.points)
     ten = fg.predict(cell.text, width=cell.width, inputs=inputs, points=cell.points, classes=CLASSES)
-    found = two.finite_size
-    assert found is not None
+    assert two.finite_size is not None
+    found = {
+        "cell": cell.name,
+        "size": two.finite_size.to_dict(),
+        "counted": two.guesses.std(),
+        "largest": ten.guesses.expected_max(),
+    }
+    with kept.open("a") as file:
+        file.write(json.dumps(found) + "\n")
+    return found
+
+
+def row(cell: Cell, lines: Sequence[dict[str, Any]], predicted: dict[str, Any]) -> Row:
+    kept = {key: np.array([v for line in lines for v in line[key]]) for key in ("overlap", "arcsin", "g0", "max10")}
+    size, found = len(kept["g0"]), predicted["size"]
 
     def mean(values: NDArray[np.float64]) -> tuple[float, float]:
         return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(size)
@@ -211,14 +226,14 @@ def row(cell: Cell, lines: Sequence[dict[str, Any]]) -> Row:
     return Row(
         cell,
         size,
-        (found.overlap, *mean(kept["overlap"])),
-        (found.std, *root(kept["arcsin"] / (2.0 * math.pi))),
-        (two.guesses.std(), *root((kept["g0"] - 0.5) ** 2)),
-        (ten.guesses.expected_max(), *mean(kept["max10"])),
-        found.infinite,
-        found.way,
-        found.next_order,
-        found.error,
+        (found["overlap"], *mean(kept["overlap"])),
+        (found["std"], *root(kept["arcsin"] / (2.0 * math.pi))),
+        (predicted["counted"], *root((kept["g0"] - 0.5) ** 2)),
+        (predicted["largest"], *mean(kept["max10"])),
+        found["infinite"],
+        found["way"],
+        found["next_order"],
+        found["error"],
     )
 
 
@@ -254,7 +269,8 @@ def main() -> None:
     by_cell: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in read(args.out):
         by_cell[line["cell"]].append(line)
-    rows = [row(cell, by_cell[cell.name]) for cell in cells() if cell.name in by_cell]
+    kept = args.out.with_suffix(".predicted.jsonl")
+    rows = [row(cell, by_cell[cell.name], predict(cell, kept)) for cell in cells() if cell.name in by_cell]
     text = table(rows)
     print(text)
     if args.write:

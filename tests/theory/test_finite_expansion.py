@@ -163,3 +163,16 @@ def test_refusals() -> None:
         fg.predict("dense(init=uniform) > relu > dense", width=100)
     with pytest.raises(NotCovered, match="batchnorm"):
         fg.predict("dense > batchnorm > relu > dense", width=100)
+
+
+def test_width_needed() -> None:
+    """LayerNorm after, 20 layers: by (40) at its fixed point e = ½C₂v/(1 − C₁), v = 1/N(1 − C₁²), to a few percent."""
+    text = LN_AFTER.format(20)
+    width = fg.width_needed(text, tolerance=0.02)
+    assert std(text, width, 10**12, 10**12) <= 0.02 < std(text, round(0.97 * width), 10**12, 10**12)
+    c1, c2 = 0.733471, 0.466942
+    fixed = 0.5 * c2 / ((1 - c1) * (1 - c1**2)) / (2 * math.pi * 0.02**2)
+    assert abs(width / fixed - 1.0) < 0.06
+    for bad in ({"tolerance": 0.0}, {"inputs": fg.Inputs(dimension=10)}):
+        with pytest.raises(InvalidInput):
+            fg.width_needed(text, **bad)
