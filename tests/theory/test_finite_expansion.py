@@ -138,6 +138,10 @@ def test_odd_activations_stay_even() -> None:
     assert p.guesses.gamma == 0.0
     assert p.finite_size is not None
     assert p.finite_size.way == "expansion"
+    few = fg.predict("2 x [dense > tanh] > dense", width=20, inputs=fg.Inputs(dimension=20), points=500)
+    assert few.guesses == fg.Guesses(0.0, 2, 500)
+    assert few.finite_size is not None
+    assert few.finite_size.way == "chain"
     ten = fg.predict(p.network, classes=10, width=50, inputs=fg.Inputs(dimension=300), points=500)
     assert ten.guesses.var() > 1.05 * fg.Guesses(0.0, 10, 500).var()
 

@@ -157,7 +157,7 @@ class Prediction:
     @property
     def _bias_words(self) -> str:
         n, gamma, size = self.guesses.points, float(self.gamma[-1]), self.finite_size
-        if size is not None and size.std <= 3 * size.error:
+        if size is not None and 0 < size.std <= 3 * size.error:
             return f"none that {size.networks} sampled networks show"
         if self.reading == "closed form" or n is None:
             return "yes: γ > 0" if self.has_bias else "no: γ is not above 0"
