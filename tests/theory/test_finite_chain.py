@@ -129,6 +129,17 @@ def test_wide_chain_is_the_closed_form() -> None:
     assert np.allclose([x.gamma for x in few.layers if x.weights], infinite.gamma, rtol=0.03)
 
 
+def test_compared_by_guesses() -> None:
+    """A finite-size prediction beside networks of that width: it agrees where infinite width does not."""
+    text = "5 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)"
+    m = measured(text, 30, 50, 300, 400)
+    finite = fg.compare(fg.predict(text, width=30, inputs=fg.Inputs(dimension=50)), m)
+    assert finite.agrees
+    assert not finite.layers
+    assert any("only guesses" in note for note in finite.notes)
+    assert not fg.compare(fg.predict(text), m).agrees
+
+
 def test_same_networks_for_one_seed() -> None:
     text = "dense > relu > dense"
     inputs = fg.Inputs(dimension=20)

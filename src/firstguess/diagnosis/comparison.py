@@ -234,6 +234,9 @@ def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Dif
     theory = [layer for layer in prediction.layers if layer.weights]
     seen = list(measurement.weights_layers)
     notes: tuple[str, ...] = ()
+    if prediction.finite_size is not None:
+        why = "γ at finite width is that of the mean overlap, a measurement's is a ratio of averages"
+        return (), (f"{why}: only guesses are compared",)
     if not seen:
         return (), ("no layer with weights was probed: only guesses are compared",)
     if len(theory) != len(seen):

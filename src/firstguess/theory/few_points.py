@@ -142,18 +142,15 @@ def _inputs(network: Network, inputs: Inputs, rng: np.random.Generator, size: in
 
 
 def _sizes(few: Handful) -> tuple[float, float]:
-    """E q_aa and E q_ab behind a layer."""
+    """E q_aa and the mean overlap of two points behind a layer; a point that is 0 there has none with others."""
     k = few.gram if few.covariance is None else few.covariance
-    n = k.shape[1]
-    diagonal = float(np.einsum("raa->", k)) / (k.shape[0] * n)
-    return diagonal, (float(k.sum()) / k.shape[0] - n * diagonal) / (n * (n - 1))
+    return float(np.einsum("raa->", k)) / (k.shape[0] * k.shape[1]), float(np.nan_to_num(few.overlaps).mean())
 
 
-def _reading(name: str, weights: bool, q: float, q_ab: float) -> LayerReading:
-    """γ as a measurement has it: a ratio of averages over networks."""
-    spread = q - q_ab
-    gamma = q_ab / spread if spread > 0.0 else math.inf
-    return LayerReading(name, weights, gamma, q_ab / q, spread / q, math.log(q) if q > 0.0 else -math.inf, None)
+def _reading(name: str, weights: bool, q: float, c: float) -> LayerReading:
+    """γ of the mean overlap."""
+    gamma = c / (1.0 - c) if c < 1.0 else math.inf
+    return LayerReading(name, weights, gamma, c, 1.0 - c, math.log(q) if q > 0.0 else -math.inf, None)
 
 
 def _half(points: int) -> tuple[list[int], list[int]]:
