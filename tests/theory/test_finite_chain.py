@@ -116,9 +116,11 @@ def test_many_real_networks(body: str, classes: int) -> None:
     assert size is not None
     room = math.hypot(size.error, size.next_order)
     assert abs(seen.std() - p.guesses.std()) < FAR * math.hypot(seen.standard_error("std"), room)
-    assert abs(seen.expected_max() - p.guesses.expected_max()) < FAR * math.hypot(
-        seen.standard_error("expected_max"), room, p.guesses.expected_max_error()
-    )
+    if classes == 2 or body == "relu":  # else the law of more classes is not exact, which the result says
+        error = math.hypot(seen.standard_error("expected_max"), room, p.guesses.expected_max_error())
+        assert abs(seen.expected_max() - p.guesses.expected_max()) < FAR * error
+    else:
+        assert any("more than two classes" in said for said in p.assumptions)
 
 
 def test_wide_chain_is_the_closed_form() -> None:

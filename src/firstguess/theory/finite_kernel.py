@@ -100,7 +100,7 @@ def at_width(network: Network, width: int, x: Array, covariance: Array) -> Finit
         next_order=abs(finite - infinite) * min(1.0, 2.0 * typical),
         overlap=float(e[off].mean()),
         overlap_variance=typical,
-        remark="the network's noise is averaged over networks: how they differ is not in the law",
+        remark="the network's noise is averaged over networks: how they differ is not in the law of the shares",
     )
     return FiniteKernel(_positive(c) * np.outer(root, root), size)
 

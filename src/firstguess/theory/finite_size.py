@@ -29,6 +29,11 @@ from firstguess.theory.same_class import law_of_shares, same_class
 
 _ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of G, or this
 _HERMITE = 20
+_MORE = (
+    "more than two classes: the variance of a share is that of these networks; its law takes one overlap for all pairs "
+    "of points, and where overlaps differ more than their mean (nearly even, narrow networks) the largest share comes "
+    "out too large"
+)
 _ODD = (Parity.WEIGHTS, Parity.ODD, Parity.LINEAR, Parity.CENTRES)  # biases would show in the wide limit
 
 
@@ -119,7 +124,7 @@ def predict_finite(
         "closed form",
         tuple(_with_gradient(new, old) for new, old in zip(found.layers, infinite.layers, strict=True)),
         law,
-        (*finite, *([why] if why and found.size.way == "chain" else ())),
+        (*finite, *([why] if why and found.size.way == "chain" else ()), *([_MORE] if network.classes > 2 else [])),
         infinite.provenance | {"width": width, "firstguess": __version__, "python": sys.version.split()[0]},
         infinite.seconds + time.perf_counter() - started,
         finite_size=found.size,
