@@ -11,7 +11,7 @@ import firstguess as fg
 from firstguess.base.errors import NotCovered
 from firstguess.network.handful import input_gram, lower
 from firstguess.theory.few_points import FewPoints, few_points
-from firstguess.theory.finite_size import _expanded
+from firstguess.theory.finite_size import expanded
 from firstguess.theory.same_class import law_of_shares, same_class
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
@@ -55,7 +55,7 @@ def test_inputs_with_a_mean() -> None:
     text = "dense > dense"
     inputs = fg.Inputs(mean_square=0.4, dimension=40)
     few = sampled(text, 400, inputs, networks=2000)
-    found, why = _expanded(fg.Network.parse(text), inputs, 400, 0.0)
+    found, why = expanded(fg.Network.parse(text), inputs, 400, 0.0)
     assert found is not None, why
     assert abs(few.overlap - found.size.overlap) < FAR * few.overlap_error + 2.0 / 40**2
     assert abs(few.variance / found.size.overlap_variance - 1.0) < 0.1
@@ -76,7 +76,7 @@ def test_chain_and_expansion_agree(body: str, width: int, dimension: int) -> Non
     text = f"3 x [dense(weight_var=2) > {body}] > dense(weight_var=2)"
     net, inputs = fg.Network.parse(text), fg.Inputs(dimension=dimension)
     few = sampled(text, width, inputs)
-    found, why = _expanded(net, inputs, width, 0.0)
+    found, why = expanded(net, inputs, width, 0.0)
     assert found is not None, why
     assert abs(few.overlap - found.size.overlap) < FAR * few.overlap_error + 2e-4
     assert abs(few.variance / found.size.overlap_variance - 1.0) < 0.15
@@ -116,6 +116,7 @@ def test_many_real_networks(body: str, classes: int) -> None:
     assert size is not None
     room = math.hypot(size.error, size.next_order)
     assert abs(seen.std() - p.guesses.std()) < FAR * math.hypot(seen.standard_error("std"), room)
+    assert not isinstance(p.guesses, fg.EmpiricalGuesses)
     if classes == 2 or body == "relu":  # else the law of more classes is not exact, which the result says
         error = math.hypot(seen.standard_error("expected_max"), room, p.guesses.expected_max_error())
         assert abs(seen.expected_max() - p.guesses.expected_max()) < FAR * error

@@ -13,20 +13,20 @@ import firstguess as fg
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.network.activations.lookup import activation
 from firstguess.network.node_moments import NodeLaw, at, at_zero
-from firstguess.theory.finite_size import _expanded
+from firstguess.theory.finite_size import expanded
 
 LN_AFTER = "{} x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)"
 NONE = "{} x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 
 
 def state(text: str, width: int | None, dimension: int | None, **inputs: float) -> tuple[float, float]:
-    found, _ = _expanded(fg.Network.parse(text), fg.Inputs(dimension=dimension, **inputs), width, 0.0)
+    found, _ = expanded(fg.Network.parse(text), fg.Inputs(dimension=dimension, **inputs), width, 0.0)
     assert found is not None
     return found.size.overlap, found.size.overlap_variance
 
 
 def std(text: str, width: int, dimension: int, points: int, classes: int = 2) -> float:
-    found, _ = _expanded(fg.Network.parse(text, classes=classes), fg.Inputs(dimension=dimension), width, 0.0)
+    found, _ = expanded(fg.Network.parse(text, classes=classes), fg.Inputs(dimension=dimension), width, 0.0)
     assert found is not None
     even = (1 - 1 / classes) / classes
     return math.sqrt(even / points + (1 - 1 / points) * found.excess / classes)
@@ -48,7 +48,7 @@ def test_golden_without_norm() -> None:
     e, v = state(text, 100, 300)
     assert abs(e - 0.49704621) < 1e-8
     assert abs(v - 0.00843893) < 1e-8
-    found, _ = _expanded(fg.Network.parse(text), fg.Inputs(dimension=300), 100, 0.0)
+    found, _ = expanded(fg.Network.parse(text), fg.Inputs(dimension=300), 100, 0.0)
     assert found is not None
     assert abs((found.differ * (1 - e)) ** 2 - 0.00067387) < 1e-8
     assert abs(std(NONE.format(5), 30, 300, 600) - 0.3722) < 6e-5
@@ -135,7 +135,7 @@ def test_infinite_size_is_the_limit(text: str) -> None:
 def test_odd_activations_stay_even() -> None:
     """tanh on a blob: E arcsin c = 0 exactly (theory.md §12); of ten classes overlaps of both signs do not cancel."""
     p = fg.predict("20 x [dense > tanh > layernorm] > dense", width=50, inputs=fg.Inputs(dimension=300), points=500)
-    assert p.guesses.gamma == 0.0
+    assert p.guesses == fg.Guesses(0.0, 2, 500)
     assert p.finite_size is not None
     assert p.finite_size.way == "expansion"
     few = fg.predict("2 x [dense > tanh] > dense", width=20, inputs=fg.Inputs(dimension=20), points=500)
@@ -177,6 +177,7 @@ def test_width_needed() -> None:
     c1, c2 = 0.733471, 0.466942
     fixed = 0.5 * c2 / ((1 - c1) * (1 - c1**2)) / (2 * math.pi * 0.02**2)
     assert abs(width / fixed - 1.0) < 0.06
-    for bad in ({"tolerance": 0.0}, {"inputs": fg.Inputs(dimension=10)}):
-        with pytest.raises(InvalidInput):
-            fg.width_needed(text, **bad)
+    with pytest.raises(InvalidInput, match="tolerance"):
+        fg.width_needed(text, tolerance=0.0)
+    with pytest.raises(InvalidInput, match="dimension"):
+        fg.width_needed(text, inputs=fg.Inputs(dimension=10))

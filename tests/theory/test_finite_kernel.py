@@ -9,7 +9,7 @@ import pytest
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.theory.finite_kernel import _positive, shifts
+from firstguess.theory.finite_kernel import positive, shifts
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 TEXT = "{} x [dense(weight_var=2) > {}] > dense(weight_var=2)"
@@ -28,6 +28,8 @@ def test_infinite_width_is_the_limit(body: str) -> None:
     x = clusters(60)
     wide = fg.predict(TEXT.format(3, body), data=x, width=10**13, draws=10)
     infinite = fg.predict(TEXT.format(3, body), data=x, draws=10)
+    assert wide.covariance is not None
+    assert infinite.covariance is not None
     assert np.allclose(wide.covariance, infinite.covariance, rtol=0, atol=1e-7)  # 1e-8: inverting a table
     assert wide.finite_size is not None
     assert abs(wide.finite_size.added) < 1e-7
@@ -76,10 +78,10 @@ def test_shift_of_a_pair() -> None:
 
 def test_negative_directions_are_dropped() -> None:
     k = np.array([[1.0, 0.9, -0.9], [0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]])
-    found = _positive(k)
+    found = positive(k)
     assert np.linalg.eigvalsh(found).min() > -1e-12
     assert np.allclose(np.diagonal(found), 1.0)
-    assert np.array_equal(_positive(np.eye(3)), np.eye(3))
+    assert np.array_equal(positive(np.eye(3)), np.eye(3))
 
 
 @pytest.mark.parametrize(

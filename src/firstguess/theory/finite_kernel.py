@@ -102,10 +102,10 @@ def at_width(network: Network, width: int, x: Array, covariance: Array) -> Finit
         overlap_variance=typical,
         remark="the network's noise is averaged over networks: how they differ is not in the law of the shares",
     )
-    return FiniteKernel(_positive(c) * np.outer(root, root), size)
+    return FiniteKernel(positive(c) * np.outer(root, root), size)
 
 
-def _positive(c: Array) -> Array:
+def positive(c: Array) -> Array:
     """The same correlations where they have a root; else without their negative directions, which are small."""
     try:
         factor(c)

@@ -100,7 +100,7 @@ def predict_finite(
     started = time.perf_counter()
     network = infinite.network
     limit = Guesses(max(float(infinite.gamma[-1]), 0.0), network.classes).std()
-    found, why = _expanded(network, inputs, width, limit)
+    found, why = expanded(network, inputs, width, limit)
     if found is None or found.size.next_order > max(_ENOUGH * found.size.std, _LEAST):
         if width is None:
             raise InvalidInput(
@@ -119,12 +119,17 @@ def predict_finite(
             found = found._replace(size=_with_remark(found.size, remark))
     law = law_of_shares(found.excess, found.differ, network.classes, infinite.guesses.points)
     finite = [said for said in infinite.assumptions if said != "wide layers"]
+    remarks = (
+        why if found.size.way == "chain" else "",
+        _MORE if network.classes > 2 else "",
+        found.size.remark,
+    )
     return Prediction(
         network,
         "closed form",
         tuple(_with_gradient(new, old) for new, old in zip(found.layers, infinite.layers, strict=True)),
         law,
-        (*finite, *([why] if why and found.size.way == "chain" else ()), *([_MORE] if network.classes > 2 else [])),
+        (*finite, *(said for said in remarks if said)),
         infinite.provenance | {"width": width, "firstguess": __version__, "python": sys.version.split()[0]},
         infinite.seconds + time.perf_counter() - started,
         finite_size=found.size,
@@ -168,7 +173,7 @@ def _sampled(
     return _Found(few.layers, few.excess, few.differ, size)
 
 
-def _expanded(network: Network, inputs: Inputs, width: int | None, limit: float) -> tuple[_Found | None, str]:
+def expanded(network: Network, inputs: Inputs, width: int | None, limit: float) -> tuple[_Found | None, str]:
     """The expansion, or why there is none."""
     signal = inputs.signal()
     start = FiniteSignal(

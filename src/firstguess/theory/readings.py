@@ -124,7 +124,7 @@ def predict(
     finite = None if width is None or tangent else at_width(network, width, x, result.covariance)
     if finite is not None:
         result = replace(result, covariance=finite.covariance, layers=with_output(result.layers, finite.covariance))
-        remarks.append("γ of the hidden layers is that of infinite width")
+        remarks += ["γ of the hidden layers is that of infinite width", finite.size.remark]
     drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress)
     if drawn.jitter > 0.0:
         remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
