@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
-    from firstguess.theory.finite_size import FiniteSize
+    from firstguess.theory.finite_record import FiniteSize
     from firstguess.theory.guesses import Guesses
     from firstguess.theory.mixed_guesses import MixedGuesses
     from firstguess.theory.needed_width import width_needed
@@ -64,7 +64,7 @@ _NAMES = {
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",
     "theory.empirical": "EmpiricalGuesses",
-    "theory.finite_size": "FiniteSize",
+    "theory.finite_record": "FiniteSize",
     "theory.guesses": "Guesses",
     "theory.mixed_guesses": "MixedGuesses",
     "theory.needed_width": "width_needed",

@@ -12,7 +12,8 @@ from firstguess.base.errors import NotCovered
 from firstguess.network.handful import input_gram, lower
 from firstguess.theory.few_points import FewPoints, few_points
 from firstguess.theory.finite_size import expanded
-from firstguess.theory.same_class import law_of_shares, same_class
+from firstguess.theory.same_class import same_class
+from firstguess.theory.shares_law import law_of_shares
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 

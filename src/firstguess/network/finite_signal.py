@@ -8,14 +8,11 @@ limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from firstguess.base.errors import FirstguessError, NotCovered
-from firstguess.base.float_range import float_range
+from firstguess.base.errors import NotCovered
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Layer, text
 from firstguess.network.node_moments import NodeLaw, at, at_zero
 from firstguess.network.signal import Signal
 
@@ -133,17 +130,6 @@ class FiniteSignal:
         return _Change(
             0.5 * here.curve * self.v + here.b / n, square * self.v + here.s / n, 0.0, square * self.u + here.s4 / n
         )
-
-
-def finite_steps(layers: Iterable[Layer], state: FiniteSignal) -> Iterator[tuple[Layer, FiniteSignal]]:
-    """Fold a finite signal through layers, yielding what is behind each; an error names the layer it came from."""
-    for index, layer in enumerate(layers, start=1):
-        try:
-            with float_range():
-                state = layer.finite(state, layer.moments(state.signal))
-        except FirstguessError as error:
-            raise error.at(f"layer {index} ({text(layer)})") from None
-        yield layer, state
 
 
 class _Change(NamedTuple):

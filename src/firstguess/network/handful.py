@@ -9,17 +9,14 @@ papers' chain of (q_a, q_b, p_ab); more of them share a network, and tell how ne
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.layer import Layer, text
 from firstguess.network.signal import Signal
-from firstguess.network.walk import last_weights
 
 _FLAT = 1e-13  # a pivot below this share of its diagonal is 0 to rounding: a point that others already determine
 
@@ -79,31 +76,6 @@ class Handful:
         a, b = np.triu_indices(k.shape[1], 1)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.clip(k[:, a, b] / (root[:, a] * root[:, b]), -1.0, 1.0)
-
-
-def through(layers: Sequence[Layer], few: Handful, *, last: int | None = None) -> Iterator[tuple[Layer, Handful]]:
-    """Fold a handful through layers, yielding what is behind each; the last weights make `last` nodes, if given.
-
-    An error names the layer it came from. The closed form goes along, for what layers take from it (the constant of a
-    centred activation); where it refuses, those refuse that want it.
-    """
-    width, head = few.width, last_weights(layers)
-    for index, layer in enumerate(layers):
-        try:
-            before = few.signal
-            units = last if index == head and last is not None else width
-            few = layer.handful(replace(few, width=units) if units != few.width else few)
-            few = replace(few, width=width, signal=_moved(layer, before))
-        except FirstguessError as error:
-            raise error.at(f"layer {index + 1} ({text(layer)})") from None
-        yield layer, few
-
-
-def _moved(layer: Layer, signal: Signal | None) -> Signal | None:
-    try:
-        return None if signal is None else layer.moments(signal)
-    except FirstguessError:
-        return None
 
 
 def lower(k: Array) -> Array:

@@ -15,7 +15,8 @@ import numpy as np
 from firstguess.base.errors import NotCovered
 from firstguess.base.float_range import float_range
 from firstguess.base.gaussian import Array
-from firstguess.network.handful import Handful, input_gram, through
+from firstguess.network.finite_folds import through
+from firstguess.network.handful import Handful, input_gram
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import text
 from firstguess.network.network import Network

@@ -16,12 +16,13 @@ from scipy.interpolate import CubicSpline
 
 from firstguess.base.errors import NotConverged
 from firstguess.base.gaussian import Array
-from firstguess.network.finite_signal import FiniteSignal, finite_steps
+from firstguess.network.finite_folds import finite_steps
+from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import steps
 from firstguess.network.network import Network
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.theory.drawing import factor
-from firstguess.theory.finite_size import FiniteSize
+from firstguess.theory.finite_record import FiniteSize
 from firstguess.theory.kernel import KernelLayer
 from firstguess.theory.same_class import same_class
 

@@ -10,22 +10,25 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.network.finite_signal import FiniteSignal, finite_steps
+from firstguess.network.finite_folds import finite_steps
+from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Parity, text
 from firstguess.network.network import Network
 from firstguess.theory.few_points import few_points
+from firstguess.theory.finite_record import FiniteSize
 from firstguess.theory.guesses import Guesses
 from firstguess.theory.prediction import LayerReading, Prediction
-from firstguess.theory.same_class import law_of_shares, same_class
+from firstguess.theory.same_class import same_class
+from firstguess.theory.shares_law import law_of_shares
 
 _ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of G, or this
 _HERMITE = 20
@@ -35,50 +38,6 @@ _MORE = (
     "out too large"
 )
 _ODD = (Parity.WEIGHTS, Parity.ODD, Parity.LINEAR, Parity.CENTRES)  # biases would show in the wide limit
-
-
-@dataclass(frozen=True)
-class FiniteSize:
-    """What finite width and dimension changed, and how well that is known.
-
-    `std` is the standard deviation of a guess fraction of infinitely many points, `infinite` the same for infinitely
-    wide layers and infinitely many dimensions. `next_order` is an estimate of what the expansion leaves out of `std`,
-    `error` the standard error of `std` where a chain was sampled (`networks` of them).
-    """
-
-    width: int | None
-    dimension: int | None
-    way: Literal["expansion", "chain"]
-    std: float
-    infinite: float
-    next_order: float = 0.0
-    error: float = 0.0
-    networks: int = 0
-    overlap: float = 0.0  # the mean overlap (cosine) of two points at the output, and its variance over pairs
-    overlap_variance: float = 0.0
-    remark: str = ""
-
-    @property
-    def added(self) -> float:
-        """What finite size added to the standard deviation of a guess fraction."""
-        return self.std - self.infinite
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> FiniteSize:
-        return cls(**data)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        sizes = [f"{name} {size}" for name, size in (("width", self.width), ("dimension", self.dimension)) if size]
-        known = (
-            f"expansion, next order about {self.next_order:.1g}"
-            if self.way == "expansion"
-            else f"{self.networks} networks drawn node by node, ± {self.error:.1g}"
-        )
-        return f"{', '.join(sizes)}: std {self.std:.4g} instead of {self.infinite:.4g} at infinite size ({known})"
 
 
 class _Found(NamedTuple):

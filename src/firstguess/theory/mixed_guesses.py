@@ -16,6 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import FloatArray
 from firstguess.theory.guesses import Guesses
 from firstguess.theory.ranked import OverInits, check_rank, entropies, kth_values, of_rows
+from firstguess.theory.same_class import same_class
 
 _DRAWN = 20_000  # networks that stand for the law of what has no formula
 _SEED = 20261117
@@ -55,8 +56,6 @@ class MixedGuesses:
     @property
     def gamma(self) -> float:
         """The one γ whose law has the same variance of a fraction."""
-        from firstguess.theory.same_class import same_class
-
         infinite = sum(w * Guesses(g, self.classes).var() for g, w in zip(self.gammas, self.weights, strict=True))
         c = same_class(self.classes).overlap(self.classes * infinite)
         return c / (1.0 - c) if c < 1.0 else math.inf

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from firstguess.theory.absorption import Tangent
     from firstguess.theory.curves import Absorption
     from firstguess.theory.empirical import EmpiricalGuesses
-    from firstguess.theory.finite_size import FiniteSize
+    from firstguess.theory.finite_record import FiniteSize
     from firstguess.theory.mixed_guesses import MixedGuesses
 from firstguess.base.checks import number
 from firstguess.base.errors import InvalidInput, NotCovered
@@ -60,7 +60,7 @@ def _law(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGuesses:
 def _size(data: dict[str, Any] | None) -> FiniteSize | None:
     if data is None:
         return None
-    from firstguess.theory.finite_size import FiniteSize
+    from firstguess.theory.finite_record import FiniteSize
 
     return FiniteSize.from_dict(data)
 

@@ -1,4 +1,4 @@
-"""The chance that two data points get the same class, by their overlap c; and the law of the shares it belongs to.
+"""The chance that two data points get the same class, by their overlap c.
 
 Given the last hidden layer, the logits of every class are Gaussian over the output's weights, independent over classes,
 with overlap c_ab for points a and b. They get the same class with probability 1/M + A(c_ab), A(c) = T(M, c) − 1/M
@@ -19,13 +19,9 @@ from scipy import optimize
 
 from firstguess.base.gaussian import Array
 from firstguess.base.series import interpolate
-from firstguess.theory.guesses import Guesses
-from firstguess.theory.mixed_guesses import MixedGuesses
 from firstguess.theory.plurality import excess_agreement
 
 _TERMS = 28  # of A as a series in arcsin c: 1e-9 for ten classes
-_NETWORKS = 7  # Gauss-Hermite nodes over networks
-_ALIKE = 1e-3  # a standard deviation of ln(1 − c) over networks below which one γ stands for all
 
 
 @dataclass(frozen=True)
@@ -71,28 +67,3 @@ def same_class(classes: int) -> SameClass:
         return SameClass(2, np.zeros(1))
     c = np.sin(0.5 * math.pi * chebyshev.chebpts1(_TERMS))
     return SameClass(classes, interpolate(np.array([excess_agreement(classes, float(x), float(1.0 - x)) for x in c])))
-
-
-def law_of_shares(excess: float, differ: float, classes: int, points: int | None) -> Guesses | MixedGuesses:
-    """The law of G over networks whose average A is `excess` and whose ln(1 − c) has standard deviation `differ`.
-
-    In one network (8) holds, with the γ of its own overlap; over networks y = −ln(1 − c) is Gaussian (theory.md (45)),
-    about the mean with which the average of A is right.
-    """
-    same = same_class(classes)
-    c = same.overlap(excess)
-    if differ < _ALIKE or not 0.0 < c < 1.0:
-        return Guesses(c / (1.0 - c) if c < 1.0 else math.inf, classes, points)
-    z, w = np.polynomial.hermite_e.hermegauss(_NETWORKS)
-    w = w / w.sum()
-
-    def overlaps(middle: float) -> Array:
-        return -np.expm1(-np.maximum(middle + differ * z, 0.0))
-
-    def wrong(middle: float) -> float:
-        return float(w @ same(overlaps(middle))) - excess
-
-    start = -math.log1p(-c)
-    low, high = start - 10.0 * differ, start + 10.0 * differ
-    found = overlaps(cast(float, optimize.brentq(wrong, low, high)))
-    return MixedGuesses(tuple((found / (1.0 - found)).tolist()), tuple(w.tolist()), classes, points)

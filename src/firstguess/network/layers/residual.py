@@ -12,8 +12,9 @@ from firstguess.base.checks import check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
+from firstguess.network.finite_folds import through
 from firstguess.network.grid import Shape
-from firstguess.network.handful import Handful, through
+from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequence_text, steps
 from firstguess.network.points import Done, Move, Points, Tile, Whole, along
 from firstguess.network.sampled_law import law_of_sum
