@@ -189,6 +189,13 @@ def z(numbers: tuple[float, float, float], room: float = 0.0) -> float:
     return (measured - predicted) / math.hypot(error, room)
 
 
+def z_of_std(numbers: tuple[float, float, float], room: float = 0.0) -> float:
+    """Of the variances: a standard deviation of 0 has no symmetric error."""
+    predicted, measured, error = numbers
+    between = math.hypot(2.0 * measured * error, max(2.0 * predicted * room, room**2))
+    return (measured**2 - predicted**2) / between if between > 0.0 else 0.0
+
+
 def predict(cell: Cell, kept: Path) -> dict[str, Any]:
     """What is predicted of a cell: computed once, kept in a line of a file."""
     for line in read(kept):
@@ -248,7 +255,7 @@ def table(rows: Sequence[Row]) -> str:
         p, m, e = r.std
         lines.append(
             f"| {r.cell.name} | {r.way} ± {room:.1g} | {r.infinite:.4f} | {p:.4f} | {m:.4f} ± {e:.4f} | "
-            f"{z(r.std, r.error):+.1f} | {z(r.counted, r.error):+.1f} | {r.largest[0]:.4f} | "
+            f"{z_of_std(r.std, r.error):+.1f} | {z_of_std(r.counted, r.error):+.1f} | {r.largest[0]:.4f} | "
             f"{r.largest[1]:.4f} ± {r.largest[2]:.4f} | {z(r.largest, r.error):+.1f} |"
         )
     return "\n".join(lines)
@@ -260,6 +267,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--networks", type=int, default=NETWORKS)
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--kept", action="store_true", help="only cells whose prediction is at hand")
     parser.add_argument("--write", type=Path)
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
@@ -270,7 +278,9 @@ def main() -> None:
     for line in read(args.out):
         by_cell[line["cell"]].append(line)
     kept = args.out.with_suffix(".predicted.jsonl")
-    rows = [row(cell, by_cell[cell.name], predict(cell, kept)) for cell in cells() if cell.name in by_cell]
+    known = {line["cell"] for line in read(kept)}
+    wanted = [c for c in cells() if c.name in by_cell and (not args.kept or c.name in known)]
+    rows = [row(cell, by_cell[cell.name], predict(cell, kept)) for cell in wanted]
     text = table(rows)
     print(text)
     if args.write:
