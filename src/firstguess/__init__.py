@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
+    from firstguess.theory.finite_record import FiniteSize
     from firstguess.theory.guesses import Guesses
+    from firstguess.theory.mixed_guesses import MixedGuesses
+    from firstguess.theory.needed_width import width_needed
     from firstguess.theory.phases import FixedPoint, edge_of_chaos, fixed_point, neutrality_line
     from firstguess.theory.predicted_training import PredictedTraining
     from firstguess.theory.prediction import Prediction, regime
@@ -62,7 +65,10 @@ _NAMES = {
     "theory.databias": "DataBias data_bias",
     "theory.diagrams": "PhaseDiagram phase_diagram",
     "theory.empirical": "EmpiricalGuesses",
+    "theory.finite_record": "FiniteSize",
     "theory.guesses": "Guesses",
+    "theory.mixed_guesses": "MixedGuesses",
+    "theory.needed_width": "width_needed",
     "theory.phases": "FixedPoint edge_of_chaos fixed_point neutrality_line",
     "theory.predicted_training": "PredictedTraining",
     "theory.prediction": "Prediction regime",
@@ -101,6 +107,7 @@ __all__ = [
     "EarlyEvaluation",
     "EmpiricalGuesses",
     "Explanation",
+    "FiniteSize",
     "FirstguessError",
     "FixedPoint",
     "Frontier",
@@ -111,6 +118,7 @@ __all__ = [
     "Logits",
     "Matched",
     "Measurement",
+    "MixedGuesses",
     "Network",
     "NotConverged",
     "NotCovered",
@@ -165,6 +173,7 @@ __all__ = [
     "transformer",
     "tune",
     "watch",
+    "width_needed",
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 COLUMNS = 100  # of a terminal
 
+_LONGEST_PERIOD = 64  # layers of a stretch that is written once with its count
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -144,3 +145,29 @@ def percents(before: float, after: float) -> str:
     texts = [(f"{before:.{digits}%}", f"{after:.{digits}%}") for digits in range(3)]
     one, other = next((pair for pair in texts if pair[0] != pair[1]), texts[0])
     return f"{one[:-1]} % → {other[:-1]} %"
+
+
+def repeated(words: list[str]) -> list[str]:
+    """Words, stretches that repeat written once, with their count.
+
+    >>> repeated(["dense", "relu", "dense", "relu", "dense"])
+    ['2 x [dense > relu]', 'dense']
+    """
+    parts: list[str] = []
+    i = 0
+    while i < len(words):
+        period, count = _repeat_at(words, i)
+        parts.append(f"{count} x [{' > '.join(words[i : i + period])}]" if count > 1 else words[i])
+        i += period * count
+    return parts
+
+
+def _repeat_at(words: list[str], i: int) -> tuple[int, int]:
+    """The shortest period that repeats at i, and how often."""
+    for period in range(1, min(_LONGEST_PERIOD, (len(words) - i) // 2) + 1):
+        count = 1
+        while words[i : i + period] == words[i + count * period : i + (count + 1) * period]:
+            count += 1
+        if count > 1:
+            return period, count
+    return 1, 1

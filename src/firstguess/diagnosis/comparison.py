@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -19,7 +19,7 @@ from firstguess.diagnosis.training_comparison import TrainingComparison, compare
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.histograms import Law
 from firstguess.theory.predicted_training import PredictedTraining
 from firstguess.theory.prediction import Prediction
 
@@ -183,6 +183,7 @@ def compare(prediction: Any, measurement: Any, *, level: float = LEVEL) -> Compa
 
     >>> from firstguess.theory.closed_form import predict
     >>> from firstguess.theory.empirical import EmpiricalGuesses
+    >>> from firstguess.theory.guesses import Guesses
     >>> p = predict("dense(weight_var=2) > relu > dense(weight_var=2)")
     >>> m = Measurement(EmpiricalGuesses(Guesses(0.6, points=1000).sample(2000), points=1000), layers=())
     >>> c = compare(p, m)
@@ -223,16 +224,19 @@ def _compared(prediction: Prediction, measurement: Measurement, level: float) ->
     )
 
 
-def predicted_law(prediction: Prediction, points: int) -> Guesses | EmpiricalGuesses:
+def predicted_law(prediction: Prediction, points: int) -> Law:
     """The law a measurement on so many points is held against: a kernel's is on its own points already."""
     law = prediction.guesses
-    return law if isinstance(law, EmpiricalGuesses) else Guesses(law.gamma, law.classes, points)
+    return law if isinstance(law, EmpiricalGuesses) else replace(law, points=points)
 
 
 def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
     theory = [layer for layer in prediction.layers if layer.weights]
     seen = list(measurement.weights_layers)
     notes: tuple[str, ...] = ()
+    if prediction.finite_size is not None:
+        why = "γ at finite width is that of the mean overlap, a measurement's is a ratio of averages"
+        return (), (f"{why}: only guesses are compared",)
     if not seen:
         return (), ("no layer with weights was probed: only guesses are compared",)
     if len(theory) != len(seen):
@@ -255,7 +259,7 @@ def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Dif
     return tuple(rows), notes
 
 
-def _summaries(law: Guesses | EmpiricalGuesses, measurement: Measurement) -> tuple[Difference, ...]:
+def _summaries(law: Law, measurement: Measurement) -> tuple[Difference, ...]:
     seen = measurement.guesses
     often = law.prob_max_above(0.9)
     share = seen.prob_max_above(0.9)
@@ -298,7 +302,7 @@ def _z(difference: float, se: float) -> float:
     return difference / se if se > 0 else math.copysign(math.inf, difference)
 
 
-def _kolmogorov_smirnov(law: Guesses | EmpiricalGuesses, measurement: Measurement) -> tuple[float, float]:
+def _kolmogorov_smirnov(law: Law, measurement: Measurement) -> tuple[float, float]:
     """Largest distance of two cdfs and its p-value, which for laws on counts k/n is too large rather than too small."""
     seen = measurement.guesses
     if isinstance(law, EmpiricalGuesses):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Protocol
 
+from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
@@ -39,6 +40,8 @@ class Inputs:
 
     `mean_square` is m0 = ‖E x‖²/d, `variance` is v0 = tr Cov(x)/d, `mean` the average over all components (it matters
     only where a norm over nodes meets the input before any dense layer). The default is the blob of the papers.
+    `dimension` is how many independent components there are, for predictions at finite size (theory.md §12): the
+    overlap of two points then has a variance of 1/dimension. None: infinitely many.
 
     >>> Inputs(mean_square=0.3).signal().gamma
     0.3
@@ -47,8 +50,13 @@ class Inputs:
     mean_square: float = 0.0
     variance: float = 1.0
     mean: float = 0.0
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
+        if self.dimension is not None:
+            hint = "Inputs(dimension=1000), or None for infinitely many"
+            whole = count(self.dimension, 2, "number of dimensions", "Inputs(dimension)", hint)
+            object.__setattr__(self, "dimension", whole)
         for name in ("mean_square", "variance", "mean"):
             value = getattr(self, name)
             finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

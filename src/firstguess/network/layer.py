@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.float_range import float_range
-from firstguess.base.text import number
+from firstguess.base.text import number, repeated
 from firstguess.network.grid import Shape
 from firstguess.network.meaning import Call, Site, Variances
 from firstguess.network.source import Source
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from firstguess.base.gaussian import Array
     from firstguess.network.activations.record import Activation
+    from firstguess.network.finite_signal import FiniteSignal
     from firstguess.network.grid import Grid
+    from firstguess.network.handful import Handful
     from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove
     from firstguess.network.points import Done, Move, Points, Whole
     from firstguess.network.signal import Signal
@@ -222,6 +224,14 @@ class Layer:
         """For a layer that mixes points: the twins' covariance (in place) and tangent behind it, and their move."""
         self._refuse("twins of sampled nodes")
 
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        """The closed form with terms in 1/width and 1/dimension; `after` is `moments` of the mean: theory.md §12."""
+        self._refuse("an expansion in 1/width")
+
+    def handful(self, few: Handful) -> Handful:
+        """A few points behind it, in many networks of real width: theory.md (41)."""
+        self._refuse("a meaning at finite width")
+
     def sampled(self, grid: Grid) -> bool:
         """Whether sampled nodes may serve it better than a formula, which `need` then tells."""
         return False
@@ -310,7 +320,6 @@ def keeps_shape(self: Layer, before: Shape, units: int | None) -> Shape:
     return before
 
 
-_LONGEST_PERIOD = 64  # layers of a stretch that is written once with its count
 KINDS: dict[str, type[Layer]] = {}
 Kind = TypeVar("Kind", bound=type[Layer])
 
@@ -365,27 +374,4 @@ def steps(layers: Iterable[Layer], signal: Signal, *, prefix: str = "") -> Itera
 
 def sequence_text(layers: Sequence[Layer]) -> str:
     """The canonical text of a sequence: repeated stretches are written once, with their count."""
-    words = [text(layer) for layer in layers]
-    parts: list[str] = []
-    i = 0
-    while i < len(words):
-        period, count = _repeat_at(words, i)
-        if count > 1:
-            inner = " > ".join(words[i : i + period])
-            parts.append(f"{count} x [{inner}]")
-            i += period * count
-        else:
-            parts.append(words[i])
-            i += 1
-    return " > ".join(parts)
-
-
-def _repeat_at(words: list[str], i: int) -> tuple[int, int]:
-    """The shortest period that repeats at i, and how often."""
-    for period in range(1, min(_LONGEST_PERIOD, (len(words) - i) // 2) + 1):
-        count = 1
-        while words[i : i + period] == words[i + count * period : i + (count + 1) * period]:
-            count += 1
-        if count > 1:
-            return period, count
-    return 1, 1
+    return " > ".join(repeated([text(layer) for layer in layers]))

@@ -71,6 +71,14 @@ def covered(init: str) -> None:
         )
 
 
+def covered_at_finite_width(init: str) -> None:
+    """Raise NotCovered where sums over finitely many weights are not Gaussian, which shows in the order 1/width."""
+    if init != "normal":
+        raise NotCovered(
+            "Gaussian weights at finite width", got=f"init={init}", hint="width=None, or the ensemble: fg.measure(...)"
+        )
+
+
 def assumed(init: str) -> Iterator[str]:
     """What theory takes for granted of a law that is not Gaussian, in words."""
     if init == "normal":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from firstguess.data import Data
     from firstguess.ensemble.measurement import Measurement
     from firstguess.theory.empirical import EmpiricalGuesses
-    from firstguess.theory.guesses import Guesses
+    from firstguess.theory.prediction import Prediction
 
 PLACES = {
     "no norm": "relu",
@@ -251,7 +251,7 @@ def fig3_cifar10(run: Run) -> Outcome:
     panels = []
     for depth in DEPTHS:
         for place in PLACES:
-            theory: dict[str, Guesses | EmpiricalGuesses] = {"random data": fg.predict(network(place, depth)).guesses}
+            theory: dict[str, Prediction | EmpiricalGuesses] = {"random data": fg.predict(network(place, depth))}
             panel = law_panel(
                 f"{place}, {depth} layer{'s' if depth > 1 else ''}",
                 found[place, depth, widths[0]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -52,14 +53,15 @@ def law_panel(
     """The measured law of the guess fractions, and predicted ones on the same bins (for as many data points)."""
     from firstguess.show.charts.panels import Panel
     from firstguess.theory.guesses import Guesses
+    from firstguess.theory.mixed_guesses import MixedGuesses
     from firstguess.theory.prediction import Prediction
 
     edges, density = m.guesses.histogram(bins)
     curves: dict[str, Any] = {}
     for name, law in (theory or {}).items():
         known = predicted_law(law, m.points) if isinstance(law, Prediction) else law
-        if isinstance(known, Guesses):
-            known = Guesses(known.gamma, known.classes, m.points)
+        if isinstance(known, Guesses | MixedGuesses):
+            known = replace(known, points=m.points)
         below = known.cdf(edges)
         curves[name] = np.diff(below, prepend=0.0)[1:] / np.diff(edges)
     said = f"standard deviation {std(m)}" if note is None else note

@@ -109,7 +109,8 @@ def predict(
             "firstguess": __version__,
             "python": sys.version.split()[0],
             "network": str(network),
-            "inputs": {"mean_square": inputs.mean_square, "variance": inputs.variance, "mean": inputs.mean},
+            "inputs": {"mean_square": inputs.mean_square, "variance": inputs.variance, "mean": inputs.mean}
+            | ({} if inputs.dimension is None else {"dimension": inputs.dimension}),
         },
         time.perf_counter() - started,
     )

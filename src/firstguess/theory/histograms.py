@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.guesses import Guesses
+from firstguess.theory.mixed_guesses import MixedGuesses
 
-Law: TypeAlias = Guesses | EmpiricalGuesses
+Law: TypeAlias = Guesses | MixedGuesses | EmpiricalGuesses
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 _MOST_BINS = 40

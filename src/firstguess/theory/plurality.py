@@ -67,7 +67,7 @@ def excess_agreement(classes: int, rho: float, gap: float) -> float:
     total = np.linspace(-9.45, 9.45, 190)  # (190,)
     difference = np.linspace(0.05, 9.45, 95)  # half of the plane: the integrand is even in it
     weight = 2 * classes * step * step
-    if rho > 0.5:
+    if not 0.0 < rho <= 0.5:  # below 0 there is no small share to keep: two points that differ more than by chance
         joint = joint_ndtr(np.sqrt(1 - gap / 2) * total[:, None], np.sqrt(gap / 2) * difference[None, :], rho, gap)
         plane = phi(total)[:, None] * phi(difference)[None, :] * joint ** (classes - 1)
         return weight * float(plane.sum()) - 1.0 / classes

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from firstguess.theory.absorption import Tangent
     from firstguess.theory.curves import Absorption
     from firstguess.theory.empirical import EmpiricalGuesses
+    from firstguess.theory.finite_record import FiniteSize
+    from firstguess.theory.mixed_guesses import MixedGuesses
 from firstguess.base.checks import number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.text import plain
@@ -43,12 +45,24 @@ def regime(gamma: float) -> Regime:
     return "biased" if gamma < DEEPLY_BIASED else "deeply biased"
 
 
-def _law(data: dict[str, Any]) -> Guesses | EmpiricalGuesses:
+def _law(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGuesses:
+    if "gammas" in data:
+        from firstguess.theory.mixed_guesses import MixedGuesses
+
+        return MixedGuesses.from_dict(data)
     if "fractions" not in data:
         return Guesses.from_dict(data)
     from firstguess.theory.empirical import EmpiricalGuesses
 
     return EmpiricalGuesses.from_dict(data)
+
+
+def _size(data: dict[str, Any] | None) -> FiniteSize | None:
+    if data is None:
+        return None
+    from firstguess.theory.finite_record import FiniteSize
+
+    return FiniteSize.from_dict(data)
 
 
 @dataclass(frozen=True)
@@ -77,7 +91,7 @@ class Prediction:
     network: Network
     reading: Reading
     layers: tuple[LayerReading, ...]
-    guesses: Guesses | EmpiricalGuesses
+    guesses: Guesses | MixedGuesses | EmpiricalGuesses
     assumptions: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -85,6 +99,7 @@ class Prediction:
     per_point: Array | None = field(default=None, compare=False, repr=False)  # agreement with the majority guess
     tangent: Array | None = field(default=None, compare=False, repr=False)  # Θ over the data, theory.md (12)
     covariance: Array | None = field(default=None, compare=False, repr=False)  # K of a class's logits, theory.md (11)
+    finite_size: FiniteSize | None = None  # what finite width and dimension changed: theory.md §12
     own_guess: float | None = None  # of language models: how often a token guesses itself, theory.md (30)
 
     @cached_property
@@ -126,10 +141,10 @@ class Prediction:
     def verdict(self) -> Word:
         """even, leaning, biased or deeply biased (theory.md §1): by the law of the guesses.
 
-        In closed form this is the word for γ of the output; on data it is that of the γ whose law has the same average
-        largest fraction, which a kernel with clusters of points has more of than its γ says.
+        In closed form this is the word for γ of the output; on data, and at finite width, it is that of the γ whose law
+        has the same average largest fraction, which a kernel with clusters of points has more of than its γ says.
         """
-        if self.reading == "closed form":
+        if self.reading == "closed form" and self.finite_size is None:
             return word(float(self.gamma[-1]))
         g = self.guesses
         return word_of_share(g.expected_max(), g.classes, g.points)
@@ -141,7 +156,9 @@ class Prediction:
 
     @property
     def _bias_words(self) -> str:
-        n, gamma = self.guesses.points, float(self.gamma[-1])
+        n, gamma, size = self.guesses.points, float(self.gamma[-1]), self.finite_size
+        if size is not None and 0 < size.std <= 3 * size.error:
+            return f"none that {size.networks} sampled networks show"
         if self.reading == "closed form" or n is None:
             return "yes: γ > 0" if self.has_bias else "no: γ is not above 0"
         if 0 < gamma < 3 / n:  # an average over pairs of n points differs from the population's by up to about √2/n
@@ -221,7 +238,7 @@ class Prediction:
             )
         if "inputs" not in self.provenance:
             raise NotCovered("a tangent of vectors", got="a network of tokens", hint="a description without tokens")
-        given = Inputs(**self.provenance["inputs"])
+        given = Inputs(**{k: v for k, v in self.provenance["inputs"].items() if k != "dimension"})
         return scalar_tangent(self.network, given, dimension=dimension, width=width)
 
     def to_dict(self) -> dict[str, Any]:
@@ -245,6 +262,8 @@ class Prediction:
             "seconds": self.seconds,
             "per_point": None if self.per_point is None else self.per_point.tolist(),
         } | ({} if self.own_guess is None else {"own_guess": self.own_guess})
+        if self.finite_size is not None:
+            data["finite_size"] = self.finite_size.to_dict()
         return plain(data)
 
     @classmethod
@@ -258,6 +277,7 @@ class Prediction:
             dict(data["provenance"]),
             data["seconds"],
             None if data.get("per_point") is None else np.array(data["per_point"]),
+            finite_size=_size(data.get("finite_size")),
             own_guess=data.get("own_guess"),
         )
 
@@ -282,6 +302,8 @@ class Prediction:
             ("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.4g}"),
             ("standard deviation of a guess fraction", f"{g.std():.4g}"),
         ]
+        if self.finite_size is not None:
+            rows.append(("finite size", str(self.finite_size)))
         stream = stream_growth([(layer.layer, layer.gradient) for layer in self.layers])
         if needs_tokens(self.network.layers):
             if stream is not None:

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,15 @@ from firstguess.network.tokens import Tokens
 from firstguess.network.walk import needs_images, needs_tokens
 from firstguess.theory import closed_form
 from firstguess.theory.drawing import draw_guesses
+from firstguess.theory.finite_kernel import at_width, with_output
+from firstguess.theory.finite_size import check_width, predict_finite
 from firstguess.theory.kernel import image_kernel, kernel
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.token_kernel import reading, token_kernel
 
 _TIED = 0.01  # share of tied guesses that is worth a remark; float32 logits alone tie in fewer than 1 of 10 000
 _MOST_POINTS = 5000
+_FAN_IN = 1000  # of layers that name no width, in a tangent kernel
 
 
 @known_options
@@ -40,7 +44,7 @@ def predict(
     draws: int = 10_000,
     seed: int = 0,
     tangent: bool = False,
-    width: int = 1000,
+    width: int | None = None,
     precision: str = "float64",
     seconds: float = 600.0,
     progress: Callable[[int, int], None] | None = None,
@@ -53,7 +57,11 @@ def predict(
 
     With `data` (anything `fg.data` takes): the kernel reading, for *these* points at infinite width (theory.md (11)).
     The law is sampled with `draws` initializations; `points` uses a random subset. `tangent=True` also carries the
-    tangent kernel (theory.md (12)), for which `width` is the fan-in of layers without a width of their own.
+    tangent kernel (theory.md (12)), for which `width` is the fan-in of layers without a width of their own (1000).
+
+    `width`: layers that name no width have so many nodes, and guesses are those of such networks (theory.md §12), with
+    what that changed in `finite_size`; `inputs=fg.Inputs(dimension=…)` says how many dimensions i.i.d. inputs have.
+    None: infinitely many of both. BatchNorm, convolutions and tokens have no finite width here.
     Networks with convolutions that would take longer than about `seconds` are refused, with what would fit.
     `precision="float32"` halves memory; the covariance is then good to about 1e-6 (less behind a batchnorm: `kernel`).
 
@@ -61,8 +69,11 @@ def predict(
     >>> print(f"{p.gamma[1]:.6f} {p.gamma[-1]:.6f} {p.regime}")
     0.466942 18.390547 deeply biased
     """
+    if width is not None:
+        width = check_width(width)
     if data is None:
-        return closed_form.predict(network, inputs=inputs, points=points, classes=classes)
+        found = closed_form.predict(network, inputs=inputs, points=points, classes=classes)
+        return _at_finite_size(found, inputs, width, seed, progress)
     started = time.perf_counter()
     if inputs is not None:
         raise InvalidInput("either data or inputs", got="both", where="predict", hint="fg.predict(net, data=x)")
@@ -73,6 +84,7 @@ def predict(
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
         raise InvalidInput("a whole number of draws of at least 1", got=draws, where="predict", hint="draws=10_000")
     network = as_network(network, classes)
+    fan_in = _FAN_IN if width is None else width
     x, name, digest, remarks = _prepare(data, points, seed)
     last = network.layers[-1]
     if not last.weighted:
@@ -86,7 +98,14 @@ def predict(
         from firstguess.theory.language import predict_language
 
         origin = {"data": name, "data_hash": digest}
-        return predict_language(network, x, origin, draws=draws, seed=seed, width=width, seconds=seconds)
+        return predict_language(network, x, origin, draws=draws, seed=seed, width=fan_in, seconds=seconds)
+    if width is not None and not tangent and (needs_tokens(network.layers) or needs_images(network.layers)):
+        raise NotCovered(
+            "a network of dense layers, at finite width",
+            got="one of tokens" if needs_tokens(network.layers) else "one with convolutions",
+            where="predict(width)",
+            hint="width=None, or fg.measure(net, x, width=…)",
+        )
     if needs_tokens(network.layers):
         if tangent:
             raise NotCovered(
@@ -95,14 +114,18 @@ def predict(
                 where="predict",
                 hint="tangent=False",
             )
-        result = token_kernel(network, x, width=width, seconds=seconds, progress=progress)
+        result = token_kernel(network, x, width=fan_in, seconds=seconds, progress=progress)
         precision = "float64"
     elif needs_images(network.layers):
-        result = image_kernel(network, x, tangent=tangent, width=width, seconds=seconds, progress=progress)
+        result = image_kernel(network, x, tangent=tangent, width=fan_in, seconds=seconds, progress=progress)
         precision = "float64"
     else:
         dtype = np.float32 if precision == "float32" else np.float64
-        result = kernel(network, x, tangent=tangent, width=width, dtype=dtype)
+        result = kernel(network, x, tangent=tangent, width=fan_in, dtype=dtype)
+    finite = None if width is None or tangent else at_width(network, width, x, result.covariance)
+    if finite is not None:
+        result = replace(result, covariance=finite.covariance, layers=with_output(result.layers, finite.covariance))
+        remarks += ["γ of the hidden layers is that of infinite width", finite.size.remark]
     drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress)
     if drawn.jitter > 0.0:
         remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
@@ -120,7 +143,12 @@ def predict(
         "kernel",
         tuple(reading(layer) for layer in result.layers),
         EmpiricalGuesses(drawn.fractions, x.shape[0], seed),
-        ("wide layers", f"the law is sampled: {draws} draws", *remarks, *result.remarks),
+        (
+            *(("wide layers",) if finite is None else ()),
+            f"the law is sampled: {draws} draws",
+            *remarks,
+            *result.remarks,
+        ),
         {
             "firstguess": __version__,
             "python": sys.version.split()[0],
@@ -130,12 +158,37 @@ def predict(
             "points": x.shape[0],
             "seed": seed,
             "draws": draws,
-        },
+        }
+        | ({} if finite is None else {"width": width}),
         time.perf_counter() - started,
         per_point=drawn.agreement,
         tangent=result.tangent,
         covariance=result.covariance,
+        finite_size=None if finite is None else finite.size,
     )
+
+
+def _at_finite_size(
+    found: Prediction,
+    inputs: Inputs | Tokens | None,
+    width: int | None,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> Prediction:
+    """The prediction for infinite size, or what width and dimension make of it where one of them is given."""
+    if isinstance(inputs, Tokens):
+        if width is not None:
+            raise NotCovered(
+                "a network of dense layers, at finite width",
+                got="one of tokens",
+                where="predict(width)",
+                hint="width=None, or fg.measure(net, x, width=…)",
+            )
+        return found
+    inputs = inputs or Inputs()
+    if width is None and inputs.dimension is None:
+        return found
+    return predict_finite(found, inputs, width, seed=seed, progress=progress)
 
 
 def _prepare(data: Any, points: int | None, seed: int) -> tuple[np.ndarray, str, str, list[str]]:

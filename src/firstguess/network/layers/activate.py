@@ -18,6 +18,8 @@ from firstguess.network.activations import tensors as spelled
 from firstguess.network.activations.kernels import kernel_map, means, rays, shifted
 from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
+from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.meaning import Call, Site
 from firstguess.network.nodes import NodeMove, Values, alike
@@ -38,6 +40,20 @@ def centre_of(phi: Activation, points: Points) -> float:
     if level:
         phi = shifted(phi, level)
     return float(means(phi, np.array([float(points.q.mean()) - level**2]))[0][0])
+
+
+def _constant_at(phi: Activation, signal: Signal | None) -> float | None:
+    """E φ at the variance that the closed form predicts in front of a centred φ (theory.md §4), else 0.
+
+    None where the closed form has no answer.
+    """
+    if not phi.centered:
+        return 0.0
+    if signal is None:
+        return None
+    with float_range():
+        unit = signal.at_scale(0.0)
+        return replace(phi, centered=False).moments(unit.between, unit.spread, mean=unit.mean).mean
 
 
 @register
@@ -182,6 +198,18 @@ class Activate(Layer):
 
         return alike(run)
 
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        return before.activated(self.phi, after)
+
+    def handful(self, few: Handful) -> Handful:
+        """φ of every node; a centred one takes off its mean at the variance that the closed form predicts here."""
+        constant = _constant_at(self.phi, few.signal)
+        if constant is None:
+            raise NotCovered(
+                "a centred activation whose mean the closed form knows", got=f"{self.phi}", hint="fg.measure(...)"
+            )
+        return few.with_values(self.phi.rise(few.values) + (self.phi.offset - constant))
+
     def effort(self) -> float:
         return _TABLE if self.phi.degree is None and self.phi.kernel is None else 1.0
 
@@ -193,18 +221,8 @@ class Activate(Layer):
             yield f"{self.phi}: its mean is taken off exactly, at the variance it meets"
 
     def _constant(self, place: Place) -> float | None:
-        """What a centred φ takes off: E φ at the variance that the closed form predicts here (theory.md §4).
-
-        None where it has no answer: then φ's own mean over data and nodes, in each initialization.
-        """
-        if not self.phi.centered:
-            return 0.0
-        signal = place.signal()
-        if signal is None:
-            return None
-        with float_range():
-            unit = signal.at_scale(0.0)
-            return replace(self.phi, centered=False).moments(unit.between, unit.spread, mean=unit.mean).mean
+        """What a centred φ takes off; None: φ's own mean over data and nodes, in each initialization."""
+        return _constant_at(self.phi, place.signal() if self.phi.centered else None)
 
     def tensors(self, place: Place) -> Local | OverData:
         from firstguess.network.activations.tensors import derivative, elementwise, mean_free

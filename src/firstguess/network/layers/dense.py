@@ -12,7 +12,9 @@ import numpy as np
 from firstguess.base.checks import check_count, check_flag, check_number, check_weights
 from firstguess.base.text import number
 from firstguess.network import weight_laws
+from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.grid import Grid, Shape
+from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.meaning import FLAT, Site
 from firstguess.network.points import Move, Points, Tile, split
@@ -103,6 +105,14 @@ class Dense(Layer):
 
     def assumptions(self) -> Iterable[str]:
         yield from weight_laws.assumed(self.init)
+
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        weight_laws.covered_at_finite_width(self.init)
+        return before.weighted(after, self.bias_var, self.width or before.width)
+
+    def handful(self, few: Handful) -> Handful:
+        weight_laws.covered_at_finite_width(self.init)
+        return few.weighted(self.weight_var, self.bias_var, self.width or few.width)
 
     def tensors(self, place: Place) -> Weights:
         """Every unit sees all nodes; on images those of all positions, of a sequence those of one token."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.base.checks import check_number
+from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.handful import Handful, centred
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.meaning import Site
 from firstguess.network.nodes import NodeMove
@@ -50,6 +52,12 @@ class LayerNorm(Layer):
 
     def nodes(self, points: Points, known: bool) -> NodeMove:
         return over_nodes_nodes(points, known, eps=self.eps)
+
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        return before.normed(after, centres=True, eps=self.eps)
+
+    def handful(self, few: Handful) -> Handful:
+        return few.with_values(centred(few.values, self.eps))
 
     def gradient(self, signal: Signal) -> float | None:
         return over_nodes_gradient(signal, self.eps)

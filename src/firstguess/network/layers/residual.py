@@ -13,7 +13,9 @@ from firstguess.base.checks import check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
+from firstguess.network.finite_folds import through
 from firstguess.network.grid import Shape
+from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequence_text, steps
 from firstguess.network.layers.scale import Scale
 from firstguess.network.points import Done, Move, Points, Tile, Whole, along
@@ -191,6 +193,14 @@ class Residual(Layer):
         self._add(tile, Tile(f.k, f.t, everything, everything), x.points, f.points)
         return Done(tile.k, tile.t, self._sum(points, x.points, f.points), (*f.remarks, *x.remarks))
 
+    def handful(self, few: Handful) -> Handful:
+        """Both paths on the same nodes: a shortcut keeps its own, which the branch's sums are added to."""
+        few = few.with_values(few.values)  # drawn once, for both
+        self.shape(Shape(few.values.shape[2], drawn=True), few.width)
+        outer = _last(self.shortcut, few, None) if self.shortcut else few
+        inner = _last(self.branch, few, outer.values.shape[2])
+        return few.with_values(outer.values + self.scale * inner.values)
+
     def gradient(self, signal: Signal) -> float | None:
         total = 0.0
         for path, factor, name in (
@@ -230,6 +240,12 @@ class Residual(Layer):
         branch, shortcut = place.paths
         drawn = draw.path(branch)  # first, as the engine does
         return ResidualSum(drawn, self.scale, draw.path(shortcut) if shortcut else None)
+
+
+def _last(path: Sequence[Layer], few: Handful, nodes: int | None) -> Handful:
+    for _, few in through(path, few, last=nodes):  # noqa: B007, B020  # the last one
+        pass
+    return few
 
 
 def _through(path: Sequence[Layer], signal: Signal, name: str) -> Signal:

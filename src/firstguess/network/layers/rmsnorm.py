@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
+from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.handful import Handful, scaled_to_one
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.layers.scale import Scale
 from firstguess.network.meaning import Site
@@ -60,6 +62,12 @@ class RMSNorm(Layer):
 
     def nodes(self, points: Points, known: bool) -> NodeMove:
         return over_nodes_nodes(points, known, centre=False, eps=self.eps)
+
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        return before.normed(after, centres=False, eps=self.eps)
+
+    def handful(self, few: Handful) -> Handful:
+        return few.with_values(scaled_to_one(few.values, self.eps))
 
     def gradient(self, signal: Signal) -> float | None:
         return inverse_square(signal.log_q, self.eps)

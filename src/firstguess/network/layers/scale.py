@@ -12,6 +12,8 @@ import numpy as np
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
 from firstguess.network.derivative import linear_derivative
+from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile, unchanged
@@ -71,6 +73,12 @@ class Scale(Layer):
 
     def nodes(self, points: Points, known: bool) -> NodeMove:
         return alike(lambda y: np.multiply(y, self.factor, out=y))
+
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        return replace(before, signal=after)
+
+    def handful(self, few: Handful) -> Handful:
+        return few.with_values(self.factor * few.values)
 
     def gradient(self, signal: Signal) -> float | None:
         return self.factor * self.factor

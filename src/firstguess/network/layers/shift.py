@@ -12,6 +12,7 @@ import numpy as np
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
 from firstguess.network.derivative import linear_derivative
+from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.nodes import NodeMove, alike
 from firstguess.network.points import Move, Points, Tile
@@ -74,6 +75,9 @@ class Shift(Layer):
 
     def nodes(self, points: Points, known: bool) -> NodeMove:
         return alike(lambda y: np.add(y, self.by, out=y))
+
+    def handful(self, few: Handful) -> Handful:
+        return few.with_values(few.values + self.by)
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0

@@ -15,6 +15,7 @@ from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Row
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.guesses import Guesses
+from firstguess.theory.mixed_guesses import MixedGuesses
 from firstguess.theory.prediction import Prediction
 
 _WIDTH, _HEIGHT = 760, 380
@@ -26,7 +27,7 @@ _STEPS = 60  # data points up to which the single counts are drawn as steps
 @dataclass(frozen=True)
 class _Law:
     label: str
-    guesses: Guesses
+    guesses: Guesses | MixedGuesses
 
     @property
     def masses(self) -> list[tuple[float, float]]:
@@ -113,7 +114,7 @@ def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -
     named: list[_Law] = []
     for index, law in enumerate(laws):
         guesses = law.guesses if isinstance(law, Prediction) else law
-        if not isinstance(guesses, Guesses):
+        if not isinstance(guesses, Guesses | MixedGuesses):
             raise InvalidInput(
                 "a Guesses or a Prediction",
                 got=type(guesses).__name__,
@@ -131,16 +132,16 @@ def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -
     return [_Law(f"{law.label}: {_favour(law.guesses)}", law.guesses) for law in named]
 
 
-def _favour(g: Guesses) -> str:
+def _favour(g: Guesses | MixedGuesses) -> str:
     return "no class is favoured" if _even(g) else f"{theme.percent(g.expected_max())} in the favoured class"
 
 
-def _even(g: Guesses) -> bool:
+def _even(g: Guesses | MixedGuesses) -> bool:
     """No class is favoured: γ = 0, or so near to it that it makes no difference in the figures shown."""
     return theme.percent(Guesses(g.gamma, g.classes).expected_max()) == theme.percent(1 / g.classes)
 
 
-def _guesses(law: Guesses | Prediction) -> Guesses:
+def _guesses(law: Guesses | Prediction) -> Guesses | MixedGuesses:
     guesses = law.guesses if isinstance(law, Prediction) else law
     if isinstance(guesses, EmpiricalGuesses):
         raise InvalidInput(

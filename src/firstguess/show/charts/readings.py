@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, cast
 
 import altair as alt
@@ -12,7 +13,6 @@ from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import parts, theme
 from firstguess.theory import histograms
 from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
 from firstguess.theory.prediction import Prediction
 
 
@@ -79,7 +79,7 @@ def _points(predictions: dict[str, Prediction]) -> int | None:
 def _law(prediction: Prediction, points: int | None) -> histograms.Law:
     """The closed form's law for as many data points as the others have."""
     law = prediction.guesses
-    return Guesses(law.gamma, law.classes, points) if isinstance(law, Guesses) else law
+    return law if isinstance(law, EmpiricalGuesses) else replace(law, points=points)
 
 
 def _title(laws: dict[str, histograms.Law], measurement: Measurement | None) -> str:
@@ -101,7 +101,9 @@ def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | Non
     lines = [f"{theme.count(classes[0]).capitalize()} classes, {amount}{f': {data}' if data else ''}."]
     said: list[str] = []
     if "closed form" in predictions:
-        said.append("closed form: i.i.d. inputs, infinitely wide")
+        size = predictions["closed form"].finite_size
+        wide = "infinitely wide" if size is None or size.width is None else f"layers of width {size.width}"
+        said.append(f"closed form: i.i.d. inputs, {wide}")
     if "kernel" in predictions:
         law = predictions["kernel"].guesses
         drawn = f", {law.inits:,} draws" if isinstance(law, EmpiricalGuesses) else ""

@@ -1,0 +1,50 @@
+"""Two folds over layers of finite width: an expansion in 1/width, and a handful of points node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from firstguess.base.errors import FirstguessError
+from firstguess.base.float_range import float_range
+from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.handful import Handful
+from firstguess.network.layer import Layer, text
+from firstguess.network.signal import Signal
+from firstguess.network.walk import last_weights
+
+
+def finite_steps(layers: Iterable[Layer], state: FiniteSignal) -> Iterator[tuple[Layer, FiniteSignal]]:
+    """Fold a finite signal through layers, yielding what is behind each; an error names the layer it came from."""
+    for index, layer in enumerate(layers, start=1):
+        try:
+            with float_range():
+                state = layer.finite(state, layer.moments(state.signal))
+        except FirstguessError as error:
+            raise error.at(f"layer {index} ({text(layer)})") from None
+        yield layer, state
+
+
+def through(layers: Sequence[Layer], few: Handful, *, last: int | None = None) -> Iterator[tuple[Layer, Handful]]:
+    """Fold a handful through layers, yielding what is behind each; the last weights make `last` nodes, if given.
+
+    An error names the layer it came from. The closed form goes along, for what layers take from it (the constant of a
+    centred activation); where it refuses, those refuse that want it.
+    """
+    width, head = few.width, last_weights(layers)
+    for index, layer in enumerate(layers):
+        try:
+            before = few.signal
+            units = last if index == head and last is not None else width
+            few = layer.handful(replace(few, width=units) if units != few.width else few)
+            few = replace(few, width=width, signal=_moved(layer, before))
+        except FirstguessError as error:
+            raise error.at(f"layer {index + 1} ({text(layer)})") from None
+        yield layer, few
+
+
+def _moved(layer: Layer, signal: Signal | None) -> Signal | None:
+    try:
+        return None if signal is None else layer.moments(signal)
+    except FirstguessError:
+        return None
