@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from firstguess.network.network import Network
     from firstguess.network.tokens import Tokens
     from firstguess.network.transformers import mixer, transformer
+    from firstguess.studies.configurations import Grid, grid
+    from firstguess.studies.sweeping import Study, study
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -85,6 +87,8 @@ _NAMES = {
     "diagnosis.result": "Diagnosis",
     "diagnosis.run": "diagnose",
     "diagnosis.training_comparison": "TrainingComparison",
+    "studies.configurations": "Grid grid",
+    "studies.sweeping": "Study study",
     "watch.loop": "Watch",
     "watch.watched": "EarlyEvaluation WatchedTraining",
 }
@@ -102,6 +106,7 @@ __all__ = [
     "FirstguessError",
     "FixedPoint",
     "Gradients",
+    "Grid",
     "Guesses",
     "Inputs",
     "InvalidInput",
@@ -121,6 +126,7 @@ __all__ = [
     "Repaired",
     "Stand",
     "Structure",
+    "Study",
     "Tokens",
     "TrainedMembers",
     "TrainingComparison",
@@ -142,6 +148,7 @@ __all__ = [
     "explain_guess",
     "figures",
     "fixed_point",
+    "grid",
     "match_prior",
     "measure",
     "measure_gradients",
@@ -157,6 +164,7 @@ __all__ = [
     "repair",
     "residual_mlp",
     "schedules",
+    "study",
     "train",
     "transformer",
     "tune",

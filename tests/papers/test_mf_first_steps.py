@@ -21,7 +21,7 @@ from firstguess.papers import mf_class_gradients as pulls
 from firstguess.papers import mf_first_steps as first
 from firstguess.papers.judging import Number
 from firstguess.papers.phase_sweeps import EDGE, ORDERED
-from firstguess.papers.piece_store import Store
+from firstguess.studies.store import Store
 from firstguess.papers.running import Run
 from firstguess.papers.training_pieces import Arm
 

@@ -7,7 +7,7 @@ module, or several with its name in front (`igb.py`, `igb_images.py`, …); noth
 |---|---|
 | `items.py` | `Item`, `Entry`, `Outcome`, and the decorator `item` |
 | `running.py` | `Run`: what an item function gets: quick or full, data, pieces that survive an interruption |
-| `piece_store.py` | the store of those pieces |
+| `studies/store.py` | the store of those pieces |
 | `judging.py` | numbers with errors, three-valued checks, verdicts |
 | `tables.py`, `sweeps.py` | what items share: numbers of measurements, γ by layer, series of them |
 | `nodes.py` | plain networks, node by node |
