@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-
 THREADS = (
     "FIRSTGUESS_THREADS"  # of the environment: workers of a study share a machine, and say here how many are theirs
 )

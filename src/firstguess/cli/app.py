@@ -14,7 +14,20 @@ from typer.core import TyperGroup
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
 from firstguess.base.files import told
-from firstguess.cli import activations, check, data, diagnose, measure, phases, predict, repair, reproduce, train, tune
+from firstguess.cli import (
+    activations,
+    check,
+    data,
+    diagnose,
+    measure,
+    phases,
+    predict,
+    repair,
+    reproduce,
+    sweep,
+    train,
+    tune,
+)
 from firstguess.cli.usage import run
 
 
@@ -71,6 +84,7 @@ app.command("repair", epilog=repair.EXAMPLES)(repair.repair)
 app.command("phases", epilog=phases.EXAMPLES)(phases.phases)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.command("activations", epilog=activations.EXAMPLES)(activations.activations)
+app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 
 

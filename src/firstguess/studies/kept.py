@@ -148,6 +148,11 @@ class KeptStudy:
         """Configurations and addresses; None if there are none."""
         return _read(self._plan)
 
+    def settings(self) -> list[str]:
+        """The names of what a configuration sets."""
+        plan = self.plan()
+        return [] if plan is None else [name for name in plan.column_names if name != TASK]
+
     def about(self) -> dict[str, Any]:
         """What is known of the study: its digest, its function's text, versions."""
         plan = self.plan()

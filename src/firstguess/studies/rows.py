@@ -77,7 +77,9 @@ def _measurement(m: Measurement) -> dict[str, Any]:
         row |= {"gamma": last.gamma, "gamma_se": last.gamma_se, "gamma_low": last.low, "gamma_high": last.high}
         row |= {"correlation": last.correlation, "correlation_se": last.correlation_se}
     low, high = g.interval("expected_max")
-    row |= {"expected_max": g.expected_max(), "expected_max_low": low, "expected_max_high": high}
+    error = g.standard_error("expected_max")
+    row |= {"expected_max": g.expected_max(), "expected_max_se": error}
+    row |= {"expected_max_low": low, "expected_max_high": high}
     low, high = g.interval(("prob_max_above", _OFTEN))
     row |= {"often": g.prob_max_above(_OFTEN), "often_low": low, "often_high": high}
     low, high = g.interval("std")

@@ -1,4 +1,4 @@
-"""Pieces of work, each a small Parquet file: what was computed before Ctrl-C, or before the power went, is there afterwards."""
+"""Pieces of work, each a small Parquet file: what was computed before Ctrl-C is there afterwards."""
 
 from __future__ import annotations
 

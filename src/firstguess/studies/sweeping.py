@@ -194,9 +194,9 @@ class Study:
 
     def plot(self, x: str, y: str, color: str | None = None) -> Chart:
         """A chart of one column over another, by colour for a third; with 95 % intervals where the table has them."""
-        from firstguess.show.charts.study import study_chart
+        from firstguess.show.charts.sweep import study_chart
 
-        return study_chart(self.table(), x=x, y=y, color=color)
+        return study_chart(self.table(), x=x, y=y, color=color, settings=self._kept.settings())
 
     def save(self, path: str | Path) -> Path:
         """Write the study as one HTML file that opens offline: table, figures, best and worst, how it was made."""
