@@ -57,13 +57,13 @@ def _source() -> str:
 
 
 def _identity(value: Any, inside: tuple[int, ...]) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value if type(value) in (bool, int, float, str, type(None)) else [type(value).__name__, str(value)]
     if id(value) in inside:
         return ["again", inside.index(id(value))]
     inside = (*inside, id(value))
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, np.ndarray) and value.dtype != object:
         return ["array", value.dtype.str, list(value.shape), _digest(np.ascontiguousarray(value).tobytes())]
     if isinstance(value, list | tuple | range):

@@ -235,7 +235,7 @@ def study(
     >>> s = study("depths", fg.grid(depth=[1, 20]), lambda p: fg.predict(fg.mlp(**p)), store=tempfile.mkdtemp())
     >>> t = s.run(workers=1).table()
     >>> [(d, round(g, 4)) for d, g in zip(t["depth"].to_pylist(), t["gamma"].to_pylist())]
-    [(1, 0.4669), (20, 18.4387)]
+    [(1, 0.4669), (20, 18.3905)]
 
     Args:
         name: Of the study, in its store.
