@@ -125,11 +125,11 @@ def test_a_full_disk_ends_the_run_in_one_line_and_keeps_what_is_done(
     written: list[Path] = []
     real = store.write_whole
 
-    def full(path: Path, table: Any) -> None:
+    def full(path: Path, table: Any, **options: Any) -> None:
         written.append(path)
         if len(written) > 2:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        real(path, table)
+        real(path, table, **options)
 
     s.counts()  # the plan is there
     monkeypatch.setattr(store, "write_whole", full)

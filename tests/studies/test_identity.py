@@ -55,6 +55,16 @@ def test_what_a_function_refers_to_is_part_of_it(monkeypatch: pytest.MonkeyPatch
     assert identity(scaled) != before
 
 
+def test_functions_without_a_module_are_told_apart() -> None:
+    """What `exec` makes, as notebooks and doctests do, calls itself a function of `builtins`."""
+    made: list[Any] = []
+    for text in ("lambda p: p + 1", "lambda p: p + 2", "lambda p: p + 1"):
+        scope: dict[str, Any] = {}
+        exec(f"f = {text}", scope)
+        made.append(identity(scope["f"]))
+    assert made[0] == made[2] != made[1]
+
+
 def test_a_function_that_calls_itself_has_an_address() -> None:
     def factorial(n: int) -> int:
         return 1 if n < 2 else n * factorial(n - 1)

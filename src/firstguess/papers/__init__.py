@@ -15,6 +15,7 @@ module, or several with its name in front (`igb.py`, `igb_images.py`, …); noth
 | `bias_mode.py` | the bias of any model in training, predicted from one backward pass; hand-overs between classes |
 | `registry.py` | finds the items |
 | `records.py`, `execute.py` | runs items, writes what they found |
+| `spread.py` | runs several at once, in processes or on Ray |
 | `ledger.py` | records → `docs/claims.md` |
 
 Importing this loads neither torch nor altair; items import what they need inside.

@@ -35,9 +35,6 @@ def identity(value: Any) -> Any:
     [1, 'a', 2.0]
     >>> identity(np.zeros(3)) == identity(np.zeros(3)) != identity(np.zeros(4))
     True
-    >>> def twice(x): return 2 * x
-    >>> identity(twice) == identity(lambda x: 2 * x), identity(twice) == identity(lambda x: 3 * x)
-    (True, False)
     """
     return _identity(value, ())
 
@@ -101,7 +98,7 @@ def _object(value: Any, inside: tuple[int, ...]) -> Any:
 
 
 def _function(value: FunctionType, inside: tuple[int, ...]) -> Any:
-    if not _own(value.__module__):
+    if not _own(value.__module__) and vars(sys.modules[value.__module__]) is value.__globals__:
         return ["function", f"{value.__module__}.{value.__qualname__}"]
     cells = [cell.cell_contents for cell in value.__closure__ or ()]
     names = sorted(set(_globals_of(value.__code__)))
@@ -111,7 +108,7 @@ def _function(value: FunctionType, inside: tuple[int, ...]) -> Any:
 
 
 def _code(code: CodeType, inside: tuple[int, ...]) -> Any:
-    """What is executed: no names of files and no numbers of lines, so that a function may be moved; no docstring."""
+    """What is executed: no names of files and no numbers of lines, so that a function may be moved."""
     constants = [_identity(sorted(c, key=repr) if isinstance(c, frozenset) else c, inside) for c in code.co_consts]
     named = [list(names) for names in (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)]
     called = [code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount, code.co_flags]

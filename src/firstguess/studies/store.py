@@ -83,7 +83,10 @@ class Store:
             fields.append(pa.field(name, column.type, metadata={_SHAPE: json.dumps(array.shape)}))
             columns.append(column)
         schema: Any = pa.schema(fields, metadata={_SECONDS: repr(seconds)})
-        write_whole(self.path(key), pa.Table.from_arrays(columns, schema=schema))
+        # Of one row, a dictionary and statistics are longer than the values, and take as long to write.
+        write_whole(
+            self.path(key), pa.Table.from_arrays(columns, schema=schema), use_dictionary=False, write_statistics=False
+        )
 
     def set_aside(self, key: str) -> bool:
         """Give a damaged piece another name, so that it is missing; whether there was one."""
@@ -94,17 +97,17 @@ class Store:
         return True
 
 
-def write_whole(path: Path, table: Any) -> None:
+def write_whole(path: Path, table: Any, **options: Any) -> None:
     """Write an Arrow table: all of it, or nothing, whatever happens; OSError where the disk refuses."""
     import pyarrow.parquet as pq
 
     half = path.with_suffix(f".{uuid.uuid4().hex[:12]}.part")
     try:
         try:
-            pq.write_table(table, half, write_page_checksum=True)
+            pq.write_table(table, half, write_page_checksum=True, **options)
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, half, write_page_checksum=True)
+            pq.write_table(table, half, write_page_checksum=True, **options)
         half.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
