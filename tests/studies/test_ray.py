@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray_cluster
 from study_functions import counted, dies_once, numbers, slow, times, troubled
 
 import firstguess as fg
@@ -33,10 +34,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def small_cluster() -> Generator[None]:
     """Ray on this machine, with two workers that find the helpers of these tests."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray_cluster.start(num_cpus=2, include_dashboard=False)
     yield
     ray.shutdown()
 
@@ -124,7 +122,7 @@ def test_a_node_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
 
     ray.shutdown()
-    os.environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    ray_cluster.be_patient()
     marks = tmp_path / "marks"
     marks.mkdir()
     grid = fg.grid(seed=range(8), marks=[str(marks)], seconds=[3.0])
@@ -133,7 +131,7 @@ def test_a_node_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         node = cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+        ray_cluster.start(address=cluster.address)
 
         def kill() -> None:
             deadline = time.monotonic() + 600
@@ -156,8 +154,10 @@ def test_a_node_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 _SCRIPT = """
 import sys
+import ray_cluster
 import firstguess as fg
 from study_functions import slow
+ray_cluster.be_patient()
 grid = fg.grid(seed=range(6), marks=[sys.argv[2]], seconds=[1.0])
 fg.study("a", grid, slow, store=sys.argv[1]).run(engine="ray")
 """

@@ -150,28 +150,28 @@ class KeptStudy:
 
     def settings(self) -> list[str]:
         """The names of what a configuration sets."""
-        plan = self.plan()
-        return [] if plan is None else [name for name in plan.column_names if name != TASK]
+        schema = _schema(self._plan)
+        return [] if schema is None else [name for name in schema.names if name != TASK]
 
     def about(self) -> dict[str, Any]:
-        """What is known of the study: its digest, its function's text, versions."""
-        plan = self.plan()
-        return {} if plan is None else about(plan)
+        """What is known of the study: its digest, its function's text, versions; nothing, if it has not run."""
+        return _about(self._plan)
 
     def table(self, digest: str | None = None) -> tuple[Any, int]:
         """Configurations and results as one table, and how many results were found damaged (and set aside).
 
         A table of all results is kept, and read as it is the next time: `digest` says that it is this study's.
         """
+        known = self.about()
+        if _about(self._table).get("digest", "none") == known.get("digest") == (digest or known.get("digest")):
+            kept = _read(self._table)
+            if kept is not None:
+                return kept, 0
         plan = self.plan()
         if plan is None:
             raise InvalidInput(
                 "a study that has run", got=self.name, where=str(self.results.folder), hint="study.run()"
             )
-        known = about(plan)
-        kept = _read(self._table)
-        if kept is not None and about(kept).get("digest") == known.get("digest") == (digest or known.get("digest")):
-            return kept, 0
         rows, damaged = list[dict[str, Any]](), 0
         for shown in plan.to_pylist():
             found = self.results.read(shown[TASK])
@@ -216,9 +216,20 @@ def studies_in(folder: Path) -> Iterator[KeptStudy]:
             yield KeptStudy(Results(folder), path.name[: -len(".parquet")])
 
 
-def about(table: Any) -> dict[str, Any]:
-    """What is written in a table's head."""
-    return json.loads((table.schema.metadata or {}).get(_ABOUT, b"{}"))
+def _schema(path: Path) -> Any:
+    """Names, types and what is written in a file's head, without reading its rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_schema(path)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _about(path: Path) -> dict[str, Any]:
+    schema = _schema(path)
+    return {} if schema is None else json.loads((schema.metadata or {}).get(_ABOUT, b"{}"))
 
 
 def _with(table: Any, known: dict[str, Any]) -> Any:

@@ -94,6 +94,7 @@ class LocalPool:
 
     def _end(self, worker: _Worker, patience: float = 0.0) -> int:
         self.workers.remove(worker)
+        worker.job = None
         return worker.end(patience)
 
     def close(self) -> None:

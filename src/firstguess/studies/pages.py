@@ -110,10 +110,17 @@ def _ends(rows: Sequence[Row], settings: Sequence[str], metrics: Sequence[str]) 
     shown = [name for name in settings if any(name in row for row in rows)]
     parts: list[str | None] = [heading, tag("p", f"By {WORDS.get(y, y)}.", class_="soft")]
     for name, some in zip(named, (fine[:few], fine[::-1][:few]), strict=True):
-        cells = [[*(_cell(row.get(key), key) for key in shown), _cell(row[y], y)] for row in some]
+        cells: list[list[str]] = [[*(_cell(row.get(key), key) for key in shown), _cell(row[y], y)] for row in some]
         parts.append(tag("h3", name))
         parts.append(plain_table([*shown, WORDS.get(y, y)], cells, numbers=[len(shown)], caption=name))
+        if few and (more := sum(_cell(row[y], y) == cells[-1][-1] for row in fine) - _ending(cells)):
+            parts.append(tag("p", f"… and {more} more with the number of the last row.", class_="soft"))
     return parts if few else ["", None]
+
+
+def _ending(cells: Sequence[Sequence[str]]) -> int:
+    """Rows that show the number of the last one."""
+    return sum(row[-1] == cells[-1][-1] for row in cells)
 
 
 def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:

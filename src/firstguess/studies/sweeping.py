@@ -24,7 +24,7 @@ from firstguess.studies.configurations import configurations as each_of
 from firstguess.studies.configurations import digest
 from firstguess.studies.driving import Drive, Pool, Ran, Task
 from firstguess.studies.identity import code_version, identity
-from firstguess.studies.kept import KeptStudy, Results, about
+from firstguess.studies.kept import KeptStudy, Results
 from firstguess.studies.local_pool import LocalPool
 from firstguess.studies.store import address
 from firstguess.studies.tables import TASK
@@ -88,11 +88,10 @@ class Study:
         """Sixteen digits that say which study this is: function, data, code and all configurations."""
         return address(self._common, digest(self._given))
 
-    def _keys(self) -> list[str]:
-        """The addresses of all tasks, in order; kept in the store, since a million of them take a minute."""
-        plan = self._kept.plan()
-        if plan is not None and about(plan).get("digest") == self.digest:
-            return plan[TASK].to_pylist()
+    def _plan(self) -> None:
+        """Keep configurations and the addresses of all tasks in the store, if they are not there."""
+        if self._kept.about().get("digest") == self.digest:
+            return
         found = list(each_of(self._given))
         keys = [address(self._common, identity(one.given)) for one in found]
         known = {
@@ -108,7 +107,6 @@ class Study:
             self._kept.write_plan([one.shown for one in found], keys, known)
         except OSError as error:
             raise _refused(self._kept.results.folder, error) from error
-        return keys
 
     def _tasks(self, keys: list[str]) -> Iterator[Task]:
         seen = set[str]()
@@ -158,7 +156,8 @@ class Study:
         processes = checks.count(cores() if workers is None else workers, 1, "workers", "run(workers)", "workers=2")
         cpus = checks.count(cpus, 1, "number of processors", "run(cpus)", "cpus=1")
         work = Work(self._function, self._data, cpus if engine == "ray" else 1, memory)
-        keys = self._keys()
+        self._plan()
+        keys: list[str] = self._kept.plan()[TASK].to_pylist()
         total = len(set(keys))
         with _bar(self.name, total, progress) as tick:
             drive = Drive(self._kept.results, self._tasks(keys), total, block=self._block, tick=tick)
@@ -181,7 +180,7 @@ class Study:
 
         Rows without a result are left out: `failures()` has those that were tried.
         """
-        self._keys()
+        self._plan()
         found, damaged = self._kept.table(self.digest)
         if damaged:
             sys.stderr.write(f"firstguess: {damaged} damaged result files were set aside: run() computes them again\n")
@@ -189,7 +188,7 @@ class Study:
 
     def failures(self) -> Any:
         """Configurations that were tried and have no result, with the reason and the end of the traceback."""
-        self._keys()
+        self._plan()
         return self._kept.failures()
 
     def plot(self, x: str, y: str, color: str | None = None) -> Chart:
@@ -202,12 +201,12 @@ class Study:
         """Write the study as one HTML file that opens offline: table, figures, best and worst, how it was made."""
         from firstguess.studies.pages import write
 
-        self._keys()
+        self._plan()
         return write(self._kept, self.table(), path)
 
     def counts(self) -> dict[str, int]:
         """How many tasks there are, are done, have failed, are missing."""
-        self._keys()
+        self._plan()
         return self._kept.counts()
 
     def __repr__(self) -> str:

@@ -87,16 +87,21 @@ def title(rows: Sequence[Mapping[str, Any]], y: str, settings: Sequence[str]) ->
     'Drift ratio γ of the output: lowest at depth 1 (0.467), highest at depth 20 (18.4)'
     """
     words = WORDS.get(y, y)
-    low, high = min(rows, key=lambda row: row[y]), max(rows, key=lambda row: row[y])
+    values = [theme.percent(row[y]) if y in _SHARES else theme.number(row[y]) for row in rows]
     varying = [name for name in dict.fromkeys(settings) if len({_said(row[name]) for row in rows}) > 1]
 
-    def at(row: Mapping[str, Any]) -> str:
-        where = ", ".join(f"{name} {_said(row[name])}" for name in varying)
-        value = theme.percent(row[y]) if y in _SHARES else theme.number(row[y])
-        return f"at {where} ({value})" if where else value
+    def at(index: int) -> str:
+        """Its place; where others show the same number, how many they are: none of them is the lowest."""
+        if (alike := values.count(values[index])) > 1:
+            return f"{values[index]} ({alike} configurations)"
+        return f"at {', '.join(f'{name} {_said(rows[index][name])}' for name in varying)} ({values[index]})"
 
+    order = sorted(range(len(rows)), key=lambda i: rows[i][y])
+    low, high = order[0], order[-1]
     head = f"{words[:1].upper()}{words[1:]}"
-    return f"{head}: lowest {at(low)}, highest {at(high)}" if low[y] < high[y] else f"{head}: {at(low)} everywhere"
+    if values[low] == values[high]:
+        return f"{head}: {values[low]} everywhere"
+    return f"{head}: lowest {at(low)}, highest {at(high)}"
 
 
 def _panels(rows: list[dict[str, Any]], others: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
