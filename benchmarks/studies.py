@@ -69,7 +69,7 @@ def opening(folder: Path, rows: int) -> float:
     keys = pa.array([f"{k:016x}" for k in range(rows)])
     about = {b"firstguess study": b'{"digest": "d"}'}
     plan = pa.table({"depth": np.arange(rows), "norm": pa.array(["layernorm"] * rows), TASK: keys})
-    numbers = {name: rng.standard_normal(rows) for name in ("gamma", "gamma_se", "expected_max", "std", "often")}
+    numbers = {name: rng.standard_normal(rows) for name in ("gamma", "gamma_se", "expected_max", "std", "over_90")}
     table = pa.table({"depth": np.arange(rows), **numbers, TASK: keys})
     write_whole(folder / "studies" / "large.parquet", plan.replace_schema_metadata(about))
     write_whole(folder / "studies" / "large.table.parquet", table.replace_schema_metadata(about))

@@ -110,7 +110,9 @@ def _ends(rows: Sequence[Row], settings: Sequence[str], metrics: Sequence[str]) 
     shown = [name for name in settings if any(name in row for row in rows)]
     parts: list[str | None] = [heading, tag("p", f"By {WORDS.get(y, y)}.", class_="soft")]
     for name, some in zip(named, (fine[:few], fine[::-1][:few]), strict=True):
-        cells: list[list[str]] = [[*(_cell(row.get(key), key) for key in shown), _cell(row[y], y)] for row in some]
+        cells: list[list[str]] = [
+            [*(_cell(row.get(key), key, setting=True) for key in shown), _cell(row[y], y)] for row in some
+        ]
         parts.append(tag("h3", name))
         parts.append(plain_table([*shown, WORDS.get(y, y)], cells, numbers=[len(shown)], caption=name))
         if few and (more := sum(_cell(row[y], y) == cells[-1][-1] for row in fine) - _ending(cells)):
@@ -153,21 +155,28 @@ def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:
     )
 
 
-def _sorted_cell(value: Any, name: str) -> Markup:
+def _sorting(name: str, rows: Sequence[Row]) -> Markup:
+    """The head of a column: a button that sorts by it, and in words what it is."""
+    numbers = any(_finite(row.get(name)) for row in rows[:_ROWS])
+    button = tag("button", name, type="button", **({"title": WORDS[name]} if name in WORDS else {}))
+    return tag("th", button, scope="col", aria_sort="none", **({"class_": "number"} if numbers else {}))
+
+
+def _sorted_cell(value: Any, name: str, setting: bool) -> Markup:
     exact = {"data_value": repr(float(value))} if isinstance(value, int | float) else {}
     look = {"class_": "number"} if exact and not isinstance(value, bool) else {}
-    return tag("td", _cell(value, name), data_column=name, **look, **exact)
+    return tag("td", _cell(value, name, setting=setting), data_column=name, **look, **exact)
 
 
-def _cell(value: Any, name: str) -> str:
+def _cell(value: Any, name: str, *, setting: bool = False) -> str:
     if value is None:
-        return "–"
+        return "none" if setting else "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         if math.isnan(value):
             return "–"
-        return unbroken(percent(value)) if name in ("expected_max", "often") else number(value)
+        return unbroken(percent(value)) if name in ("expected_max", "over_90") else number(value)
     return shortened(str(value), _LONGEST)
 
 
@@ -175,7 +184,9 @@ def _failures(study: KeptStudy, settings: Sequence[str]) -> Markup | None:
     rows: list[Row] = study.failures().to_pylist()
     if not rows:
         return None
-    cells = [[*(_cell(row.get(name), name) for name in settings), str(row["reason"])] for row in rows[:_ROWS]]
+    cells = [
+        [*(_cell(row.get(name), name, setting=True) for name in settings), str(row["reason"])] for row in rows[:_ROWS]
+    ]
     return plain_table([*settings, "reason"], cells, caption="Failures")
 
 

@@ -57,7 +57,7 @@ def _prediction(p: Prediction) -> dict[str, Any]:
         "correlation": float(p.correlation[-1]),
         "log_q": float(p.log_q[-1]),
         "expected_max": float(p.guesses.expected_max()),
-        "often": float(p.guesses.prob_max_above(_OFTEN)),
+        "over_90": float(p.guesses.prob_max_above(_OFTEN)),
         "std": float(p.guesses.std()),
         "classes": p.network.classes,
         **({"gradient_growth": float(p.gradient_growth[-1])} if p.gradient_growth.size else {}),
@@ -81,7 +81,7 @@ def _measurement(m: Measurement) -> dict[str, Any]:
     row |= {"expected_max": g.expected_max(), "expected_max_se": error}
     row |= {"expected_max_low": low, "expected_max_high": high}
     low, high = g.interval(("prob_max_above", _OFTEN))
-    row |= {"often": g.prob_max_above(_OFTEN), "often_low": low, "often_high": high}
+    row |= {"over_90": g.prob_max_above(_OFTEN), "over_90_low": low, "over_90_high": high}
     low, high = g.interval("std")
     row |= {"std": g.std(), "std_low": low, "std_high": high, "ties": m.ties}
     row |= {"inits": m.inits, "points": m.points, "classes": m.classes, "seed": m.seed}

@@ -15,7 +15,7 @@ WORDS = {
     "gamma": "drift ratio γ of the output",
     "correlation": "correlation c of two inputs' outputs",
     "expected_max": "average largest share",
-    "often": "chance that one class gets over 90 %",
+    "over_90": "chance that one class gets over 90 %",
     "std": "standard deviation of a share",
     "gradient_growth": "gradients, going back: factor a layer in mean square",
     "largest_start": "largest share at the start",
@@ -25,7 +25,7 @@ WORDS = {
     "loss_end": "loss at the end",
     "absorption": "steps until the bias is absorbed, in the median",
 }
-_SHARES = ("expected_max", "often", "largest_start", "largest_end", "accuracy_end", "test_accuracy_end")
+_SHARES = ("expected_max", "over_90", "largest_start", "largest_end", "accuracy_end", "test_accuracy_end")
 _PANELS, _SERIES = 9, 14
 _FAR = 50.0  # a logarithmic axis, where the largest value is so many times the smallest
 
