@@ -1,20 +1,62 @@
-"""Ray for tests: on a machine that is busy with others it takes longer to start than it is willing to wait."""
+"""Ray for tests: small clusters on this machine, which start however busy it is.
+
+Ray gives its agents a quarter of a minute to say which port they have chosen, and a node half a minute to be up; on a
+machine that is busy with other work neither is enough. Here ports are chosen before, and the wait for a node is longer.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 import warnings
 from typing import Any
 
 _PATIENCE = 900  # seconds
+_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 
 
-def be_patient() -> None:
-    """Let Ray's processes take their time; its workers find what this process finds."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    os.environ.setdefault("RAY_worker_register_timeout_seconds", str(_PATIENCE))
+def started(*cpus: int) -> Any:
+    """A cluster with a node for each number of processors, the first of them the head, and a connection to it."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    _be_patient()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cluster = Cluster()
+        for count in cpus:
+            cluster.add_node(num_cpus=count, include_dashboard=False, **_ports())
+        cluster.wait_for_nodes(timeout=_PATIENCE)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+    return cluster
+
+
+def stopped(cluster: Any) -> None:
+    """End it, and the connection."""
+    import ray
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def _ports() -> dict[str, int]:
+    """Free ones, as far as one can know."""
+    sockets = [socket.socket() for _ in _PORTS]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    found = {name: one.getsockname()[1] for name, one in zip(_PORTS, sockets, strict=True)}
+    for one in sockets:
+        one.close()
+    return found
+
+
+def _be_patient() -> None:
+    os.environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)  # for workers
+    os.environ["RAY_worker_register_timeout_seconds"] = str(_PATIENCE)  # noqa: SIM112 (Ray's own spelling)
     from ray._private import services
 
     known: Any = services.get_node
@@ -22,7 +64,6 @@ def be_patient() -> None:
         return
 
     def get_node(*args: Any, **kwargs: Any) -> Any:
-        """Ray asks for 30 seconds whether its node is up, and then gives up."""
         started = time.monotonic()
         while True:
             try:
@@ -34,13 +75,3 @@ def be_patient() -> None:
 
     get_node.patient = True  # type: ignore[attr-defined]
     services.get_node = get_node
-
-
-def start(**options: Any) -> Any:
-    """`ray.init`, in silence."""
-    import ray
-
-    be_patient()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ray.init(log_to_driver=False, logging_level="error", **options)

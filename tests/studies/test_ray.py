@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def small_cluster() -> Generator[None]:
     """Ray on this machine, with two workers that find the helpers of these tests."""
-    ray_cluster.start(num_cpus=2, include_dashboard=False)
+    cluster = ray_cluster.started(2)
     yield
-    ray.shutdown()
+    ray_cluster.stopped(cluster)
 
 
 def plain(table: Any) -> Any:
@@ -119,34 +118,26 @@ def test_no_more_tasks_are_handed_over_than_allowed(
 @pytest.mark.slow
 def test_a_node_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     """Two nodes on this machine; one is killed in the middle of its tasks."""
-    from ray.cluster_utils import Cluster
-
     ray.shutdown()
-    ray_cluster.be_patient()
     marks = tmp_path / "marks"
     marks.mkdir()
     grid = fg.grid(seed=range(8), marks=[str(marks)], seconds=[3.0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        node = cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes()
-        ray_cluster.start(address=cluster.address)
+    cluster = ray_cluster.started(1, 1)
+    node = next(one for one in cluster.list_all_nodes() if one is not cluster.head_node)
 
-        def kill() -> None:
-            deadline = time.monotonic() + 600
-            while len(list(marks.glob("done-*"))) < 2 and time.monotonic() < deadline:
-                time.sleep(0.1)
-            cluster.remove_node(node, allow_graceful=False)
+    def kill() -> None:
+        deadline = time.monotonic() + 600
+        while len(list(marks.glob("done-*"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        cluster.remove_node(node, allow_graceful=False)
 
-        killer = threading.Thread(target=kill)
-        killer.start()
-        try:
-            s = fg.study("a", grid, slow, store=tmp_path / "runs").run(engine="ray", retries=3)
-        finally:
-            killer.join()
-            ray.shutdown()
-            cluster.shutdown()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        s = fg.study("a", grid, slow, store=tmp_path / "runs").run(engine="ray", retries=3)
+    finally:
+        killer.join()
+        ray_cluster.stopped(cluster)
     assert s.ran is not None
     assert (s.ran.done, s.ran.failed) == (8, 0)
     assert s.table()["mean"].to_pylist() == [numbers(p)["mean"] for p in grid]
@@ -157,7 +148,7 @@ import sys
 import ray_cluster
 import firstguess as fg
 from study_functions import slow
-ray_cluster.be_patient()
+cluster = ray_cluster.started(2)
 grid = fg.grid(seed=range(6), marks=[sys.argv[2]], seconds=[1.0])
 fg.study("a", grid, slow, store=sys.argv[1]).run(engine="ray")
 """
