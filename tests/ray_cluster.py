@@ -6,11 +6,14 @@ machine that is busy with other work neither is enough. Here ports are chosen be
 
 from __future__ import annotations
 
+import inspect
+import logging
 import os
 import socket
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 _PATIENCE = 900  # seconds
@@ -29,7 +32,7 @@ def started(*cpus: int) -> Any:
         for count in cpus:
             cluster.add_node(num_cpus=count, include_dashboard=False, **_ports())
         cluster.wait_for_nodes(timeout=_PATIENCE)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     return cluster
 
 
@@ -59,19 +62,27 @@ def _be_patient() -> None:
     os.environ["RAY_worker_register_timeout_seconds"] = str(_PATIENCE)  # noqa: SIM112 (Ray's own spelling)
     from ray._private import services
 
-    known: Any = services.get_node
-    if getattr(known, "patient", False):
+    if getattr(services, "patient", False):
         return
+    get_node: Any = services.get_node
+    start_raylet: Any = services.start_raylet
 
-    def get_node(*args: Any, **kwargs: Any) -> Any:
+    def patient_get_node(*args: Any, **kwargs: Any) -> Any:
         started = time.monotonic()
         while True:
             try:
-                return known(*args, **kwargs)
+                return get_node(*args, **kwargs)
             except RuntimeError:
                 if time.monotonic() - started > _PATIENCE:
                     raise
                 time.sleep(0.2)
 
-    get_node.patient = True  # type: ignore[attr-defined]
-    services.get_node = get_node
+    def told_start_raylet(*args: Any, **kwargs: Any) -> Any:
+        """The agent writes its port to this file once it is up, and the raylet does not start before."""
+        given = inspect.signature(start_raylet).bind(*args, **kwargs).arguments
+        name = f"dashboard_agent_listen_port_{given['node_id']}"
+        (Path(given["session_dir"]) / name).write_text(str(given["dashboard_agent_listen_port"]))
+        return start_raylet(*args, **kwargs)
+
+    services.get_node, services.start_raylet = patient_get_node, told_start_raylet
+    services.patient = True  # type: ignore[attr-defined]

@@ -51,14 +51,14 @@ class Ran:
 
     @property
     def left(self) -> int:
-        """Tasks without a result."""
-        return self.total - self.found - self.done
+        """Tasks that were not tried."""
+        return self.total - self.found - self.done - self.failed
 
     def __str__(self) -> str:
         words = [f"{self.done} of {self.total} tasks done", f"{self.found} were there"]
         words += [f"{self.failed} failed"] if self.failed else []
         words += [f"{self.damaged} result files were damaged and are computed again"] if self.damaged else []
-        words += [f"{self.left} are missing"] if self.left else []
+        words += [f"{self.left} not tried"] if self.left else []
         return ", ".join(words)
 
 

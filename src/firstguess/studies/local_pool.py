@@ -114,7 +114,10 @@ class _Worker:
         with theirs:
             fd = theirs.fileno()
             command = [sys.executable, "-m", "firstguess.studies.worker", str(fd), str(os.getpid())]
-            self.process = subprocess.Popen(command, pass_fds=[fd], env=_environment(threads), stdin=subprocess.DEVNULL)
+            # In a session of its own: Ctrl-C is for the driver alone.
+            self.process = subprocess.Popen(
+                command, pass_fds=[fd], env=_environment(threads), stdin=subprocess.DEVNULL, start_new_session=True
+            )
         self.job: Job | None = None
         self.ready = False
         self.since = math.inf  # when its job began: not before it has loaded the function

@@ -133,10 +133,10 @@ def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:
     aside = {name for name in names if name in _ASIDE and name not in settings}
     aside |= {TASK, *(name for name in names if name.endswith(("_se", "_low", "_high")))}
     columns = [name for name in names if name not in lists | aside]
-    head = tag(
-        "tr", *(tag("th", tag("button", name, type="button"), scope="col", aria_sort="none") for name in columns)
-    )
-    body = [tag("tr", *(_sorted_cell(row.get(name), name) for name in columns)) for row in rows[:_ROWS]]
+    head = tag("tr", *(_sorting(name, rows) for name in columns))
+    body = [
+        tag("tr", *(_sorted_cell(row.get(name), name, name in settings) for name in columns)) for row in rows[:_ROWS]
+    ]
     whole = tag("table", tag("caption", "All results"), tag("thead", head), tag("tbody", *body), id="results")
     words = f"The first {spaced(_ROWS)} of {spaced(len(rows))} rows." if len(rows) > _ROWS else ""
     left = ", ".join(sorted((lists | aside) - {TASK}))

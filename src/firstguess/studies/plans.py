@@ -120,13 +120,11 @@ def _network(text: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     if text in BUILDERS:
         builder: Callable[..., Any] = getattr(fg, text)
         its = [name for name in given if name in inspect.signature(builder).parameters]
+        what = builder(**{name: given[name] for name in its})
     else:
         its = [name for name in given if f"{{{name}}}" in text]
-
-        def builder(**values: Any) -> Any:
-            return functools.reduce(lambda t, pair: t.replace(f"{{{pair[0]}}}", str(pair[1])), values.items(), text)
-
-    return builder(**{name: given[name] for name in its}), {k: v for k, v in given.items() if k not in its}
+        what = functools.reduce(lambda t, name: t.replace(f"{{{name}}}", str(given[name])), its, text)
+    return what, {name: value for name, value in given.items() if name not in its}
 
 
 def _check_names(path: str | Path, reading: str, network: str, names: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -40,7 +41,7 @@ class RayPool:
         in_flight: int | None = None,
     ) -> None:
         ray = self._ray = the_ray()
-        sendable(work)  # what cannot be sent is refused before anything is started
+        sendable(work.function)  # what cannot be sent is refused before anything is started
         self._own = not ray.is_initialized()
         if self._own:
             _connect(ray, address)
@@ -108,7 +109,7 @@ def the_ray() -> Any:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None and not os.environ.get("RAY_ADDRESS"):
         options["include_dashboard"] = False
     try:

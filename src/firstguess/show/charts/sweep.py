@@ -134,7 +134,7 @@ def _label(row: Mapping[str, Any], color: str | None, y: str) -> str:
 
 
 def _error(row: Mapping[str, Any], y: str) -> float:
-    error = row.get(f"{y}_se")
+    error: Any = row.get(f"{y}_se")
     return float(error) if _finite(error) else 0.0
 
 
