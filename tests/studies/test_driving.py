@@ -174,6 +174,17 @@ def _uninterrupted(tmp_path: Path, count: int) -> Any:
     return fg.study("a", seeds(tmp_path, count), counted, store=tmp_path / "others").run().table()
 
 
+def test_two_studies_of_one_name_never_get_each_others_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = fg.study("a", fg.grid(k=[1, 2]), lambda p: {"v": p["k"]}, store=tmp_path)
+    other = fg.study("a", fg.grid(k=[1, 2]), lambda p: {"v": -p["k"]}, store=tmp_path)
+    assert other.run().table()["v"].to_pylist() == [-1, -2]
+    assert one.run().table()["v"].to_pylist() == [1, 2]  # one after the other: the last one has the name
+    monkeypatch.setattr(one, "_plan", lambda: None)  # and in the middle of one run the other begins
+    other.run()
+    with pytest.raises(fg.InvalidInput, match="a name of its own"):
+        one.run()
+
+
 # -- Blocks of members ------------------------------------------------------------------------------------------------
 
 

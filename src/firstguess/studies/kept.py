@@ -144,9 +144,15 @@ class KeptStudy:
         rows = [{**row, TASK: key} for row, key in zip(shown, keys, strict=True)]
         write_whole(self._plan, _with(table_of(rows), about))
 
-    def plan(self) -> Any:
-        """Configurations and addresses; None if there are none."""
-        return _read(self._plan)
+    def plan(self, digest: str | None = None) -> Any:
+        """Configurations and addresses; None if there are none. With `digest`, of that study, or one clear error."""
+        found = _read(self._plan)
+        if found is not None and digest not in (None, _known(found.schema).get("digest")):
+            raise InvalidInput(
+                "a name of its own for each study of a store", got=f"{self.name}, which another study has taken since",
+                where=str(self.results.folder), hint="another name",
+            )  # fmt: skip
+        return found
 
     def settings(self) -> list[str]:
         """The names of what a configuration sets."""
@@ -162,12 +168,12 @@ class KeptStudy:
 
         A table of all results is kept, and read as it is the next time: `digest` says that it is this study's.
         """
-        known = self.about()
-        if _about(self._table).get("digest", "none") == known.get("digest") == (digest or known.get("digest")):
+        wanted = digest or self.about().get("digest")
+        if _about(self._table).get("digest", "none") == wanted:
             kept = _read(self._table)
-            if kept is not None:
+            if kept is not None and _known(kept.schema).get("digest") == wanted:
                 return kept, 0
-        plan = self.plan()
+        plan = self.plan(digest)
         if plan is None:
             raise InvalidInput(
                 "a study that has run", got=self.name, where=str(self.results.folder), hint="study.run()"
@@ -181,7 +187,7 @@ class KeptStudy:
             row, seconds = found
             key = shown.pop(TASK)
             rows.append({**joined(shown, row), SECONDS: seconds, TASK: key})
-        table = _with(table_of(rows), known)
+        table = _with(table_of(rows), _known(plan.schema))
         if len(rows) == plan.num_rows:
             with contextlib.suppress(OSError):  # a convenience: without it the next one takes longer
                 write_whole(self._table, table)
@@ -229,7 +235,11 @@ def _schema(path: Path) -> Any:
 
 def _about(path: Path) -> dict[str, Any]:
     schema = _schema(path)
-    return {} if schema is None else json.loads((schema.metadata or {}).get(_ABOUT, b"{}"))
+    return {} if schema is None else _known(schema)
+
+
+def _known(schema: Any) -> dict[str, Any]:
+    return json.loads((schema.metadata or {}).get(_ABOUT, b"{}"))
 
 
 def _with(table: Any, known: dict[str, Any]) -> Any:

@@ -157,7 +157,7 @@ class Study:
         cpus = checks.count(cpus, 1, "number of processors", "run(cpus)", "cpus=1")
         work = Work(self._function, self._data, cpus if engine == "ray" else 1, memory)
         self._plan()
-        keys: list[str] = self._kept.plan()[TASK].to_pylist()
+        keys: list[str] = self._kept.plan(self.digest)[TASK].to_pylist()
         total = len(set(keys))
         with _bar(self.name, total, progress) as tick:
             drive = Drive(self._kept.results, self._tasks(keys), total, block=self._block, tick=tick)
