@@ -6,10 +6,13 @@ machine that is busy with other work neither is enough. Here ports are chosen be
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import inspect
 import logging
 import os
 import socket
+import subprocess
 import sys
 import time
 import warnings
@@ -37,13 +40,18 @@ def started(*cpus: int) -> Any:
 
 
 def stopped(cluster: Any) -> None:
-    """End it, and the connection."""
+    """End it, and the connection; its processes are waited for, which Ray leaves to the collector, with a warning."""
     import ray
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray.shutdown()
         cluster.shutdown()
+        for found in [one for one in gc.get_objects() if isinstance(one, subprocess.Popen)]:
+            if "ray" in str(found.args) and found.returncode is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    found.wait(timeout=60)
+        gc.collect()
 
 
 def _ports() -> dict[str, int]:
