@@ -185,6 +185,16 @@ def test_two_studies_of_one_name_never_get_each_others_results(tmp_path: Path, m
         one.run()
 
 
+def test_a_worker_with_another_firstguess_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old image on a node: its numbers would stand under the driver's address."""
+    from firstguess.studies import tasks
+
+    monkeypatch.setattr(tasks, "code_version", lambda: "0.0.1+0123456789")
+    s = fg.study("a", fg.grid(seed=[0]), numbers, store=tmp_path).run()
+    assert s.table().num_rows == 0
+    assert "as the driver has it, but got 0.0.1+0123456789" in s.failures()["reason"].to_pylist()[0]
+
+
 # -- Blocks of members ------------------------------------------------------------------------------------------------
 
 

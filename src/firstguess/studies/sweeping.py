@@ -155,7 +155,7 @@ class Study:
         retries = checks.count(retries, 0, "number of retries", "run(retries)", "retries=3")
         processes = checks.count(cores() if workers is None else workers, 1, "workers", "run(workers)", "workers=2")
         cpus = checks.count(cpus, 1, "number of processors", "run(cpus)", "cpus=1")
-        work = Work(self._function, self._data, cpus if engine == "ray" else 1, memory)
+        work = Work(self._function, self._data, cpus if engine == "ray" else 1, memory, code_version())
         self._plan()
         keys: list[str] = self._kept.plan(self.digest)[TASK].to_pylist()
         total = len(set(keys))

@@ -11,9 +11,10 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from firstguess.base.errors import FirstguessError
+from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.threads import THREADS
 from firstguess.ensemble import blocks
+from firstguess.studies.identity import code_version
 from firstguess.studies.member_blocks import packed, unpacked
 from firstguess.studies.rows import Stopped, row_of
 from firstguess.studies.store import Piece
@@ -53,6 +54,7 @@ class Work:
     data: Any = None
     threads: int = 1
     memory: float | None = None  # bytes that a task may use
+    code: str = ""  # the driver's `code_version`: another one would give results that are not what their address says
 
 
 def perform(work: Work, job: Job) -> Outcome:
@@ -63,6 +65,7 @@ def perform(work: Work, job: Job) -> Outcome:
     kind: Kind = "row"
     piece: Piece = {}
     try:
+        _check(work.code)
         with _memory(work.memory):
             try:
                 with _members(job):
@@ -72,6 +75,14 @@ def perform(work: Work, job: Job) -> Outcome:
     except (Exception, SystemExit) as error:
         return failed(job.key, _reason(error), time.perf_counter() - started, _trace(error))
     return Outcome(job.key, kind, dict(piece), time.perf_counter() - started)
+
+
+def _check(code: str) -> None:
+    if code and code != code_version():
+        raise InvalidInput(
+            f"firstguess {code}, as the driver has it", got=code_version(), where="a worker",
+            hint="the same version on all nodes, and no edits while a study runs",
+        )  # fmt: skip
 
 
 def failed(key: str, reason: str, seconds: float = 0.0, trace: str = "") -> Outcome:
