@@ -23,8 +23,8 @@ _PATIENCE = 900  # seconds
 _PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 
 
-def started(*cpus: int) -> Any:
-    """A cluster with a node for each number of processors, the first of them the head, and a connection to it."""
+def started(*cpus: int, connect: bool = True) -> Any:
+    """A cluster with a node for each number of processors, the first of them the head; and a connection to it."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -34,8 +34,9 @@ def started(*cpus: int) -> Any:
         cluster = Cluster()
         for count in cpus:
             cluster.add_node(num_cpus=count, include_dashboard=False, **_ports())
-        cluster.wait_for_nodes(timeout=_PATIENCE)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        if connect:
+            cluster.wait_for_nodes(timeout=_PATIENCE)
+            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     return cluster
 
 

@@ -61,9 +61,9 @@ import sys
 import ray_cluster
 import firstguess as fg
 from study_functions import slow
-cluster = ray_cluster.started(2)
+cluster = ray_cluster.started(2, connect=False)
 grid = fg.grid(seed=range(6), marks=[sys.argv[2]], seconds=[1.0])
-fg.study("a", grid, slow, store=sys.argv[1]).run(engine="ray")
+fg.study("a", grid, slow, store=sys.argv[1]).run(engine="ray", address=cluster.address)
 """
 
 
