@@ -14,6 +14,7 @@ from study_functions import counted, numbers, times, troubled
 
 import firstguess as fg
 from firstguess.studies import local_pool, store, sweeping
+from firstguess.studies.kept import KeptStudy, Results
 
 
 @pytest.fixture(autouse=True)
@@ -172,6 +173,33 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
 
 def _uninterrupted(tmp_path: Path, count: int) -> Any:
     return fg.study("a", seeds(tmp_path, count), counted, store=tmp_path / "others").run().table()
+
+
+def test_a_second_run_at_the_same_time_begins_elsewhere(tmp_path: Path) -> None:
+    order: list[int] = []
+
+    def function(p: dict[str, Any]) -> dict[str, int]:
+        order.append(p["k"])
+        return {"v": p["k"]}
+
+    s = fg.study("a", fg.grid(k=range(9)), function, store=tmp_path, version="one")
+    s.counts()
+    with KeptStudy(Results(tmp_path), "a").alone() as alone:  # the first run
+        assert alone
+        one_by_one(s)
+    assert sorted(order) == list(range(9))
+    assert order == [*range(order[0], 9), *range(order[0])]
+    assert order[0] != 0
+    assert s.table()["v"].to_pylist() == list(range(9))  # the table's order is that of the configurations
+    order.clear()
+    one_by_one(fg.study("a", fg.grid(k=range(9)), function, store=tmp_path, version="two"))
+    assert order == list(range(9))
+
+
+def one_by_one(s: fg.Study) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InProcess, "capacity", 1)
+        s.run()
 
 
 def test_two_studies_of_one_name_never_get_each_others_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,22 @@ class KeptStudy:
                 where=str(self.results.folder), hint="another name",
             )  # fmt: skip
         return found
+
+    @contextlib.contextmanager
+    def alone(self) -> Generator[bool]:
+        """Whether no other process runs this study now, as far as the file system can say."""
+        with contextlib.ExitStack() as held:
+            alone = True
+            try:
+                import fcntl
+
+                file = held.enter_context(self._plan.with_suffix(".lock").open("w"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
+            except BlockingIOError:
+                alone = False
+            except (ImportError, OSError):  # no such locks here: runs begin at the same end
+                pass
+            yield alone
 
     def settings(self) -> list[str]:
         """The names of what a configuration sets."""

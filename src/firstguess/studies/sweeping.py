@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
+import random
 import re
 import sys
 import textwrap
@@ -108,12 +110,15 @@ class Study:
         except OSError as error:
             raise _refused(self._kept.results.folder, error) from error
 
-    def _tasks(self, keys: list[str]) -> Iterator[Task]:
+    def _tasks(self, keys: list[str], first: int) -> Iterator[Task]:
+        """All tasks, from the one with this number on, and then those before it."""
         seen = set[str]()
-        for key, one in zip(keys, each_of(self._given), strict=True):
-            if key not in seen:  # two configurations that are one task
-                seen.add(key)
-                yield Task(key, one.given)
+        for part in (slice(first, None), slice(0, first)):
+            pairs = zip(keys, each_of(self._given), strict=True)
+            for key, one in itertools.islice(pairs, part.start, part.stop):
+                if key not in seen:  # two configurations that are one task
+                    seen.add(key)
+                    yield Task(key, one.given)
 
     # -- Running ----------------------------------------------------------------------------------------------------
 
@@ -159,8 +164,10 @@ class Study:
         self._plan()
         keys: list[str] = self._kept.plan(self.digest)[TASK].to_pylist()
         total = len(set(keys))
-        with _bar(self.name, total, progress) as tick:
-            drive = Drive(self._kept.results, self._tasks(keys), total, block=self._block, tick=tick)
+        with self._kept.alone() as alone, _bar(self.name, total, progress) as tick:
+            # Another run of this study is at work, from its first task on: this one begins somewhere else.
+            first = 0 if alone or total < 2 else random.SystemRandom().randrange(1, len(keys))
+            drive = Drive(self._kept.results, self._tasks(keys, first), total, block=self._block, tick=tick)
             self.ran = drive.ran
 
             def pool() -> Pool:
