@@ -102,7 +102,7 @@ def main() -> int:
         if not asked.no_ray and importlib.util.find_spec("ray") is not None:
             import ray
 
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init("local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
             said("overhead on Ray", overhead(asked.tasks, folder / "ray", engine="ray"), 5.0, "ms a task")
             ray.shutdown()
         if cores() > 1:

@@ -55,6 +55,13 @@ def stopped(cluster: Any) -> None:
         gc.collect()
 
 
+def forgotten() -> None:
+    """A cluster whose driver was killed has left its address behind, where the next `ray.init()` would look for it."""
+    from ray._common.utils import reset_ray_address
+
+    reset_ray_address()
+
+
 def _ports() -> dict[str, int]:
     """Free ones, as far as one can know."""
     sockets = [socket.socket() for _ in _PORTS]

@@ -81,6 +81,7 @@ def test_a_driver_that_is_killed_loses_nothing_that_was_finished(tmp_path: Path)
         time.sleep(0.1)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
+    ray_cluster.forgotten()
     finished = len(list((store / "tasks").rglob("*.parquet")))
     assert finished < 6
     grid = fg.grid(seed=range(6), marks=[str(marks)], seconds=[1.0])

@@ -26,7 +26,7 @@ _FIGURES = 2
 _LONGEST = 60
 _METRICS = ("expected_max", "gamma", "accuracy_end", "absorption", "largest_end", "loss_end")
 _EVEN = ("expected_max", "gamma")  # less of it is a more even start
-_ASIDE = ("network", "findings", "seed", "points", "classes", "ties", "reading", "level", "trace")
+_ASIDE = ("network", "log_q", "findings", "seed", "points", "classes", "ties", "reading", "level", "trace")
 Row = Mapping[str, Any]
 
 

@@ -111,6 +111,7 @@ def the_ray() -> Any:
 def _connect(ray: Any, address: str | None) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None and not os.environ.get("RAY_ADDRESS"):
+        address = "local"  # of itself Ray would look for a cluster that was here last, and may be gone
         options["include_dashboard"] = False
     try:
         ray.init(address=address, **options)

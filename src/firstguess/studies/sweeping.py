@@ -147,8 +147,8 @@ class Study:
             seconds: The time limit of a task.
             memory: Bytes of data that a task may use (Linux): it fails, and not the machine.
             retries: How often a task is started again whose process or node died.
-            address: Of a Ray cluster: "auto" finds the one here; None starts one on this machine. A connection that
-                you have made with `ray.init(…)` is used as it is.
+            address: Of a Ray cluster: "auto" finds the one here; None starts one on this machine, unless RAY_ADDRESS
+                names one. A connection that you have made with `ray.init(…)` is used as it is.
             cpus: Processors a task, for Ray; its threads, too.
             gpus: GPUs a task, for Ray.
             progress: Called with what the run has done so far, after each task; by default a bar on a terminal.
