@@ -44,7 +44,7 @@ def test_rows_are_what_the_function_returned(tmp_path: Path) -> None:
         want = numbers({"seed": row["seed"]})
         assert (row["mean"], row["word"], row["draws"]) == (want["mean"], want["word"], want["draws"].tolist())
     assert s.counts() == {"tasks": 3, "done": 3, "failed": 0, "missing": 0}
-    assert s.failures().num_rows == 0
+    assert s.failures()["reason"].to_pylist() == []
 
 
 def test_nothing_is_done_twice_also_across_studies(tmp_path: Path) -> None:

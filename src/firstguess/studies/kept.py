@@ -220,7 +220,8 @@ class KeptStudy:
                 rows.append(
                     {**shown, "reason": why["reason"], "trace": why["trace"], SECONDS: why["seconds"], TASK: key}
                 )
-        return table_of(rows)
+        # Without failures an empty table, which has the columns still.
+        return table_of(rows or [dict.fromkeys([*self.settings(), "reason", "trace", SECONDS, TASK])]).slice(not rows)
 
     def counts(self) -> dict[str, int]:
         """How many tasks there are, are done, have failed, are missing."""

@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -85,7 +86,7 @@ class RayPool:
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayError as error:  # what it raised itself is in its outcome: this is the cluster's
-            return failed(job.key, f"Ray lost it: {type(error).__name__}: {_first(error)}", trace=str(error)[-4000:])
+            return failed(job.key, f"Ray lost it: {type(error).__name__}: {_last(error)}", trace=str(error)[-4000:])
 
     def close(self) -> None:
         """Cancel what is under way; leave the cluster if this is who came."""
@@ -113,17 +114,30 @@ def _connect(ray: Any, address: str | None) -> None:
     if address is None and not os.environ.get("RAY_ADDRESS"):
         address = "local"  # of itself Ray would look for a cluster that was here last, and may be gone
         options["include_dashboard"] = False
+    before = os.environ.get("PYTHONPATH")
     try:
+        if address == "local":  # its workers find modules where this process does
+            os.environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         ray.init(address=address, **options)
     except Exception as error:  # ConnectionError, ValueError, RuntimeError: as the version has it
         raise InvalidInput(
             "a Ray cluster that answers", got=_first(error), where=f"run(address={address!r})", hint="ray start --head"
         ) from error
+    finally:
+        os.environ.pop("PYTHONPATH", None)
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 def _first(error: Exception) -> str:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return lines[0].strip() if lines else type(error).__name__
+
+
+def _last(error: Exception) -> str:
+    """What was wrong, which Ray puts under a traceback, in colours."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()]
+    return next((line for line in reversed(lines) if line), type(error).__name__)
 
 
 class _TimeUp(BaseException):
