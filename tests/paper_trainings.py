@@ -10,9 +10,9 @@ import numpy as np
 
 import firstguess as fg
 from firstguess.papers.items import Item
-from firstguess.papers.piece_store import Store
 from firstguess.papers.running import Run
 from firstguess.papers.training_pieces import Arm
+from firstguess.studies.store import Store
 from firstguess.theory.curves import Accuracy, Curve, Curves
 
 

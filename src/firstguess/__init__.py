@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from firstguess.network.network import Network
     from firstguess.network.tokens import Tokens
     from firstguess.network.transformers import mixer, transformer
+    from firstguess.studies.configurations import Grid, grid
+    from firstguess.studies.sweeping import Study, study
     from firstguess.theory.databias import DataBias, data_bias
     from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
     from firstguess.theory.empirical import EmpiricalGuesses
@@ -93,6 +95,8 @@ _NAMES = {
     "diagnosis.result": "Diagnosis",
     "diagnosis.run": "diagnose",
     "diagnosis.training_comparison": "TrainingComparison",
+    "studies.configurations": "Grid grid",
+    "studies.sweeping": "Study study",
     "watch.loop": "Watch",
     "watch.watched": "EarlyEvaluation WatchedTraining",
 }
@@ -112,6 +116,7 @@ __all__ = [
     "FixedPoint",
     "Frontier",
     "Gradients",
+    "Grid",
     "Guesses",
     "Inputs",
     "InvalidInput",
@@ -132,6 +137,7 @@ __all__ = [
     "Repaired",
     "Stand",
     "Structure",
+    "Study",
     "Tokens",
     "TrainedMembers",
     "TrainingComparison",
@@ -154,6 +160,7 @@ __all__ = [
     "figures",
     "fixed_point",
     "frontier",
+    "grid",
     "match_prior",
     "measure",
     "measure_gradients",
@@ -169,6 +176,7 @@ __all__ = [
     "repair",
     "residual_mlp",
     "schedules",
+    "study",
     "train",
     "transformer",
     "tune",

@@ -24,8 +24,8 @@ from firstguess.papers import (
 )
 from firstguess.papers.items import VERDICTS, Item
 from firstguess.papers.judging import Number
-from firstguess.papers.piece_store import Store
 from firstguess.papers.running import Run
+from firstguess.studies.store import Store
 
 SURE = 1e-4  # an error that decides
 

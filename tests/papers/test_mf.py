@@ -18,10 +18,10 @@ from firstguess.papers.judging import Number
 from firstguess.papers.mf_gradients import growth, stored_gradients
 from firstguess.papers.mf_phases import approach
 from firstguess.papers.mf_vit import EXPECTED, vit
-from firstguess.papers.piece_store import Store
 from firstguess.papers.registry import items
 from firstguess.papers.running import Missing, Run
 from firstguess.papers.vanilla_vit import ALL, FAVOURED, OTHERS, VanillaViT, block_gradients
+from firstguess.studies.store import Store
 
 RELU = mf.Setting("ReLU", "relu", 2.0, 0.0)
 

@@ -21,9 +21,9 @@ from firstguess.papers import mf_class_gradients as pulls
 from firstguess.papers import mf_first_steps as first
 from firstguess.papers.judging import Number
 from firstguess.papers.phase_sweeps import EDGE, ORDERED
-from firstguess.papers.piece_store import Store
 from firstguess.papers.running import Run
 from firstguess.papers.training_pieces import Arm
+from firstguess.studies.store import Store
 
 TEXT = "2 x [dense(weight_var=2, bias_var=0.1) > relu] > dense(weight_var=2, bias_var=0.1)"
 STEPS = np.array([0, 1, 2, 4, 8, 16, 32, 64])

@@ -22,10 +22,10 @@ from firstguess.papers import mf_training, mf_vit_training
 from firstguess.papers import training_speed as speed
 from firstguess.papers.claims import CLAIMS
 from firstguess.papers.phase_sweeps import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
-from firstguess.papers.piece_store import Store
 from firstguess.papers.registry import items
 from firstguess.papers.running import Run
 from firstguess.papers.training_pieces import Arm
+from firstguess.studies.store import Store
 from firstguess.theory.curves import Accuracy, Curve, Curves
 
 TEXT = "2 x [dense(weight_var=2, bias_var=0.1) > relu] > dense(weight_var=2, bias_var=0.1)"

@@ -15,10 +15,10 @@ from firstguess.papers.norm_filtered import NEUTRAL, PREJUDICED, Both
 from firstguess.papers.norm_large_training import AFTER, BEFORE, Setting
 from firstguess.papers.norm_models import Model
 from firstguess.papers.norm_placement import NORMS, Placed
-from firstguess.papers.piece_store import Store
 from firstguess.papers.registry import items
 from firstguess.papers.running import Missing, Run
 from firstguess.papers.training_pieces import Arm
+from firstguess.studies.store import Store
 from firstguess.theory.curves import Accuracy, Curve, Curves
 
 STEPS = np.array([0, 1, 3, 10, 32, 100])

@@ -14,10 +14,10 @@ import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_module import build
 from firstguess.papers.judging import Number
-from firstguess.papers.piece_store import Store
 from firstguess.papers.running import Run
 from firstguess.papers.training_charts import Line, arms_chart, by_class, lines_of
 from firstguess.papers.training_pieces import MEMBERS, Arm, paired, predicted, sooner, trained
+from firstguess.studies.store import Store
 from firstguess.theory.curves import Accuracy, Curve, Curves
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"

@@ -11,10 +11,16 @@ from itertools import pairwise
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+THREADS = (
+    "FIRSTGUESS_THREADS"  # of the environment: workers of a study share a machine, and say here how many are theirs
+)
+
 
 def cores() -> int:
-    """How many of the machine's cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many of the machine's cores this process may use; no more than FIRSTGUESS_THREADS, where that is set."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = os.environ.get(THREADS, "")
+    return min(found, int(most)) if most.isdecimal() and int(most) else found
 
 
 def in_threads(job: Callable[[int], None], count: int) -> None:

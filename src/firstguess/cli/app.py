@@ -25,6 +25,7 @@ from firstguess.cli import (
     predict,
     repair,
     reproduce,
+    sweep,
     train,
     tune,
 )
@@ -85,6 +86,7 @@ app.command("phases", epilog=phases.EXAMPLES)(phases.phases)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.command("activations", epilog=activations.EXAMPLES)(activations.activations)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,8 @@ firstguess reproduce igb norm --quick --data-dir data
 
 firstguess reproduce all --data-dir data --ledger docs/claims.md
 
+firstguess reproduce norm --quick --engine local
+
 firstguess reproduce --ledger docs/claims.md
 """
 
@@ -50,6 +52,11 @@ def reproduce(
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything anew.")] = False,
     seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Several items at once, one thread each: local (processes) or ray. [default: one by one]"),
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, whose nodes share the output folder.")] = None,
     json: Json = False,
 ) -> None:
     """Compute figures and claims of the papers anew: numbers as Parquet, figures, and a ledger of what holds.
@@ -77,8 +84,14 @@ def reproduce(
         raise InvalidInput(
             "another page for quick runs", got=f"{ledger}, which has full ones", where="--ledger", hint="out/claims.md"
         )
+    if engine not in (None, "local", "ray"):
+        raise InvalidInput("local or ray", got=engine, where="--engine", hint="--engine ray")
     _make(out)
-    done = list(_run_all(chosen, out, quick, data_dir, seed, fresh))
+    options: dict[str, Any] = {"quick": quick, "data_dir": data_dir, "seed": seed, "fresh": fresh}
+    if engine is None or len(chosen) < 2:
+        done = list(_run_all(chosen, out, options))
+    else:
+        done = list(_run_together(chosen, out, options, engine, address))
     known = registry.items()
     here = records.read_all(out, quick, list(known))
     path = records.write_ledger(out, here, quick)
@@ -110,9 +123,7 @@ def _make(out: Path) -> None:
         ) from None
 
 
-def _run_all(
-    chosen: Sequence[Item], out: Path, quick: bool, data_dir: str | None, seed: int, fresh: bool
-) -> Generator[Record]:
+def _run_all(chosen: Sequence[Item], out: Path, options: dict[str, Any]) -> Generator[Record]:
     from firstguess.papers.execute import run_item
 
     cost = 0.0
@@ -120,22 +131,45 @@ def _run_all(
         started = time.perf_counter()
         with _bar(f"[{index}/{len(chosen)}] {item.id}") as progress:
             try:
-                record = run_item(item, out, quick=quick, data_dir=data_dir, seed=seed, fresh=fresh, progress=progress)
+                record = run_item(item, out, progress=progress, **options)
             except KeyboardInterrupt:
                 say(f"stopped in {item.id}: what is done is kept in {out}; the same command goes on from there")
                 raise
-        took = time.perf_counter() - started
-        before = f" ({record.seconds:.1f} s with what was kept)" if record.seconds > took + 1 else ""
-        words = {
-            "done": f"{took:.1f} s{before}",
-            "skipped": f"skipped: {record.reason}",
-            "failed": f"failed: {record.reason}",
-        }
-        say(f"[{index}/{len(chosen)}] {item.id}: {words[record.status]}")
+        _tell(record, index, len(chosen), time.perf_counter() - started)
         cost += record.seconds
         yield record
     if len(chosen) > 1:
         say(f"{len(chosen)} items: {_duration(cost)} of work")
+
+
+def _run_together(
+    chosen: Sequence[Item], out: Path, options: dict[str, Any], engine: Any, address: str | None
+) -> Generator[Record]:
+    """Several at once; records in the order of the list, told as they come."""
+    from firstguess.papers.spread import run_items
+
+    started = time.perf_counter()
+    found: dict[str, Record] = {}
+    try:
+        for record in run_items(chosen, out, engine=engine, address=address, **options):
+            found[record.id] = record
+            _tell(record, len(found), len(chosen), record.seconds)
+    except KeyboardInterrupt:
+        say(f"stopped: what is done is kept in {out}; the same command goes on from there")
+        raise
+    cost = sum(record.seconds for record in found.values())
+    say(f"{len(chosen)} items: {_duration(cost)} of work in {_duration(time.perf_counter() - started)}")
+    yield from (found[item.id] for item in chosen)
+
+
+def _tell(record: Record, index: int, count: int, took: float) -> None:
+    before = f" ({record.seconds:.1f} s with what was kept)" if record.seconds > took + 1 else ""
+    words = {
+        "done": f"{took:.1f} s{before}",
+        "skipped": f"skipped: {record.reason}",
+        "failed": f"failed: {record.reason}",
+    }
+    say(f"[{index}/{count}] {record.id}: {words[record.status]}")
 
 
 @contextmanager

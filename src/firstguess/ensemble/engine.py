@@ -142,6 +142,11 @@ class DescriptionEngine:
         round_ = program.group * program.threads
         return round_ * max(1, min(round(_GOOD_STRETCH / (work * round_)), 1000))
 
+    @property
+    def grain(self) -> int:
+        """Members that are computed side by side: runs cut at its multiples give the same bits as one run."""
+        return self._program.group
+
     def run(self, start: int, stop: int) -> Members:
         """Compute members start … stop − 1."""
         if not 0 <= start < stop:

@@ -116,6 +116,11 @@ class TokenEngine:
         nodes = sum(place.after.nodes * (place.before.width or 1) for place in self._places if place.layer.weighted)
         return self._threads * max(1, min(round(_GOOD_STRETCH / (8.0 * nodes * len(self._data))), 100))
 
+    @property
+    def grain(self) -> int:
+        """Members that are computed side by side: none, each is alone."""
+        return 1
+
     def run(self, start: int, stop: int) -> Members:
         """Compute members start … stop − 1."""
         if not 0 <= start < stop:

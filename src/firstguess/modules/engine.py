@@ -327,6 +327,10 @@ class ModuleEngine:
         return members if self._choice.way() != "vmap" else max(self._group, members // self._group * self._group)
 
     @property
+    def grain(self) -> int:  # 1 one by one, as asked; 0 where the clock decides how, and with it the last digit
+        return int(self._choice.asked and self._choice.way() == "loop")
+
+    @property
     def notes(self) -> tuple[str, ...]:
         cast = f"inputs cast from {self._call.cast}" if self._call.cast else ""
         return tuple(note for note in (self._choice.note, cast) if note)

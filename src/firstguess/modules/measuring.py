@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
+from firstguess.ensemble.blocks import engine_for
 from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
 from firstguess.ensemble.members import PARTLY, Engine, Finding, FindingKind, Interrupted, Members, Probe
 from firstguess.ensemble.shapes import layer_shapes, not_gaussian
@@ -206,6 +207,8 @@ def run(
 ) -> Measurement:
     """Ask an engine for members until there are enough or time is up, then do the statistics."""
     started = time.perf_counter() if started is None else started
+    if precision is None and seconds is None:  # else how many members there are is not known before
+        engine = engine_for(engine, inits)
     deadline = math.inf if seconds is None else time.perf_counter() + seconds
     parts: list[Members] = []
     findings: list[Finding] = []

@@ -11,10 +11,10 @@ from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.papers import records
 from firstguess.papers.items import Item, Outcome
-from firstguess.papers.piece_store import Store, write_table
 from firstguess.papers.provenance import provenance
 from firstguess.papers.records import Record, Status
 from firstguess.papers.running import Missing, Progress, Run, silent
+from firstguess.studies.store import Store, write_table
 
 ERROR = "error.txt"
 

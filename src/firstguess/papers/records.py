@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from firstguess.base.errors import FirstguessError
 from firstguess.papers.items import Entry, Item
-from firstguess.papers.piece_store import write_table
+from firstguess.studies.store import write_table
 
 Status: TypeAlias = Literal["done", "skipped", "failed"]
 RECORD = "record.json"

@@ -14,7 +14,7 @@ import numpy as np
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.ensemble.members import FindingKind
-from firstguess.papers.piece_store import Piece, Store, address
+from firstguess.studies.store import Piece, Store, address
 
 if TYPE_CHECKING:
     from firstguess.data import Data

@@ -23,7 +23,7 @@ from firstguess.theory.curves import Accuracy, Curve, Curves, Followed
 if TYPE_CHECKING:
     from firstguess.data import Data
     from firstguess.ensemble.trained import TrainedMembers
-    from firstguess.papers.piece_store import Piece
+    from firstguess.studies.store import Piece
     from firstguess.theory.predicted_training import PredictedTraining
 
 Array = NDArray[np.float64]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.phases import phase_diagram_chart
     from firstguess.show.charts.readings import readings_chart
     from firstguess.show.charts.strip import strip_chart
+    from firstguess.show.charts.sweep import study_chart
     from firstguess.show.charts.theme import Chart
     from firstguess.show.charts.training import training_chart
     from firstguess.show.charts.watched import watch_chart
@@ -62,6 +63,7 @@ __all__ = [
     "readings_chart",
     "save",
     "strip_chart",
+    "study_chart",
     "training_chart",
     "watch_chart",
 ]
@@ -70,6 +72,7 @@ _HOMES = {
     "absorption_chart": "absorption",
     "modes_chart": "modes",
     "strip_chart": "strip",
+    "study_chart": "sweep",
     "training_chart": "training",
     "watch_chart": "watched",
     "law_chart": "law",

@@ -12,6 +12,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 
 _WIDTH, _ROW = 420, 40
+_STEP = 9  # pixels from one series to the next below it
 _SHAPES = ("circle", "diamond", "square", "triangle-up")
 
 
@@ -53,6 +54,7 @@ def dots_chart(
     axis: Any = (
         alt.Axis(grid=True, tickCount=5, labelExpr=theme.PERCENT) if percent else alt.Axis(grid=True, tickCount=5)
     )
+    row = max(_ROW, _STEP * len(names) + 10)  # many series of one row do not reach into the next
     charts: list[Any] = []
     for index, (heading, dots) in enumerate(panels.items()):
         y_axis: Any = alt.Axis(labelLimit=0, grid=False, labelColor=theme.INK) if index % columns == 0 else None
@@ -60,14 +62,14 @@ def dots_chart(
         x = {at: alt.X(f"{at}:Q", title=x_title, scale=scale, axis=axis) for at in ("value", "low")}
         layers = [layer for name in names for layer in _layers(dots, name, names, x, y)]
         head: Any = alt.TitleParams(heading, anchor="start", frame="group", fontSize=16, fontWeight="normal", offset=8)
-        charts.append(theme.stacked(layers, width, _ROW * len(rows), **({"title": head} if heading else {})))
+        charts.append(theme.stacked(layers, width, row * len(rows), **({"title": head} if heading else {})))
     grid: Any = alt.vconcat(_key(names), alt.concat(*charts, columns=columns, spacing=26), spacing=14)
     return theme.house(grid, title, subtitle, wide=min(columns, len(charts)) * width > 640)
 
 
 def _layers(dots: Sequence[Dot], name: str, names: list[str], x: Mapping[str, alt.X], y: alt.Y) -> list[alt.Chart]:
     place = names.index(name)
-    shift = 9.0 * (place - (len(names) - 1) / 2)
+    shift = _STEP * (place - (len(names) - 1) / 2)
     rows = [
         {
             "row": d.row,

@@ -1,0 +1,116 @@
+"""What a study costs: overhead a task here and on Ray, a second worker, opening a table of a million rows.
+
+    python benchmarks/studies.py [--tasks 10000] [--no-ray]
+
+Run nothing else meanwhile. Limits, which end the script with 1 where they are missed: 2 ms a task on this machine, 5 ms
+on Ray, at 10 000 tasks that do nothing; two workers 1.8 times as fast as one where they measure; a kept table of
+1 000 000 rows read in a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import logging
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import firstguess as fg
+from firstguess.base.threads import cores
+from firstguess.studies.kept import KeptStudy, Results
+from firstguess.studies.store import write_whole
+from firstguess.studies.tables import TASK
+
+
+def nothing(p: dict[str, Any]) -> dict[str, Any]:
+    return {"value": p["k"] + 0.5, "word": "a"}
+
+
+def overhead(tasks: int, folder: Path, **options: Any) -> float:
+    """Milliseconds a task: all of a run, from reading the configurations to the last result on disk."""
+    study = fg.study("nothing", fg.grid(k=range(tasks)), nothing, store=folder)
+    warm = fg.study("warm", fg.grid(k=[-1]), nothing, store=folder / "warm")
+    warm.run(**options)  # a cluster that was started stays for the next run, processes do not
+    started = time.perf_counter()
+    study.run(**options)
+    took = time.perf_counter() - started
+    assert study.ran is not None
+    assert study.ran.done == tasks
+    started = time.perf_counter()
+    study.run(**options)
+    print(f"    going on where nothing is missing: {1e3 * (time.perf_counter() - started) / tasks:.3f} ms a task")
+    return 1e3 * took / tasks
+
+
+def measuring(folder: Path, workers: int, rounds: int = 8) -> float:
+    """Seconds for some ensembles; the first task of each worker, which loads torch, is not counted."""
+    x = np.random.default_rng(0).standard_normal((1000, 200), dtype=np.float32)
+    grid = fg.grid(depth=[3], seed=range(workers + rounds))
+
+    def function(p: dict[str, Any], data: Any) -> Any:
+        return fg.measure(fg.mlp(depth=p["depth"]), data, inits=60, width=500, seed=p["seed"])
+
+    ticks: list[float] = []
+    study = fg.study("measuring", grid, function, data=x, store=folder / f"{workers}")
+    study.run(workers=workers, progress=lambda ran: ticks.append(time.perf_counter()))
+    return ticks[-1] - ticks[workers - 1]
+
+
+def opening(folder: Path, rows: int) -> float:
+    """Seconds to open a kept table."""
+    import pyarrow as pa
+
+    rng = np.random.default_rng(0)
+    kept = KeptStudy(Results(folder), "large")
+    keys = pa.array([f"{k:016x}" for k in range(rows)])
+    about = {b"firstguess study": b'{"digest": "d"}'}
+    plan = pa.table({"depth": np.arange(rows), "norm": pa.array(["layernorm"] * rows), TASK: keys})
+    numbers = {name: rng.standard_normal(rows) for name in ("gamma", "gamma_se", "expected_max", "std", "over_90")}
+    table = pa.table({"depth": np.arange(rows), **numbers, TASK: keys})
+    write_whole(folder / "studies" / "large.parquet", plan.replace_schema_metadata(about))
+    write_whole(folder / "studies" / "large.table.parquet", table.replace_schema_metadata(about))
+    started = time.perf_counter()
+    found, _ = kept.table()
+    took = time.perf_counter() - started
+    assert found.num_rows == rows
+    return took
+
+
+def main() -> int:
+    """Print a line for each; 1 if a limit was missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--no-ray", action="store_true")
+    asked = parser.parse_args()
+    missed = False
+
+    def said(what: str, value: float, limit: float, unit: str, *, least: bool = False) -> None:
+        nonlocal missed
+        fine = value >= limit if least else value <= limit
+        missed |= not fine
+        words = f"{'at least' if least else 'at most'} {limit:g}"
+        print(f"{what}: {value:.3g} {unit} ({words}){'' if fine else ': MISSED'}", flush=True)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        said("overhead on this machine", overhead(asked.tasks, folder / "local"), 2.0, "ms a task")
+        if not asked.no_ray and importlib.util.find_spec("ray") is not None:
+            import ray
+
+            ray.init("local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            said("overhead on Ray", overhead(asked.tasks, folder / "ray", engine="ray"), 5.0, "ms a task")
+            ray.shutdown()
+        if cores() > 1:
+            one, two = (measuring(folder / "measuring", workers) for workers in (1, 2))
+            said("two workers against one, measuring", one / two, 1.8, "times as fast", least=True)
+        said("opening a table of 1 000 000 rows", opening(folder / "large", 1_000_000), 1.0, "s")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Tasks on this machine: worker processes that do one task at a time, with one thread each."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Pipe, wait
+from typing import Any
+
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.threads import THREADS
+from firstguess.studies.identity import not_sent
+from firstguess.studies.tasks import Job, Outcome, Work, failed
+from firstguess.studies.worker import READY
+
+_LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+class LocalPool:
+    """Processes, started when they are needed. One that dies takes its task along, which another then gets.
+
+    `seconds` is the time limit of a task, `retries` how often one may take its process down before it is a failure.
+    """
+
+    def __init__(self, work: Work, *, workers: int, seconds: float | None = None, retries: int = 3) -> None:
+        if os.name != "posix":
+            raise InvalidInput("Linux or macOS, for workers", got=os.name, where="run", hint='run(engine="ray")')
+        self.capacity = workers
+        self.workers: list[_Worker] = []
+        self._payload = sendable(work)
+        self._threads = work.threads
+        self._seconds = math.inf if seconds is None else seconds
+        self._retries = retries
+        self._deaths: dict[int, int] = {}  # of a job's worker, by the job's id
+
+    def start(self, job: Job) -> None:
+        """Give a job to a worker that is free, or to a new one."""
+        worker = next((worker for worker in self.workers if worker.job is None), None)
+        if worker is None:
+            worker = _Worker(self._payload, self._threads)
+            self.workers.append(worker)
+        worker.take(job)
+
+    def wait(self) -> list[Outcome]:
+        """What is finished, once something is."""
+        outcomes: list[Outcome] = []
+        while not outcomes:
+            busy = {worker.pipe: worker for worker in self.workers if worker.job is not None}
+            first = min(worker.since for worker in busy.values()) + self._seconds
+            patience = None if math.isinf(first) else max(0.0, first - time.monotonic())
+            for pipe in wait(list(busy), patience):
+                outcomes += self._heard(busy[pipe])  # pyright: ignore[reportArgumentType]
+            outcomes += [self._late(w) for w in busy.values() if time.monotonic() - w.since > self._seconds and w.job]
+        return outcomes
+
+    def _heard(self, worker: _Worker) -> list[Outcome]:
+        try:
+            said: Any = worker.pipe.recv()
+        except (EOFError, OSError):
+            return self._died(worker)
+        if said == READY:
+            worker.begin()
+            return []
+        if isinstance(said, str):
+            raise FirstguessError("a function that another process can read", got=said, where="study(function)")
+        self._deaths.pop(id(worker.job), None)
+        worker.job = None
+        return [said]
+
+    def _died(self, worker: _Worker) -> list[Outcome]:
+        job, ready = worker.job, worker.ready
+        code = self._end(worker, patience=5.0)
+        assert job is not None
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        if not ready:
+            raise FirstguessError("a worker process that starts", got=f"one that ended {how}", where="run")
+        deaths = self._deaths[id(job)] = self._deaths.get(id(job), 0) + 1
+        if deaths <= self._retries:
+            self.start(job)
+            return []
+        del self._deaths[id(job)]
+        hint = "; was memory short?" if code == -signal.SIGKILL else ""
+        return [failed(job.key, f"its process ended {how}, {deaths} time{'s' * (deaths > 1)}{hint}")]
+
+    def _late(self, worker: _Worker) -> Outcome:
+        job = worker.job
+        assert job is not None
+        self._end(worker)
+        return failed(job.key, f"it took longer than {self._seconds:g} s", self._seconds)
+
+    def _end(self, worker: _Worker, patience: float = 0.0) -> int:
+        self.workers.remove(worker)
+        worker.job = None
+        return worker.end(patience)
+
+    def close(self) -> None:
+        """End all workers, whatever they do."""
+        for worker in self.workers:
+            worker.process.kill()
+        for worker in self.workers:
+            worker.end()
+        self.workers.clear()
+
+
+class _Worker:
+    """A process, and what it is doing."""
+
+    def __init__(self, payload: bytes, threads: int) -> None:
+        self.pipe, theirs = Pipe()
+        with theirs:
+            fd = theirs.fileno()
+            command = [sys.executable, "-m", "firstguess.studies.worker", str(fd), str(os.getpid())]
+            # In a session of its own: Ctrl-C is for the driver alone.
+            self.process = subprocess.Popen(
+                command, pass_fds=[fd], env=_environment(threads), stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        self.job: Job | None = None
+        self.ready = False
+        self.since = math.inf  # when its job began: not before it has loaded the function
+        self._payload: bytes | None = payload
+
+    def take(self, job: Job) -> None:
+        self.job = job
+        try:
+            if self._payload is not None:
+                self.pipe.send_bytes(self._payload)
+                self._payload = None
+            self.pipe.send_bytes(sendable(job))
+        except BrokenPipeError:
+            return  # it has died: `wait` hears of it
+        if self.ready:
+            self.begin()
+
+    def begin(self) -> None:
+        self.ready = True
+        self.since = time.monotonic()
+
+    def end(self, patience: float = 0.0) -> int:
+        """End it, by force if it has not ended by itself until then; its exit code."""
+        self.pipe.close()
+        try:
+            return self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+def sendable(what: object) -> bytes:
+    """What another process can read; a function by its value where it has no module."""
+    import cloudpickle
+
+    try:
+        return cloudpickle.dumps(what)
+    except Exception as error:  # what refuses to be pickled raises anything
+        raise not_sent(error) from error
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """This process's own, where it finds modules, and one thread for every library that counts the cores itself."""
+    environment = os.environ | dict.fromkeys(_LIBRARIES, str(threads)) | {THREADS: str(threads)}
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return environment
