@@ -15,7 +15,7 @@ from firstguess.network.network import Network
 from firstguess.papers import beyond_absorption as item
 from firstguess.papers.beyond_absorption import DEPTHS, PHASES, Times
 from firstguess.papers.judging import Number
-from firstguess.papers.piece_store import Store
+from firstguess.studies.store import Store
 from firstguess.papers.running import Run
 from firstguess.theory.absorption import Tangent
 

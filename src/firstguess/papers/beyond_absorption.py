@@ -20,7 +20,7 @@ from firstguess.theory.absorption import Tangent, absorption_of, scalar_tangent,
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.papers.piece_store import Piece
+    from firstguess.studies.store import Piece
     from firstguess.show.charts.theme import Chart
 
 PHASES = {

@@ -21,7 +21,7 @@ from firstguess.theory.readings import predict
 from firstguess.theory.tuning import Stand, stand, tune
 
 if TYPE_CHECKING:
-    from firstguess.papers.piece_store import Piece
+    from firstguess.studies.store import Piece
     from firstguess.show.charts.theme import Chart
 
 DEPTH = 20

@@ -18,7 +18,7 @@ from firstguess.papers.small_vit import SmallViT
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.papers.piece_store import Piece
+    from firstguess.studies.store import Piece
 
 PARTS = (0.5, 1.0)  # ρ: how much of the mean logits is taken off
 NEAR = 0.03  # of γ after over γ before: room on points that the head was not moved by
