@@ -15,8 +15,8 @@ from firstguess.network.network import Network
 from firstguess.papers import beyond_absorption as item
 from firstguess.papers.beyond_absorption import DEPTHS, PHASES, Times
 from firstguess.papers.judging import Number
-from firstguess.studies.store import Store
 from firstguess.papers.running import Run
+from firstguess.studies.store import Store
 from firstguess.theory.absorption import Tangent
 
 

@@ -16,8 +16,8 @@ from firstguess.papers import beyond_tokens as tokens
 from firstguess.papers import token_networks as drawing
 from firstguess.papers.items import VERDICTS, Item
 from firstguess.papers.judging import Number
-from firstguess.studies.store import Store
 from firstguess.papers.running import Run
+from firstguess.studies.store import Store
 from firstguess.theory.token_kernel import token_covariances
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -20,8 +20,8 @@ from firstguess.theory.absorption import Tangent, absorption_of, scalar_tangent,
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.studies.store import Piece
     from firstguess.show.charts.theme import Chart
+    from firstguess.studies.store import Piece
 
 PHASES = {
     "ordered": 1.59,

@@ -21,8 +21,8 @@ from firstguess.theory.readings import predict
 from firstguess.theory.tuning import Stand, stand, tune
 
 if TYPE_CHECKING:
-    from firstguess.studies.store import Piece
     from firstguess.show.charts.theme import Chart
+    from firstguess.studies.store import Piece
 
 DEPTH = 20
 TARGETS = (0.1, 0.5, 2.0)  # γ
