@@ -19,6 +19,7 @@ REFUSED = {  # why, by a part of what is said
     "γ has gaps or no closed form": "a family whose γ is known",
     "γ jumps": "changes smoothly",
 }
+NAMES = tuple(lookup.names())  # as they come: other tests register activations of their own
 NORMS = [f"{norm} {place}" for norm in ("layernorm", "batchnorm", "rmsnorm") for place in ("before", "after")]
 KINDS = ["plain", "residual", "residual layernorm", *NORMS]
 
@@ -50,7 +51,7 @@ def outcome(net: fg.Network, gamma: float) -> str:
 def walk(
     depth: int, kinds: list[str], gammas: list[float], names: Iterable[str] = ()
 ) -> Iterator[tuple[str, str, float, str]]:
-    for name in names or lookup.names():
+    for name in names or NAMES:
         for kind in kinds:
             for gamma in gammas:
                 yield name, kind, gamma, outcome(network(kind, name, depth), gamma)
