@@ -8,6 +8,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import pytest
+
 from firstguess.cli.doctor import data_sets, report
 
 
@@ -23,7 +25,7 @@ def test_the_report_says_what_is_installed(tmp_path: Path) -> None:
     assert found["data"]["cifar10"] is None
 
 
-def test_nothing_is_found_where_nothing_is(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_nothing_is_found_where_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FIRSTGUESS_DATA", raising=False)
     monkeypatch.setattr("shutil.which", lambda _name: None)
     assert set(data_sets(None).values()) == {None}
