@@ -38,9 +38,12 @@ NORMS = {
     "RMS before": "rmsnorm > {phi}",
     "LN after": "{phi} > layernorm",
     "RMS after": "{phi} > rmsnorm",
+    "BN before": "batchnorm > {phi}",
+    "BN after": "{phi} > batchnorm",
 }
 POINTS, CLASSES, BATCH, NETWORKS = 300, 10, 250, 2000
-_MOST = 50_000  # width · depth of a cell: more would take this machine hours
+_MOST = 20_000  # width · depth of a cell: more would take this machine hours
+_LARGE = 5_000  # from here on only where a pair of settings needs it
 _ROOT = math.sqrt(0.5)
 
 
@@ -72,10 +75,10 @@ class Cell:
         return self.points * self.width * self.depth * min(self.width, self.points)
 
 
-def cells(count: int = 72) -> list[Cell]:
-    """A subset in which all pairs of settings occur: greedily, from cells in a shuffled order; cheap ones first."""
+def cells(count: int = 84) -> list[Cell]:
+    """A subset in which all pairs of settings occur, but for the deepest widest networks: greedily, from cells in a
+    shuffled order, the smaller of two that add as many new pairs; cheap ones first."""
     every = [Cell(*v) for v in itertools.product(WIDTHS, DEPTHS, DIMENSIONS, PHI, NORMS) if v[0] * v[1] <= _MOST]
-    every = [c for c in every if c.width * c.depth <= 20_000]
     order = np.random.default_rng(17).permutation(len(every))
     seen: set[tuple[Any, ...]] = set()
     chosen: list[Cell] = []
@@ -86,7 +89,7 @@ def cells(count: int = 72) -> list[Cell]:
 
     left = [every[int(i)] for i in order]
     while len(chosen) < count:
-        best = max(left, key=lambda c: len(pairs(c) - seen))
+        best = max(left, key=lambda c: (len(pairs(c) - seen), c.width * c.depth <= _LARGE))
         chosen.append(best)
         seen |= pairs(best)
         left.remove(best)
@@ -102,9 +105,11 @@ def activated(x: Array, phi: str, constant: float) -> Array:
 
 
 def normed(x: Array, norm: str) -> Array:
-    if norm.startswith("LN"):
-        x = x - x.mean(axis=-1, keepdims=True)
-    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True))
+    axis = 1 if norm.startswith("BN") else 2  # (networks, points, nodes)
+    if not norm.startswith("RMS"):
+        x = x - x.mean(axis=axis, keepdims=True)
+    square = np.mean(x * x, axis=axis, keepdims=True)
+    return x / np.sqrt(np.where(square > 0.0, square, 1.0))  # a node that is 0 for all points stays 0
 
 
 def simulate(cell: Cell, rng: np.random.Generator, networks: int) -> dict[str, list[float]]:
