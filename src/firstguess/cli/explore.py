@@ -26,6 +26,9 @@ def explore(
     sliders. Served on this machine only (127.0.0.1), behind a token that is part of the printed address. Stop it with
     Ctrl-C.
     """
+    import os
+    import sys
+
     from firstguess.explore.server import serve
 
     def said(address: str) -> None:
@@ -35,4 +38,10 @@ def explore(
 
             webbrowser.open(address)
 
-    serve(port or None, said=said)
+    try:
+        serve(port or None, said=said)
+    except KeyboardInterrupt:
+        sys.stderr.write("firstguess explore: stopped\n")
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(0)  # marimo's kernels are threads that wait for ever; there is nothing to keep

@@ -194,18 +194,12 @@ def _(FirstguessError, chosen, mo, network):
         except FirstguessError as error:
             return mo.md(str(error))
 
-    _shown = (
-        mo.accordion(
-            {
-                "Copy as Python": _code(lambda: chosen.python),
-                "Copy as PyTorch": _code(lambda: chosen.pytorch),
-                "Link to this state": mo.Html(f'<p><a id="fg-link" href="?{chosen.query}">?{chosen.query}</a></p>'),
-            },
-            multiple=True,
-        )
-        if network is not None
-        else mo.md("")
-    )
+    if network is None:
+        _shown = mo.md("")
+    else:
+        _link = mo.Html(f'<p>Link to this state: <a id="fg-link" href="?{chosen.query}">?{chosen.query}</a></p>')
+        _codes = {"Copy as Python": _code(lambda: chosen.python), "Copy as PyTorch": _code(lambda: chosen.pytorch)}
+        _shown = mo.vstack([_link, mo.accordion(_codes, multiple=True)])
     _shown  # noqa: B018
     return
 
