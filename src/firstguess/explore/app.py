@@ -7,14 +7,26 @@ app = marimo.App(width="full", app_title="firstguess: what a network believes be
 
 
 @app.cell(hide_code=True)
-def _():
+async def _():
+    import importlib
+    import sys
+
     import marimo as mo
 
-    from firstguess.base.errors import FirstguessError
-    from firstguess.explore import choice, panels, seen
+    wheel = ""  # of the page that runs in a browser alone: `firstguess.explore.static` puts its file's name here
+    if sys.platform == "emscripten":
+        import micropip
+
+        await micropip.install(["numpy", "scipy", "pillow", "threadpoolctl"])
+        await micropip.install(str(mo.notebook_location() / "public" / wheel), deps=False)
+    # By name: marimo would look for what is imported on the package index, before any cell runs.
+    choice, panels, seen = (
+        importlib.import_module(f"firstguess.explore.{name}") for name in ("choice", "panels", "seen")
+    )
+    FirstguessError = importlib.import_module("firstguess").FirstguessError
 
     mo.md("# firstguess\nWhat a neural network believes before it has learned anything. Compose one:")
-    return FirstguessError, choice, mo, panels, seen
+    return FirstguessError, choice, mo, panels, seen, sys
 
 
 @app.cell(hide_code=True)
@@ -145,8 +157,9 @@ def _(mo):
 
 
 @app.cell(hide_code=True)
-def _(go, mo, source, upload):
-    mo.hstack(
+def _(go, mo, source, sys, upload):
+    # in a browser alone there is no PyTorch
+    mo.md("") if sys.platform == "emscripten" else mo.hstack(
         [mo.md("**On data**"), source, *([upload] if source.value != "digits" else []), go], justify="start", wrap=True
     )
     return
@@ -155,8 +168,9 @@ def _(go, mo, source, upload):
 @app.cell(hide_code=True)
 def _(FirstguessError, chosen, go, mo, network, source, upload):
     def _on_data():
-        from firstguess.explore import on_data
+        import importlib
 
+        on_data = importlib.import_module("firstguess.explore.on_data")
         if source.value == "digits":
             data = on_data.embedded()
         elif not upload.value:
