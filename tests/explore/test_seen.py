@@ -44,6 +44,13 @@ def test_the_table_of_changes_holds_what_predict_says_of_them():
     assert f"{panels.percent(0.5)}" in panels.live(seen)
 
 
+def test_only_a_centred_head_lies_below_the_line_that_nothing_else_crosses():
+    for choice in (Choice(activation="tanh", weight_var=1.5, bias_var=0.1, depth=30), Choice(depth=20)):
+        f = see(choice).frontier
+        below = {m.name for m in f.remedies if (1 + m.gamma) * m.gradients < (1 + f.data_gamma) * (1 - 1e-9)}
+        assert below <= {"head centred"}
+
+
 def test_the_phase_is_that_of_the_point_itself_not_of_a_grid_point_near_it():
     """ReLU at weight variance 2 is on the edge; the nearest place of the grid is not."""
     diagram, here = phases_of(Choice())

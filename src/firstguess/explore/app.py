@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """The page of `firstguess explore`: a marimo app. What it shows is made in the modules beside it."""
 
 # pyright: basic

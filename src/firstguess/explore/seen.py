@@ -10,7 +10,7 @@ import numpy as np
 from firstguess.base.errors import FirstguessError
 from firstguess.explore.choice import Choice
 from firstguess.network.layer import text
-from firstguess.network.walk import needs_tokens
+from firstguess.network.tokens import Tokens
 from firstguess.theory.curves import Absorption
 from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
 from firstguess.theory.phases import FixedPoint, fixed_point
@@ -18,6 +18,7 @@ from firstguess.theory.prediction import Prediction
 from firstguess.theory.readings import predict
 from firstguess.theory.trade_off import Frontier, frontier
 
+_TOKENS = "Known for networks of vectors only, not yet for those of tokens."
 DIMENSION = WIDTH = 1000  # that training is predicted for
 
 
@@ -44,11 +45,13 @@ def see(choice: Choice) -> Seen:
     """Predict a choice; errors are the network's own, in one line."""
     network, inputs = choice.network, choice.inputs
     prediction = predict(network, inputs=inputs)
+    if isinstance(inputs, Tokens):
+        return Seen(choice, prediction, None, None, dict.fromkeys(("frontier", "absorption"), _TOKENS))
     why = dict[str, str]()
     standing: Frontier | None = None
     lasting: Absorption | None = None
     try:
-        standing = frontier(network, targets=(), inputs=None if needs_tokens(network.layers) else inputs)  # type: ignore[arg-type]
+        standing = frontier(network, targets=(), inputs=inputs)
     except FirstguessError as error:
         why["frontier"] = str(error)
     try:
