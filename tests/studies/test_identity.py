@@ -185,8 +185,7 @@ def test_modules_that_a_function_imports_are_part_of_it(tmp_path: Path, monkeypa
 
 def test_networks_with_functions_of_ones_own_are_told_apart() -> None:
     def net(slope: float) -> fg.Network:
-        base = fg.mlp(depth=1, activation=fg.activation(lambda x: np.maximum(x, slope * x), name="leaking"))
-        return base
+        return fg.mlp(depth=1, activation=fg.activation(lambda x: np.maximum(x, slope * x), name="leaking"))
 
     assert str(net(0.1)) == str(net(0.2))
     assert identity(net(0.1)) == identity(net(0.1)) != identity(net(0.2))

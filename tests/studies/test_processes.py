@@ -52,8 +52,8 @@ def test_workers_have_one_thread_and_find_the_callers_modules() -> None:
 
     pool = LocalPool(Work(lambda p: {"cores": cores(), "omp": os.environ["OMP_NUM_THREADS"], "p": p["p"]}), workers=1)
     try:
-        pool.start(Job("k", {"p": 5}))
-        (outcome,) = pool.wait()
+        pool.start((Job("k", {"p": 5}),))
+        ((_, (outcome,)),) = pool.wait()
         process = pool.workers[0].process
     finally:
         pool.close()

@@ -166,7 +166,8 @@ class _Walk:
 
     def _function(self, value: FunctionType, inside: tuple[int, ...]) -> Any:
         cells = [self._cell(cell, inside) for cell in value.__closure__ or ()]
-        wrapped = [self.of(value.__wrapped__, inside)] if hasattr(value, "__wrapped__") else []
+        inner = getattr(value, "__wrapped__", None)
+        wrapped = [] if inner is None else [self.of(inner, inside)]
         if not owned.own(value.__module__) and vars(sys.modules[value.__module__]) is value.__globals__:
             return ["function", f"{value.__module__}.{value.__qualname__}", *cells, *wrapped]
         names = sorted(set(owned.globals_of(value.__code__)))
