@@ -39,7 +39,7 @@ class KeptStudy:
     def write_plan(self, shown: Sequence[dict[str, Any]], keys: Sequence[str], about: dict[str, Any]) -> None:
         """Keep what the study is made of."""
         rows = [{**row, TASK: key} for row, key in zip(shown, keys, strict=True)]
-        write_whole(self._plan, _with(table_of(rows), about))
+        _write(self._plan, _with(table_of(rows), about))
 
     def plan(self, digest: str | None = None) -> Any:
         """Configurations and addresses; None if there are none. With `digest`, of that study, or one clear error."""
@@ -104,8 +104,12 @@ class KeptStudy:
         table = _with(table_of(rows), _known(plan.schema))
         if len(rows) == plan.num_rows:
             with contextlib.suppress(OSError):  # a convenience: without it the next one takes longer
-                write_whole(self._table, table)
+                self.keep_table(table)
         return table, damaged
+
+    def keep_table(self, table: Any) -> None:
+        """Keep the table of all results, as it is read the next time."""
+        _write(self._table, table)
 
     def failures(self) -> Any:
         """Configurations without a result that were tried, each with its reason."""
@@ -159,6 +163,12 @@ def _known(schema: Any) -> dict[str, Any]:
 
 def _with(table: Any, known: dict[str, Any]) -> Any:
     return table.replace_schema_metadata({_ABOUT: json.dumps(known)})
+
+
+def _write(path: Path, table: Any) -> None:
+    """So that a million rows open at once: numbers as they are in memory, only words that repeat by their number."""
+    words = [field.name for field in table.schema if str(field.type) == "string" and field.name != TASK]
+    write_whole(path, table, compression="none", use_dictionary=words or False)
 
 
 def _read(path: Path) -> Any:
