@@ -65,3 +65,10 @@ def slow(p: dict[str, Any]) -> dict[str, Any]:
     time.sleep(p["seconds"])
     (Path(p["marks"]) / f"done-{p['seed']}").touch()
     return found
+
+
+def long_words(p: dict[str, Any]) -> dict[str, Any]:
+    """Numbers, and some 4 kB that do not compress, in a few milliseconds."""
+    time.sleep(0.002)
+    rng = np.random.default_rng(p["seed"])
+    return numbers(p) | {"noise": rng.random(500)}

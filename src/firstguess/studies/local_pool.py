@@ -89,7 +89,7 @@ class LocalPool:
                 self.start(jobs)
                 return []
             raise FirstguessError("a worker process that starts", got=f"{_STARTS} that ended {how}", where="run")
-        if len(jobs) > 1:
+        if len(jobs) != 1:
             return [Came(jobs, [])]
         job = jobs[0]
         deaths = self._deaths[job.key] = self._deaths.get(job.key, 0) + 1
