@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import told
+from firstguess.base.text import spaced
 from firstguess.studies.kept import Results
 from firstguess.studies.store import Piece
 from firstguess.studies.tasks import TOGETHER, Came, Job, Outcome
@@ -57,7 +58,8 @@ class Ran:
         return self.total - self.found - self.done - self.failed
 
     def __str__(self) -> str:
-        words = [f"{self.done} of {self.total} tasks done", f"{self.found} were there"]
+        words = [f"{spaced(self.done)} of {spaced(self.total)} tasks done"]
+        words += [f"{spaced(self.found)} were there before"] if self.found else []
         words += [f"{self.failed} failed"] if self.failed else []
         words += [f"{self.damaged} result files were damaged and are computed again"] if self.damaged else []
         words += [f"{self.left} not tried"] if self.left else []

@@ -80,6 +80,11 @@ class Study:
     def __len__(self) -> int:
         return len(self._given)
 
+    def settings(self) -> list[str]:
+        """The names of what a configuration sets: the first columns of the table."""
+        self._plan()
+        return self._kept.settings()
+
     @cached_property
     def _common(self) -> str:
         """The address of what all tasks share."""
@@ -202,7 +207,7 @@ class Study:
         """A chart of one column over another, by colour for a third; with 95 % intervals where the table has them."""
         from firstguess.show.charts.sweep import study_chart
 
-        return study_chart(self.table(), x=x, y=y, color=color, settings=self._kept.settings())
+        return study_chart(self.table(), x=x, y=y, color=color, settings=self.settings())
 
     def save(self, path: str | Path) -> Path:
         """Write the study as one HTML file that opens offline: table, figures, best and worst, how it was made."""
