@@ -1,4 +1,4 @@
-"""A disk that is really full: a file system of a few hundred kB where root may make one, else a limit on files' sizes."""
+"""A disk that is really full: a small file system where root may make one; and a limit on the size of files."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import typer
 
 from firstguess.base.checks import given
 from firstguess.base.errors import InvalidInput
-from firstguess.cli.data import DataDir
 from firstguess.base.text import spaced
+from firstguess.cli.data import DataDir
 from firstguess.cli.output import Json, print_json, print_table, say
 
 if TYPE_CHECKING:

@@ -111,18 +111,18 @@ def _ends(rows: Sequence[Row], settings: Sequence[str], metrics: Sequence[str]) 
     parts: list[str | None] = [heading, tag("p", f"By {WORDS.get(y, y)}.", class_="soft")]
     for name, some in zip(named, (fine[:few], fine[::-1][:few]), strict=True):
         cells: list[list[str]] = [
-            [*(_cell(row.get(key), key, setting=True) for key in shown), _cell(row[y], y)] for row in some
+            [_cell(row[y], y), *(_cell(row.get(key), key, setting=True) for key in shown)] for row in some
         ]
         parts.append(tag("h3", name))
-        parts.append(plain_table([*shown, WORDS.get(y, y)], cells, numbers=[len(shown)], caption=name))
-        if few and (more := sum(_cell(row[y], y) == cells[-1][-1] for row in fine) - _ending(cells)):
+        parts.append(plain_table([WORDS.get(y, y), *shown], cells, caption=name))
+        if few and (more := sum(_cell(row[y], y) == cells[-1][0] for row in fine) - _ending(cells)):
             parts.append(tag("p", f"… and {more} more with the number of the last row.", class_="soft"))
     return parts if few else ["", None]
 
 
 def _ending(cells: Sequence[Sequence[str]]) -> int:
     """Rows that show the number of the last one."""
-    return sum(row[-1] == cells[-1][-1] for row in cells)
+    return sum(row[0] == cells[-1][0] for row in cells)
 
 
 def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:
@@ -198,7 +198,8 @@ def _provenance(study: KeptStudy, rows: Sequence[Row]) -> Markup:
     seconds = [float(row[SECONDS]) for row in rows]
     if seconds:
         cells.append(["a task took", f"{_duration(min(seconds))} to {_duration(max(seconds))}"])
-    parts = [tag("p", "The function, as it was written:", class_="soft"), tag("pre", tag("code", function))]
+    words = "The study, as it was written:" if "[grid]" in function else "The function, as it was written:"
+    parts = [tag("p", words, class_="soft"), tag("pre", tag("code", function))]
     return Markup("").join([*(parts if function else []), plain_table(["", "value"], cells, caption="Provenance")])
 
 

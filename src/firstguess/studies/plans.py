@@ -79,6 +79,7 @@ def planned(path: str | Path, *, store: str | Path | None = None, data_dir: str 
             data=found[sets[0]] if sets and "data" not in axes else None,
             block=plan.get("block"),
             version=plan.get("version", ""),
+            written=Path(path).read_text(encoding="utf-8").strip(),
         )
     except InvalidInput as error:
         raise error.within(str(path)) from error

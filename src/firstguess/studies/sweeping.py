@@ -52,7 +52,9 @@ class Study:
         data: Any = None,
         block: int | None = None,
         version: str | int = "",
+        written: str = "",
     ) -> None:
+        """`written`: the study's text, where it was read from one."""
         if not re.fullmatch(r"[\w][\w .+=-]{0,99}", name) or name.endswith((".table", " ")):
             raise InvalidInput("a name that a file can have", got=repr(name), where="study(name)", hint='"norms"')
         if not callable(function):
@@ -69,6 +71,7 @@ class Study:
         self._data = _data(data)
         self._block = block
         self._version = str(version)
+        self._written = written
         self.ran: Ran | None = None  # what the last `run` did
         if not len(self._given):
             raise InvalidInput("at least one configuration", got="none", where="study(configurations)")
@@ -104,8 +107,8 @@ class Study:
         known = {
             "name": self.name,
             "digest": self.digest,
-            "function": _text(self._function),
-            "data": "" if self._data is None else f"{self._data.prepared}: {self._data.n} points, {self._data.hash}",
+            "function": self._written or _text(self._function),
+            "data": "" if self._data is None else f"{_named(self._data)}, {self._data.hash}",
             "version": self._version,
             "code": code_version(),
             **versions(),
@@ -269,6 +272,11 @@ def _data(given: Any) -> Data | None:
     if given is None or isinstance(given, Data):
         return given
     return load(given) if isinstance(given, str) else as_data(given)
+
+
+def _named(data: Data) -> str:
+    points = f"{data.n} points"
+    return data.prepared if points in data.prepared else f"{data.prepared}, {points}"
 
 
 def _folder(store: str | os.PathLike[str]) -> Path:
