@@ -84,12 +84,7 @@ def sweep(
     found = planned(what, store=store, data_dir=str(data_dir) if data_dir else None)
     limits = given(retries=retries, seconds=seconds, memory=memory)
     options = given(engine=engine, address=address, workers=workers, cpus=cpus, gpus=gpus, **limits)
-    try:
-        found.run(**options)
-    except KeyboardInterrupt:
-        say(f"stopped: {found.ran}; the same command goes on from there")
-        raise
-    say(str(found.ran))
+    say(str(found.run(**options).ran))
     if page is not None:
         say(f"wrote {found.save(page)}")
     _show(found.table(), found.settings(), json)

@@ -133,12 +133,16 @@ def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:
     aside = {name for name in names if name in _ASIDE and name not in settings}
     aside |= {TASK, *(name for name in names if name.endswith(("_se", "_low", "_high")))}
     columns = [name for name in names if name not in lists | aside]
+    same = {name for name in columns if name not in (*settings, SECONDS) and _same(rows, name)}
+    columns = [name for name in columns if name not in same]
     head = tag("tr", *(_sorting(name, rows) for name in columns))
     body = [
         tag("tr", *(_sorted_cell(row.get(name), name, name in settings) for name in columns)) for row in rows[:_ROWS]
     ]
     whole = tag("table", tag("caption", "All results"), tag("thead", head), tag("tbody", *body), id="results")
     words = f"The first {spaced(_ROWS)} of {spaced(len(rows))} rows." if len(rows) > _ROWS else ""
+    known = ", ".join(f"{name} {_cell(rows[0].get(name), name)}" for name in names if name in same)
+    words += f" The same in all rows: {known}." if known else ""
     left = ", ".join(sorted((lists | aside) - {TASK}))
     words += f" Columns that are in the table's file only: {left}." if left else ""
     box = tag("input", type="search", id="filter", placeholder="layernorm depth:5", aria_describedby="filter-words")
@@ -153,6 +157,10 @@ def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:
             tag("script", Markup(_resource("study.js"))),
         ]
     )
+
+
+def _same(rows: Sequence[Row], name: str) -> bool:
+    return len(rows) > 1 and len({_cell(row.get(name), name) for row in rows}) == 1
 
 
 def _sorting(name: str, rows: Sequence[Row]) -> Markup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import os
@@ -185,7 +186,14 @@ class Study:
 
                 return RayPool(work, address=address, retries=retries, cpus=cpus, gpus=gpus, seconds=seconds)
 
-            drive.run_in(pool)
+            try:
+                drive.run_in(pool)
+            except KeyboardInterrupt:
+                folder = self._kept.results.folder
+                sys.stderr.write(
+                    f"firstguess: stopped, {drive.ran}; kept in {folder}, the same run goes on from there\n"
+                )
+                raise
         return self
 
     # -- Looking ----------------------------------------------------------------------------------------------------
@@ -297,9 +305,23 @@ def _refused(folder: Path, error: OSError) -> InvalidInput:
 def _text(function: Callable[..., Any]) -> str:
     """The function as it was written, where that is known."""
     try:
-        return textwrap.dedent(inspect.getsource(function)).strip()
+        text = textwrap.dedent(inspect.getsource(function)).strip()
     except (OSError, TypeError):
         return getattr(function, "__qualname__", type(function).__qualname__)
+    return _lambda(text) if getattr(function, "__name__", "") == "<lambda>" else text
+
+
+def _lambda(text: str) -> str:
+    """A lambda without the rest of the lines that it stands in, where that can be told."""
+    start = text.find("lambda")
+    for end in range(len(text), start, -1):
+        try:
+            found = ast.parse(text[start:end], mode="eval").body
+        except (SyntaxError, ValueError):
+            continue
+        if isinstance(found, ast.Lambda):
+            return text[start:end].strip()
+    return text
 
 
 @contextmanager
