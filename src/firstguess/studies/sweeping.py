@@ -265,12 +265,12 @@ def study(
         function: Returns a Prediction, a Measurement, a training, a Diagnosis, or a dict of numbers, texts and arrays.
             It may be a lambda, and use what stands around it; it runs in another process.
         store: A folder. Results stand in it by a hash of all that they depend on: configuration, data, the function
-            with what it refers to, and the source of firstguess. So studies share them, and what has changed is
-            computed anew. Runs may use one store at the same time.
+            with what it refers to, the source of firstguess, versions of numpy, scipy and torch. So studies share them,
+            and what has changed is computed anew. Runs may use one store at the same time.
         data: Anything that `firstguess.data` takes: read once, and the function's second argument. Data that the
             function names itself are known by that name only.
-        block: Members a task: an ensemble that `fg.measure` draws is split into tasks of about so many, and joined to
-            the very numbers of one machine. By default an ensemble is one task.
+        block: Members a task: an ensemble that `fg.measure` or `fg.train` draws is split into tasks of about so many,
+            and joined to the very numbers of one machine. By default an ensemble is one task.
         version: Part of the hash. Change it where something changed that is not seen: files, other packages.
     """
     return Study(name, configurations, function, store=store, data=data, block=block, version=version)
