@@ -15,7 +15,7 @@ from study_functions import numbers
 import firstguess as fg
 from firstguess.studies import driving, sweeping
 from firstguess.studies.results import Results
-from firstguess.studies.tasks import Came, Job, Outcome, Work, perform_all
+from firstguess.studies.tasks import Came, Job, Work, perform_all
 
 
 def plain(table: Any) -> Any:
@@ -100,6 +100,22 @@ def test_long_tasks_do_not_wait_for_each_other_in_one_call() -> None:
     assert [outcome.key for outcome in outcomes] == [job.key for job in jobs[: len(outcomes)]]
 
 
+@pytest.mark.usefixtures("in_process")
+def test_no_more_tasks_are_under_way_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driving, "UNDER_WAY", 50)
+    under_way: list[int] = []
+    real = InProcess.wait
+
+    def wait(self: InProcess) -> list[Came]:
+        under_way.append(sum(map(len, self._jobs)))
+        return real(self)
+
+    monkeypatch.setattr(InProcess, "wait", wait)
+    s = fg.study("a", fg.grid(seed=range(500)), numbers, store=tmp_path).run()
+    assert 3 < max(under_way) <= 50
+    assert s.table().num_rows == 500
+
+
 class Losing(InProcess):
     """Loses every call of several jobs, as a worker that dies does."""
 
@@ -165,7 +181,3 @@ def test_a_result_that_parquet_cannot_hold_is_a_failure_and_the_rest_goes_on(tmp
     assert failure["k"] == 20
     assert "cannot be kept" in failure["reason"]
     assert s.table().num_rows == 29
-
-
-def test_outcomes_are_small() -> None:
-    assert Outcome("k").piece == {}

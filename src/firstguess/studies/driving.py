@@ -15,6 +15,7 @@ from firstguess.studies.store import Piece
 from firstguess.studies.tasks import TOGETHER, Came, Job, Outcome
 
 MOST = 200  # small jobs a call
+UNDER_WAY = 100_000  # tasks that have been handed over and not come back, however large the cluster is
 
 
 class Pool(Protocol):
@@ -127,6 +128,8 @@ class Drive:
         while True:
             if self._urgent:
                 return self._urgent.popleft()
+            if len(self._given) >= UNDER_WAY:
+                return None
             task = next(self._tasks, None)
             if task is None:
                 return None
