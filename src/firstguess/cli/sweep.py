@@ -17,18 +17,17 @@ from firstguess.cli.output import Json, print_json, print_table, say
 if TYPE_CHECKING:
     from firstguess.studies.kept import KeptStudy
 
-EXAMPLES = """A study.toml, of 9 configurations: a name in the grid is an argument of the network or of the reading.
+EXAMPLES = """A study.toml: a name in the grid is an argument of the network or of the reading, or {name} in a description.
 
-\b
-reading = "measure"        # or predict, train, diagnose
-network = "mlp"            # or residual_mlp, cnn, or a description with {names} of the grid
+reading = "measure" (or predict, train, diagnose)
+
+network = "mlp" (or residual_mlp, cnn, a description)
+
 data = "digits"
-[grid]
-depth = [1, 5, 20]
-norm = ["none", "batchnorm", "layernorm"]
-[options]                  # the same in all configurations
-inits = 200
-width = 500
+
+grid = {depth = [1, 5, 20], norm = ["none", "batchnorm", "layernorm"]}
+
+options = {inits = 200, width = 500}
 
 Examples:
 
