@@ -17,11 +17,11 @@ from firstguess.cli.output import Json, print_json, print_table, say
 if TYPE_CHECKING:
     from firstguess.studies.kept import KeptStudy
 
-EXAMPLES = """A study.toml: a name in the grid is an argument of the network or of the reading, or {name} in a description.
+EXAMPLES = """A study.toml; names in the grid are arguments of the network, of the reading, or {names} in a description:
 
-reading = "measure" (or predict, train, diagnose)
+reading = "measure"  # or predict, train, diagnose
 
-network = "mlp" (or residual_mlp, cnn, a description)
+network = "mlp"  # or residual_mlp, cnn, a description
 
 data = "digits"
 
