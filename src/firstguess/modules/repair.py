@@ -13,6 +13,7 @@ from torch import nn
 
 from firstguess.base.checks import count, known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.data import Batch, collect, load
 from firstguess.modules.calling import Caller
 from firstguess.modules.feeding import Forward, fed
@@ -31,7 +32,7 @@ _NOTE = "This changes first guesses, not trainability: gradients and what can be
 
 
 @dataclass(frozen=True, eq=False)
-class Repaired:
+class Repaired(Shown):
     """A repaired model. γ and the largest share are measured on the data given, before and after."""
 
     model: nn.Module = field(repr=False)
@@ -58,6 +59,10 @@ class Repaired:
             "added": list(self.added),
             "notes": list(self.notes),
         }
+
+    def __repr__(self) -> str:
+        (g0, g1), (m0, m1) = self.gamma, self.largest
+        return f"Repaired({self.how}: γ {g0:.3g} → {g1:.3g}, largest class {m0:.0%} → {m1:.0%})"
 
     def __str__(self) -> str:
         keys = [f"changed: {', '.join(self.changed)}"] if self.changed else []

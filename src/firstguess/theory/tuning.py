@@ -12,6 +12,7 @@ from scipy import optimize
 
 from firstguess.base.checks import known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.base.shown import Shown
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.network.tokens import Tokens
@@ -59,7 +60,7 @@ def stand(p: Prediction) -> Stand:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Shown):
     """A tuned network: `network` to build or measure, `settings` to set by hand, `code()` to paste.
 
     `reachable` is the range of γ of this family at these gradients. Tuning makes depth harmless, not useful: a shallow
@@ -100,6 +101,10 @@ class Tuned:
             "reachable": list(self.reachable),
             "before": vars(self.before),
         }
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value:.6g}" for name, value in self.settings.items())
+        return f"Tuned({said}: γ = {self.gamma:.4g}, gradients × {self.gradients:.4g})"
 
     def __str__(self) -> str:
         said = ", ".join(f"{name} {value:.6g}" for name, value in self.settings.items())
