@@ -63,7 +63,7 @@ def subject(what: str, *, init: str | None, width: int, redraw: str | None = Non
         return found_at(what), options
     from firstguess.network.described import as_network
 
-    as_network(what, where="measure")  # an error here comes before the data are read
+    as_network(what, where="NETWORK")  # an error here comes before the data are read
     if init is not None:
         raise InvalidInput("--init with a model only", got="a description", hint="write dense(init=orthogonal)")
     if redraw is not None:

@@ -221,7 +221,8 @@ def explain_guess(
     started = time.perf_counter()
     if not isinstance(model, nn.Module):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise InvalidInput("a model, an instance of nn.Module", got=kind, where="explain_guess", hint="Model()")
+        hint = "Model()" if isinstance(model, type) else "fg.explain_guess(model, data): the model comes first"
+        raise InvalidInput("a model, an instance of nn.Module", got=kind, where="explain_guess", hint=hint)
     inits = checks.count(inits, 1, "number of initializations", "explain_guess(inits)", "inits=50")
     seed = checks.count(seed, 0, "seed", "explain_guess(seed)", "seed=0")
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")

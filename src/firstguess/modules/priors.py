@@ -110,7 +110,12 @@ def match_prior(
     (('2.bias', '2.weight'), [0.9, 0.1])
     """
     if not isinstance(model, nn.Module):
-        raise InvalidInput("a model, an instance of nn.Module", got=type(model).__name__, where="match_prior(model)")
+        raise InvalidInput(
+            "a model, an instance of nn.Module",
+            got=type(model).__name__,
+            where="match_prior(model)",
+            hint="fg.match_prior(model, data): the model comes first",
+        )
     if mode not in ("loss", "guesses"):
         raise InvalidInput('"loss" or "guesses"', got=mode, where="match_prior(mode)", hint='mode="loss"')
     if not force:

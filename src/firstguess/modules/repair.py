@@ -110,7 +110,12 @@ def repair(
     (('4.bias',), 0.01)
     """
     if not isinstance(model, nn.Module):
-        raise InvalidInput("a model, an instance of nn.Module", got=type(model).__name__, where="repair(model)")
+        raise InvalidInput(
+            "a model, an instance of nn.Module",
+            got=type(model).__name__,
+            where="repair(model)",
+            hint="fg.repair(model, data): the model comes first",
+        )
     if not 0.0 <= number(gamma) < math.inf:
         raise InvalidInput("a γ of at least 0", got=gamma, where="repair(gamma)", hint="gamma=0.2")
     if how not in ("head", "layers"):

@@ -13,6 +13,7 @@ from scipy import optimize
 from firstguess.base.checks import known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.shown import Shown
+from firstguess.network.described import as_network
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.network.tokens import Tokens
@@ -190,7 +191,7 @@ def tune(
 
 def described(network: object, where: str) -> Network:
     """A description, or its text as one."""
-    net = Network.parse(network) if isinstance(network, str) else network
+    net = as_network(network, where=where) if isinstance(network, str) else network
     if not isinstance(net, Network):
         raise InvalidInput("a description", got=type(net).__name__, where=where, hint="fg.read(model, data).network")
     return net

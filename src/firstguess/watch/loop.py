@@ -103,7 +103,12 @@ class Watch(Shown):
         cost: float | None = 0.02,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise InvalidInput("a model, an instance of nn.Module", got=type(model).__name__, where="Watch(model)")
+            raise InvalidInput(
+                "a model, an instance of nn.Module",
+                got=type(model).__name__,
+                where="Watch(model)",
+                hint="fg.Watch(model, loader): the model comes first",
+            )
         if mode not in ("train", "eval"):
             raise InvalidInput("mode 'train' or 'eval'", got=mode, where="Watch(mode)", hint="mode='train'")
         if cost is not None and not checks.number(cost) > 0:
