@@ -262,7 +262,7 @@ def save_weights(model: nn.Module, path: str | Path) -> Path:
         from safetensors.torch import save_model
     except ImportError as error:
         raise FirstguessError(
-            "the package safetensors", got="not installed", hint="pip install firstguess[repair]"
+            "the package safetensors", got="not installed", hint="pip install 'firstguess[repair]'"
         ) from error
     target = Path(path)
     save_model(model, str(target))
