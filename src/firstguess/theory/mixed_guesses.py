@@ -13,6 +13,7 @@ import numpy as np
 from firstguess.base import checks
 from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.theory.guesses import Guesses
 from firstguess.theory.ranked import OverInits, check_rank, entropies, kth_values, of_rows
@@ -23,7 +24,7 @@ _SEED = 20261117
 
 
 @dataclass(frozen=True, repr=False)
-class MixedGuesses:
+class MixedGuesses(Shown):
     """Guess fractions over networks of finite width: the methods of `fg.Guesses`, each network with a γ of its own.
 
     `gammas` and `weights`: a quadrature over networks. What `Guesses` knows exactly is exact here too, for this
