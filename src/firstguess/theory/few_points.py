@@ -176,7 +176,11 @@ class _Gathered:
                 few = behind
         c = few.first(_PAIRED).overlaps
         if not np.isfinite(c).all():
-            raise NotCovered("outputs that are not all zero", got="a network that is 0 for an input")
+            raise NotCovered(
+                "outputs that are not all zero",
+                got="a network that is 0 for an input",
+                hint="wider layers, or fg.measure(net, x, width=…)",
+            )
         guesses = None
         if not few.gaussian or self._batch:
             guesses = np.stack([few.drawn().argmax(axis=2) for _ in range(HEADS)], axis=1)  # (networks, heads, points)

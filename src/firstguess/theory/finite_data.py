@@ -89,10 +89,16 @@ def sampled_on_data(
         if few.gaussian:
             c = few.overlaps
             if not np.isfinite(c).all():
-                raise NotCovered("outputs that are not all zero", got="a network that is 0 for an input")
+                raise NotCovered(
+                    "outputs that are not all zero",
+                    got="a network that is 0 for an input",
+                    hint="wider layers, or fg.measure(net, x, width=…)",
+                )
             change += same(c)
         else:
-            change += np.mean([(g[:, a] == g[:, b]) for g in guesses.transpose(1, 0, 2)], axis=0) - 1.0 / network.classes
+            change += (
+                np.mean([(g[:, a] == g[:, b]) for g in guesses.transpose(1, 0, 2)], axis=0) - 1.0 / network.classes
+            )
         basis = np.stack([(1.0 - before) * before**k for k in range(_TERMS)], axis=2)
         normal += np.einsum("rpi,rpj->ij", basis, basis)
         target += np.einsum("rpi,rp->i", basis, change)

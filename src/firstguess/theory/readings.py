@@ -122,12 +122,18 @@ def predict(
     else:
         dtype = np.float32 if precision == "float32" else np.float64
         result = kernel(network, x, tangent=tangent, width=fan_in, dtype=dtype)
-    finite = None if width is None or tangent else at_width(network, width, x, result.covariance, seed=seed, progress=progress)
+    finite = (
+        None
+        if width is None or tangent
+        else at_width(network, width, x, result.covariance, seed=seed, progress=progress)
+    )
     if finite is not None:
         result = replace(result, covariance=finite.covariance, layers=with_output(result.layers, finite.covariance))
         remarks += ["γ of the hidden layers is that of infinite width", finite.size.remark]
         if finite.counted is not None:
-            remarks.append(f"guesses were counted: {len(finite.counted)} output layers of {finite.size.networks} networks")
+            remarks.append(
+                f"guesses were counted: {len(finite.counted)} output layers of {finite.size.networks} networks"
+            )
     drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress)
     if drawn.jitter > 0.0:
         remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
