@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.float_range import float_range
@@ -61,6 +62,7 @@ class FewPoints:
     differ: float
     networks: int
     points: int
+    dead: float  # the share of points that are 0 at the output
     pairs: PairMoments
     counted: Array | None = None  # (networks · output layers, classes)
 
@@ -166,7 +168,7 @@ class _Gathered:
         self._sums = np.zeros((len(network.layers), 2))
         self._rows, self._pairs, self._counted = list[Array](), list[Array](), list[Array]()
         self._half = _half(min(points, _PAIRED))
-        self.done = 0
+        self.done, self._dead = 0, 0.0
 
     def add(self, few: Handful, size: int) -> None:
         """A block of networks, from their points to what they guess."""
@@ -174,16 +176,10 @@ class _Gathered:
             for index, (_, behind) in enumerate(through(self._network.layers, few, last=self._network.classes)):
                 self._sums[index] += np.array([v.sum() for v in behind.sizes()])
                 few = behind
-        c = few.first(_PAIRED).overlaps
-        if not np.isfinite(c).all():
-            raise NotCovered(
-                "outputs that are not all zero",
-                got="a network that is 0 for an input",
-                hint="wider layers, or fg.measure(net, x, width=…)",
-            )
-        guesses = None
-        if not few.gaussian or self._batch:
-            guesses = np.stack([few.drawn().argmax(axis=2) for _ in range(HEADS)], axis=1)  # (networks, heads, points)
+        seen = few.first(_PAIRED)
+        c = seen.overlaps
+        self._dead += size * seen.dead
+        guesses = few.guesses(HEADS) if self._batch or not few.gaussian else None
         half = self._half
         if few.gaussian or guesses is None:
             a = self._same(c)
@@ -194,9 +190,9 @@ class _Gathered:
             excess = tuple(_together(part, self._network.classes) for part in parts)
         self._rows.append(np.stack([*excess, c.mean(1), (c * c).mean(1)], axis=1))
         if self._batch and guesses is not None:
-            self._counted.append(_shares(guesses, self._network.classes).reshape(-1, self._network.classes))
+            self._counted.append(shares_of(guesses, self._network.classes).reshape(-1, self._network.classes))
         elif self._network.classes > 2:
-            self._pairs.append(pair_moments(few.covariance))
+            self._pairs.append(pair_moments(few.correlation))
         self.done += size
 
     def found(self) -> FewPoints:
@@ -214,20 +210,21 @@ class _Gathered:
             _differ(self._same, excess, _between(rows[:, 1], rows[:, 2])),
             count,
             self._points,
+            self._dead / count,
             PairMoments.of(np.concatenate(self._pairs)) if self._pairs else PairMoments.none(),
             np.concatenate(self._counted) if self._counted else None,
         )
 
 
-def _shares(guesses: Array, classes: int) -> Array:
+def shares_of(guesses: NDArray[np.intp], classes: int) -> Array:
     """(networks, heads, classes) of guesses (networks, heads, points)."""
     return np.stack([(guesses == k).mean(axis=2) for k in range(classes)], axis=2)
 
 
-def _together(guesses: Array, classes: int) -> Array:
+def _together(guesses: NDArray[np.intp], classes: int) -> Array:
     """How often two points get one class, less 1/M: over the pairs and output layers of every network."""
     n = guesses.shape[2]
-    shares = _shares(guesses, classes)
+    shares = shares_of(guesses, classes)
     return ((n * (shares**2).sum(axis=2) - 1.0) / (n - 1)).mean(axis=1) - 1.0 / classes
 
 
