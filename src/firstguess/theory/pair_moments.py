@@ -49,7 +49,7 @@ class PairMoments(NamedTuple):
 
 
 def pair_moments(c: Array) -> Array:
-    """(networks, 6): the averages of c_ab, c_ab², c_ab c_ac, c_ab c_cd, c_ab c_bc c_cd, c_ab c_bc c_ca; of the cosines c."""
+    """(networks, 6): of cosines c the averages of c_ab, c_ab², c_ab c_ac, c_ab c_cd, c_ab c_bc c_cd, c_ab c_bc c_ca."""
     n = c.shape[1]
     c = c * (1.0 - np.eye(n))
     row = c.sum(axis=2)
