@@ -33,10 +33,12 @@ POINTS = 16  # of a network: 120 pairs of them, for eight times the work of two 
 BATCH = 256  # points of a batch that nobody named, for a norm over it
 _BATCH_MOST = 2000  # points of a batch, at most: they stand for larger ones
 _BY_WEIGHTS = 32  # points of a network whose weights are drawn: those cost more than points
-NETWORKS = 2000
+NETWORKS = 8000
+ENOUGH = 1000  # networks that do, where they say all to `_PRECISE`
+_PRECISE = 0.002  # standard error of the standard deviation of a share, relative to it
 _BATCHES = 600  # networks whose whole batches are counted, with many output layers each
 _FEWEST = 200
-_WORK = 2e8  # nodes that are drawn at most: a few seconds
+_WORK = 1e8  # nodes that are drawn at most: a few seconds
 _FEWEST_BY_WEIGHTS, _WEIGHTS, _PRODUCTS = 50, 1.2e9, 1e11  # likewise: weights, and products with them
 _WIDEST = 200_000
 _PAIRED = 256  # points of a batch whose pairs are looked at
@@ -109,7 +111,7 @@ def few_points(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> FewPoints:
-    """Points through `networks` networks; by default 2000 of them, fewer where that would take long.
+    """Points through `networks` networks; by default up to 8000, fewer where that would take long or add nothing.
 
     `points` is the size of the data set, which matters where a layer looks at all of them. `inputs.dimension` of None:
     infinitely many, whose overlaps are all the same.
@@ -134,6 +136,8 @@ def few_points(
         gathered.add(start(rng, size), size)
         if progress is not None:
             progress(gathered.done, count)
+        if networks is None and gathered.done >= ENOUGH and gathered.precise:
+            break
     return gathered.found()
 
 
@@ -194,6 +198,13 @@ class _Gathered:
         elif self._network.classes > 2:
             self._pairs.append(pair_moments(few.correlation))
         self.done += size
+
+    @property
+    def precise(self) -> bool:
+        """Whether the standard deviation of a share is known well: more networks would change nothing that shows."""
+        excess = np.concatenate(self._rows)[:, 0]
+        error = float(excess.std(ddof=1)) / math.sqrt(len(excess))
+        return error < 2.0 * _PRECISE * float(excess.mean())
 
     def found(self) -> FewPoints:
         rows, count = np.concatenate(self._rows), self.done

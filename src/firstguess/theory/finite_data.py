@@ -24,7 +24,6 @@ from firstguess.network.network import Network
 from firstguess.theory.drawn_points import OfData
 from firstguess.theory.few_points import (
     HEADS,
-    NETWORKS,
     POINTS,
     blocks,
     check_sampled,
@@ -37,6 +36,7 @@ from firstguess.theory.same_class import same_class
 
 _TERMS = 3  # of the change as (1 − c)·polynomial: it is 0 for a point and itself
 _MOST = 2000  # points of a batch
+_NETWORKS = 2000
 _FINE = 20_001  # places at which the chance of one class is inverted
 
 
@@ -80,7 +80,7 @@ def sampled_on_data(
     a, b = np.triu_indices(points, 1)
     rows, counted = list[Array](), list[Array]()
     normal, target = np.zeros((_TERMS, _TERMS)), np.zeros(_TERMS)
-    count, done = min(chosen.networks, NETWORKS), 0
+    count, done = min(chosen.networks, _NETWORKS), 0
     largest = max(width, points, flat.shape[1])
     for size in blocks(count, points, largest, weights=points > POINTS):
         picked = np.stack([np.arange(points) if batch else rng.choice(len(flat), points, False) for _ in range(size)])
