@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -237,6 +238,11 @@ def _is_even(network: Network, inputs: Inputs) -> bool:
     return True
 
 
+@lru_cache(maxsize=1)
+def _gauss_hermite() -> tuple[Array, Array]:
+    return np.polynomial.hermite_e.hermegauss(_HERMITE)
+
+
 def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
     """E A(c) over pairs, and by a cruder rule: (40) alone for even networks, the other way to average for others."""
     same, e, v, k = same_class(classes), state.e, state.v, state.k
@@ -253,7 +259,7 @@ def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
     step = 1e-3 * (1.0 - abs(e))
     low, here, high = (float(x) for x in same(np.array([e - step, e, e + step])))
     curve = (low - 2.0 * here + high) / step**2
-    z, w = np.polynomial.hermite_e.hermegauss(_HERMITE)
+    z, w = _gauss_hermite()
     wide = math.log1p(v / (1.0 - e) ** 2)  # 1 − c is taken to be lognormal, with the right mean and variance
     c = 1.0 - (1.0 - e) * np.exp(-0.5 * wide + math.sqrt(wide) * z)
     lognormal = float(w @ same(c)) / float(w.sum())
