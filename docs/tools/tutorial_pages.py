@@ -7,7 +7,6 @@ folder. A page made of the same session opens anywhere, prints, follows the site
 from __future__ import annotations
 
 import ast
-import base64
 import json
 import os
 import re
@@ -68,9 +67,9 @@ def page(notebook: Path, shown: dict[str, Any]) -> dict[str, str | bytes]:
             data = output["data"]
             if text is not None:
                 parts.append(text if "{" not in cell else plain(data["text/markdown"]))
-            elif picture := data.get("image/png"):
+            elif chart := next((value for kind, value in data.items() if "vegalite" in kind), None):
                 name = f"{notebook.stem}_{k}.png"
-                files[f"tutorials/{name}"] = base64.b64decode(picture.partition(",")[2])
+                files[f"tutorials/{name}"] = drawn(chart)
                 parts.append(f"![What this cell draws]({name})")
             elif data.get("text/markdown"):
                 parts.append(plain(data["text/markdown"]))
@@ -81,6 +80,13 @@ def page(notebook: Path, shown: dict[str, Any]) -> dict[str, str | bytes]:
         f"`marimo edit tutorials/{notebook.name}`."
     )
     return {f"tutorials/{notebook.stem}.md": "\n\n".join(parts), **files}
+
+
+def drawn(chart: str | dict[str, Any]) -> bytes:
+    """A chart as a picture."""
+    import vl_convert
+
+    return vl_convert.vegalite_to_png(chart if isinstance(chart, str) else json.dumps(chart), scale=2)
 
 
 def cells(notebook: Path) -> list[str]:
@@ -111,5 +117,8 @@ def markdown_of(cell: str) -> str | None:
 
 
 def plain(html: str) -> str:
-    """Markdown that marimo has rendered, as HTML without its classes."""
-    return re.sub(r"^<span[^>]*>|</span>$", "", html.strip())
+    """Text that marimo has rendered, for a page: no classes, headings that the site sees, links to its pages."""
+    html = re.sub(r"^<span[^>]*>|</span>$", "", html.strip())
+    html = re.sub(r"<h(\d)[^>]*>(.*?)</h\1>", lambda found: f"\n\n{'#' * int(found[1])} {found[2]}\n\n", html)
+    html = re.sub(r'href="(\.\./[^"#]+)\.md', r'href="\1.html', html)
+    return re.sub(r' (?:class|target|rel)="[^"]*"', "", html)

@@ -12,7 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
 RECORDS = ROOT / "docs" / "claims" / "records"
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:[.,:]\d+)*(?:e-?\d+)?")
-WORDS = {"one": "1", "five": "5", "half": "0.5"}  # small numbers may be words
 
 
 def sentences() -> list[tuple[str, list[str]]]:
