@@ -102,11 +102,11 @@ def page() -> str:
         (name,) = re.findall(r'"(gallery_\w+\.png)"', code)
         parts.append(f"## {title}\n\n{shows}\n\n[![{title}](images/{name})](images/{name})\n\n```python\n{code.strip()}\n```\n")
     parts.append(
-        "# Figures of the ledger\n\nOf every item the first figure, and the command that computes it anew ([all of them](claims.md)). Some take minutes, some need\n"
+        "## Figures of the ledger\n\nOf every item the first figure, and the command that computes it anew ([all of them](claims.md)). Some take minutes, some need\n"
         "data sets: `firstguess reproduce --list` says which.\n"
     )
     for paper, name in PAPERS.items():
-        parts.append(f'## {name}\n\n<div class="gallery" markdown>\n')
+        parts.append(f'### {name}\n\n<div class="gallery" markdown>\n')
         for path in sorted((DOCS / "claims" / "records").glob(f"{paper}_*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
             if not record["charts"]:

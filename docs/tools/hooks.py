@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -39,7 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite what only GitHub understands."""
-    return spaced(named_files(markdown, page.file.src_uri, {file.src_uri for file in files}))
+    return one_title(spaced(named_files(markdown, page.file.src_uri, {file.src_uri for file in files})))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -96,7 +96,19 @@ def named_files(text: str, page: str, known: set[str]) -> str:
     return outside_fences(text, lambda line: _LINK.sub(rewritten, line))
 
 
-def outside_fences(text: str, change: Any) -> str:
+def one_title(text: str) -> str:
+    """A page has one title, or its table of contents ends with the first part: further ones go a level down, with theirs."""
+    titles = 0
+
+    def lowered(line: str) -> str:
+        nonlocal titles
+        titles += line.startswith("# ")
+        return f"#{line}" if titles > 1 and re.match(r"#{1,5} ", line) else line
+
+    return outside_fences(text, lowered)
+
+
+def outside_fences(text: str, change: Callable[[str], str]) -> str:
     """Change every line that is not code."""
     out: list[str] = []
     fence = ""

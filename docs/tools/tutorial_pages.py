@@ -75,6 +75,8 @@ def page(notebook: Path, shown: dict[str, Any]) -> dict[str, str | bytes]:
                 parts.append(plain(data["text/markdown"]))
             elif any(data.values()):
                 raise RuntimeError(f"{notebook.name}, cell {k} shows {list(data)}, which pages have no place for")
+    title = next(k for k, part in enumerate(parts) if part.startswith("# "))
+    parts.insert(0, parts.pop(title))  # before the imports
     parts.append(
         f"---\n\nThis page is a notebook, [{notebook.name}]({notebook.name}), run when the site was built. Try it: "
         f"`marimo edit tutorials/{notebook.name}`."
