@@ -16,8 +16,8 @@ def _():
     mo.md("""
     # How long does the bias last?
 
-    A network that starts with a favourite class loses it in training. After how many steps, and what happens to the others until then? Three
-    ways to know: predict it, train many networks, or watch the one you train anyway.
+    A network that starts with a favourite class loses it in training. After how many steps, and what happens to the
+    others until then? Three ways to know: predict it, train many networks, or watch the one you train anyway.
     """)
     return
 
@@ -27,8 +27,8 @@ def _():
     mo.md("""
     ## Predict: nothing is trained
 
-    Two classes of points that overlap a lot, two hidden layers, gradient descent. Only biased starts are of interest here: those that give 90 % of
-    the points or more to one class.
+    Two classes of points that overlap a lot, two hidden layers, gradient descent. Only biased starts are of
+    interest here: those that give 90 % of the points or more to one class.
     """)
     return
 
@@ -46,9 +46,10 @@ def _():
 @app.cell
 def _(foretold):
     mo.md(f"""
-    The bias is to be absorbed after {foretold.absorption.median:.0f} steps in the median network. It moves {foretold.modes.ratio:.0f} times
-    faster than what the labels teach: first the network stops preferring a class, then it learns. `trust` says whether to believe
-    it: the prediction is that of wide networks whose weights hardly move.
+    The bias is to be absorbed after {foretold.absorption.median:.0f} steps in the median network. It moves
+    {foretold.modes.ratio:.0f} times faster than what the labels teach: first the network stops preferring a class,
+    then it learns. `trust` says whether to believe it: the prediction is that of wide networks whose weights hardly
+    move.
 
     ## Train: many networks, for real
 
@@ -75,15 +76,15 @@ def _(foretold, real):
 @app.cell
 def _(agreement, foretold, real):
     mo.md(f"""
-    Predicted {foretold.absorption.median:.0f} steps, trained {real.absorption.median:.0f}: a prediction for infinitely wide networks, beside
-    sixteen of width 300. Until then accuracy *by class* says more about
-    the start than about learning: the favoured class begins at {real.accuracy["favoured"].mean[0]:.0%} and falls, the other begins at
-    {real.accuracy["others"].mean[0]:.0%} and rises.
+    Predicted {foretold.absorption.median:.0f} steps, trained {real.absorption.median:.0f}: a prediction for
+    infinitely wide networks, beside sixteen of width 300. Until then accuracy *by class* says more about the start
+    than about learning: the favoured class begins at {real.accuracy["favoured"].mean[0]:.0%} and falls, the other
+    begins at {real.accuracy["others"].mean[0]:.0%} and rises.
 
     ## Watch: the training that you run anyway
 
-    Your own loop, your own model: here digits, ten classes, SGD. A watch holds a few points back, looks at them now and then, and leaves no trace in
-    the training.
+    Your own loop, your own model: here digits, ten classes, SGD. A watch holds a few points back, looks at them now
+    and then, and leaves no trace in the training.
     """)
     return
 
@@ -117,10 +118,10 @@ def _(watch):
     watched = watch.result
     learned = watched.accuracy.mean[int((watched.steps < watched.absorbed_at).sum())]  # at the next look
     mo.md(f"""
-    This network began by giving {watched.largest.mean[0]:.0%} of the held points to one class, and that was over at step
-    {watched.absorbed_at:.0f} of 400, when {learned:.0%} of them were right. Scores by class
-    that are taken before that step show the start's bias. `watch.evaluating()` in front of a validation warns when it comes too early, and there are callbacks
-    for Lightning and Transformers: [Training, watched](../watch.md).
+    This network began by giving {watched.largest.mean[0]:.0%} of the held points to one class, and that was over at
+    step {watched.absorbed_at:.0f} of 400, when {learned:.0%} of them were right. Scores by class that are taken
+    before that step show the start's bias. `watch.evaluating()` in front of a validation warns when it comes too
+    early, and there are callbacks for Lightning and Transformers: [Training, watched](../watch.md).
     """)
     return learned, watched
 

@@ -42,9 +42,11 @@ class Seen(HTMLParser):
             self.fetched.append(known.get("href", ""))
         for attribute in _FETCHED.get(tag, ()):
             if known.get(attribute):
-                self.fetched += [part.split()[0] for part in known[attribute].split(",")] if attribute == "srcset" else [
-                    known[attribute]
-                ]
+                self.fetched += (
+                    [part.split()[0] for part in known[attribute].split(",")]
+                    if attribute == "srcset"
+                    else [known[attribute]]
+                )
         if "style" in known:
             self.fetched += _CSS.findall(known["style"])
 

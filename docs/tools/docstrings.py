@@ -11,7 +11,7 @@ import griffe
 def fenced(text: str) -> str:
     """Put every run of doctest lines, with what they print, into a fence."""
     out: list[str] = []
-    inside = False
+    inside, indent = False, ""
     for line in text.split("\n"):
         if not inside and line.lstrip().startswith(">>> "):
             indent = line[: len(line) - len(line.lstrip())]

@@ -1,7 +1,7 @@
 """Write docs/gallery.md: figures with the code that draws them, then the ledger's, each with its command.
 
-`python docs/tools/gallery.py` writes the page; `python docs/tools/gallery.py --draw` also draws the pictures anew, by running the
-code that the page shows.
+`python docs/tools/gallery.py` writes the page; with `--draw` it also draws the pictures anew, by running the code that
+the page shows.
 """
 
 from __future__ import annotations
@@ -87,23 +87,31 @@ fg.figures.save(fg.figures.training_chart(foretold), "gallery_training.png")
 """,
     ),
 ]
-PAPERS = {"igb": "Initial Guessing Bias", "norm": "Where You Place the Norm Matters", "mf": "When Bias Meets Trainability",
-          "beyond": "Beyond the papers"}  # fmt: skip
+PAPERS = {
+    "igb": "Initial Guessing Bias",
+    "norm": "Where You Place the Norm Matters",
+    "mf": "When Bias Meets Trainability",
+    "beyond": "Beyond the papers",
+}
 
 
 def page() -> str:
     """The page's text."""
     parts = [
-        "# Gallery\n\nWritten by `docs/tools/gallery.py`; do not edit. Every figure is one call of [`fg.figures`](api/figures.md); `.png` may be\n"
-        "`.svg`, `.pdf` or a self-contained `.html`. A click shows a picture at full size.\n",
+        "# Gallery\n\nWritten by `docs/tools/gallery.py`; do not edit. Every figure is one call of\n"
+        "[`fg.figures`](api/figures.md); `.png` may be `.svg`, `.pdf` or a self-contained `.html`. A click shows a\n"
+        "picture at full size.\n",
         "```python\nimport numpy as np\n\nimport firstguess as fg\n```\n",
     ]
     for title, shows, code in FIGURES:
         (name,) = re.findall(r'"(gallery_\w+\.png)"', code)
-        parts.append(f"## {title}\n\n{shows}\n\n[![{title}](images/{name})](images/{name})\n\n```python\n{code.strip()}\n```\n")
+        parts.append(
+            f"## {title}\n\n{shows}\n\n[![{title}](images/{name})](images/{name})\n\n```python\n{code.strip()}\n```\n"
+        )
     parts.append(
-        "## Figures of the ledger\n\nOf every item the first figure, and the command that computes it anew ([all of them](claims.md)). Some take minutes, some need\n"
-        "data sets: `firstguess reproduce --list` says which.\n"
+        "## Figures of the ledger\n\nOf every item the first figure, and the command that computes it anew\n"
+        "([all of them](claims.md)). Some take minutes, some need data sets: `firstguess reproduce --list` says\n"
+        "which.\n"
     )
     for paper, name in PAPERS.items():
         parts.append(f'### {name}\n\n<div class="gallery" markdown>\n')
@@ -114,7 +122,8 @@ def page() -> str:
             picture = f"claims/{path.stem}_{record['charts'][0]}"
             title, anchor = record["title"], record["id"].replace("/", "").replace(".", "")
             parts.append(
-                f'<div markdown>\n\n[![{title}]({picture})]({picture})\n\n{title} ([{record["id"]}](claims.md#{anchor}))\n\n'
+                f"<div markdown>\n\n[![{title}]({picture})]({picture})\n\n"
+                f"{title} ([{record['id']}](claims.md#{anchor}))\n\n"
                 f"`firstguess reproduce {record['id']}`\n\n</div>\n"
             )
         parts.append("</div>\n")

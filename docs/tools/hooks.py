@@ -1,7 +1,7 @@
 """What `mkdocs` does for us beyond Markdown: pages from files outside docs/, GitHub's Markdown, small pictures.
 
-The pages are written to be read on GitHub as well. GitHub starts a list or a table without an empty line before it, nests
-lists by two spaces, and follows links to any file; Python-Markdown and a site do not.
+The pages are written to be read on GitHub as well. GitHub starts a list or a table without an empty line before it,
+nests lists by two spaces, and follows links to any file; Python-Markdown and a site do not.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def on_post_build(config: MkDocsConfig) -> None:
     target.mkdir(parents=True, exist_ok=True)
     shown = (Path(config.site_dir) / "gallery.html").read_text(encoding="utf-8")
     for name in set(re.findall(rf'src="{THUMBS}/([^"]+)\.webp"', shown)):
-        source = next(p for p in (ROOT / "docs/images" / f"{name}.png", ROOT / "docs/claims" / f"{name}.png") if p.exists())
+        source = next(
+            p for p in (ROOT / "docs/images" / f"{name}.png", ROOT / "docs/claims" / f"{name}.png") if p.exists()
+        )
         with Image.open(source) as image:
             small = image.convert("RGB")
             small.thumbnail((WIDE, WIDE))
@@ -97,7 +99,7 @@ def named_files(text: str, page: str, known: set[str]) -> str:
 
 
 def one_title(text: str) -> str:
-    """A page has one title, or its table of contents ends with the first part: further ones go a level down, with theirs."""
+    """A page has one title, or its contents end with the first part: further ones go a level down, with theirs."""
     titles = 0
 
     def lowered(line: str) -> str:

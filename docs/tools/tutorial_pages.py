@@ -115,7 +115,7 @@ def markdown_of(cell: str) -> str | None:
     if ast.unparse(first.value.func) != "mo.md":
         return None
     (said,) = first.value.args
-    return textwrap.dedent(said.value).strip() if isinstance(said, ast.Constant) else ""
+    return textwrap.dedent(str(said.value)).strip() if isinstance(said, ast.Constant) else ""
 
 
 def plain(html: str) -> str:

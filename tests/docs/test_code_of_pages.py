@@ -52,7 +52,9 @@ GIVEN: dict[str, Callable[[dict[str, Any]], None]] = {
 def shown(block: Block, printed: str) -> None:
     """What was printed is what stands below the code; `...` stands for anything."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    assert doctest.OutputChecker().check_output(block.code, printed, flags), f"shown:\n{block.code}\nprinted:\n{printed}"
+    assert doctest.OutputChecker().check_output(block.code, printed, flags), (
+        f"shown:\n{block.code}\nprinted:\n{printed}"
+    )
 
 
 def run(page: Path) -> None:

@@ -17,7 +17,9 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:[.,:]\d+)*(?:e-?\d+)?")
 def sentences() -> list[tuple[str, list[str]]]:
     """Pieces of the page that rest on records, with the items they link to: a piece ends with its links."""
     found: list[tuple[str, list[str]]] = []
-    for item in re.findall(r"^- (.*?)(?=^- |^\n|^#|\Z)", TEXT.partition("## Limits")[0], flags=re.DOTALL | re.MULTILINE):
+    for item in re.findall(
+        r"^- (.*?)(?=^- |^\n|^#|\Z)", TEXT.partition("## Limits")[0], flags=re.DOTALL | re.MULTILINE
+    ):
         rest = item
         while link := re.search(r"\(\[([a-z]+/[^\]]+)\]\(claims\.md#([^)]+)\)\)", rest):
             found.append((rest[: link.start()], [link[1]]))

@@ -1,4 +1,4 @@
-"""The site builds without a warning, its links lead somewhere, nothing is fetched, and its search works from a folder."""
+"""The site builds without a warning, links lead somewhere, nothing is fetched, search works from a folder."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def test_sound_pages_have_no_faults(tmp_path: Path) -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "api").glob("*.md")))
     named = set(re.findall(r"^::: firstguess\.(\w+)$", text, flags=re.MULTILINE))
-    named |= set(re.findall(r"^<!-- fg\.(\w+) -->$", text, flags=re.MULTILINE)) | set(re.findall(r"`fg\.(__\w+__)`", text))
+    named |= set(re.findall(r"^<!-- fg\.(\w+) -->$", text, flags=re.MULTILINE)) | set(
+        re.findall(r"`fg\.(__\w+__)`", text)
+    )
     assert set(fg.__all__) - named == set()
     assert named - set(fg.__all__) == set()
 
@@ -121,6 +123,15 @@ def test_the_gallery_is_what_its_script_writes() -> None:
     for _, _, code in gallery.FIGURES:
         (name,) = re.findall(r'"(gallery_\w+\.png)"', code)
         assert (ROOT / "docs" / "images" / name).exists()
+
+
+def test_commands_of_the_gallery_name_items() -> None:
+    from firstguess.papers.registry import items as registered
+
+    named = re.findall(r"`firstguess reproduce ([^`]+)`", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8"))
+    shown = [name for name in named if name != "--list"]
+    assert len(shown) > 60
+    assert set(shown) <= set(registered())
 
 
 def test_github_markdown_is_understood() -> None:
