@@ -20,6 +20,7 @@ from firstguess.cli import (
     data,
     diagnose,
     doctor,
+    explore,
     measure,
     phases,
     predict,
@@ -82,6 +83,7 @@ app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
 app.command("repair", epilog=repair.EXAMPLES)(repair.repair)
+app.command("explore", epilog=explore.EXAMPLES)(explore.explore)
 app.command("phases", epilog=phases.EXAMPLES)(phases.phases)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.command("activations", epilog=activations.EXAMPLES)(activations.activations)

@@ -88,7 +88,7 @@ def reproduce(
         raise InvalidInput("local or ray", got=engine, where="--engine", hint="--engine ray")
     _make(out)
     options: dict[str, Any] = {"quick": quick, "data_dir": data_dir, "seed": seed, "fresh": fresh}
-    if engine is None or len(chosen) < 2:
+    if engine is None:
         done = list(_run_all(chosen, out, options))
     else:
         done = list(_run_together(chosen, out, options, engine, address))
