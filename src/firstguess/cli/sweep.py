@@ -33,7 +33,7 @@ Examples:
 
 firstguess sweep study.toml
 
-firstguess sweep study.toml --engine ray --address auto --page study.html
+firstguess sweep study.toml --engine ray --address auto --report study.html
 
 firstguess sweep status runs/
 
@@ -47,7 +47,7 @@ _ENDINGS = ("_se", "_low", "_high", "_start")
 def sweep(
     what: Annotated[str, typer.Argument(metavar="FILE|status|table", help="A .toml file; or what to show of a store.")],
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[STORE]", help="For status and table: the store. [default: runs]")
+        Path | None, typer.Argument(metavar="STORE", help="For status and table: the store. [default: runs]")
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help="local (processes of this machine) or ray. [default: local]")
@@ -61,7 +61,10 @@ def sweep(
     memory: Annotated[float | None, typer.Option(help="Bytes that a task may use: 4e9.")] = None,
     store: Annotated[Path | None, typer.Option(help="Another store than the file's.")] = None,
     data_dir: DataDir = None,
-    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the study as .html when it is done.")] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--report", "--page", metavar="FILE", help="Write the study as .html when it is done."),
+    ] = None,
     study: Annotated[str | None, typer.Option(help="For table: which one, where the store has several.")] = None,
     json: Json = False,
 ) -> None:

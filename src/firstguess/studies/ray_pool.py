@@ -109,7 +109,7 @@ def the_ray() -> Any:
         import ray
     except ImportError as error:
         raise InvalidInput(
-            "the package ray", got="none", where='engine="ray"', hint="pip install firstguess[ray]"
+            "the package ray", got="none", where='engine="ray"', hint="pip install 'firstguess[ray]'"
         ) from error
     return ray
 

@@ -214,11 +214,21 @@ class Study:
         self._plan()
         return self._kept.failures()
 
-    def plot(self, x: str, y: str, color: str | None = None) -> Chart:
-        """A chart of one column over another, by colour for a third; with 95 % intervals where the table has them."""
-        from firstguess.show.charts.sweep import study_chart
+    def plot(self, x: str | None = None, y: str | None = None, color: str | None = None) -> Chart:
+        """A chart of one column over another, by colour for a third; with 95 % intervals where the table has them.
 
-        return study_chart(self.table(), x=x, y=y, color=color, settings=self.settings())
+        By default the first number of the results over the first setting that varies, by colour for the second.
+        """
+        from firstguess.show.charts.sweep import defaults, study_chart
+
+        table, settings = self.table(), self.settings()
+        x, y, color = defaults(table, settings, x, y, color)
+        return study_chart(table, x=x, y=y, color=color, settings=settings)
+
+    def _repr_html_(self) -> str:
+        from firstguess.show.results import html
+
+        return html(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the study as one HTML file that opens offline: table, figures, best and worst, how it was made."""
