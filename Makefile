@@ -59,9 +59,10 @@ bench: $(STAMP)  ## Run the benchmarks (nothing else should run meanwhile)
 docs: $(DOCS_STAMP)  ## Build the site into site/, offline, and check its links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python docs/tools/check_site.py site
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python docs/tools/export_explorer.py site/explorer-app
 
 $(DOCS_STAMP): $(STAMP)  # apart from the others: only this target needs it
-	$(PIP) install -c constraints.txt 'mkdocs<2' mkdocs-material 'mkdocstrings[python]'
+	$(PIP) install -c constraints.txt 'mkdocs<2' mkdocs-material 'mkdocstrings[python]' uv
 	touch $(DOCS_STAMP)
 
 clean:  ## Remove the environment and everything generated
