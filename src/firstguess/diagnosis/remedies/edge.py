@@ -46,8 +46,8 @@ def variants(case: Case) -> Iterator[Variant]:
         aim="gradients",
         code="" if case.model is None else f"{IMPORTS}{_CODE.format(weight_var=target, bias_var=bias_var)}",
         price="none in gradients; guesses of a deep plain network are biased there",
-        note="at the edge gradients keep their size, and deep plain networks train best",
-        otherwise="for gradients, not for even guesses: at the edge a deep plain network is biased, and its gradients keep their size",
+        note="at the edge gradients keep their size, through any depth",
+        otherwise="for gradients, not for even guesses: a deep plain network at the edge is biased, and keeps its gradients",
     )
 
 
