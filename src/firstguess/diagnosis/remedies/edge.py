@@ -1,4 +1,4 @@
-"""Set (σw², σb²) to the edge of chaos, where gradients keep their size (theory.md (10)): plain networks train best."""
+"""Set (σw², σb²) to the edge of chaos, where gradients keep their size (theory.md (10))."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def variants(case: Case) -> Iterator[Variant]:
         code="" if case.model is None else f"{IMPORTS}{_CODE.format(weight_var=target, bias_var=bias_var)}",
         price="none in gradients; guesses of a deep plain network are biased there",
         note="at the edge gradients keep their size, through any depth",
-        otherwise="for gradients, not for even guesses: a deep plain network at the edge is biased, and keeps its gradients",
+        otherwise="for gradients, not for even guesses: deep plain networks at the edge are biased, and keep gradients",
     )
 
 
