@@ -86,6 +86,21 @@ class Numbers:
         room = 1.0 + _SIGMAS * self.standard_error / self.mean_square if self.mean_square > 0.0 else 1.0
         return self.reach**2 <= 3.0 * self.mean_square * room
 
+    @property
+    def law(self) -> str:
+        """normal, uniform or orthogonal; "" where the entries look like neither, or are too few to tell.
+
+        A normal law by its fourth moment (kurtosis 3 within 5 standard errors, √(24/n) each), which a truncated or a
+        heavy-tailed one has not.
+        """
+        if self.gain is not None:
+            return "orthogonal"
+        if self.constant is not None or self.off_centre or self.count < SHAPED:
+            return ""
+        if self.uniform:
+            return "uniform"
+        return "normal" if abs(self.kurtosis - 3.0) <= _SIGMAS * math.sqrt(24.0 / self.count) else ""
+
 
 def orthogonal_gain(w: torch.Tensor) -> float | None:
     """g where W Wᵀ = g²·I, or Wᵀ W is, to 1e-4; else None."""
