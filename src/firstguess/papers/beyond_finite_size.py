@@ -11,7 +11,7 @@ import numpy as np
 
 from firstguess.base.errors import FirstguessError
 from firstguess.papers.items import Entry, Outcome, item
-from firstguess.papers.judging import Number, Truth, entry
+from firstguess.papers.judging import Number, Truth, entry, stated
 from firstguess.papers.norm import DEPTHS, PLACES, network
 from firstguess.papers.running import Run
 from firstguess.papers.tables import columns, largest, law_panel, row, std
@@ -99,8 +99,9 @@ def finite_size(run: Run) -> Outcome:
 
     n, blobs, inits = run.either((300, 1, 200), (1000, 4, 300))
     panels = [_panel(run, place, depth, n, blobs, inits) for depth in DEPTHS for place in PLACES]
-    off = [p for p in panels if abs(p.z_infinite) > SIGMAS]
-    right = [p for p in panels if p.covered and abs(p.z_finite) <= SIGMAS]
+    known = [p for p in panels if p.covered]
+    off = [p for p in known if abs(p.z_infinite) > SIGMAS]
+    right = [p for p in known if abs(p.z_finite) <= SIGMAS]
     said = f"Random data, {n:,} points; layers of {WIDTH}, {blobs * inits:,} networks a panel, no free parameter."
     laws = figures.panels_chart(
         [
@@ -112,8 +113,8 @@ def finite_size(run: Run) -> Outcome:
             )
             for p in panels
         ],
-        title=f"At its own width the theory has {len(right)} of {len(panels)} panels right; at infinite width "
-        f"{len(panels) - len(off)}",
+        title=f"At width {WIDTH} the theory has {len(right)} of {len(known)} panels right, at infinite width "
+        f"{len(known) - len(off)}",
         subtitle=[f"{said} Right: std of the share of a class within {SIGMAS:g} standard errors."],
         columns=len(PLACES),
         width=200,
@@ -127,7 +128,11 @@ def finite_size(run: Run) -> Outcome:
         dots[f"{depth} hidden layer{'s' if depth > 1 else ''}"] = found
     spreads = dots_chart(
         dots,
-        title="What infinite width misses, finite width and dimension give",
+        title=stated(
+            (len(right) == len(known) and bool(off)) or None,
+            "What infinite width misses, finite width and dimension give",
+            "The spread of guesses: networks, and theory at two sizes",
+        ),
         subtitle=[f"{said} Bars: ± 2 standard errors."],
         x_title="Standard deviation of the share of a class",
         x_domain=(0.0, 0.5),
