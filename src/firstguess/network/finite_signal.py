@@ -48,6 +48,8 @@ class FiniteSignal:
     shifted: bool = False  # a constant was taken off behind φ, which is right at one size only
     inputs: bool = False  # no weights so far
     fixed: bool = False  # a norm stands between φ and the next weights
+    triangle: float = 0.0  # of even networks: E c_ab c_bc c_ca, and the covariance of two overlaps with a common point
+    common: float = 0.0
     leading: tuple[float, float] = (0.0, 0.0)  # e and v by (40) alone, of even networks: what the next order changed
 
     def __post_init__(self) -> None:
@@ -96,6 +98,8 @@ class FiniteSignal:
             kept**2 * max(change.v, 0.0),
             kept**3 * change.k,
             kept**2 * change.u,
+            triangle=kept**3 * change.triangle,
+            common=kept**2 * change.common,
             leading=change.leading,
         )
 
@@ -121,7 +125,11 @@ class FiniteSignal:
         third = slope**3 * k + 3.0 * z.c1**2 * z.c2 * v * v + 3.0 * z.c1 * z.s1 * v / n + (z.skew / n) ** 2
         e1, v1 = self.leading
         leading = z.c1 * e1 + 0.5 * z.c2 * (e1 * e1 + v1), (z.c1 + z.c2 * e1) ** 2 * v1 + z.s0 / n
-        return _Change(change, wide + own + (z.s1 * e + 0.5 * z.s2 * (v + e * e)) / n, third, 0.0, leading)
+        # to leading order: noise of the nodes at two of three sides, or at all; at two sides with a common point
+        triangle = z.c1**3 * self.triangle + 3.0 * z.c1**2 * v / n + 1.0 / n**2
+        common = z.c1**2 * self.common + (z.c1 * e + 0.5 * z.c2 * v) / n
+        wide += own + (z.s1 * e + 0.5 * z.s2 * (v + e * e)) / n
+        return _Change(change, wide, third, 0.0, leading, triangle, common)
 
     def _about_e(self) -> _Change:
         """theory.md (45), with the moments of what is centred where a norm behind φ centres."""
@@ -140,3 +148,5 @@ class _Change(NamedTuple):
     k: float
     u: float
     leading: tuple[float, float] = (0.0, 0.0)
+    triangle: float = 0.0
+    common: float = 0.0

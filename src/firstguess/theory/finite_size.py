@@ -18,24 +18,27 @@ import numpy as np
 from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.gaussian import Array
 from firstguess.network.finite_folds import finite_steps
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Parity, text
 from firstguess.network.network import Network
-from firstguess.theory.few_points import few_points
+from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.few_points import few_points, whole_batch
 from firstguess.theory.finite_record import FiniteSize
 from firstguess.theory.guesses import Guesses
+from firstguess.theory.overlap_spectrum import MOST_CLASSES
+from firstguess.theory.pair_moments import PairMoments
 from firstguess.theory.prediction import LayerReading, Prediction
 from firstguess.theory.same_class import same_class
 from firstguess.theory.shares_law import law_of_shares
 
 _ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of G, or this
 _HERMITE = 20
-_MORE = (
-    "more than two classes: the variance of a share is that of these networks; its law takes one overlap for all pairs "
-    "of points, and where overlaps differ more than their mean (nearly even, narrow networks) the largest share comes "
-    "out too large"
+_MANY = (
+    "more classes than 64: the variance of a share is that of these networks; its law takes one overlap for all pairs "
+    "of points, with which the largest share of nearly even, narrow networks comes out too large"
 )
 _ODD = (Parity.WEIGHTS, Parity.ODD, Parity.LINEAR, Parity.CENTRES)  # biases would show in the wide limit
 
@@ -45,6 +48,9 @@ class _Found(NamedTuple):
     excess: float
     differ: float
     size: FiniteSize
+    pairs: PairMoments | None = None
+    counted: Array | None = None  # shares of a whole batch
+    batch: int = 0
 
 
 def predict_finite(
@@ -69,18 +75,23 @@ def predict_finite(
                 hint="width=1000",
             )
         try:
-            drawn = _sampled(network, inputs, width, limit, seed, progress)
+            drawn = _sampled(network, inputs, width, limit, infinite.guesses.points, seed, progress)
             found = drawn if found is None or drawn.size.error < found.size.next_order else found
         except FirstguessError as error:
             if found is None:
                 raise error.at("finite width") from None
             remark = f"the next order is not small; the chain, which is exact, says: {error}"
             found = found._replace(size=_with_remark(found.size, remark))
-    law = law_of_shares(found.excess, found.differ, network.classes, infinite.guesses.points)
+    points = infinite.guesses.points
+    if found.counted is None:
+        law = law_of_shares(found.excess, found.differ, network.classes, points, found.pairs)
+    else:
+        law = EmpiricalGuesses(found.counted, found.batch)
     finite = [said for said in infinite.assumptions if said != "wide layers"]
     remarks = (
         why if found.size.way == "chain" else "",
-        _MORE if network.classes > 2 else "",
+        _MANY if network.classes > MOST_CLASSES else "",
+        _of_batch(found.batch, points) if found.counted is not None else "",
         found.size.remark,
     )
     return Prediction(
@@ -109,11 +120,13 @@ def _sampled(
     inputs: Inputs,
     width: int,
     limit: float,
+    points: int | None,
     seed: int,
     progress: Callable[[int, int], None] | None,
 ) -> _Found:
-    few = few_points(network, inputs, width, seed=seed, progress=progress)
-    if network.classes == 2 and limit == 0.0 and all(layer.parity in _ODD for layer in network.layers):
+    few = few_points(network, inputs, width, points=points, seed=seed, progress=progress)
+    odd = limit == 0.0 and all(layer.parity in _ODD for layer in network.layers)
+    if odd and network.classes == 2 and not whole_batch(network):
         # f(−x) = −f(x), and −x is as likely as x: E arcsin c = 0 exactly (theory.md §12)
         few = replace(few, excess=0.0, excess_error=0.0, differ=0.0)
     std = math.sqrt(max(few.excess, 0.0) / network.classes)
@@ -129,7 +142,7 @@ def _sampled(
         overlap=few.overlap,
         overlap_variance=few.variance,
     )
-    return _Found(few.layers, few.excess, few.differ, size)
+    return _Found(few.layers, few.excess, few.differ, size, few.pairs, few.counted, few.points)
 
 
 def expanded(network: Network, inputs: Inputs, width: int | None, limit: float) -> tuple[_Found | None, str]:
@@ -168,7 +181,23 @@ def expanded(network: Network, inputs: Inputs, width: int | None, limit: float) 
         overlap_variance=state.v,
     )
     differ = math.sqrt(max(state.u, 0.0)) / state.signal.one_minus_c if state.signal.one_minus_c > 0.0 else 0.0
-    return _Found(tuple(layers), excess, differ, size), ""
+    return _Found(tuple(layers), excess, differ, size, _pairs(state)), ""
+
+
+def _pairs(state: FiniteSignal) -> PairMoments | None:
+    """How overlaps of pairs hang together, to leading order; known where the network is even in the wide limit."""
+    if not state.even or state.v <= 0.0:
+        return None
+    own = 1.0 - state.e
+    spread = state.v - 2.0 * state.common
+    return PairMoments(state.e, spread / own**2, state.triangle / spread**2, state.common) if spread > 0.0 else None
+
+
+def _of_batch(batch: int, points: int | None) -> str:
+    if points == batch:
+        return ""
+    why = "points= names none" if points is None else f"it stands for {points}"
+    return f"norms over the data: of a batch of {batch} points, since {why}; guesses are those of such a batch"
 
 
 def _is_even(network: Network, inputs: Inputs) -> bool:
