@@ -194,7 +194,7 @@ def _panel(run: Run, place: str, depth: int, n: int, blobs: int, inits: int) -> 
     finite, why = None, ""
     try:
         kept: Mapping[str, Any] = run.piece(
-            {"finite": text, "width": WIDTH, "dimension": DIMENSION, "points": n, "rules": 1},
+            {"finite": text, "width": WIDTH, "dimension": DIMENSION, "points": n, "rules": 2},
             lambda: {"prediction": _written(text, n, run.seed)},
             label=f"theory, {place}, {depth} layers",
         )
