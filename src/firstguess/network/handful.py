@@ -169,7 +169,9 @@ class Handful:
         gain, added = (1.0, 0.0) if self.sums is None else (self.sums.weight_var, self.sums.bias_var)
         q = gain * np.einsum("rai,rai->ra", x, x) / x.shape[2] + added
         inverse = 1.0 / np.sqrt(np.where(q > 0.0, q, np.inf))  # Σ_ab c_ab is the square of a sum over points
-        total = gain * ((inverse[:, None, :] @ x)[:, 0] ** 2).sum(axis=1) / x.shape[2] + added * inverse.sum(axis=1) ** 2
+        total = (
+            gain * ((inverse[:, None, :] @ x)[:, 0] ** 2).sum(axis=1) / x.shape[2] + added * inverse.sum(axis=1) ** 2
+        )
         pairs = self.points * (self.points - 1)
         return q.mean(axis=1), (total - (q > 0.0).sum(axis=1)) / pairs
 

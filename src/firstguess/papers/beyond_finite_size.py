@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -45,8 +45,9 @@ class Panel:
         """The standard deviation that is predicted at this size, with the chain's error or what is left out."""
         if self.finite is None or self.finite.finite_size is None:
             return Number(math.nan, math.nan)
-        size, whole = self.finite.finite_size, self.finite.guesses.std()
-        return Number(whole, math.hypot(size.error, size.next_order) * min(size.std / whole, 1.0))
+        size, law = self.finite.finite_size, self.finite.guesses
+        own = math.hypot(size.error, size.next_order) * min(size.std / law.std(), 1.0)
+        return Number(law.std(), math.hypot(own, _sampled(law, "std")))
 
     def z(self, predicted: Number) -> float:
         """(measured − predicted)/s.e. of the standard deviation of G₀."""
@@ -67,7 +68,7 @@ class Panel:
         if self.finite is None:
             return math.nan
         law, share = self.finite.guesses, self.known.error / self.known.value
-        error = share * (law.expected_max() - 1.0 / law.classes)
+        error = math.hypot(share * (law.expected_max() - 1.0 / law.classes), _sampled(law, "expected_max"))
         rest = largest(self.measured) - Number(law.expected_max(), error)
         return rest.value / rest.error
 
@@ -168,6 +169,13 @@ def judge(panels: Sequence[Panel]) -> Entry:
         limit=f"not covered: {', '.join(missing)}" if missing else f"E max G is off: {', '.join(rest)}",
         otherwise=f"off: {', '.join(off) or 'none, and infinite size is right as well'}",
     )
+
+
+def _sampled(law: Any, what: Literal["std", "expected_max"]) -> float:
+    """The standard error of a law that is drawn itself."""
+    from firstguess.theory.empirical import EmpiricalGuesses
+
+    return law.standard_error(what) if isinstance(law, EmpiricalGuesses) else 0.0
 
 
 def _panel(run: Run, place: str, depth: int, n: int, blobs: int, inits: int) -> Panel:

@@ -109,8 +109,8 @@ def spectrum(spread: float, third: float, along: float) -> Spectrum:
 
 
 def _along(values: Array, along: float) -> Array:
-    """Squares of μ's components, ∝ λ^p, with Σ μ_i² λ_i = along; where even p = 0 has too much, a part of μ is outside.
-    """
+    """Squares of μ's components, ∝ λ^p, with Σ μ_i² λ_i = along; where even p = 0 has too much, a part of μ is outside."""
+
     def mean(power: float) -> Array:
         share = (values / values.max()) ** power
         return share / share.sum()

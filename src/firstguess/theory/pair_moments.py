@@ -61,7 +61,9 @@ def pair_moments(covariance: Array) -> Array:
     far = one**2 - 2.0 * two - 4.0 * near
     triangle = np.einsum("rab,rba->r", c @ c, c)
     # all a-b-c-d with neighbours distinct, less those with a = c, b = d or a = d
-    path = np.einsum("ra,rab,rb->r", row, c, row) - 2.0 * (squares * row).sum(axis=1) + (c**3).sum(axis=(1, 2)) - triangle
+    path = (
+        np.einsum("ra,rab,rb->r", row, c, row) - 2.0 * (squares * row).sum(axis=1) + (c**3).sum(axis=(1, 2)) - triangle
+    )
     pairs = n * (n - 1.0)
     threes = pairs * (n - 2.0)
     fours = threes * (n - 3.0)
