@@ -217,7 +217,7 @@ def _features(phi: Activation, root: float) -> tuple[Feature, ...]:
 
 
 @lru_cache(maxsize=64)
-def _scale(law: NodeLaw) -> tuple[float, float]:
+def taken_off(law: NodeLaw) -> tuple[float, float]:
     """What is taken off a node, and what it is divided by."""
     assert law.phi is not None
     z, w = gaussian.rule(_features(law.phi, math.sqrt(law.q)))
@@ -233,5 +233,5 @@ def _standard(law: NodeLaw) -> gaussian.Function:
     """x = (φ − its mean)/its standard deviation, or φ/√E φ² where nothing centres."""
     phi = law.phi
     assert phi is not None
-    mean, scale = _scale(law)
+    mean, scale = taken_off(law)
     return lambda u: (phi.offset + phi.rise(u) - mean) / scale

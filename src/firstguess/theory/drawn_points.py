@@ -40,7 +40,10 @@ class Described:
         mean = self.inputs.mean
         center = mean + math.sqrt(max(self.inputs.mean_square - mean**2, 0.0)) * own
         root = math.sqrt(self.inputs.variance)
-        return center + root * self.rng.standard_normal((self.networks, self.points, d))
+        x = self.rng.standard_normal((self.networks, self.points, d), dtype=np.float32)
+        x *= np.float32(root)
+        x += center.astype(np.float32)
+        return x
 
 
 @dataclass(frozen=True)

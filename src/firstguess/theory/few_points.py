@@ -33,6 +33,7 @@ BATCH = 256  # points of a batch that nobody named, for a norm over it
 _BATCH_MOST = 2000  # points of a batch, at most: they stand for larger ones
 _BY_WEIGHTS = 32  # points of a network whose weights are drawn: those cost more than points
 NETWORKS = 2000
+_BATCHES = 600  # networks whose whole batches are counted, with many output layers each
 _FEWEST = 200
 _WORK = 2e8  # nodes that are drawn at most: a few seconds
 _FEWEST_BY_WEIGHTS, _WEIGHTS, _PRODUCTS = 50, 1.2e9, 1e11  # likewise: weights, and products with them
@@ -84,7 +85,7 @@ def handfuls(network: Network, width: int, dimension: int | None, points: int | 
     if own and not batch:
         return Handfuls(round(min(max(_WORK / (size * width * depth), _FEWEST), NETWORKS)), size)
     weights = width * (dimension or 0) + width * width * (depth - 1)
-    most = min(_WEIGHTS / max(weights, 1), _PRODUCTS / max(weights * size, 1), float(NETWORKS))
+    most = min(_WEIGHTS / max(weights, 1), _PRODUCTS / max(weights * size, 1), _BATCHES if batch else NETWORKS)
     return Handfuls(round(max(most, _FEWEST_BY_WEIGHTS)), size)
 
 
@@ -175,7 +176,11 @@ class _Gathered:
                 few = behind
         c = few.first(_PAIRED).overlaps
         if not np.isfinite(c).all():
-            raise NotCovered("outputs that are not all zero", got="a network that is 0 for an input")
+            raise NotCovered(
+                "outputs that are not all zero",
+                got="a network that is 0 for an input",
+                hint="wider layers, or fg.measure(net, x, width=…)",
+            )
         guesses = None
         if not few.gaussian or self._batch:
             guesses = np.stack([few.drawn().argmax(axis=2) for _ in range(HEADS)], axis=1)  # (networks, heads, points)

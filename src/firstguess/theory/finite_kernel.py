@@ -8,13 +8,14 @@ inputs, which are read off the fold of one pair (`network.finite_signal`) at a f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.interpolate import CubicSpline
 
-from firstguess.base.errors import NotConverged
+from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.finite_folds import finite_steps
 from firstguess.network.finite_signal import FiniteSignal
@@ -22,11 +23,13 @@ from firstguess.network.layer import steps
 from firstguess.network.network import Network
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.theory.drawing import factor
+from firstguess.theory.finite_data import sampled_on_data
 from firstguess.theory.finite_record import FiniteSize
 from firstguess.theory.kernel import KernelLayer
 from firstguess.theory.same_class import same_class
 
 _PLACES = 80  # overlaps at which a pair is followed; between them a cubic spline, good to 1e-5 of the change
+_ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of a share, or this
 _FINE = 20_001  # places at which the chance of one class is inverted
 
 
@@ -70,9 +73,40 @@ class FiniteKernel:
 
     covariance: Array
     size: FiniteSize
+    counted: Array | None = None  # guesses of networks, where a layer looks at all points
 
 
-def at_width(network: Network, width: int, x: Array, covariance: Array) -> FiniteKernel:
+def at_width(
+    network: Network,
+    width: int,
+    x: Array,
+    covariance: Array,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> FiniteKernel:
+    """By expansion where one is known and its next order is small, else by handfuls of the data through networks."""
+    try:
+        found, why = expanded_on_data(network, width, x, covariance), ""
+    except NotCovered as error:
+        found, why = None, f"by networks that were drawn, since an expansion says: {error}"
+    if found is not None and found.size.next_order <= max(_ENOUGH * found.size.std, _LEAST):
+        return found
+    try:
+        drawn = sampled_on_data(network, width, x, covariance, seed=seed, progress=progress)
+    except NotCovered as error:
+        if found is None:
+            raise error.at("finite width") from None
+        return replace(found, size=replace(found.size, remark=f"{found.size.remark}; the next order is not small"))
+    if found is not None and drawn.size.error >= found.size.next_order:
+        return found
+    root = np.sqrt(np.diagonal(covariance))
+    remark = "; ".join(said for said in (why, drawn.size.remark) if said)
+    size = replace(drawn.size, remark=remark)
+    return FiniteKernel(positive(drawn.correlation) * np.outer(root, root), size, drawn.counted)
+
+
+def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) -> FiniteKernel:
     """The covariance at infinite width, made one for `width`: A(c_eff) = E A(c) for every pair of points."""
     found = shifts(network, width)
     flat = x.reshape(len(x), -1)

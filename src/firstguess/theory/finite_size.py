@@ -36,9 +36,13 @@ from firstguess.theory.shares_law import law_of_shares
 
 _ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of G, or this
 _HERMITE = 20
+_COUNTED = 2000  # the widest layers whose batches are counted where an expansion would do
 _MANY = (
     "more classes than 64: the variance of a share is that of these networks; its law takes one overlap for all pairs "
     "of points, with which the largest share of nearly even, narrow networks comes out too large"
+)
+_CENTRED = (
+    "a centred batch guesses more evenly than counting by chance (by 1/2πn of variance), which the law leaves out"
 )
 _ODD = (Parity.WEIGHTS, Parity.ODD, Parity.LINEAR, Parity.CENTRES)  # biases would show in the wide limit
 
@@ -65,8 +69,8 @@ def predict_finite(
     started = time.perf_counter()
     network = infinite.network
     limit = Guesses(max(float(infinite.gamma[-1]), 0.0), network.classes).std()
-    found, why = expanded(network, inputs, width, limit)
-    if found is None or found.size.next_order > max(_ENOUGH * found.size.std, _LEAST):
+    found, why = expanded(network, inputs, width, limit, infinite.guesses.points)
+    if found is None or not _holds(found, width):
         if width is None:
             raise InvalidInput(
                 "a width, where 1/dimension alone has no expansion that holds",
@@ -76,7 +80,8 @@ def predict_finite(
             )
         try:
             drawn = _sampled(network, inputs, width, limit, infinite.guesses.points, seed, progress)
-            found = drawn if found is None or drawn.size.error < found.size.next_order else found
+            worse = found is None or found.excess < 0.0 or drawn.size.error < found.size.next_order
+            found = drawn if found is None or worse else found
         except FirstguessError as error:
             if found is None:
                 raise error.at("finite width") from None
@@ -92,6 +97,7 @@ def predict_finite(
         why if found.size.way == "chain" else "",
         _MANY if network.classes > MOST_CLASSES else "",
         _of_batch(found.batch, points) if found.counted is not None else "",
+        _CENTRED if found.counted is None and found.excess < 0.0 and points is not None else "",
         found.size.remark,
     )
     return Prediction(
@@ -104,6 +110,13 @@ def predict_finite(
         infinite.seconds + time.perf_counter() - started,
         finite_size=found.size,
     )
+
+
+def _holds(found: _Found, width: int | None) -> bool:
+    """Whether the next order is small, and the law of the shares has this variance."""
+    if found.excess < 0.0 and width is not None and width <= _COUNTED:
+        return False  # a batch that is centred guesses more evenly than counting by chance: only counts show that
+    return found.size.next_order <= max(_ENOUGH * found.size.std, _LEAST)
 
 
 def _with_remark(size: FiniteSize, remark: str) -> FiniteSize:
@@ -145,7 +158,9 @@ def _sampled(
     return _Found(few.layers, few.excess, few.differ, size, few.pairs, few.counted, few.points)
 
 
-def expanded(network: Network, inputs: Inputs, width: int | None, limit: float) -> tuple[_Found | None, str]:
+def expanded(
+    network: Network, inputs: Inputs, width: int | None, limit: float, points: int | None = None
+) -> tuple[_Found | None, str]:
     """The expansion, or why there is none."""
     signal = inputs.signal()
     start = FiniteSignal(
@@ -156,6 +171,7 @@ def expanded(network: Network, inputs: Inputs, width: int | None, limit: float) 
         0.0,
         signal.correlation,
         inputs=True,
+        points=math.inf if points is None else float(points),
     )
     state, layers = start, list[LayerReading]()
     try:
@@ -218,6 +234,9 @@ def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
     if state.even:
         one, two, three, four = same.slopes_at_zero()
         e1, v1 = state.leading
+        if state.pulls:  # centring over n points: −1/n of an overlap, exactly (44)
+            n = state.points
+            return (one * (e - 1.0 / n) + 0.5 * two * v + three * k / 6.0) / (1.0 - 1.0 / n), one * e1 + 0.5 * two * v1
         full = one * e + 0.5 * two * (e * e + v) + three * (e**3 + 3.0 * e * v + k) / 6.0 + four * v * v / 8.0
         return full, one * e1 + 0.5 * two * v1
     if not -1.0 < e < 1.0:
@@ -239,6 +258,8 @@ def _next_order(state: FiniteSignal, std: float, rougher: float, limit: float) -
     more than a geometric series would have. Others: how far two averages over v are apart that differ in the next
     order, plus the first order's change times the relative variance of 1 − c.
     """
+    if state.pulls:  # what (44) was off by in its tests, for sizes that differ by V
+        return 0.5 * state.sizes * (std + 1.0 / math.sqrt(state.points))
     if state.even:
         first, second = abs(rougher - limit), abs(std - rougher)
         return second * min(1.0, math.sqrt(second / first)) if first > 0.0 else second

@@ -76,9 +76,12 @@ class MixedGuesses:
     @property
     def gamma(self) -> float:
         """The one γ whose law has the same variance of a fraction."""
-        infinite = sum(w * Guesses(g, self.classes).var() for g, w in zip(self.gammas, self.weights, strict=True))
-        c = same_class(self.classes).overlap(self.classes * infinite)
+        c = same_class(self.classes).overlap(self.classes * self._infinite_var())
         return c / (1.0 - c) if c < 1.0 else math.inf
+
+    def _infinite_var(self) -> float:
+        """Of a share of infinitely many points."""
+        return sum(w * Guesses(g, self.classes).var() for g, w in zip(self.gammas, self.weights, strict=True))
 
     @cached_property
     def _drawn(self) -> DrawnShares | None:
@@ -90,7 +93,7 @@ class MixedGuesses:
     def _shares(self, size: int, seed: int) -> FloatArray:
         """Shares of infinitely many points, whose variance is the one that is known."""
         assert self.pairs is not None
-        excess = self.classes * sum(w * Guesses(g, self.classes).var() for g, w in zip(self.gammas, self.weights))
+        excess = self.classes * self._infinite_var()
         shape = of_pairs(self.pairs)
         e = strength(shape, round(excess, 12), self.classes, round(self.pairs.e, 9))
         even = 1.0 / self.classes

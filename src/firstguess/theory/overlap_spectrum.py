@@ -1,7 +1,7 @@
 """Logits of many classes where overlaps of pairs differ: Gaussian over points, with a covariance of their own.
 
 In one network the last hidden layer of a point is μ + g_a (`pair_moments`). Behind Gaussian output weights W (M × N)
-its logits are m + W g_a with m = Wμ: over points N(m, S), S = WΣWᵀ. The shares of the classes are P(arg-max = k | m, S).
+its logits are m + W g_a with m = Wμ: over points N(m, S), S = WΣWᵀ, and shares are P(arg-max = k | m, S).
 Law (8) is S = (1 − e)·1. Of Σ three numbers are known, tr Σ, tr Σ², tr Σ³, and where μ lies in it, μΣμ: Σ is given the
 eigenvalues of a gamma law, K of them, with which unit vectors (g/|g|) have these traces.
 """
@@ -109,7 +109,7 @@ def spectrum(spread: float, third: float, along: float) -> Spectrum:
 
 
 def _along(values: Array, along: float) -> Array:
-    """Squares of μ's components, ∝ λ^p, with Σ μ_i² λ_i = along; where even p = 0 has too much, a part of μ is outside."""
+    """Squares of μ's components, ∝ λ^p, with Σ μ_i² λ_i = along; where p = 0 has too much, a part of μ is outside."""
 
     def mean(power: float) -> Array:
         share = (values / values.max()) ** power

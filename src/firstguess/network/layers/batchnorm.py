@@ -14,6 +14,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.self_normalized import effective_directions, self_normalized, through_rays
 from firstguess.network.batch_law import BatchLaw, Estimator
+from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.handful import Handful, by_node
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
@@ -160,6 +161,11 @@ class BatchNorm(Layer):
                 found[:, rows] *= scale
 
         return NodeMove(own, own, settle)
+
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        if self.batch is not None:
+            self._refuse("an expansion in 1/width, with batch=,")
+        return before.normed_over_points(after)
 
     def handful(self, few: Handful) -> Handful:
         """Over the points, which then are a whole batch, or several."""
