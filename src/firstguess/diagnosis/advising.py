@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from firstguess.base.errors import FirstguessError
-from firstguess.diagnosis.expectation import DRAWS, predicted
-from firstguess.diagnosis.expected import gamma_of
+from firstguess.diagnosis.expectation import predicted
 from firstguess.diagnosis.foretold import Descent, foretold, order, written
-from firstguess.diagnosis.own_size import OwnSize, at_own_size
 from firstguess.diagnosis.result import Advice, Goal, Trainability, Verdict
 from firstguess.ensemble.members import FindingKind
 from firstguess.network.inputs import Inputs
@@ -43,7 +41,6 @@ class Trial:
 
     case: Case
     prediction: Prediction | None
-    size: OwnSize
     as_data: Callable[[Sequence[Batch]], Data | None]
     measure: Measure
     seconds: float
@@ -145,11 +142,9 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
         said["note"] = _cautioned(variant.note, *factors)
         after = _predicted(variant, trial) if _predicts(trial) else None
         if after is not None:
-            gammas = gamma_of(before), gamma_of(after)
+            gammas = float(before.gamma[-1]), float(after.gamma[-1])
             shares = before.guesses.expected_max(), after.guesses.expected_max(), 0.005  # two laws of 2000 draws
             reading = f"{after.reading} reading"
-            if after.finite_size is not None:
-                reading += f" at {trial.size.words(variant.network)}"
             return Advice(variant.title, variant.edit, "predicted", *gammas, *shares, **said, reading=reading)
     after_m = trial.measure(variant, seconds)
     if any(f.kind == FindingKind.INTERRUPTED for f in after_m.findings):
@@ -195,11 +190,8 @@ def _predicted(variant: Variant, trial: Trial) -> Prediction | None:
     data = trial.as_data(variant.batches if variant.batches is not None else trial.case.batches)
     if data is None or variant.network is None or trial.prediction is None:
         return None
-    seconds = _KERNEL * trial.seconds
-    if trial.prediction.finite_size is not None:
-        return at_own_size(variant.network, data, trial.size, draws=DRAWS, seed=trial.seed, seconds=seconds)[0]
     try:
-        after, _ = predicted(variant.network, data, seed=trial.seed, seconds=seconds)
+        after, _ = predicted(variant.network, data, seed=trial.seed, seconds=_KERNEL * trial.seconds)
     except FirstguessError:
         return None
     return after if after.reading == trial.prediction.reading and not math.isnan(float(after.gamma[-1])) else None

@@ -244,9 +244,11 @@ def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Dif
     theory = [layer for layer in prediction.layers if layer.weights]
     seen = list(measurement.weights_layers)
     notes: tuple[str, ...] = ()
-    if prediction.finite_size is not None:
+    size = prediction.finite_size
+    if size is not None:
         why = "γ at finite width is that of the mean overlap, a measurement's is a ratio of averages"
-        if not seen or len(prediction.layers) < 2 or not prediction.network.layers[-2].one_size:
+        drawn = size.way == "chain" and prediction.reading == "kernel"  # whose overlap is that of equal guesses
+        if drawn or not seen or len(prediction.layers) < 2 or not prediction.network.layers[-2].one_size:
             return (), (f"{why}: only guesses are compared",)
         theory = [replace(theory[-1], gamma=gamma_of(prediction))]
     if not seen:

@@ -44,14 +44,15 @@ def expectation(
     if network.classes != m.classes:
         return Expected(None, None, f"{network.classes} classes were read and {m.classes} measured")
     width, narrow = ("", "") if size is None else (size.words(network), "")
+    found: Prediction | None = None
     if size is not None:
         found, narrow = at_own_size(network, data, size, draws=DRAWS, seed=seed, seconds=seconds)
-        if found is not None:
-            return Expected(found, compare(found, m), width=width)
     try:
         prediction, remark = predicted(network, data, seed=seed, seconds=seconds)
     except FirstguessError as error:
         return Expected(None, None, str(error))
+    if found is not None:
+        return Expected(found, compare(found, m), width=width, wide=(prediction, compare(prediction, m)))
     if math.isnan(float(prediction.gamma[-1])):
         return Expected(prediction, None, remark, width, narrow)
     if remark and needs_images(network.layers) and any("of a pool" in said for said in prediction.assumptions):

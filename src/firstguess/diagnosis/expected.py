@@ -18,6 +18,7 @@ class Expected:
     """What theory predicts for this architecture and these data, or why it cannot be read.
 
     `width`: how wide the layers are, in words. `narrow`: why the prediction is for infinitely wide ones all the same.
+    `wide`: beside a prediction at the own widths, that at infinite width, and how it compares.
     """
 
     prediction: Prediction | None
@@ -25,6 +26,7 @@ class Expected:
     why: str = ""
     width: str = ""
     narrow: str = ""
+    wide: tuple[Prediction, Comparison] | None = None
 
     @property
     def p_value(self) -> float:
@@ -66,9 +68,15 @@ class Expected:
         return f"; the prediction is for infinitely wide layers, and what {self.width} adds is not known here"
 
     @property
+    def for_changes(self) -> Prediction | None:
+        """What changes are predicted by: infinite width, which is quick."""
+        return self.prediction if self.wide is None else self.wide[0]
+
+    @property
     def trusted(self) -> bool:
-        """Whether the prediction is what was measured, or close to it: only then are remedies predicted."""
-        return self.comparison is not None and agreement(self.comparison) in ("as measured", "close")
+        """Whether that is what was measured, or close to it: only then are remedies predicted, else they are measured."""
+        compared = self.comparison if self.wide is None else self.wide[1]
+        return compared is not None and agreement(compared) in ("as measured", "close")
 
 
 def gamma_of(p: Prediction) -> float:

@@ -238,8 +238,7 @@ def diagnose(
         subject.release()
         trial = Trial(
             case,
-            expected.prediction,
-            subject.own_size,
+            expected.for_changes,
             subject.convert,
             subject.variant,
             clock.share(_ADVICE),
