@@ -74,7 +74,7 @@ class Expected:
 
     @property
     def trusted(self) -> bool:
-        """Whether that is what was measured, or close to it: only then are remedies predicted, else they are measured."""
+        """Whether that is what was measured, or close to it: else remedies are measured, not predicted."""
         compared = self.comparison if self.wide is None else self.wide[1]
         return compared is not None and agreement(compared) in ("as measured", "close")
 
