@@ -3,8 +3,8 @@
     python benchmarks/readings_finite.py --data-dir data                measure, predict, write the page's section
     python benchmarks/readings_finite.py --data-dir data --most 2       the cheapest two only
 
-Cells are those whose p-value on the page is below its Bonferroni level. Networks have the seeds of `readings.py` and are
-kept in the same `--out`: what is there is not measured again. Without `--most` all cells are done, those of norms over
+Cells are those whose p-value on the page is below its Bonferroni level. Networks have the seeds of `readings.py`, and
+are kept in the same `--out`: what is there is not measured again. Without `--most` all cells are done, norms over
 nodes first; the section has what there is.
 """
 
