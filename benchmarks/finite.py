@@ -22,6 +22,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -295,25 +296,20 @@ def costs() -> str:
             found.append(time.perf_counter() - started)
         return min(found)
 
-    lines = ["| prediction | infinite, ms | with a width, ms | ratio | way |", "|" + "---|" * 5]
+    lines = ["| prediction, layers, depth | infinite, ms | with a width, ms | ratio | way |", "|" + "---|" * 5]
     x = np.random.default_rng(0).standard_normal((1000, 300))
-    inputs = fg.Inputs(dimension=1000)
     for depth, body in ((20, "relu > layernorm"), (20, "relu"), (5, "gelu > layernorm"), (20, "layernorm > relu")):
         net = fg.Network.parse(f"{depth} x [dense(weight_var=2) > {body}] > dense(weight_var=2)")
-        for name, with_width, without, repeats in (
-            ("closed form", lambda: fg.predict(net, width=400, inputs=inputs), lambda: fg.predict(net), 20),
-            (
-                "kernel, 1 000 points",
-                lambda: fg.predict(net, data=x, width=1000, draws=1000),
-                lambda: fg.predict(net, data=x, draws=1000),
-                3,
-            ),
-        ):
-            way = with_width().finite_size.way  # once before timing: series are kept
-            wide, finite = least(without, repeats), least(with_width, repeats)
-            lines.append(
-                f"| {name}, {body}, depth {depth} | {1e3 * wide:.2f} | {1e3 * finite:.2f} | {finite / wide:.2f} | {way} |"
-            )
+        on_data: dict[str, Any] = {"data": x, "draws": 1000}
+        each: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [
+            ("closed form", {}, {"width": 400, "inputs": fg.Inputs(dimension=1000)}, 20),
+            ("kernel, 1 000 points", on_data, {"width": 1000}, 3),
+        ]
+        for name, common, own, repeats in each:
+            size = fg.predict(net, **common, **own).finite_size  # once before timing: series are kept
+            wide, finite = (least(partial(fg.predict, net, **kw), repeats) for kw in (common, common | own))
+            ratio, way = finite / wide, size.way if size else ""
+            lines.append(f"| {name}, {body}, {depth} | {1e3 * wide:.2f} | {1e3 * finite:.2f} | {ratio:.2f} | {way} |")
     return "\n".join(lines)
 
 

@@ -13,9 +13,10 @@ import contextlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
@@ -24,6 +25,8 @@ from firstguess.network.weight_laws import draw_weights
 
 if TYPE_CHECKING:
     from firstguess.network.nodes import Op
+
+Values = NDArray[Any]  # (networks, points, nodes), float32 where weights were drawn, else float64
 
 _FEW = 64  # points up to which nodes are drawn from their covariance: more are cheaper by weights
 _FLAT = 1e-13  # a pivot below this share of its diagonal is 0 to rounding: a point that others already determine
@@ -44,7 +47,7 @@ class Source(Protocol):
         """(networks, points, points): the mean over components of x_a x_b."""
         ...
 
-    def values(self) -> Array:
+    def values(self) -> Values:
         """(networks, points, components)."""
         ...
 
@@ -71,12 +74,12 @@ class Handful:
     rng: np.random.Generator
     width: int  # of layers that name none
     signal: Signal | None  # the closed form here; None where it does not cover a layer
-    known: Array | None = None  # (networks, points, nodes)
+    known: Values | None = None
     sums: Sums | None = None
     source: Source | None = None
 
     @cached_property
-    def values(self) -> Array:
+    def values(self) -> Values:
         """(networks, points, nodes); drawn once."""
         if self.known is not None:
             return self.known
@@ -91,7 +94,7 @@ class Handful:
             )
         return self.source.values()
 
-    def drawn(self) -> Array:
+    def drawn(self) -> Values:
         """Nodes of these sums: new ones at every call."""
         assert self.sums is not None
         before, nodes = self.sums.before, self.sums.nodes
@@ -148,7 +151,7 @@ class Handful:
         """Behind random weights and biases, of `nodes` units."""
         return Handful(self.rng, self.width, self.signal, sums=Sums(self, weight_var, bias_var, nodes, init))
 
-    def with_values(self, values: Array) -> Handful:
+    def with_values(self, values: Values) -> Handful:
         """The same networks with other nodes."""
         return Handful(self.rng, self.width, self.signal, known=values)
 
@@ -164,7 +167,7 @@ class Handful:
         """Of every network: the mean square of a point, and the mean overlap of two; one that is 0 has none."""
         first = self.sums.before if self.sums is not None else self
         if self.points <= _FEW or first.fan_in == math.inf:
-            return np.einsum("raa->r", self.covariance) / self.points, np.nan_to_num(self.overlaps).mean(axis=1)
+            return np.einsum("raa->r", self.covariance) / self.points, self.overlaps.mean(axis=1)
         x = first.values
         gain, added = (1.0, 0.0) if self.sums is None else (self.sums.weight_var, self.sums.bias_var)
         q = gain * np.einsum("rai,rai->ra", x, x) / x.shape[2] + added
@@ -175,21 +178,43 @@ class Handful:
         pairs = self.points * (self.points - 1)
         return q.mean(axis=1), (total - (q > 0.0).sum(axis=1)) / pairs
 
-    @property
-    def overlaps(self) -> Array:
-        """The cosine of every pair of points in every network: (networks, pairs)."""
+    @cached_property
+    def correlation(self) -> Array:
+        """The cosines of all pairs of points in every network; 0 with a point that is 0 there (a dead one)."""
         k = self.covariance
         root = np.sqrt(np.einsum("raa->ra", k))
-        a, b = np.triu_indices(k.shape[1], 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.clip(k[:, a, b] / (root[:, a] * root[:, b]), -1.0, 1.0)
+        inverse = 1.0 / np.where(root > 0.0, root, np.inf)
+        return np.clip(k * inverse[:, :, None] * inverse[:, None, :], -1.0, 1.0)
+
+    @property
+    def overlaps(self) -> Array:
+        """Those of distinct points: (networks, pairs)."""
+        a, b = np.triu_indices(self.points, 1)
+        return self.correlation[:, a, b]
+
+    @property
+    def dead(self) -> float:
+        """The share of points that are 0."""
+        return float((np.einsum("raa->ra", self.covariance) == 0.0).mean())
+
+    def guesses(self, heads: int) -> NDArray[np.intp]:
+        """(networks, heads, points): the largest of these sums, drawn `heads` times; a dead point's is by chance."""
+        found: list[NDArray[np.intp]] = []
+        for _ in range(heads):
+            y = self.drawn()
+            tied = y.max(axis=2) == y.min(axis=2)
+            best = y.argmax(axis=2)
+            if tied.any():
+                best[tied] = self.rng.integers(0, y.shape[2], int(tied.sum()))
+            found.append(best)
+        return np.stack(found, axis=1)
 
 
 def lower(k: Array) -> Array:
     """L with L Lᵀ = k for every network, also where k is singular (more points than directions): that pivot is 0."""
     if k.shape[1] > _FEW:
         with contextlib.suppress(np.linalg.LinAlgError):
-            return np.linalg.cholesky(k)
+            return np.linalg.cholesky(k).astype(np.float64, copy=False)
     out = np.zeros_like(k)
     for j in range(k.shape[1]):
         column = k[:, j:, j] - np.einsum("rik,rk->ri", out[:, j:, :j], out[:, j, :j])
@@ -220,18 +245,18 @@ def input_gram(rng: np.random.Generator, networks: int, points: int, center: flo
     return gram
 
 
-def centred(x: Array, eps: float) -> Array:
+def centred(x: Values, eps: float) -> Values:
     """Over nodes: less the mean, by √(variance + ε)."""
     return scaled_to_one(x - x.mean(axis=2, keepdims=True), eps)
 
 
-def scaled_to_one(x: Array, eps: float) -> Array:
+def scaled_to_one(x: Values, eps: float) -> Values:
     """Over nodes: by √(mean square + ε); what is 0 stays 0."""
     square = np.mean(x * x, axis=2, keepdims=True) + x.dtype.type(eps)
     return x / np.sqrt(np.where(square > 0.0, square, x.dtype.type(1.0)))
 
 
-def by_node(x: Array, op: Op) -> Array:
+def by_node(x: Values, op: Op) -> Values:
     """Arithmetic on (nodes, points), for the nodes of all networks."""
     networks, points, nodes = x.shape
     return op(x.transpose(0, 2, 1).reshape(-1, points)).reshape(networks, nodes, points).transpose(0, 2, 1)

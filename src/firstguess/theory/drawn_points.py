@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from firstguess.base.gaussian import Array
-from firstguess.network.handful import input_gram
+from firstguess.network.handful import Values, input_gram
 from firstguess.network.inputs import Inputs
 
 
@@ -32,7 +32,7 @@ class Described:
             return np.broadcast_to(gram, (self.networks, self.points, self.points))
         return input_gram(self.rng, self.networks, self.points, center, spread, d)
 
-    def values(self) -> Array:
+    def values(self) -> Values:
         d = self.inputs.dimension
         assert d is not None
         own = np.random.default_rng(d).standard_normal(d)  # the means of the components: theirs for all networks
@@ -65,5 +65,5 @@ class OfData:
         x = self.values()
         return x @ x.transpose(0, 2, 1) / x.shape[2]
 
-    def values(self) -> Array:
+    def values(self) -> Values:
         return self.x[self.rows]

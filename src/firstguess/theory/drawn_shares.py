@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,7 +41,7 @@ class DrawnShares:
         assert self.points is not None
         n, size = self.points, self._sorted.size
         ends = np.linspace(0, size, min(_BINS, size) + 1).astype(int)
-        share = np.array([self._sorted[a:b].mean() for a, b in zip(ends[:-1], ends[1:], strict=True)])
+        share = np.array([self._sorted[a:b].mean() for a, b in itertools.pairwise(ends)])
         k = np.arange(n + 1)
         ways = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
         found = np.zeros(n + 1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.float_range import float_range
@@ -32,10 +33,12 @@ POINTS = 16  # of a network: 120 pairs of them, for eight times the work of two 
 BATCH = 256  # points of a batch that nobody named, for a norm over it
 _BATCH_MOST = 2000  # points of a batch, at most: they stand for larger ones
 _BY_WEIGHTS = 32  # points of a network whose weights are drawn: those cost more than points
-NETWORKS = 2000
+NETWORKS = 8000
+ENOUGH = 1000  # networks that do, where they say all to `_PRECISE`
+_PRECISE = 0.002  # standard error of the standard deviation of a share, relative to it
 _BATCHES = 600  # networks whose whole batches are counted, with many output layers each
 _FEWEST = 200
-_WORK = 2e8  # nodes that are drawn at most: a few seconds
+_WORK = 1e8  # nodes that are drawn at most: a few seconds
 _FEWEST_BY_WEIGHTS, _WEIGHTS, _PRODUCTS = 50, 1.2e9, 1e11  # likewise: weights, and products with them
 _WIDEST = 200_000
 _PAIRED = 256  # points of a batch whose pairs are looked at
@@ -61,6 +64,7 @@ class FewPoints:
     differ: float
     networks: int
     points: int
+    dead: float  # the share of points that are 0 at the output
     pairs: PairMoments
     counted: Array | None = None  # (networks · output layers, classes)
 
@@ -107,7 +111,7 @@ def few_points(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> FewPoints:
-    """Points through `networks` networks; by default 2000 of them, fewer where that would take long.
+    """Points through `networks` networks; by default up to 8000, fewer where that would take long or add nothing.
 
     `points` is the size of the data set, which matters where a layer looks at all of them. `inputs.dimension` of None:
     infinitely many, whose overlaps are all the same.
@@ -132,6 +136,8 @@ def few_points(
         gathered.add(start(rng, size), size)
         if progress is not None:
             progress(gathered.done, count)
+        if networks is None and gathered.done >= ENOUGH and gathered.precise:
+            break
     return gathered.found()
 
 
@@ -166,7 +172,7 @@ class _Gathered:
         self._sums = np.zeros((len(network.layers), 2))
         self._rows, self._pairs, self._counted = list[Array](), list[Array](), list[Array]()
         self._half = _half(min(points, _PAIRED))
-        self.done = 0
+        self.done, self._dead = 0, 0.0
 
     def add(self, few: Handful, size: int) -> None:
         """A block of networks, from their points to what they guess."""
@@ -174,16 +180,10 @@ class _Gathered:
             for index, (_, behind) in enumerate(through(self._network.layers, few, last=self._network.classes)):
                 self._sums[index] += np.array([v.sum() for v in behind.sizes()])
                 few = behind
-        c = few.first(_PAIRED).overlaps
-        if not np.isfinite(c).all():
-            raise NotCovered(
-                "outputs that are not all zero",
-                got="a network that is 0 for an input",
-                hint="wider layers, or fg.measure(net, x, width=…)",
-            )
-        guesses = None
-        if not few.gaussian or self._batch:
-            guesses = np.stack([few.drawn().argmax(axis=2) for _ in range(HEADS)], axis=1)  # (networks, heads, points)
+        seen = few.first(_PAIRED)
+        c = seen.overlaps
+        self._dead += size * seen.dead
+        guesses = few.guesses(HEADS) if self._batch or not few.gaussian else None
         half = self._half
         if few.gaussian or guesses is None:
             a = self._same(c)
@@ -194,10 +194,17 @@ class _Gathered:
             excess = tuple(_together(part, self._network.classes) for part in parts)
         self._rows.append(np.stack([*excess, c.mean(1), (c * c).mean(1)], axis=1))
         if self._batch and guesses is not None:
-            self._counted.append(_shares(guesses, self._network.classes).reshape(-1, self._network.classes))
+            self._counted.append(shares_of(guesses, self._network.classes).reshape(-1, self._network.classes))
         elif self._network.classes > 2:
-            self._pairs.append(pair_moments(few.covariance))
+            self._pairs.append(pair_moments(few.correlation))
         self.done += size
+
+    @property
+    def precise(self) -> bool:
+        """Whether the standard deviation of a share is known well: more networks would change nothing that shows."""
+        excess = np.concatenate(self._rows)[:, 0]
+        error = float(excess.std(ddof=1)) / math.sqrt(len(excess))
+        return error < 2.0 * _PRECISE * float(excess.mean())
 
     def found(self) -> FewPoints:
         rows, count = np.concatenate(self._rows), self.done
@@ -214,20 +221,21 @@ class _Gathered:
             _differ(self._same, excess, _between(rows[:, 1], rows[:, 2])),
             count,
             self._points,
+            self._dead / count,
             PairMoments.of(np.concatenate(self._pairs)) if self._pairs else PairMoments.none(),
             np.concatenate(self._counted) if self._counted else None,
         )
 
 
-def _shares(guesses: Array, classes: int) -> Array:
+def shares_of(guesses: NDArray[np.intp], classes: int) -> Array:
     """(networks, heads, classes) of guesses (networks, heads, points)."""
     return np.stack([(guesses == k).mean(axis=2) for k in range(classes)], axis=2)
 
 
-def _together(guesses: Array, classes: int) -> Array:
+def _together(guesses: NDArray[np.intp], classes: int) -> Array:
     """How often two points get one class, less 1/M: over the pairs and output layers of every network."""
     n = guesses.shape[2]
-    shares = _shares(guesses, classes)
+    shares = shares_of(guesses, classes)
     return ((n * (shares**2).sum(axis=2) - 1.0) / (n - 1)).mean(axis=1) - 1.0 / classes
 
 

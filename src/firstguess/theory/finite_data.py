@@ -22,12 +22,21 @@ from firstguess.network.handful import Handful
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.theory.drawn_points import OfData
-from firstguess.theory.few_points import HEADS, NETWORKS, blocks, check_sampled, handfuls, whole_batch
+from firstguess.theory.few_points import (
+    HEADS,
+    POINTS,
+    blocks,
+    check_sampled,
+    handfuls,
+    shares_of,
+    whole_batch,
+)
 from firstguess.theory.finite_record import FiniteSize
 from firstguess.theory.same_class import same_class
 
 _TERMS = 3  # of the change as (1 − c)·polynomial: it is 0 for a point and itself
 _MOST = 2000  # points of a batch
+_NETWORKS = 2000
 _FINE = 20_001  # places at which the chance of one class is inverted
 
 
@@ -71,34 +80,24 @@ def sampled_on_data(
     a, b = np.triu_indices(points, 1)
     rows, counted = list[Array](), list[Array]()
     normal, target = np.zeros((_TERMS, _TERMS)), np.zeros(_TERMS)
-    count, done = min(chosen.networks, NETWORKS), 0
+    count, done = min(chosen.networks, _NETWORKS), 0
     largest = max(width, points, flat.shape[1])
-    for size in blocks(count, points, largest, weights=True):
+    for size in blocks(count, points, largest, weights=points > POINTS):
         picked = np.stack([np.arange(points) if batch else rng.choice(len(flat), points, False) for _ in range(size)])
         few = Handful(rng, width, signal, source=OfData(flat, picked))
         with float_range():
-            for _, few in through(network.layers, few, last=network.classes):  # noqa: B020  # the last one
+            for _, few in through(network.layers, few, last=network.classes):  # noqa: B007, B020  # the last one
                 pass
         before = wide[picked[:, a], picked[:, b]]
-        change = -same(before)
-        if batch or not few.gaussian:
-            guesses = np.stack([few.drawn().argmax(axis=2) for _ in range(HEADS)], axis=1)
-            if batch:
-                shares = np.stack([(guesses == k).mean(axis=2) for k in range(network.classes)], axis=2)
-                counted.append(shares.reshape(-1, network.classes))
-        if few.gaussian:
-            c = few.overlaps
-            if not np.isfinite(c).all():
-                raise NotCovered(
-                    "outputs that are not all zero",
-                    got="a network that is 0 for an input",
-                    hint="wider layers, or fg.measure(net, x, width=…)",
-                )
-            change += same(c)
+        guesses = few.guesses(HEADS) if batch or not few.gaussian else None
+        if batch and guesses is not None:
+            counted.append(shares_of(guesses, network.classes).reshape(-1, network.classes))
+        if few.gaussian or guesses is None:
+            together = same(few.overlaps)
         else:
-            change += (
-                np.mean([(g[:, a] == g[:, b]) for g in guesses.transpose(1, 0, 2)], axis=0) - 1.0 / network.classes
-            )
+            alike = [g[:, a] == g[:, b] for g in guesses.transpose(1, 0, 2)]
+            together = np.mean(alike, axis=0) - 1.0 / network.classes
+        change = together - same(before)
         basis = np.stack([(1.0 - before) * before**k for k in range(_TERMS)], axis=2)
         normal += np.einsum("rpi,rpj->ij", basis, basis)
         target += np.einsum("rpi,rp->i", basis, change)

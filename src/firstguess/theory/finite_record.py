@@ -45,6 +45,6 @@ class FiniteSize:
         known = (
             f"expansion, next order about {self.next_order:.1g}"
             if self.way == "expansion"
-            else f"{self.networks} networks drawn node by node, ± {self.error:.1g}"
+            else f"{self.networks} networks drawn, ± {self.error:.1g}"
         )
         return f"{', '.join(sizes)}: std {self.std:.4g} instead of {self.infinite:.4g} at infinite size ({known})"

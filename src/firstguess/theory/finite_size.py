@@ -154,6 +154,7 @@ def _sampled(
         networks=few.networks,
         overlap=few.overlap,
         overlap_variance=few.variance,
+        remark=_dead_words(few.dead),
     )
     return _Found(few.layers, few.excess, few.differ, size, few.pairs, few.counted, few.points)
 
@@ -207,6 +208,14 @@ def _pairs(state: FiniteSignal) -> PairMoments | None:
     own = 1.0 - state.e
     spread = state.v - 2.0 * state.common
     return PairMoments(state.e, spread / own**2, state.triangle / spread**2, state.common) if spread > 0.0 else None
+
+
+def _dead_words(share: float) -> str:
+    if share == 0.0:
+        return ""
+    return (
+        f"{share:.2g} of all points are 0 at a network's output (all nodes are dead): their guess is taken to be chance"
+    )
 
 
 def _of_batch(batch: int, points: int | None) -> str:

@@ -189,7 +189,7 @@ def _logits(shape: Spectrum, e: float, classes: int, rng: np.random.Generator) -
     if root.shape[2] <= classes:
         return m, root
     square = root @ root.transpose(0, 2, 1)
-    return m, np.linalg.cholesky(square + _JITTER * np.eye(classes))
+    return m, np.asarray(np.linalg.cholesky(square + _JITTER * np.eye(classes)), dtype=np.float64)
 
 
 def of_pairs(pairs: PairMoments) -> Spectrum:

@@ -48,10 +48,8 @@ class PairMoments(NamedTuple):
         return cls(e, spread / own**2, third * own / spread**2, along)
 
 
-def pair_moments(covariance: Array) -> Array:
-    """(networks, 6): the averages of c_ab, c_ab², c_ab c_ac, c_ab c_cd, c_ab c_bc c_cd, c_ab c_bc c_ca."""
-    root = np.sqrt(np.einsum("raa->ra", covariance))
-    c = covariance / (root[:, :, None] * root[:, None, :])
+def pair_moments(c: Array) -> Array:
+    """(networks, 6): of cosines c the averages of c_ab, c_ab², c_ab c_ac, c_ab c_cd, c_ab c_bc c_cd, c_ab c_bc c_ca."""
     n = c.shape[1]
     c = c * (1.0 - np.eye(n))
     row = c.sum(axis=2)
