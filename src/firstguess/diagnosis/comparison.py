@@ -245,15 +245,15 @@ def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Dif
     seen = list(measurement.weights_layers)
     notes: tuple[str, ...] = ()
     size = prediction.finite_size
+    why = "γ at finite width is that of the mean overlap, a measurement's is a ratio of averages"
     if size is not None:
-        why = "γ at finite width is that of the mean overlap, a measurement's is a ratio of averages"
         drawn = size.way == "chain" and prediction.reading == "kernel"  # whose overlap is that of equal guesses
         if drawn or not seen or len(prediction.layers) < 2 or not prediction.network.layers[-2].one_size:
             return (), (f"{why}: only guesses are compared",)
         theory = [replace(theory[-1], gamma=gamma_of(prediction))]
     if not seen:
         return (), ("no layer with weights was probed: only guesses are compared",)
-    if prediction.finite_size is not None:
+    if size is not None:
         notes, seen = (f"{why}, which is the same behind a norm: that of the output is compared",), seen[-1:]
     elif len(theory) != len(seen):
         notes = (f"{len(theory)} layers with weights predicted, {len(seen)} measured: only the output is compared",)
