@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from scipy.interpolate import CubicSpline
 
 from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.base.gaussian import Array
@@ -42,6 +41,8 @@ class Shifts:
     variance: Array
 
     def __call__(self, c: Array) -> tuple[Array, Array]:
+        from scipy.interpolate import CubicSpline
+
         x = np.arcsin(np.clip(c, -1.0, 1.0))
         moved, variance = (CubicSpline(self.angles, v)(x) for v in (self.moved, self.variance))
         return moved, np.maximum(variance, 0.0)

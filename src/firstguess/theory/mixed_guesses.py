@@ -17,6 +17,7 @@ import numpy as np
 from firstguess.base import checks
 from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.theory.drawn_shares import DrawnShares
 from firstguess.theory.guesses import Guesses
@@ -41,7 +42,7 @@ def _stand_in(shape: Spectrum, e: float, classes: int) -> FloatArray:
 
 
 @dataclass(frozen=True, repr=False)
-class MixedGuesses:
+class MixedGuesses(Shown):
     """Guess fractions over networks of finite width: the methods of `fg.Guesses`, each network with a γ of its own.
 
     `gammas` and `weights`: a quadrature over networks. What `Guesses` knows exactly is exact here too, for this

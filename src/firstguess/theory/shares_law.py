@@ -6,7 +6,6 @@ import math
 from typing import cast
 
 import numpy as np
-from scipy import optimize
 
 from firstguess.base.gaussian import Array
 from firstguess.theory.guesses import Guesses
@@ -47,7 +46,9 @@ def law_of_shares(
 
     start = -math.log1p(-c)
     low, high = start - 10.0 * differ, start + 10.0 * differ
-    found = overlaps(cast(float, optimize.brentq(wrong, low, high)))
+    from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
+
+    found = overlaps(cast(float, brentq(wrong, low, high)))
     return MixedGuesses(tuple((found / (1.0 - found)).tolist()), tuple(w.tolist()), classes, points)
 
 

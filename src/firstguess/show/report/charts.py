@@ -24,9 +24,9 @@ Drawn: TypeAlias = dict[str, Markup]
 _GLOBAL = "window.vegaEmbed = vegaEmbed;"
 
 
-def draw(d: Diagnosis) -> Drawn:
-    """The figures that this diagnosis has something for, by name."""
-    return {name: figure(name, chart().to_dict(validate=False)) for name, chart in _charts(d)}
+def draw(d: Diagnosis, *, live: bool = True) -> Drawn:
+    """The figures that this diagnosis has something for, by name; not `live`: as pictures only."""
+    return {name: figure(name, chart().to_dict(validate=False), live=live) for name, chart in _charts(d)}
 
 
 def _charts(d: Diagnosis) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -43,7 +43,7 @@ def _charts(d: Diagnosis) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "advice", lambda: figures.advice_chart(d.advice)
 
 
-def figure(name: str, spec: dict[str, Any]) -> Markup:
+def figure(name: str, spec: dict[str, Any], *, live: bool = True) -> Markup:
     """Title and setting are the page's own text, which wraps and is read out; a saved chart has them inside."""
     title, setting = (" ".join(spec["title"].get(part, "")) for part in ("text", "subtitle"))
     return tag(
@@ -54,7 +54,7 @@ def figure(name: str, spec: dict[str, Any]) -> Markup:
             "div", _picture(name, spec), class_="chart", role="img", aria_labelledby=f"{name}-title", id=f"{name}-chart"
         ),
         tag("figcaption", unbroken(setting)),
-        tag("script", _json(spec), type="application/json", class_="spec"),
+        *([tag("script", _json(spec), type="application/json", class_="spec")] if live else []),
         class_="card",
         data_chart=name,
     )

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.result import Diagnosis
 
 
-def document(d: Diagnosis) -> str:
-    """One HTML file that loads nothing."""
-    drawn = charts.draw(d)
+def document(d: Diagnosis, *, live: bool = True) -> str:
+    """One HTML file that loads nothing; not `live`: without scripts, charts are pictures."""
+    drawn = charts.draw(d, live=live)
     body = [
         sections.head(d),
         sections.faults(d),
@@ -36,14 +36,14 @@ def document(d: Diagnosis) -> str:
         sections.notes(d),
         sections.provenance(d),
     ]
-    return whole(f"{d.name}: {d.verdict.name} · firstguess", body, drawn, copies=changes.has_code(d))
+    return whole(f"{d.name}: {d.verdict.name} · firstguess", body, drawn, copies=changes.has_code(d), live=live)
 
 
-def whole(title: str, body: Sequence[str], drawn: charts.Drawn, *, copies: bool = False) -> str:
+def whole(title: str, body: Sequence[str], drawn: charts.Drawn, *, copies: bool = False, live: bool = True) -> str:
     """A page of the house: its sections, the style, and what draws its charts."""
     foot = tag("footer", tag("p", f"Made with firstguess {__version__}. This file is complete: it loads nothing."))
-    scripts = [charts.libraries()] if drawn else []
-    scripts += [tag("script", Markup(_resource("script.js")))] if drawn or copies else []
+    scripts = [charts.libraries()] if drawn and live else []
+    scripts += [tag("script", Markup(_resource("script.js")))] if (drawn or copies) and live else []
     head = Markup("").join(
         [
             Markup('<meta charset="utf-8">'),
