@@ -66,7 +66,8 @@ class FiniteSignal:
             raise _refuse("one activation between two layers of weights", "two")
         if phi.degree is None and self.law.centred_first:
             raise _refuse("a scale-free activation behind a norm", str(phi))
-        law = replace(self.law, phi=replace(phi, centered=False), q=self.signal.q)
+        plain = replace(phi, centered=False) if phi.centered else phi
+        law = replace(self.law, phi=plain, q=1.0 if phi.degree is not None else self.signal.q)
         return replace(self, signal=after, law=law, shifted=phi.centered)
 
     def normed(self, after: Signal, *, centres: bool, eps: float) -> FiniteSignal:

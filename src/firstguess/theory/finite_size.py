@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Parity, text
 from firstguess.network.network import Network
+from firstguess.network.signal import Signal
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.few_points import few_points, whole_batch
 from firstguess.theory.finite_record import FiniteSize
@@ -32,7 +33,7 @@ from firstguess.theory.overlap_spectrum import MOST_CLASSES
 from firstguess.theory.pair_moments import PairMoments
 from firstguess.theory.prediction import LayerReading, Prediction
 from firstguess.theory.same_class import same_class
-from firstguess.theory.shares_law import law_of_shares
+from firstguess.theory.shares_law import gauss_hermite, law_of_shares
 
 _ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of G, or this
 _HERMITE = 20
@@ -69,7 +70,7 @@ def predict_finite(
     started = time.perf_counter()
     network = infinite.network
     limit = Guesses(max(float(infinite.gamma[-1]), 0.0), network.classes).std()
-    found, why = expanded(network, inputs, width, limit, infinite.guesses.points)
+    found, why = expanded(network, inputs, width, limit, infinite.guesses.points, infinite.layers)
     if found is None or not _holds(found, width):
         if width is None:
             raise InvalidInput(
@@ -103,7 +104,9 @@ def predict_finite(
     return Prediction(
         network,
         "closed form",
-        tuple(_with_gradient(new, old) for new, old in zip(found.layers, infinite.layers, strict=True)),
+        found.layers
+        if found.size.way == "expansion"
+        else tuple(_with_gradient(new, old) for new, old in zip(found.layers, infinite.layers, strict=True)),
         law,
         (*finite, *(said for said in remarks if said)),
         infinite.provenance | {"width": width, "firstguess": __version__, "python": sys.version.split()[0]},
@@ -160,15 +163,20 @@ def _sampled(
 
 
 def expanded(
-    network: Network, inputs: Inputs, width: int | None, limit: float, points: int | None = None
+    network: Network,
+    inputs: Inputs,
+    width: int | None,
+    limit: float,
+    points: int | None = None,
+    wide: Sequence[LayerReading] | None = None,
 ) -> tuple[_Found | None, str]:
-    """The expansion, or why there is none."""
+    """The expansion, or why there is none; `wide` are the readings of infinite width, where they are at hand."""
     signal = inputs.signal()
     start = FiniteSignal(
         signal,
         math.inf if inputs.dimension is None else float(inputs.dimension),
         math.inf if width is None else float(width),
-        _is_even(network, inputs),
+        _is_even(network, inputs) if wide is None else _all_zero(wide, signal),
         0.0,
         signal.correlation,
         inputs=True,
@@ -176,11 +184,10 @@ def expanded(
     )
     state, layers = start, list[LayerReading]()
     try:
-        for layer, state in finite_steps(network.layers, state):  # noqa: B020  # what is behind the last one is used
+        for index, (layer, state) in enumerate(finite_steps(network.layers, start)):  # behind the last one it is used
             s = state.signal
-            layers.append(
-                LayerReading(text(layer), layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, None)
-            )
+            name, slope = (text(layer), None) if wide is None else (wide[index].layer, wide[index].gradient)
+            layers.append(LayerReading(name, layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, slope))
     except FirstguessError as error:
         return None, f"by a chain of networks, since an expansion says: {error}"
     classes = network.classes
@@ -225,6 +232,11 @@ def _of_batch(batch: int, points: int | None) -> str:
     return f"norms over the data: of a batch of {batch} points, since {why}; guesses are those of such a batch"
 
 
+def _all_zero(wide: Sequence[LayerReading], signal: Signal) -> bool:
+    """Whether all overlaps are 0 in the wide limit, at every layer of weights: by its readings."""
+    return signal.correlation == 0.0 and all(x.correlation == 0.0 for x in wide if x.weights)
+
+
 def _is_even(network: Network, inputs: Inputs) -> bool:
     """Whether all overlaps are 0 in the wide limit, at every layer of weights."""
     signal = inputs.signal()
@@ -253,10 +265,10 @@ def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
     step = 1e-3 * (1.0 - abs(e))
     low, here, high = (float(x) for x in same(np.array([e - step, e, e + step])))
     curve = (low - 2.0 * here + high) / step**2
-    z, w = np.polynomial.hermite_e.hermegauss(_HERMITE)
+    z, w = gauss_hermite(_HERMITE)
     wide = math.log1p(v / (1.0 - e) ** 2)  # 1 − c is taken to be lognormal, with the right mean and variance
     c = 1.0 - (1.0 - e) * np.exp(-0.5 * wide + math.sqrt(wide) * z)
-    lognormal = float(w @ same(c)) / float(w.sum())
+    lognormal = float(w @ same(c))
     return here + 0.5 * curve * v, lognormal
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -20,6 +21,13 @@ _SEEN = 1e-3  # a share of E A that the spread over pairs may have without being
 _ALIKE = 1e-3  # a standard deviation of ln(1 − c) over networks below which one γ stands for all
 
 
+@lru_cache(maxsize=8)
+def gauss_hermite(nodes: int) -> tuple[Array, Array]:
+    """Nodes and weights of an average over N(0, 1)."""
+    z, w = np.polynomial.hermite_e.hermegauss(nodes)
+    return z, w / w.sum()
+
+
 def law_of_shares(
     excess: float, differ: float, classes: int, points: int | None, pairs: PairMoments | None = None
 ) -> Guesses | MixedGuesses:
@@ -35,8 +43,7 @@ def law_of_shares(
         return MixedGuesses((c / (1.0 - c),), (1.0,), classes, points, pairs)
     if differ < _ALIKE or not 0.0 < c < 1.0:
         return Guesses(c / (1.0 - c) if c < 1.0 else math.inf, classes, points)
-    z, w = np.polynomial.hermite_e.hermegauss(_NETWORKS)
-    w = w / w.sum()
+    z, w = gauss_hermite(_NETWORKS)
 
     def overlaps(middle: float) -> Array:
         return -np.expm1(-np.maximum(middle + differ * z, 0.0))
