@@ -3,19 +3,23 @@
     python benchmarks/readings_finite.py --data-dir data                measure, predict, write the page's section
     python benchmarks/readings_finite.py --data-dir data --most 2       the cheapest two only
 
-Cells are those whose p-value on the page is below its Bonferroni level. Networks have the seeds of `readings.py`, and
-are kept in the same `--out`: what is there is not measured again. Without `--most` all cells are done, norms over
-nodes first; the section has what there is.
+Cells are those whose p-value on the page is below its Bonferroni level. Networks have the seeds of `readings.py`, so
+they are the same ones; counts of guesses are kept in `--out`, and not computed again. Without `--most` all are done,
+norms over nodes first; the section has what there is.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from readings import DATA, DRAWS, PHI, ROUND, TITLES, WIDTH, Cell, Store, cells, counts, guesses, measure, points_of
+import numpy as np
+from readings import DATA, DRAWS, PHI, ROUND, TITLES, WIDTH, Cell, cells, counts, guesses, measure, points_of
 from readings import same_law as p_value
 
 import firstguess as fg
@@ -60,21 +64,30 @@ class Again:
         return f"| {c.data} | {c.phi} | {c.norm} | {c.depth} | {seen} | {' | '.join(laws)} | {self.size} |"
 
 
-def again(store: Store, cell: Cell, data: fg.data.Data) -> Again:
-    """Measured, and predicted at both sizes; predictions are kept, too."""
-    measure(store, cell, data, ROUND, WIDTH, 1)
-    network = cell.network(data.classes or 2)
-    for kind, width in (("kernel", None), ("finite", WIDTH)):
-        if store.read(cell.name, kind).get("hash") == data.hash:
-            continue
-        p = fg.predict(network, data=data, draws=DRAWS, seed=cell.index, width=width)
-        assert isinstance(p.guesses, fg.EmpiricalGuesses)
-        said = "" if p.finite_size is None else p.finite_size.way
-        store.write(cell.name, kind, {"hash": data.hash, "counts": counts(p.guesses.fractions), "way": said,
-                                      "closed_form": [0.0, 0.0], "remarks": []})  # fmt: skip
-    seen = [c for r in store.read(cell.name, f"width{WIDTH}")["rounds"] for c in r["counts"]]
-    infinite, finite = store.read(cell.name, "kernel"), store.read(cell.name, "finite")
-    return Again(cell, guesses(seen), guesses(infinite["counts"]), guesses(finite["counts"]), finite["way"])
+def kept(folder: Path, name: str, data: fg.data.Data, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Counts of guesses in a small file, computed once for these data."""
+    path = folder / f"{name}.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    if found.get("hash") != data.hash:
+        found = compute() | {"hash": data.hash}
+        found["counts"] = np.asarray(found["counts"]).tolist()
+        path.write_text(json.dumps(found))
+    return found
+
+
+def predicted(cell: Cell, data: fg.data.Data, width: int | None) -> dict[str, Any]:
+    p = fg.predict(cell.network(data.classes or 2), data=data, draws=DRAWS, seed=cell.index, width=width)
+    assert isinstance(p.guesses, fg.EmpiricalGuesses)
+    return {"counts": counts(p.guesses.fractions), "way": "" if p.finite_size is None else p.finite_size.way}
+
+
+def again(folder: Path, cell: Cell, data: fg.data.Data) -> Again:
+    """Measured, and predicted at both sizes."""
+    params = asdict(cell) | {"width": WIDTH, "round": 0}
+    seen = kept(folder, f"{cell.name}.measured", data, lambda: measure(params, data))
+    infinite = kept(folder, f"{cell.name}.infinite", data, lambda: predicted(cell, data, None))
+    finite = kept(folder, f"{cell.name}.finite", data, lambda: predicted(cell, data, WIDTH))
+    return Again(cell, guesses(seen["counts"]), guesses(infinite["counts"]), guesses(finite["counts"]), finite["way"])
 
 
 def section(found: list[Again], wanted: int) -> str:
@@ -102,19 +115,20 @@ def section(found: list[Again], wanted: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", required=True, help="where CIFAR-10 is")
-    parser.add_argument("--out", type=Path, default=Path("out/readings"))
+    parser.add_argument("--out", type=Path, default=Path("out/readings-finite"))
     parser.add_argument("--page", type=Path, default=Path("docs/readings.md"))
     parser.add_argument("--most", type=int, help="cells, the cheapest first")
     args = parser.parse_args()
-    store, text = Store(args.out), args.page.read_text()
+    args.out.mkdir(parents=True, exist_ok=True)
+    text = args.page.read_text()
     todo = rejected(text)
     found: list[Again] = []
     for cell in todo[: args.most]:
         folder = None if cell.data == "digits" else args.data_dir
-        found.append(again(store, cell, points_of(cell.data, folder)))
+        found.append(again(args.out, cell, points_of(cell.data, folder)))
         print(found[-1].line(), flush=True)
-        kept = re.split(rf"\n*^{TITLE}$", text, flags=re.MULTILINE)[0].rstrip("\n")
-        args.page.write_text(f"{kept}\n\n{section(found, len(todo))}\n")
+        rest = re.split(rf"\n*^{TITLE}$", text, flags=re.MULTILINE)[0].rstrip("\n")
+        args.page.write_text(f"{rest}\n\n{section(found, len(todo))}\n")
 
 
 if __name__ == "__main__":
