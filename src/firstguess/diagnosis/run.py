@@ -245,6 +245,7 @@ def diagnose(
             seed,
             goal,
             width,
+            "" if expected.wide is None else ", infinite width",
             _descent(subject, lasts),
         )
         tried = parts.do("remedies", lambda: advise(trial)) or tried
