@@ -81,7 +81,8 @@ def test_compare_lays_three_readings_side_by_side(tmp_path: Path) -> None:
     assert "by measurement" in figure.read_text()
     found = run_json(*arguments)
     rows = {row["reading"]: row for row in found["readings"]}
-    assert list(rows) == ["closed form", "kernel", "measured"]
+    assert list(rows) == ["closed form", "kernel", "kernel, width 50", "measured"]
+    assert rows["kernel, width 50"]["finite_size"]["width"] == 50
     assert all(len(row["gamma"]) == 3 for row in rows.values())
     moments = fg.data.load("digits:even-odd", points=50).inputs()
     # a sample's squared mean is too large by variance/(n−1); without that, closed form and kernel start from one γ
@@ -93,6 +94,10 @@ def test_compare_lays_three_readings_side_by_side(tmp_path: Path) -> None:
     # 60 initializations; 6 standard errors and room for width 50: a false alarm in 10⁸
     room = 6 * rows["measured"]["expected_max_se"] + 3 * 0.25 / 50
     assert abs(rows["kernel"]["expected_max"] - rows["measured"]["expected_max"]) < room
+    # at the width that was measured no room is needed: 6 standard errors of both
+    own, real = rows["kernel, width 50"], rows["measured"]
+    error = (own["expected_max_se"] ** 2 + real["expected_max_se"] ** 2) ** 0.5
+    assert abs(own["expected_max"] - real["expected_max"]) < 6 * error
     assert rows["measured"]["inits"] == 60
     assert found["data"]["n"] == 50
 

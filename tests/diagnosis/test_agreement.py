@@ -131,9 +131,10 @@ def check_advice(d: Diagnosis) -> None:
             assert a.gamma_before == pytest.approx(d.measurement.layers[-1].gamma, nan_ok=True)
         else:
             assert d.expected.trusted
-            assert d.expected.prediction is not None
-            assert a.largest_before == d.expected.prediction.guesses.expected_max()
-            assert d.expected.prediction.reading in a.reading
+            assert d.expected.for_changes is not None
+            assert a.largest_before == d.expected.for_changes.guesses.expected_max()
+            assert d.expected.for_changes.reading in a.reading
+            assert ("infinite width" in a.reading) == (d.expected.wide is not None)  # beside another prediction
 
 
 # -- Remedies, measured ----------------------------------------------------------------------------------------------

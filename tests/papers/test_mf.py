@@ -97,7 +97,7 @@ def test_simulations_are_kept(tmp_path: Path):
     second, run = stats()
     assert (len(run.computed), len(run.reused)) == (0, 3)
     assert np.array_equal(first, second)
-    assert first.shape == (5, 1, 3, 4)
+    assert first.shape == (5, 1, 3, 5)
 
 
 def test_gradients_are_kept_with_their_growth(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -34,7 +35,12 @@ class Asked:
     seed: int = 0
     draws: int = DRAWS
     inits: int = INITS
-    width: int = WIDTH
+    width: int | None = None
+
+    @property
+    def real_width(self) -> int:
+        """Of networks that are drawn, or trained."""
+        return WIDTH if self.width is None else self.width
 
     def load(self) -> Data:
         """The data; 1000 of their points if there are more and nothing was said."""
@@ -54,12 +60,12 @@ class Asked:
         return data.subset(POINTS, self.seed) if self.points is None and data.n > POINTS else data
 
 
-def kernel(network: Network, data: Data, asked: Asked) -> Prediction:
-    """The kernel reading, with a progress bar."""
+def kernel(network: Network, data: Data, asked: Asked, width: int | None = None) -> Prediction:
+    """The kernel reading, at infinite width or at this one, with a progress bar."""
     import firstguess as fg
 
-    with bar("kernel") as tick:
-        return fg.predict(network, data=data, draws=asked.draws, seed=asked.seed, progress=tick)
+    with bar("kernel" if width is None else f"kernel at width {width}") as tick:
+        return fg.predict(network, data=data, draws=asked.draws, seed=asked.seed, width=width, progress=tick)
 
 
 def training(
@@ -81,7 +87,7 @@ def training(
     draws = {} if asked.draws == DRAWS else {"draws": asked.draws}
     with bar("training, predicted") as tick:
         t = fg.predict_training(
-            network, data=data, width=asked.width, seed=asked.seed, progress=tick, **draws, **options
+            network, data=data, width=asked.real_width, seed=asked.seed, progress=tick, **draws, **options
         )
     if json:
         print_json(t.to_dict())
@@ -106,10 +112,13 @@ def compare(network: Network, data: Data, asked: Asked, *, json: bool, figure: P
 
     predictions: dict[str, Prediction] = {}
     why: dict[str, str] = {}
-    for name, read in (
-        ("closed form", lambda: closed_form(network, data)),
-        ("kernel", lambda: kernel(network, data, asked)),
-    ):
+    asks: dict[str, Callable[[], Prediction]] = {
+        "closed form": lambda: closed_form(network, data),
+        "kernel": lambda: kernel(network, data, asked),
+    }
+    if asked.width is not None:
+        asks[f"kernel, width {asked.width}"] = lambda: kernel(network, data, asked, asked.width)
+    for name, read in asks.items():
         try:
             predictions[name] = read()
         except NotCovered as error:
@@ -122,7 +131,7 @@ def compare(network: Network, data: Data, asked: Asked, *, json: bool, figure: P
         )
     else:
         print_pairs(
-            "Three readings of one network",
+            "Readings of one network" if asked.width is not None else "Three readings of one network",
             [
                 ("network", f"{network}  ({network.classes} classes)"),
                 ("data", f"{data.name}: {data.n} points"),
@@ -131,7 +140,7 @@ def compare(network: Network, data: Data, asked: Asked, *, json: bool, figure: P
         )
         print_table("", ("reading", "γ of the output", "std of G₀", "E max G", "seconds"), [_row(r) for r in rows])
         for name, p in predictions.items():
-            for remark in p.assumptions if name == "kernel" else ():
+            for remark in p.assumptions if name.startswith("kernel") else ():
                 say(f"{name}: {remark}")
     if figure is not None:
         chart = fg.figures.readings_chart(predictions.get("closed form"), predictions.get("kernel"), measured)
@@ -157,7 +166,7 @@ def _measure(network: Network, data: Data, asked: Asked) -> Measurement:
     import firstguess as fg
 
     with bar("measuring") as tick:
-        return fg.measure(network, data, inits=asked.inits, width=asked.width, seed=asked.seed, progress=tick)
+        return fg.measure(network, data, inits=asked.inits, width=asked.real_width, seed=asked.seed, progress=tick)
 
 
 def _predicted(name: str, prediction: Prediction) -> dict[str, Any]:
@@ -170,7 +179,9 @@ def _predicted(name: str, prediction: Prediction) -> dict[str, Any]:
         "prob_max_above_0.9": law.prob_max_above(0.9),
         "seconds": prediction.seconds,
     }
-    if name == "kernel":
+    if prediction.finite_size is not None:
+        row["finite_size"] = prediction.finite_size.to_dict()
+    if name.startswith("kernel"):
         row |= {f"{what}_se": law.standard_error(what) for what in ("std", "expected_max")}
         row["assumptions"] = list(prediction.assumptions)
     return row
@@ -189,7 +200,7 @@ def _measured(measured: Measurement, asked: Asked) -> dict[str, Any]:
         "prob_max_above_0.9": law.prob_max_above(0.9),
         "seconds": measured.seconds,
         "inits": measured.inits,
-        "width": asked.width,
+        "width": asked.real_width,
         "findings": [f"{f.kind}: {f.message}" for f in measured.findings],
     }
 

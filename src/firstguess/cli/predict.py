@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from firstguess.base.errors import InvalidInput
-from firstguess.cli import completion, on_data
+from firstguess.cli import completion, finite, on_data
 from firstguess.cli.builders import Placement, described_by
 from firstguess.cli.data import DATA_HELP, DataDir
 from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, print_table, say
@@ -22,6 +23,10 @@ EXAMPLES = """Examples:
 firstguess predict mlp --depth 20 --norm layernorm --placement before
 
 firstguess predict "20 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)" --classes 10
+
+firstguess predict mlp --depth 20 --norm layernorm --placement after --width 100 --dimension 1000 --points 1000
+
+firstguess predict mlp --depth 20 --norm layernorm --placement after --width-needed 0.02
 
 firstguess predict cnn --activation tanh --pool "avgpool(4)" --figure law.png
 
@@ -97,7 +102,27 @@ def predict(
         bool, typer.Option("--compare", help="With --data: closed form, kernel and a measured ensemble side by side.")
     ] = False,
     inits: Annotated[int | None, typer.Option(help="Measured initializations, for --compare. [default: 100]")] = None,
-    width: Annotated[int | None, typer.Option(help="Width of measured layers, for --compare. [default: 1000]")] = None,
+    width: Annotated[
+        int | None,
+        typer.Option(
+            help="Nodes of the layers that name no width: the guesses of such networks, beside those at infinite "
+            "width. Nearly even networks of width 100 are far from it. [default: infinite; measured ones: 1000]"
+        ),
+    ] = None,
+    dimension: Annotated[
+        int | None,
+        typer.Option(
+            help="Dimensions of i.i.d. inputs, 1000 in the norm paper; data have their own. [default: infinite]"
+        ),
+    ] = None,
+    width_needed: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TOLERANCE",
+            help="Only say from which width on infinite theory is right: the standard deviation of a guess fraction "
+            "to this, e.g. 0.02.",
+        ),
+    ] = None,
     training: Annotated[
         bool, typer.Option("--training", help="With --data: how training absorbs the bias; no network is trained.")
     ] = False,
@@ -123,7 +148,8 @@ def predict(
 
     Closed form: i.i.d. inputs, wide layers. γ is the drift ratio: up to 0.05 even, below 1 leaning, above 1 biased,
     above 9.5 deeply biased; γ of two classes fixes the whole law of the guess fractions. With --data, the kernel: these
-    data, wide layers, a sampled law.
+    data, wide layers, a sampled law. With --width and --dimension, the guesses of networks of that size, and what size
+    added to those of infinite ones.
     """
     import firstguess as fg
 
@@ -131,7 +157,7 @@ def predict(
     asked = _asked(
         {"data": data, "points": points, "data_dir": data_dir, "standardize": standardize, "shift": shift,
          "draws": draws, "seed": seed, "inits": inits, "width": width},
-        compare=compare, inputs={"mean_square": mean_square, "variance": variance},
+        compare=compare, inputs={"mean_square": mean_square, "variance": variance, "dimension": dimension},
     )  # fmt: skip
     described = described_by(
         network,
@@ -145,9 +171,15 @@ def predict(
     if training or learning:
         on_data.training(described, asked, learning, wanted=training, json=json, figure=figure)
         return
+    if width_needed is not None:
+        finite.needed(described, width_needed, mean_square, variance, alone=asked is None, json=json)
+        return
+    infinite: fg.Prediction | None = None
     if asked is None:
         inputs = fg.Inputs(mean_square=mean_square or 0.0, variance=1.0 if variance is None else variance)
-        prediction = fg.predict(described, inputs=inputs, points=points)
+        prediction = infinite = fg.predict(described, inputs=inputs, points=points)
+        if width is not None or dimension is not None:
+            prediction = finite.closed_form(described, replace(inputs, dimension=dimension), points, width, seed or 0)
         references: list[fg.Prediction] = []
     else:
         loaded = asked.load()
@@ -156,12 +188,15 @@ def predict(
         if compare:
             on_data.compare(described, loaded, asked, json=json, figure=figure)
             return
-        prediction = on_data.kernel(described, loaded, asked)
+        prediction = on_data.kernel(described, loaded, asked, asked.width)
+        if asked.width is not None and not json:
+            infinite = on_data.kernel(described, loaded, asked)
         references = [on_data.closed_form(described, loaded)] if figure is not None else []
     if json:
         print_json(prediction.to_dict() if asked is None else on_data.short(prediction))
     else:
         _show(prediction, layers)
+        finite.show(prediction, infinite)
     if figure is not None:
         fg.figures.save(_chart(prediction, references, draw), figure)
         say(f"wrote {figure}")
@@ -171,7 +206,8 @@ def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | 
     """The options about data, or None without --data; refused where they contradict each other."""
     given = {k: v for k, v in options.items() if v is not None}
     if "data" not in given:
-        idle = ["--" + k.replace("_", "-") for k in given if k != "points"] + ["--compare"] * compare
+        alone = ("points", "width", "seed")
+        idle = ["--" + k.replace("_", "-") for k in given if k not in alone] + ["--compare"] * compare
         if idle:
             raise InvalidInput(f"--data together with {', '.join(idle)}", got="no --data", hint="--data digits")
         return None
@@ -182,7 +218,7 @@ def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | 
             got=f"both --data and {', '.join(iid)}",
             hint=f"leave {', '.join(iid)} out; --shift and --standardize change the data",
         )
-    idle = [f"--{k}" for k in ("inits", "width") if k in given and not compare]
+    idle = ["--inits"] if "inits" in given and not compare else []
     if idle:
         raise InvalidInput(f"--compare together with {', '.join(idle)}", got="no --compare", hint="--compare")
     if "standardize" in given:

@@ -47,6 +47,7 @@ class Trial:
     seed: int
     goal: Goal = "even start"
     width: int = 1000
+    at: str = ""  # of which width changes are predicted, where the page has another prediction
     descent: Descent | None = None  # for the steps until a bias is absorbed; None: not asked for, or not known
 
 
@@ -144,7 +145,7 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
         if after is not None:
             gammas = float(before.gamma[-1]), float(after.gamma[-1])
             shares = before.guesses.expected_max(), after.guesses.expected_max(), 0.005  # two laws of 2000 draws
-            reading = f"{after.reading} reading"
+            reading = f"{after.reading} reading{trial.at}"
             return Advice(variant.title, variant.edit, "predicted", *gammas, *shares, **said, reading=reading)
     after_m = trial.measure(variant, seconds)
     if any(f.kind == FindingKind.INTERRUPTED for f in after_m.findings):

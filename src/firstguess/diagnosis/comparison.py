@@ -15,6 +15,8 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.shown import Shown
 from firstguess.base.statistics import chance
 from firstguess.base.text import with_error
+from firstguess.diagnosis.expected import gamma_of
+from firstguess.diagnosis.prediction_error import PredictionError, error_of, gamma_error
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.trained import TrainedMembers
@@ -33,8 +35,9 @@ _SEED = 20240722  # of the draws that stand for the predicted law of max_c G_c: 
 class Difference:
     """One number, predicted and measured, and the chance of a difference like this.
 
-    `room` is a difference that is not held against the prediction (γ of finitely many data; see `compare`). `z` is the
-    rest of the difference in standard errors: (|measured − predicted| − room)/se with its sign, and 0 within the room.
+    `room` is a difference that is not held against the prediction (γ of finitely many data, what an expansion in
+    1/width leaves out; see `compare`). `z` is the rest of the difference in standard errors: (|measured − predicted| −
+    room)/se with its sign, and 0 within the room.
     """
 
     name: str
@@ -55,8 +58,9 @@ class Comparison(Shown):
     p-value. All predictions of guesses are for as many data points as were measured.
 
     `agrees` means that no p-value is below `level` divided by their number (Bonferroni): of predictions that are
-    exactly right, at most about a share `level` is said to disagree. Theory is for infinite width and (in closed form)
-    for i.i.d. data: with enough initializations every finite network departs from it. How much is in the numbers.
+    exactly right, at most about a share `level` is said to disagree. A prediction for infinite width, or (in closed
+    form) for i.i.d. data, is never that: with enough initializations every finite network departs from it. How much is
+    in the numbers; `fg.predict(…, width=…)` is for the width that was measured.
     """
 
     layers: tuple[Difference, ...]
@@ -165,7 +169,10 @@ def compare(prediction: Any, measurement: Any, *, level: float = LEVEL) -> Compa
     γ is compared layer by layer where both have as many layers with weights, else at the output only. A difference of
     up to (1 + γ)/n is not held against γ (`Difference.room`, "allowed" in print): n points have a mean of their own,
     which no initialization changes, and subtracting V/n from the center (see `ensemble.raw`) takes them for
-    independent, which BatchNorm makes them not. P(max > 0.9) has an exact binomial p-value, and its z the standard
+    independent, which BatchNorm makes them not. γ of a prediction at finite width is that of the mean overlap, and a
+    measurement's a ratio of averages: they are one number where a norm over nodes feeds the output, and compared there
+    only. What an expansion in 1/width leaves out is not held against it either, and a sampled chain's standard error
+    counts (`finite_size`). P(max > 0.9) has an exact binomial p-value, and its z the standard
     error it would have if the prediction were right.
 
     >>> from firstguess.theory.closed_form import predict
@@ -197,10 +204,13 @@ def _compared(prediction: Prediction, measurement: Measurement, level: float) ->
             f"{who} ties the points of a batch together: near γ = 0 guesses vary less than those of independent "
             "points, for which the prediction is",
         )
-    distance, p_value = _kolmogorov_smirnov(law, measurement)
+    own = error_of(prediction, law)
+    distance, p_value = _kolmogorov_smirnov(law, measurement, own.distance(law, float(seen.largest.std())))
+    if own.left_out > 0.0:
+        notes += (f"allowed: what the expansion in 1/width leaves out, about {own.left_out:.2g} of the spread",)
     return Comparison(
         layers,
-        _summaries(law, measurement),
+        _summaries(law, measurement, own),
         distance,
         p_value,
         seen.classes,
@@ -221,23 +231,30 @@ def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Dif
     theory = [layer for layer in prediction.layers if layer.weights]
     seen = list(measurement.weights_layers)
     notes: tuple[str, ...] = ()
-    if prediction.finite_size is not None:
-        why = "γ at finite width is that of the mean overlap, a measurement's is a ratio of averages"
-        return (), (f"{why}: only guesses are compared",)
+    size = prediction.finite_size
+    why = "γ at finite width is that of the mean overlap, a measurement's is a ratio of averages"
+    if size is not None:
+        drawn = size.way == "chain" and prediction.reading == "kernel"  # whose overlap is that of equal guesses
+        if drawn or not seen or len(prediction.layers) < 2 or not prediction.network.layers[-2].one_size:
+            return (), (f"{why}: only guesses are compared",)
+        theory = [replace(theory[-1], gamma=gamma_of(prediction))]
     if not seen:
         return (), ("no layer with weights was probed: only guesses are compared",)
-    if len(theory) != len(seen):
+    if size is not None:
+        notes, seen = (f"{why}, which is the same behind a norm: that of the output is compared",), seen[-1:]
+    elif len(theory) != len(seen):
         notes = (f"{len(theory)} layers with weights predicted, {len(seen)} measured: only the output is compared",)
         theory, seen = theory[-1:], seen[-1:]
     rows: list[Difference] = []
     for number, (one, other) in enumerate(zip(theory, seen, strict=True), start=1):
         name = f"γ {number}: {other.name}" if len(seen) > 1 else f"γ of the output: {other.name}"
         room = (1 + abs(one.gamma)) / measurement.points
-        room = room if math.isfinite(room) else 0.0
-        difference = other.gamma - one.gamma
-        z = _z(math.copysign(max(abs(difference) - room, 0.0), difference), other.gamma_se)
+        own, left_out = gamma_error(prediction)
+        room = room + left_out if math.isfinite(room) else 0.0
+        difference, se = other.gamma - one.gamma, math.hypot(other.gamma_se, own)
+        z = _z(math.copysign(max(abs(difference) - room, 0.0), difference), se)
         p_value = chance(z, other.skew, measurement.inits)
-        rows.append(Difference(name, one.gamma, other.gamma, other.gamma_se, z, p_value, room))
+        rows.append(Difference(name, one.gamma, other.gamma, se, z, p_value, room))
     if any(row.room > 0 for row in rows):
         notes += (
             f"allowed: γ is that of these {measurement.points} points, whose own mean no initialization changes; "
@@ -246,7 +263,7 @@ def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Dif
     return tuple(rows), notes
 
 
-def _summaries(law: Law, measurement: Measurement) -> tuple[Difference, ...]:
+def _summaries(law: Law, measurement: Measurement, own: PredictionError) -> tuple[Difference, ...]:
     seen = measurement.guesses
     often = law.prob_max_above(0.9)
     share = seen.prob_max_above(0.9)
@@ -256,6 +273,8 @@ def _summaries(law: Law, measurement: Measurement) -> tuple[Difference, ...]:
         above_error = law.standard_error(("prob_max_above", 0.9))
     else:
         std_error, max_error, above_error = 0.0, law.expected_max_error(), law.prob_max_above_error(0.9)
+    (std_own, std_room), (max_own, max_room) = own.std(law), own.largest(law)
+    std_error, max_error = math.hypot(std_error, std_own), math.hypot(max_error, max_own)
     se = math.sqrt(max(often * (1 - often), 0.0) / seen.inits + above_error**2)
     if isinstance(law, EmpiricalGuesses):
         drawn = round(often * law.inits)
@@ -265,19 +284,21 @@ def _summaries(law: Law, measurement: Measurement) -> tuple[Difference, ...]:
         # SciPy overflows at probabilities near 1e-308; at 1e-15 a count above 0 has a p-value of about 0 as well.
         exact = float(cast(Any, stats.binomtest(count, seen.inits, min(max(often, 1e-15), 1.0))).pvalue)
     return (
-        _guess("std of a guess fraction", "std", law.std(), std_error, seen),
-        _guess("E of the largest fraction", "expected_max", law.expected_max(), max_error, seen),
+        _guess("std of a guess fraction", "std", law.std(), std_error, std_room, seen),
+        _guess("E of the largest fraction", "expected_max", law.expected_max(), max_error, max_room, seen),
         Difference("P(largest fraction > 0.9)", often, share, se, _z(share - often, se), exact),
     )
 
 
 def _guess(
-    name: str, what: Literal["std", "expected_max"], predicted: float, room: float, seen: EmpiricalGuesses
+    name: str, what: Literal["std", "expected_max"], predicted: float, error: float, room: float, seen: EmpiricalGuesses
 ) -> Difference:
+    """With the prediction's own standard error, and a room that is not held against it."""
     measured = seen.std() if what == "std" else seen.expected_max()
-    se = math.hypot(seen.standard_error(what), room)
-    p_value = seen.chance(what, predicted, room=room)
-    return Difference(name, predicted, measured, se, _z(measured - predicted, se), p_value)
+    se = math.hypot(seen.standard_error(what), error)
+    nearest = min(max(measured, predicted - room), predicted + room)
+    p_value = seen.chance(what, nearest, room=error)
+    return Difference(name, predicted, measured, se, _z(measured - nearest, se), p_value, room)
 
 
 def _z(difference: float, se: float) -> float:
@@ -289,26 +310,28 @@ def _z(difference: float, se: float) -> float:
     return difference / se if se > 0 else math.copysign(math.inf, difference)
 
 
-def _kolmogorov_smirnov(law: Law, measurement: Measurement) -> tuple[float, float]:
-    """Largest distance of two cdfs and its p-value, which for laws on counts k/n is too large rather than too small."""
+def _kolmogorov_smirnov(law: Law, measurement: Measurement, room: float) -> tuple[float, float]:
+    """Largest distance of two cdfs and the p-value of what is beyond `room`; for laws on counts k/n it is too large
+    rather than too small."""
     seen = measurement.guesses
     if isinstance(law, EmpiricalGuesses):
         one, other = (g.fractions[:, 0] if g.classes == 2 else g.largest for g in (seen, law))
-        found = cast(Any, stats.ks_2samp(one, other, method="asymp"))
-        return float(found.statistic), float(found.pvalue)
-    if seen.classes == 2:
+    elif seen.classes == 2:
         values, times = np.unique(np.round(seen.fractions[:, 0] * seen.points), return_counts=True)
         after = np.cumsum(times) / seen.inits
         # Just below a count that occurs, the empirical cdf is still the one before and theory's is that of count − 1.
         steps = np.concatenate([[0.0], after[:-1]]) - law.cdf((values - 1) / seen.points)
         distance = float(max(np.abs(after - law.cdf(values / seen.points)).max(), np.abs(steps).max()))
-        return distance, float(stats.kstwo.sf(distance, seen.inits))
-    size = max(2000, min(20_000, 4_000_000 // seen.classes))
-    drawn = law.sample(size, seed=_SEED).max(axis=1)
-    # Counts again: k/n from two sources may differ in the last digit.
-    one, other = np.round(seen.largest * seen.points), np.round(drawn * seen.points)
+        return distance, float(stats.kstwo.sf(max(distance - room, 0.0), seen.inits))
+    else:
+        size = max(2000, min(20_000, 4_000_000 // seen.classes))
+        drawn = law.sample(size, seed=_SEED).max(axis=1)
+        # Counts again: k/n from two sources may differ in the last digit.
+        one, other = np.round(seen.largest * seen.points), np.round(drawn * seen.points)
     found = cast(Any, stats.ks_2samp(one, other, method="asymp"))
-    return float(found.statistic), float(found.pvalue)
+    distance, together = float(found.statistic), len(one) * len(other) / (len(one) + len(other))
+    beyond = max(distance - room, 0.0)
+    return distance, float(found.pvalue) if room == 0.0 else float(stats.kstwo.sf(beyond, round(together)))
 
 
 def _room(d: Difference) -> str:

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base.shown import Shown, room
 from firstguess.base.text import ends, interval, plain
-from firstguess.diagnosis.agreement import adjusted, agreement, said
 from firstguess.diagnosis.cause import Cause, lines_of
+from firstguess.diagnosis.expected import Expected
 from firstguess.theory.words import WORDS
 
 if TYPE_CHECKING:
-    from firstguess.diagnosis.comparison import Comparison
     from firstguess.diagnosis.faults import Fault
     from firstguess.diagnosis.lasting import Lasting
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.members import Finding
     from firstguess.modules.gradients import Gradients
     from firstguess.modules.structure import Structure
-    from firstguess.theory.prediction import Prediction
 
 VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
@@ -81,36 +79,6 @@ class Verdict:
             return f"at least {WORDS[least]}, borderline {WORDS[least + 1]}", sum(self.chances[least:])
         most = min(k for k in range(1, len(WORDS)) if k == len(WORDS) - 1 or sum(self.chances[: k + 1]) >= _LIKELY)
         return f"at most {WORDS[most]}, borderline {WORDS[most - 1]}", sum(self.chances[: most + 1])
-
-
-@dataclass(frozen=True, eq=False)
-class Expected:
-    """What theory predicts for this architecture and these data, or why it cannot be read."""
-
-    prediction: Prediction | None
-    comparison: Comparison | None
-    why: str = ""
-
-    @property
-    def p_value(self) -> float:
-        """The chance of a difference like the largest one seen, if the prediction is right (Bonferroni's bound)."""
-        return math.nan if self.comparison is None else adjusted(self.comparison)
-
-    @property
-    def words(self) -> str:
-        """One sentence."""
-        if self.prediction is None:
-            return f"not predicted: {self.why}"
-        gamma, largest = float(self.prediction.gamma[-1]), self.prediction.guesses.expected_max()
-        text = f"the {self.prediction.reading} reading predicts γ = {gamma:.3g}, largest fraction {largest:.3f}"
-        if self.comparison is None:
-            return f"{text} ({self.why})" if self.why else text
-        return f"{text}: {said(self.comparison)}"
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the prediction is what was measured, or close to it: only then are remedies predicted."""
-        return self.comparison is not None and agreement(self.comparison) in ("as measured", "close")
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +206,8 @@ class Diagnosis(Shown):
                 "causes": [asdict(cause) for cause in self.causes],
                 "expected": {
                     "words": expected.words,
+                    "width": expected.width,
+                    "size": expected.size,
                     "p_value": expected.p_value,
                     "prediction": None if expected.prediction is None else expected.prediction.to_dict(),
                     "comparison": None if expected.comparison is None else expected.comparison.to_dict(),

@@ -16,12 +16,13 @@ from firstguess.diagnosis.absorbing import check_asked, lasting
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth, with_labels
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import expectation
+from firstguess.diagnosis.expected import Expected
 from firstguess.diagnosis.faults import named
 from firstguess.diagnosis.foretold import GOALS, Descent
 from firstguess.diagnosis.lasting import Lasting, Optimizer
 from firstguess.diagnosis.remedies import Case
 from firstguess.diagnosis.remedies.base import inputs_of
-from firstguess.diagnosis.result import Diagnosis, Expected, Goal, Verdict
+from firstguess.diagnosis.result import Diagnosis, Goal, Verdict
 from firstguess.diagnosis.stages import (
     ADVISED,
     CAUSES,
@@ -182,7 +183,13 @@ def diagnose(
     expected = parts.do(
         "theory",
         lambda: expectation(
-            subject.network, why, subject.data(_KERNEL_POINTS), m, seed=seed, seconds=_EXPECT * seconds
+            subject.network,
+            why,
+            subject.data(_KERNEL_POINTS),
+            m,
+            size=subject.own_size,
+            seed=seed,
+            seconds=_EXPECT * seconds,
         ),
         quick=True,
     ) or Expected(None, None, "it was interrupted")
@@ -231,13 +238,14 @@ def diagnose(
         subject.release()
         trial = Trial(
             case,
-            expected.prediction,
+            expected.for_changes,
             subject.convert,
             subject.variant,
             clock.share(_ADVICE),
             seed,
             goal,
             width,
+            "" if expected.wide is None else ", infinite width",
             _descent(subject, lasts),
         )
         tried = parts.do("remedies", lambda: advise(trial)) or tried

@@ -19,6 +19,7 @@ from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.data.streams import POINTS, cut_note
 from firstguess.diagnosis.causes import Removals
 from firstguess.diagnosis.faults.looking import look_into
+from firstguess.diagnosis.own_size import OwnSize
 from firstguess.diagnosis.remedies import Variant
 from firstguess.diagnosis.remedies.base import Model, inputs_of
 from firstguess.diagnosis.stages import Progress
@@ -71,6 +72,7 @@ class Subject:
         self._batch_size, self._classes = batch_size, classes
         self.network: Network | None = None
         self.model: Model | None = None
+        self.own_size = OwnSize(width)
         what = named(what)
         text = isinstance(what, str)
         what = as_network(what, where="diagnose") if isinstance(what, str) else what  # told before data are read
@@ -263,6 +265,7 @@ class Subject:
         except FirstguessError as error:
             return None, f"its structure could not be read: {error}"
         self.network = found.network
+        self.own_size = OwnSize(law=found.law)
         if found.network is None:
             each = counted(str(part) for part in found.unread)
             first = "; ".join(each[:2])

@@ -99,6 +99,7 @@ class Modules:
             0.0 if found.bias is None or constant is not None else found.bias.standard_error,
             rule,
             self.draws.count,
+            found.weight.law,
         )
         after: tuple[Layer, ...] = (Shift(constant),) if constant else ()
         notes = (f"{path} starts with biases of {constant:g}",) if constant else ()

@@ -58,6 +58,12 @@ class Structure(Shown):
         """Whether the whole model was read."""
         return self.network is not None
 
+    @property
+    def law(self) -> str:
+        """The one law that all weights look drawn from (normal, uniform, orthogonal); "" if not one, or not known."""
+        laws = {part.variances.law for part in self.parts if part.variances is not None}
+        return laws.pop() if len(laws) == 1 else ""
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `Structure.from_dict` reads it back."""
         return plain(
@@ -116,4 +122,4 @@ def short(text: str) -> str:
 
 def _variances(data: dict[str, Any]) -> Variances:
     numbers = {k: float(data[k]) for k in ("weight_var", "weight_se", "bias_var", "bias_se")}
-    return Variances(**numbers, rule=data["rule"], draws=data["draws"])
+    return Variances(**numbers, rule=data["rule"], draws=data["draws"], law=data.get("law", ""))

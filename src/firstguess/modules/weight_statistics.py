@@ -86,6 +86,20 @@ class Numbers:
         room = 1.0 + _SIGMAS * self.standard_error / self.mean_square if self.mean_square > 0.0 else 1.0
         return self.reach**2 <= 3.0 * self.mean_square * room
 
+    @property
+    def law(self) -> str:
+        """normal, uniform or orthogonal; "" where the entries look like neither, or are too few to tell.
+
+        By the fourth moment, within 5 standard errors: kurtosis 3 (√(24/n) each) of a normal law, 1.8 (√(1.32/n), by
+        the delta method) of a uniform one, which also ends; truncated and heavy-tailed ones have another.
+        """
+        if self.gain is not None:
+            return "orthogonal"
+        if self.constant is not None or self.off_centre or self.count < SHAPED:
+            return ""
+        name, kurtosis, variance = ("uniform", 1.8, 1.32) if self.uniform else ("normal", 3.0, 24.0)
+        return name if abs(self.kurtosis - kurtosis) <= _SIGMAS * math.sqrt(variance / self.count) else ""
+
 
 def orthogonal_gain(w: torch.Tensor) -> float | None:
     """g where W Wᵀ = g²·I, or Wᵀ W is, to 1e-4; else None."""

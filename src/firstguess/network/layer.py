@@ -138,6 +138,11 @@ class Layer:
         return 0
 
     @property
+    def one_size(self) -> bool:
+        """Whether all points leave it with the same mean square, in every network of any width."""
+        return False
+
+    @property
     def multiplier(self) -> float | None:
         """The number, if multiplying by one is all that it does."""
         return None
@@ -151,6 +156,12 @@ class Layer:
         """Its weights and biases with other variances; a layer that draws none stays as it is."""
         if self.draws:
             self._refuse("other variances")
+        return self
+
+    def with_law(self, init: str) -> Layer:
+        """Its weights drawn from another law of the same variance (`weight_laws`); a layer that draws none stays."""
+        if self.draws:
+            self._refuse("another law of its weights")
         return self
 
     def with_shared(self, factor: float) -> Layer:

@@ -17,7 +17,9 @@ class Variances:
     """σw² and σb² of a layer with random weights, estimated over `draws` initializations.
 
     `rule` names the initializer that they were recognised as ("measured" if none was): then the description has that
-    rule's exact numbers, else these estimates. `weight_var` and `bias_var` here are always the estimates.
+    rule's exact numbers, else these estimates. `weight_var` and `bias_var` here are always the estimates. `law` is what
+    the weights look drawn from: normal, uniform, orthogonal, or "" (none of these, or not looked at). The wide limit
+    knows variances only; finite width knows more (theory.md §12).
     """
 
     weight_var: float
@@ -26,6 +28,7 @@ class Variances:
     bias_se: float
     rule: str
     draws: int
+    law: str = ""
 
     def __str__(self) -> str:
         text = f"σw² = {self.weight_var:.4g} ± {self.weight_se:.1g}"

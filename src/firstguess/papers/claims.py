@@ -118,5 +118,6 @@ _ROWS = (
      "theory.md §7"),
     ("B8", "Moving a head's bias changes γ and nothing else; under imbalance class weights dwarf biased starts",
      "theory.md §10"),
+    ("B9", "What the theory of infinite width misses in real networks, width and dimension give", "theory.md §12"),
 )  # fmt: skip
 CLAIMS = {row[0]: Claim(*row) for row in _ROWS}

@@ -108,4 +108,5 @@ TOPICS = (
     Topic("Absorption time", ("B6",)),
     Topic("Adam's early phase", ("B7",)),
     Topic("A head's bias, and class weights", ("B8",)),
+    Topic("Finite width and dimension", ("B9",)),
 )

@@ -19,7 +19,7 @@ from firstguess.papers.running import Run
 Array = NDArray[np.float64]
 
 # The last axis of what `simulate` returns.
-CENTER, SPREAD, Q_AA, Q_AB = range(4)
+CENTER, SPREAD, Q_AA, Q_AB, COSINE = range(5)
 BIAS_VAR = 0.1  # MF's bias variance
 
 
@@ -68,11 +68,12 @@ def simulate(
     pairs: int = 8,
     dimensions: int | None = None,
 ) -> Array:
-    """(members, settings, depth + 1, 4): `CENTER`, `SPREAD`, `Q_AA` and `Q_AB` of the pre-activations of each layer.
+    """(members, settings, depth + 1, 5): `CENTER`, `SPREAD`, `Q_AA`, `Q_AB`, `COSINE` of each layer's pre-activations.
 
     Data first (IGB): over `points` inputs every node has a mean and a variance; σ_μ² is the mean over nodes of the
     squared mean, less the part that comes from finitely many points, and σ_y² that of the variance. Weights first (MF):
-    q_aa and q_ab of two inputs are means over nodes of u_a² and u_a u_b, for `pairs` other pairs of inputs, two by two.
+    q_aa and q_ab of two inputs are means over nodes of u_a² and u_a u_b, for `pairs` other pairs of inputs, two by two;
+    their cosine is averaged over the pairs.
 
     Inputs are blobs in `dimensions`, new ones for every member; None stands for infinitely many dimensions (inputs are
     orthogonal and of one length: the first pre-activations are independent). Member i depends on (seed, i) only.
@@ -82,7 +83,7 @@ def simulate(
     functions = {"relu": torch.relu, "tanh": torch.tanh}
     shape = (len(settings), points + 2 * pairs, width)
     biases = torch.tensor([math.sqrt(s.bias_var) for s in settings])[:, None, None]
-    stats = np.empty((len(members), len(settings), depth + 1, 4))
+    stats = np.empty((len(members), len(settings), depth + 1, 5))
     with torch.inference_mode():
         for row, member in enumerate(members):
             generator = torch.Generator()
@@ -106,12 +107,13 @@ def simulate(
 
 
 def _statistics(u: Array, points: int, pairs: int) -> Array:
-    """(settings, 4) from pre-activations (settings, points + 2·pairs, nodes)."""
+    """(settings, 5) from pre-activations (settings, points + 2·pairs, nodes)."""
     data, a, b = u[:, :points], u[:, points : points + pairs], u[:, points + pairs :]
     spread = data.var(axis=1, ddof=1).mean(axis=1)
     center = (data.mean(axis=1) ** 2).mean(axis=1) - spread / points
     q_aa = 0.5 * ((a**2).mean(axis=(1, 2)) + (b**2).mean(axis=(1, 2)))
-    return np.stack([center, spread, q_aa, (a * b).mean(axis=(1, 2))], axis=1)
+    cosine = (a * b).sum(axis=2) / np.sqrt((a**2).sum(axis=2) * (b**2).sum(axis=2))
+    return np.stack([center, spread, q_aa, (a * b).mean(axis=(1, 2)), cosine.mean(axis=1)], axis=1)
 
 
 def stored(

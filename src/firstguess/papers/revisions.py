@@ -23,7 +23,8 @@ REVISIONS: dict[str, str] = {
     "N10": "at full size the checks are those of the stand-ins, whose numbers had been seen; the library's own "
     "initialization is tried on Swin-L only",
     "N11": "more networks; in eval mode only 'rises' is tested, not 'rises by 0.1'",
-    "M1, M6, M9": "more networks of the same seed, so the larger samples contain the first ones",
+    "M1, M6, M9": "more networks of the same seed, so the larger samples contain the first ones; M9's second entry: "
+    "after a pilot of 300 to 800 networks, cosines of pairs instead of γ, which 32 points blur",
     "M2": "the exponent may be 0.1 from −2 instead of 0.05 (it is −2.05 at the edge), and must be steady",
     "M5": "γ at 100 layers instead of 40, judged on its logarithm",
     "M8": "the check without a limit on norms uses the closed form; with measured values it said: holds",
@@ -55,6 +56,7 @@ REVISIONS: dict[str, str] = {
     "instead of 0.1; the tilted start guesses 99 % instead of 90 % as the rare class. After the full run: a fault that "
     "moved heads by 5 % too much was mended (it had said: holds); 48 instead of 16 networks, and the tilted start by "
     "optimizer, because it could not decide",
+    "B9": "after a quick run, before any full one: the error of a drawn prediction counts",
     "M10, M11, M12, M15": "sizes, rates and guards (a sweep in which nothing learns decides nothing) were set on quick "
     "runs, before any full one",
 }

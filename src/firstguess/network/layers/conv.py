@@ -77,6 +77,9 @@ class Conv(Layer):
     def with_variances(self, weight_var: float, bias_var: float) -> Conv:
         return replace(self, weight_var=weight_var, bias_var=bias_var)
 
+    def with_law(self, init: str) -> Conv:
+        return replace(self, init=init)
+
     def moments(self, signal: Signal) -> Signal:
         weight_laws.covered(self.init)
         return replace(random_sum(signal, self.weight_var, self.bias_var), law=Gaussian(positions=True))

@@ -76,6 +76,9 @@ class Dense(Layer):
     def with_variances(self, weight_var: float, bias_var: float) -> Dense:
         return replace(self, weight_var=weight_var, bias_var=bias_var)
 
+    def with_law(self, init: str) -> Dense:
+        return replace(self, init=init)
+
     def moments(self, signal: Signal) -> Signal:
         weight_laws.covered(self.init)
         return random_sum(signal, self.weight_var, self.bias_var)

@@ -44,6 +44,10 @@ class LayerNorm(Layer):
 
     shape = keeps_shape
 
+    @property
+    def one_size(self) -> bool:
+        return self.eps == 0.0
+
     def moments(self, signal: Signal) -> Signal:
         return over_nodes(signal, "layernorm", self.eps)
 

@@ -47,6 +47,10 @@ class RMSNorm(Layer):
 
     shape = keeps_shape
 
+    @property
+    def one_size(self) -> bool:
+        return self.eps == 0.0
+
     def moments(self, signal: Signal) -> Signal:
         if signal.total == 0.0:
             raise NotCovered("a signal that is not zero", got="zero", hint="a larger weight variance before this layer")

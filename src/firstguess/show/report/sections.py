@@ -162,6 +162,8 @@ def expected(d: Diagnosis) -> Markup:
     if e.prediction is not None:
         assumed = ", ".join(e.prediction.assumptions)
         content.append(tag("p", f"The prediction assumes {assumed or 'nothing else'}.", class_="soft"))
+        if e.size:
+            content.append(tag("p", unbroken(sentence(e.size)), class_="soft"))
     if e.comparison is not None:
         shown = [("γ of the output", r) for r in e.comparison.layers[-1:]]
         shown += [(r.name, r) for r in e.comparison.summaries]
