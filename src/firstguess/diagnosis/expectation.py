@@ -35,7 +35,7 @@ def expectation(
     try:
         prediction, remark = predicted(network, data, seed=seed, seconds=seconds)
     except FirstguessError as error:
-        return Expected(None, None, str(error))
+        return Expected(None, None, error.reason)
     if math.isnan(float(prediction.gamma[-1])):
         return Expected(prediction, None, remark)
     if remark and needs_images(network.layers) and any("of a pool" in said for said in prediction.assumptions):
@@ -54,4 +54,4 @@ def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 1
         return predict(network, data=data, draws=DRAWS, seed=seed, seconds=seconds), ""
     except FirstguessError as error:
         found = predict(network, inputs=Inputs.of_data(data), points=data.n)
-        return found, f"closed form, because the kernel reading says: {error}"
+        return found, f"for random data, because on yours {error.reason}"

@@ -186,7 +186,7 @@ def _title(causes: Sequence[Cause]) -> str:
 
 
 def _subtitle(measurement: Measurement, marked: bool) -> list[str]:
-    first = f"Measured after every layer, {measurement.inits:,} initializations, with 95 % intervals"
+    first = f"Measured after every layer, {theme.spaced(measurement.inits)} initializations, with 95 % intervals"
     numbers = "; numbered: steps by what the guesses are without them, from c before to c after" if marked else ""
     return [
         f"{first}{numbers}.",

@@ -71,7 +71,7 @@ def _subtitle(measurement: Measurement, prediction: Prediction | None, histogram
     seen = measurement.guesses
     error = seen.standard_error("expected_max")
     room = f" (standard error of that average: {100 * error:.2g} %)" if math.isfinite(error) and error > 0 else ""
-    text = f"{seen.inits:,} initializations, {theme.count(seen.classes)} classes, {seen.points:,} data points{room}."
+    text = f"{theme.spaced(seen.inits)} initializations, {theme.count(seen.classes)} classes, {theme.spaced(seen.points)} data points{room}."
     if prediction is not None:
         assumed = ", ".join(prediction.assumptions)
         text += f" Prediction: {prediction.reading}{f', assumes {assumed}' if assumed else ''}."

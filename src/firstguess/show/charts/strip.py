@@ -53,7 +53,7 @@ def _by_class(seen: EmpiricalGuesses) -> tuple[Any, Any, list[str], list[str]]:
 def _by_rank(seen: EmpiricalGuesses) -> tuple[Any, Any, list[str], list[str]]:
     ranked = -np.sort(-seen.fractions, axis=1)
     edges = [0, 1, 3, min(10, seen.classes), seen.classes] if seen.classes > 10 else [0, 1, 2, 3, seen.classes]
-    names = ["largest class", "2nd and 3rd", "4th to 10th", f"the other {seen.classes - 10:,}"]
+    names = ["largest class", "2nd and 3rd", "4th to 10th", f"the other {theme.spaced(seen.classes - 10)}"]
     if seen.classes <= 10:
         names = ["largest class", "2nd", "3rd", f"the other {seen.classes - 3}"]
     bands = np.stack([ranked[:, a:b].sum(axis=1) for a, b in pairwise(edges)], axis=1)
@@ -144,7 +144,7 @@ def _title(seen: EmpiricalGuesses) -> str:
 
 def _subtitle(seen: EmpiricalGuesses, columns: int, beyond: str) -> list[str]:
     shown = (
-        f"{columns} of {seen.inits:,} initializations, evenly chosen"
+        f"{columns} of {theme.spaced(seen.inits)} initializations, evenly chosen"
         if columns < seen.inits
         else f"{seen.inits} initializations"
     )
@@ -153,4 +153,7 @@ def _subtitle(seen: EmpiricalGuesses, columns: int, beyond: str) -> list[str]:
     favoured = f"Favoured most often: class {winner}, in {theme.percent(count / seen.inits)} of them"
     even = f"an even chance would be {theme.percent(1 / seen.classes)}"
     rest = f" The axis ends early: above it is only {beyond}." if beyond else ""
-    return [f"{shown}, {theme.count(seen.classes)} classes, {seen.points:,} data points.{rest}", f"{favoured}; {even}."]
+    return [
+        f"{shown}, {theme.count(seen.classes)} classes, {theme.spaced(seen.points)} data points.{rest}",
+        f"{favoured}; {even}.",
+    ]
