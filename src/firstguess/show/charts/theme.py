@@ -75,6 +75,9 @@ _CONFIG: dict[str, Any] = {
 }
 
 
+NARROW = 290  # pixels of a figure on a phone: with its axis it fits 360
+
+
 def stacked(layers: Sequence[alt.Chart], width: int, height: int, **properties: Any) -> alt.LayerChart:
     """Layers in one frame, the first at the bottom."""
     return cast("alt.LayerChart", alt.layer(*layers).properties(width=width, height=height, **properties))
