@@ -244,15 +244,15 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: La
     if verdict.name in ("even", "leaning"):
         if phase == "chaotic" and deep:
             return (
-                "Little bias is no proof of a good start: here gradients grow towards the input, as deep in chaos, where "
-                f"plain networks train poorly ({TRAINABILITY.name})."
+                "Little bias is no proof of a good start: here gradients grow towards the input, as deep in chaos, "
+                f"where plain networks train poorly ({TRAINABILITY.name})."
             )
         return ""
     if phase == "edge of chaos" and deep:
         return (
             "Perhaps not: a deep plain network whose gradients keep their size is at the edge of chaos, where networks "
-            f"train best although the start is biased; the bias is absorbed early ({TRAINABILITY.name}). Even guesses would "
-            "need chaos, "
+            f"train best although the start is biased; the bias is absorbed early ({TRAINABILITY.name}). Even guesses "
+            "would need chaos, "
             "a norm after the activation, a less nonlinear (tuned) network, or a head whose bias is moved, which "
             "changes first guesses only."
         )
@@ -264,18 +264,18 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: La
         )
     if phase == "ordered" and lasts is not None and lasts.known:
         return (
-            f"Here the bias comes with gradients that {_word(train)} towards the input, which slow down learning: larger "
-            "weights help more than even guesses do."
+            f"Here the bias comes with gradients that {_word(train)} towards the input, which slow down learning: "
+            "larger weights help more than even guesses do."
         )
     if phase == "ordered":
         return (
-            f"Here the bias comes with gradients that {_word(train)} towards the input, and so it stays in training for long "
-            f"({TRAINABILITY.name}): larger weights help more than even guesses do."
+            f"Here the bias comes with gradients that {_word(train)} towards the input, and so it stays in training "
+            f"for long ({TRAINABILITY.name}): larger weights help more than even guesses do."
         )
     if phase == "chaotic":
         return (
-            "Here the bias comes with gradients that grow towards the input: those of the favoured class die out while the "
-            f"others' explode ({TRAINABILITY.name}). Smaller weights, towards the edge of chaos, come first."
+            "Here the bias comes with gradients that grow towards the input: those of the favoured class die out while "
+            f"the others' explode ({TRAINABILITY.name}). Smaller weights, towards the edge of chaos, come first."
         )
     if not deep:
         return (

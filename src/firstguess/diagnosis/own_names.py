@@ -69,8 +69,13 @@ def variable(value: object) -> str:
         frame = frame.f_back
     if frame is None:
         return ""
-    return next((name for name, seen in frame.f_locals.items() if seen is value and not name.startswith("_")), "")
+    return next((name for name, seen in frame.f_locals.items() if seen is value and _is_own(name)), "")
 
 
 def _is_from(kind: type, packages: tuple[str, ...]) -> bool:
     return kind.__module__.partition(".")[0] in packages
+
+
+def _is_own(name: str) -> bool:
+    """Not `_` and `_12` of a notebook, nor what a test's assertions are rewritten to."""
+    return name.isidentifier() and not name.startswith("_")

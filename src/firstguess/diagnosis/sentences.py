@@ -89,9 +89,9 @@ def cause(d: Diagnosis) -> str:
     found = main_cause(d)
     if found is None:
         return "no single step surely changes the guesses" if d.causes else "not known"
-    return (
-        f"{found.words}: without it the largest share would be {percent(found.largest_after)} ± {points(found.error)}"
-    )
+    it = "what they share" if found.kind == "data" else "them" if len(found.steps) > 1 else "it"
+    share = f"{percent(found.largest_after)} ± {points(found.error)}"
+    return f"{found.words}: without {it} the largest share would be {share}"
 
 
 def points(error: float) -> str:

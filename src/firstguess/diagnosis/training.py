@@ -92,7 +92,8 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
     if word == "not known":
         return _unknown(g, predicted)
     if growth.total == 0:
-        return f"towards the input {_whose(g)} vanish: from some layer on exactly 0 (dead units, or below the number format)"
+        zero = "from some layer on exactly 0 (dead units, or below the number format)"
+        return f"towards the input {_whose(g)} vanish: {zero}"
     text = f"{_whose(g)} change by "
     if math.isnan(growth.value):
         text += f"{size_change(growth.total)} towards the input over {_over(g)}, but by no one factor: they {word}"
@@ -150,5 +151,7 @@ def _unknown(g: Gradients, predicted: float) -> str:
         why = "only one initialization" if g.growth.inits else "no initialization has gradients at all layers"
     text = f"how gradients change from layer to layer was not measured: {why}"
     return (
-        text if math.isnan(predicted) else f"{text}; theory predicts {size_change(predicted)} a layer towards the input"
+        text
+        if math.isnan(predicted)
+        else f"{text}; theory predicts a change of {size_change(predicted)} a layer towards the input"
     )

@@ -34,7 +34,8 @@ def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
         return broken(f"{percent(m.ties)} of all guesses are ties, of infinite logits", bad)
     if m.ties >= TIED:
         place = next((f.layer for f in m.findings if f.kind == FindingKind.ZERO_HEAD), "")
-        why = f"{percent(m.ties)} of all guesses are ties: the head{f' {place}' if place else ''} gives classes equal logits"
+        head = f"the head {place}" if place else "the head"
+        why = f"{percent(m.ties)} of all guesses are ties: {head} gives classes equal logits"
         return Verdict("degenerate head", 1.0, math.nan, math.nan, math.nan, why)
     lost = next((f for f in m.findings if f.kind == FindingKind.LEFT_OUT), None)
     if lost is not None and _share(lost, m) >= _LOST:

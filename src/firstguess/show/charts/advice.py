@@ -25,7 +25,8 @@ def advice_chart(advice: Sequence[Advice], *, title: str | None = None, narrow: 
     """Every change that was tried, as a line from before (hollow) to after (filled).
 
     Left: the average largest guess fraction. Right: γ of the output, logarithmic with a place for 0 and ∞; left out
-    where no γ is known; `narrow`, for a phone, one below the other. Changes after which guesses are not more even, beyond the error, are orange.
+    where no γ is known; `narrow`, for a phone, one below the other. Changes after which guesses are not more even,
+    beyond the error, are orange.
     """
     shown = list(advice)[:_MOST]
     if not shown:
@@ -38,7 +39,7 @@ def advice_chart(advice: Sequence[Advice], *, title: str | None = None, narrow: 
     if any(row["gamma_from"] is not None for row in rows):
         other = _panel(gamma, rows, names if narrow else None, "Drift ratio γ", "gamma", width, stacked=narrow)
         if narrow:
-            chart = alt.vconcat(chart, other, spacing=30, bounds="flush")
+            chart = alt.vconcat(chart, other, spacing=96, bounds="flush")
         else:
             chart = alt.hconcat(chart, other, spacing=56, bounds="flush")
     return theme.house(chart, title or theme.unbroken(_title(shown)), _subtitle(shown, len(advice)))

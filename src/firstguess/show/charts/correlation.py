@@ -39,7 +39,8 @@ def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None, narrow:
 
     c = γ/(1+γ), theory.md (2): the share of a signal that all inputs have in common. A cause is drawn from c before
     it to c after it, both measured at that step; its rank is by what the guesses are without it. All steps of a kind
-    together are named at the right only (below, where `narrow` is for a phone). Code between modules stands just before the module that it feeds.
+    together are named at the right only (below, where `narrow` is for a phone). Code between modules stands
+    just before the module that it feeds.
     """
     measurement = diagnosis.measurement
     if measurement is None or not measurement.layers:

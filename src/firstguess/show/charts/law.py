@@ -70,9 +70,10 @@ def _subtitle(measurement: Measurement, prediction: Prediction | None, histogram
     seen = measurement.guesses
     error = seen.standard_error("expected_max")
     room = f" (standard error of that average: {100 * error:.2g} %)" if math.isfinite(error) and error > 0 else ""
-    text = f"{theme.spaced(seen.inits)} initializations, {theme.count(seen.classes)} classes, {theme.spaced(seen.points)} data points{room}."
+    inits, points = theme.spaced(seen.inits), theme.spaced(seen.points)
+    text = f"{inits} initializations, {theme.count(seen.classes)} classes, {points} data points{room}."
     if prediction is not None:
-        assumed = ", ".join(prediction.assumptions)
+        assumed = theme.assumed(prediction.assumptions)
         known = "on your data" if prediction.reading == "kernel" else "for random data"
         text += f" Predicted {known}{f'; assumed: {assumed}' if assumed else ''}."
     if histogram.cut:

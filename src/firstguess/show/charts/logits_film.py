@@ -187,6 +187,6 @@ def _title(steps: list[int], shift: NDArray[np.float64], turn: NDArray[np.float6
 def _subtitle(first: Logits, steps: int) -> list[str]:
     share = theme.percent(float(first.shares[first.favoured]))
     return [
-        f"One network's logits on {theme.spaced(first.points)} points at {steps} steps of training, in standard deviations of the "
-        f"margin; the diagonal is the boundary. At the start {share} are guessed to be of one class."
+        f"One network's logits on {theme.spaced(first.points)} points at {steps} steps of training, in standard "
+        f"deviations of the margin; the diagonal is the boundary. At the start {share} are guessed to be of one class."
     ]

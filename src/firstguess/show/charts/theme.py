@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
@@ -147,6 +148,19 @@ def number(value: float) -> str:
         return spaced(value).replace("-", "−")
     mantissa, _, exponent = f"{value:.3g}".replace("-", "−").partition("e")
     return f"{mantissa}e{exponent[0].strip('+')}{exponent[1:].lstrip('0')}" if exponent else mantissa
+
+
+def assumed(assumptions: Sequence[str]) -> str:
+    """What a prediction assumes, in the words of a page.
+
+    >>> assumed(["wide layers", "the law is sampled: 2000 draws"])
+    'wide layers, the distribution is sampled (2 000 draws)'
+    """
+    return ", ".join(re.sub(r"^the law is sampled: (\d+) draws$", _sampled, one) for one in assumptions)
+
+
+def _sampled(match: re.Match[str]) -> str:
+    return f"the distribution is sampled ({spaced(int(match[1]))} draws)"
 
 
 def count(many: int) -> str:

@@ -55,7 +55,12 @@ def contents(parts: Sequence[str]) -> Markup:
 
 def whole(title: str, body: Sequence[str], drawn: charts.Drawn, *, copies: bool = False) -> str:
     """A page of the house: its sections, the style, and what draws its charts."""
-    foot = tag("footer", tag("p", f"Made with firstguess {__version__}. This file is complete: it loads nothing."))
+    folded = "Not on paper: what is folded on the screen, such as tables and code of further changes."
+    foot = tag(
+        "footer",
+        tag("p", f"Made with firstguess {__version__}. This file is complete: it loads nothing."),
+        *([tag("p", folded, class_="paper")] if "<details" in "".join(body) else []),
+    )
     scripts = [charts.libraries()] if drawn else []
     scripts += [_resource("script.js")] if drawn or copies else []
     head = Markup("").join(

@@ -31,7 +31,7 @@ TERMS = (
     ),
     Term(
         "Even, leaning, biased, deeply biased",
-        "words for how wide networks of drift ratio up to 0.05, below 1, from 1 and from 9.5 on guess.",
+        "how uneven guesses are: as those of wide networks of drift ratio up to 0.05, up to 1, up to 9.5, and above.",
         r"\b(leaning|biased)\b",
     ),
     Term(

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from firstguess.base.shares import size_change, size_changes
 from firstguess.diagnosis import sentences
-from firstguess.show.charts.theme import number, percent, unbroken
+from firstguess.show.charts.theme import assumed, number, percent, unbroken
 from firstguess.show.report import wording
 from firstguess.show.report.charts import Drawn
 from firstguess.show.report.elements import folded, section, table, tag
@@ -128,7 +128,7 @@ def expected(d: Diagnosis) -> Markup:
 
 def _assumed(d: Diagnosis) -> list[str]:
     e = d.expected
-    return [] if e.prediction is None else [f"assumed: {', '.join(e.prediction.assumptions) or 'nothing else'}"]
+    return [] if e.prediction is None else [f"assumed: {assumed(e.prediction.assumptions) or 'nothing else'}"]
 
 
 def _z(z: float) -> str:
