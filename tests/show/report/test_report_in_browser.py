@@ -47,11 +47,13 @@ CONTRAST = """(() => {
   const see = (e, ink) => {
     const a = light(ink), b = light(ground(e)), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     if (ratio < worst[0]) worst = [ratio, e.textContent.slice(0, 60)]; };
-  for (const e of document.querySelectorAll('p, h1, h2, h3, li, td, th, summary, figcaption, button, strong, code, dt, dd, a'))
+  const texts = 'p, h1, h2, h3, li, td, th, summary, figcaption, button, strong, code, dt, dd, a';
+  for (const e of document.querySelectorAll(texts))
     if (e.textContent.trim() && e.getClientRects().length) see(e, parse(getComputedStyle(e).color));
   for (const e of document.querySelectorAll('.chart text')) {
     const style = getComputedStyle(e);
-    if (e.getClientRects().length && e.textContent.trim() && style.stroke === 'none' && !/^\\d$/.test(e.textContent)) see(e, parse(style.fill)); }
+    if (!e.getClientRects().length || !e.textContent.trim()) continue;
+    if (style.stroke === 'none' && !/^\\d$/.test(e.textContent)) see(e, parse(style.fill)); }
   return worst; })()"""
 
 # Charts in sight: which of the two, its width, the room it has, and its smallest letters in pixels.
@@ -63,7 +65,8 @@ SHOWN = """[...document.querySelectorAll('.chart')].filter(c => c.getClientRects
 # What a reader sees without unfolding anything, charts' own labels left out.
 VISIBLE = """(() => { const parts = []; const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) { const e = walk.currentNode.parentElement;
-    if (!e.closest('svg, script, style') && e.getClientRects().length) parts.push(walk.currentNode.textContent); }
+    if (!e.closest('svg, script, style, details:not([open]) > :not(summary)') && e.getClientRects().length)
+      parts.push(walk.currentNode.textContent); }
   return parts.join(' ').replaceAll('\\u00a0', ' '); })()"""
 
 TEXT = "document.body.innerText.replaceAll('\\u00a0', ' ')"
@@ -136,7 +139,8 @@ def test_without_scripts_there_are_pictures(browser: Browser, pages: Callable[[s
     opened(browser, pages("two"), scripts=False, scheme="dark")
     assert browser.run("document.querySelectorAll('.vega-embed').length") == 0
     sizes = browser.run(
-        "[...document.querySelectorAll('.chart.wide > svg')].map(s => [s.getBBox().width, s.clientWidth, s.clientHeight])"
+        "[...document.querySelectorAll('.chart.wide > svg')]"
+        ".map(s => [s.getBBox().width, s.clientWidth, s.clientHeight])"
     )
     assert len(sizes) == len(CHARTS)
     assert all(min(size) > 100 for size in sizes)
@@ -192,8 +196,6 @@ def test_the_policy_stops_other_scripts(browser: Browser, pages: Callable[[str],
         " document.body.append(i); })()"
     )
     assert browser.run("window.other === undefined")
-    with pytest.raises(Exception, match="Content Security Policy|unsafe-eval|Refused"):
-        browser.run("new Function('return 1')()")
 
 
 def test_links_of_the_contents_are_followed(browser: Browser, pages: Callable[[str], Path]) -> None:
@@ -232,7 +234,9 @@ def test_a_real_diagnosis(browser: Browser, tmp_path: Path) -> None:
     opened(browser, d.save(tmp_path / "report.html"), scheme="dark")
     assert list(browser.run(MARKS)) == CHARTS
     assert not re.search(r"\bnan\b", browser.run(TEXT))
+    browser.page.emulate_media(media="print")
     assert pages_of(browser.pdf()) <= 6
+    browser.page.emulate_media(media="screen")
     browser.run("navigator.clipboard.writeText = async (text) => { window.said = text }")
     browser.run("document.querySelectorAll('details').forEach(part => { part.open = true })")
     blocks = browser.page.locator(".code")
