@@ -14,6 +14,7 @@ from diagnoses import bare, broken, measurement, sample
 from firstguess.base.shares import size_change
 from firstguess.diagnosis import sentences
 from firstguess.diagnosis.verdict import verdict_of
+from firstguess.show.report import wording
 
 
 @pytest.mark.parametrize("classes", [2, 10])
@@ -63,6 +64,11 @@ def test_sizes_are_roots_of_mean_squares() -> None:
     for factor in (1e-6, 0.2, 5.0, 1e8):
         assert float(size_change(factor).split()[1]) == pytest.approx(math.sqrt(factor), rel=0.06)
     assert size_change(math.nan) == "not known"
+
+
+def test_greek_letters_keep_their_case() -> None:
+    assert wording.sentence("γ of the output") == "γ of the output."
+    assert wording.sentence("going on") == "Going on."
 
 
 def test_a_change_says_what_it_comes_to() -> None:

@@ -54,4 +54,4 @@ def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 1
         return predict(network, data=data, draws=DRAWS, seed=seed, seconds=seconds), ""
     except FirstguessError as error:
         found = predict(network, inputs=Inputs.of_data(data), points=data.n)
-        return found, f"for random data, because on yours {error.reason}"
+        return found, f"not on your own data, because {error.reason}"

@@ -141,7 +141,8 @@ def effects(a: Advice) -> list[Effect]:
         found.append(Effect("γ", _number(a.gamma_before), _number(a.gamma_after)))
     if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
         by = ", as theory has it" if a.how == "measured" else ""
-        found.append(Effect("gradients", *map(size_change, (a.gradient_before, a.gradient_after)), f" a layer{by}"))
+        before, after = size_change(a.gradient_before), size_change(a.gradient_after)
+        found.append(Effect("gradients", before, after, f" a layer{by}"))
     if not (math.isnan(a.nonlinearity_before) or math.isnan(a.nonlinearity_after)):
         found.append(Effect("nonlinearity", _number(a.nonlinearity_before), _number(a.nonlinearity_after)))
     if not (math.isnan(a.absorption_before) or math.isnan(a.absorption_after)):

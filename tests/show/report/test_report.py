@@ -163,7 +163,7 @@ def test_no_text_of_errors_is_shown() -> None:
     error = NotCovered("a Gaussian signal", got="a sum", where="layer 5 (relu)", hint="fg.measure(...)")
     d = replace(sample(), expected=Expected(None, None, error.reason))
     text = Outline(report.page(d)).text
-    assert "Not predicted: it needs a Gaussian signal, and here is a sum (layer 5 (relu))." in text
+    assert "Not predicted: it needs a Gaussian signal; here: a sum (layer 5 (relu))." in text
     assert "Try:" not in text
 
 

@@ -46,4 +46,5 @@ def value(x: float, digits: int = 3) -> str:
 def sentence(text: str) -> str:
     """With a capital and an end."""
     text = text.strip()
-    return unbroken(f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}")
+    first = text[:1].upper() if text[:1].isascii() else text[:1]  # γ stays γ
+    return unbroken(f"{first}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}")
