@@ -3,6 +3,7 @@
     python benchmarks/finite.py --seconds 3600             measure: cells in turn, cheap ones first
     python benchmarks/finite.py --table                    predict what was measured, and print the z-scores
     python benchmarks/finite.py --table --write docs/finite-size-table.md
+    python benchmarks/finite.py --costs                    what a width costs beside infinite width
 
 Every batch of 250 networks is a line of `--out` (JSON), so a run that was stopped goes on where it was. Networks are
 simulated here with arithmetic of its own (weights are drawn, nothing is taken from the package): 300 fresh points a
@@ -21,6 +22,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,11 +218,20 @@ def predict(cell: Cell, kept: Path) -> dict[str, Any]:
         "cell": cell.name,
         "size": two.finite_size.to_dict(),
         "counted": two.guesses.std(),
+        "counted_error": _error(two.guesses, "std"),
         "largest": ten.guesses.expected_max(),
+        "largest_error": _error(ten.guesses, "expected_max"),
     }
     with kept.open("a") as file:
         file.write(json.dumps(found) + "\n")
     return found
+
+
+def _error(law: Any, what: str) -> float:
+    """What drawing a law adds to the error of its numbers."""
+    if hasattr(law, "standard_error"):
+        return float(law.standard_error(what))
+    return float(law.expected_max_error()) if what == "expected_max" else 0.0
 
 
 def row(cell: Cell, lines: Sequence[dict[str, Any]], predicted: dict[str, Any]) -> Row:
@@ -235,13 +246,20 @@ def row(cell: Cell, lines: Sequence[dict[str, Any]], predicted: dict[str, Any]) 
         std = math.sqrt(max(average, 0.0))
         return std, error / (2.0 * std) if std > 0.0 else math.sqrt(error)
 
+    counted = (predicted["counted"], *root((kept["g0"] - 0.5) ** 2))
+    # A batch that is centred has overlaps below 0 on average: there is no share of infinitely many points. The same
+    # average over pairs, with the luck of counting (theory.md (41)), is then laid beside the law of the counts.
+    batch, n = cell.norm.startswith("BN"), cell.points
+    pairs = kept["arcsin"] / (2.0 * math.pi)
+    std = (predicted["counted"], *root(0.25 / n + (1 - 1 / n) * pairs)) if batch else (found["std"], *root(pairs))
+    largest, error = mean(kept["max10"])
     return Row(
         cell,
         size,
         (found["overlap"], *mean(kept["overlap"])),
-        (found["std"], *root(kept["arcsin"] / (2.0 * math.pi))),
-        (predicted["counted"], *root((kept["g0"] - 0.5) ** 2)),
-        (predicted["largest"], *mean(kept["max10"])),
+        (std[0], std[1], math.hypot(std[2], predicted.get("counted_error", 0.0) if batch else 0.0)),
+        (counted[0], counted[1], math.hypot(counted[2], predicted.get("counted_error", 0.0))),
+        (predicted["largest"], largest, math.hypot(error, predicted.get("largest_error", 0.0))),
         found["infinite"],
         found["way"],
         found["next_order"],
@@ -266,6 +284,35 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def costs() -> str:
+    """Seconds of a prediction with a width beside one without, taken in turns: the least of several runs each."""
+    import firstguess as fg
+
+    def least(run: Any, repeats: int) -> float:
+        found = []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            run()
+            found.append(time.perf_counter() - started)
+        return min(found)
+
+    lines = ["| prediction, layers, depth | infinite, ms | with a width, ms | ratio | way |", "|" + "---|" * 5]
+    x = np.random.default_rng(0).standard_normal((1000, 300))
+    for depth, body in ((20, "relu > layernorm"), (20, "relu"), (5, "gelu > layernorm"), (20, "layernorm > relu")):
+        net = fg.Network.parse(f"{depth} x [dense(weight_var=2) > {body}] > dense(weight_var=2)")
+        on_data: dict[str, Any] = {"data": x, "draws": 1000}
+        each: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [
+            ("closed form", {}, {"width": 400, "inputs": fg.Inputs(dimension=1000)}, 20),
+            ("kernel, 1 000 points", on_data, {"width": 1000}, 3),
+        ]
+        for name, common, own, repeats in each:
+            size = fg.predict(net, **common, **own).finite_size  # once before timing: series are kept
+            wide, finite = (least(partial(fg.predict, net, **kw), repeats) for kw in (common, common | own))
+            ratio, way = finite / wide, size.way if size else ""
+            lines.append(f"| {name}, {body}, {depth} | {1e3 * wide:.2f} | {1e3 * finite:.2f} | {ratio:.2f} | {way} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out/finite.jsonl"))
@@ -274,7 +321,11 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--kept", action="store_true", help="only cells whose prediction is at hand")
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--costs", action="store_true")
     args = parser.parse_args()
+    if args.costs:
+        print(costs())
+        return
     args.out.parent.mkdir(parents=True, exist_ok=True)
     if not args.table:
         measure(args.out, args.seconds, args.networks)

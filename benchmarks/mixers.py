@@ -4,19 +4,20 @@
 
 Mixers of two blocks with RMSNorm on 16 patches of CIFAR-10 images and of noise, by the width of token mixing. Shared:
 the mixer as it is. Own: the same, but every node has mixing weights of its own, so that sums over nodes average over
-them, as theory.md (29) does. γ is that of the mean over tokens; a line of JSON a case in `--out`, resumable.
+them, as theory.md (29) does. γ is that of the mean over tokens. A case is a task of a study, kept in `--out`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from as_studies import line_options, lines
 from numpy.typing import NDArray
 from token_table import jackknife, ratio, read_out, sums
 from torch.nn.functional import gelu
@@ -66,7 +67,8 @@ def participation(tokens: torch.Tensor) -> float:
     return float((trace**2 / (k**2).sum((1, 2))).mean())
 
 
-def run(x: NDArray[Any], width: int, units: int, shared: bool, inits: int) -> dict[str, Any]:
+def run(p: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    x, width, units, shared, inits = (p[name] for name in ("x", "width", "units", "shared", "inits"))
     tokens = patches(x)
     net = fg.mixer(depth=DEPTH, width=width, tokens=units, hidden=4 * width, patch=8, norm="rmsnorm")
     k = read_out(token_covariances(Network(net.layers[:-2], 10), x, width=width).k, len(x), "mean")
@@ -76,7 +78,7 @@ def run(x: NDArray[Any], width: int, units: int, shared: bool, inits: int) -> di
         with torch.inference_mode():
             f = one(tokens, width, units, shared, torch.Generator().manual_seed(1000 + i)).mean(1).double().numpy()
         pairs[i] = sums(f @ f.T / width)
-    return {
+    yield {name: p[name] for name in ("data", "width", "units", "shared")} | {
         "predicted": c / (s - c),
         "measured": ratio(pairs),
         "error": jackknife(pairs),
@@ -86,25 +88,22 @@ def run(x: NDArray[Any], width: int, units: int, shared: bool, inits: int) -> di
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("out/mixers.jsonl"))
+    line_options(parser, "out/mixers")
     parser.add_argument("--inits", type=int, default=60)
     parser.add_argument("--data-dir", type=Path, help="without it: noise only")
     given = parser.parse_args()
     data = {"noise": np.random.default_rng(20261117).standard_normal((IMAGES, 3, 32, 32)).astype(np.float32)}
     if given.data_dir is not None:
         data["CIFAR-10"] = np.array(fg.data.load("cifar10:test", data_dir=given.data_dir, points=IMAGES, seed=3).x)
-    found = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
     cases = [(name, 256, units, shared) for shared in (True, False) for name in data for units in (16, 64, 256)]
     cases += [(name, 768, 64, True) for name in data if name == "CIFAR-10"]
-    for name, width, units, shared in cases:
-        key: dict[str, Any] = {"data": name, "width": width, "units": units, "shared": shared}
-        if any(all(line[k] == v for k, v in key.items()) for line in found):
-            continue
-        line = key | run(data[name], width, units, shared, given.inits)
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        with given.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+    made_of = [
+        {"data": name, "width": width, "units": units, "shared": shared, "inits": given.inits, "x": data[name]}
+        for name, width, units, shared in cases
+    ]
+    for line in lines("mixers", made_of, run, given):
         z = (line["measured"] - line["predicted"]) / line["error"]
+        key = {name: line[name] for name in ("data", "width", "units", "shared")}
         print(key, f"{line['predicted']:.4f} {line['measured']:.4f} ± {line['error']:.4f}, z {z:+.1f}", flush=True)
 
 

@@ -6,22 +6,20 @@
 
 A model is built from its configuration, `fg.read` makes a description of it, `fg.predict` follows that on 24 sequences
 of 32 Zipf tokens (or random images), and `fg.measure` draws `--inits` models and looks at γ of their output: it has 256
-labels, so that it says what the read-out is. A model is a line of JSON in `--out`: a stopped run continues.
+labels, so that it says what the read-out is. A model is a task of a study, kept in `--out`: a stopped run continues.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from as_studies import line_options, lines
 from torch import nn
 
 import firstguess as fg
@@ -112,16 +110,16 @@ CASES = (
 )
 
 
-def run(case: Case, inits: int) -> dict[str, Any]:
-    x, started = case.data(), time.perf_counter()
+def run(p: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    case = next(one for one in CASES if one.name == p["case"])
+    x, inits = case.data(), p["inits"]
     read = fg.read(case.make, x)
     if read.network is None:
-        return {"case": case.name, "unread": [str(one) for one in read.unread]}
-    middle = time.perf_counter()
+        yield {"case": case.name, "unread": [str(one) for one in read.unread]}
+        return
     predicted = fg.predict(read.network, data=x.numpy(), draws=4000)
-    after = time.perf_counter()
     m = fg.measure(case.make, x, inits=inits, probe="output")
-    return {
+    yield {
         "case": case.name,
         "there": case.there,
         "inits": inits,
@@ -129,14 +127,13 @@ def run(case: Case, inits: int) -> dict[str, Any]:
         "measured": float(m.gamma[-1]),
         "error": float(m.gamma_se[-1]),
         "network": str(read.network),
-        "seconds": [middle - started, after - middle, time.perf_counter() - after],
     }
 
 
-def table(path: Path) -> str:
+def table(lines: list[dict[str, Any]]) -> str:
     out = ["| model | γ predicted | measured | z | theory.md, its own sequences: predicted; measured |"]
     out.append("|---|---|---|---|---|")
-    for line in map(json.loads, path.read_text().splitlines()):
+    for line in lines:
         if "unread" in line:
             out.append(f"| {line['case']} | not read: {line['unread']} | | | |")
             continue
@@ -150,24 +147,15 @@ def table(path: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("out/read-transformers.jsonl"))
+    line_options(parser, "out/read-transformers")
     parser.add_argument("--inits", type=int, default=40)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--only", default="", help="models whose name has this in it")
-    parser.add_argument("--print", action="store_true")
+    parser.add_argument("--print", action="store_true", help="compute nothing")
     given = parser.parse_args()
-    if given.print:
-        print(table(given.out))
-        return
-    done = {json.loads(line)["case"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
-    for case in CASES:
-        if case.name in done or given.only not in case.name or (case.large and not given.large):
-            continue
-        line = run(case, given.inits)
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        with given.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(f"{case.name}: {[round(s, 1) for s in line.get('seconds', [])]} s", flush=True)
+    chosen = [case for case in CASES if given.only in case.name and (given.large or not case.large)]
+    made_of = [{"case": case.name, "inits": given.inits} for case in chosen]
+    print(table(lines("read transformers", made_of, run, given, compute=not given.print)))
 
 
 if __name__ == "__main__":

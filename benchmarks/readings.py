@@ -3,22 +3,23 @@
     python benchmarks/readings.py                          digits only (embedded), 30 initializations a cell
     python benchmarks/readings.py --data-dir data --inits 90 --write docs/readings.md
     python benchmarks/readings.py --data-dir data --wide 3000    the least likely cells once more, wider
+    python benchmarks/readings.py --data-dir data --engine ray --address auto
 
-Measured fractions and kernel draws of a cell are kept in `--out`, so a run that was stopped continues where it was, and
-one with more initializations adds to what is there. Every round of a cell has a seed of its own: cells are independent.
+Rounds of networks and kernels are tasks of studies (docs/studies.md), kept in the store `--out`: a run that was stopped
+continues where it was, and one with more initializations adds to what is there. Every round of a cell has a seed of its
+own: cells are independent. Numbers of another version of firstguess are not taken over, but computed anew.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from as_studies import run, run_options
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -71,26 +72,28 @@ def cells(data: Sequence[str]) -> list[Cell]:
     return [Cell(d, phi, norm, depth) for d in data for phi in PHI for norm in NORMS for depth in DEPTHS]
 
 
-class Store:
-    """Guess counts by cell, in one small JSON file each."""
+class Kept:
+    """What studies have kept of each cell: counts of guesses of its networks by width, and of its kernel."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self) -> None:
+        self.rounds: dict[tuple[str, int], list[list[int]]] = {}  # by cell and width
+        self.kernels: dict[str, dict[str, Any]] = {}
 
-    def read(self, name: str, kind: str) -> dict[str, Any]:
-        path = self.folder / f"{name}.{kind}.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+    def widths(self, cell: Cell) -> list[int]:
+        return sorted(width for name, width in self.rounds if name == cell.name)
 
-    def write(self, name: str, kind: str, found: dict[str, Any]) -> None:
-        path = self.folder / f"{name}.{kind}.json"
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(found))
-        fresh.replace(path)  # all of it or nothing, whenever the run is stopped
+    def add(self, found: Any) -> None:
+        """The table of a study, in the order of its rounds."""
+        for line in found.to_pylist():
+            name = Cell(line["data"], line["phi"], line["norm"], line["depth"]).name
+            if "width" in line:
+                self.rounds.setdefault((name, line["width"]), []).extend(line["counts"])
+            else:
+                self.kernels[name] = line
 
 
-def counts(fractions: Array) -> list[list[int]]:
-    return np.rint(fractions * POINTS).astype(int).tolist()
+def counts(fractions: Array) -> NDArray[np.int64]:
+    return np.rint(fractions * POINTS).astype(np.int64)
 
 
 def guesses(kept: Sequence[Sequence[int]]) -> fg.EmpiricalGuesses:
@@ -98,38 +101,29 @@ def guesses(kept: Sequence[Sequence[int]]) -> fg.EmpiricalGuesses:
     return fg.EmpiricalGuesses(found / found.sum(axis=1, keepdims=True), POINTS)  # a shared tie was rounded
 
 
-def measure(store: Store, cell: Cell, data: fg.data.Data, inits: int, width: int, threads: int) -> None:
-    """Rounds of networks until there are `inits` of them."""
-    found = store.read(cell.name, f"width{width}") or {"hash": data.hash, "rounds": []}
-    if found["hash"] != data.hash:
-        raise SystemExit(f"{cell.name}: kept for other data; choose another --out")
-    while len(found["rounds"]) * ROUND < inits:
-        seed = 1000 * len(found["rounds"]) + cell.index
-        m = fg.measure(
-            cell.network(data.classes or 2), data, inits=ROUND, width=width, seed=seed, threads=threads, probe="output"
-        )
-        found["rounds"].append({"seed": seed, "counts": counts(m.guesses.fractions)})
-        store.write(cell.name, f"width{width}", found)
-
-
-def read_kernel(store: Store, cell: Cell, data: fg.data.Data, again: bool) -> None:
-    found = store.read(cell.name, "kernel")
-    if found.get("hash") == data.hash and not again:
-        return
-    network = cell.network(data.classes or 2)
-    p = fg.predict(network, data=data, draws=DRAWS, seed=cell.index)
-    iid = fg.predict(network, points=POINTS).guesses
-    assert isinstance(p.guesses, fg.EmpiricalGuesses)
-    store.write(
-        cell.name,
-        "kernel",
-        {
-            "hash": data.hash,
-            "counts": counts(p.guesses.fractions),
-            "closed_form": [iid.std(), iid.expected_max()],
-            "remarks": [a for a in p.assumptions if "batchnorm" in a],
-        },
+def measure(p: dict[str, Any], data: fg.data.Data) -> dict[str, Any]:
+    """A round of networks of a cell."""
+    cell = Cell(p["data"], p["phi"], p["norm"], p["depth"])
+    seed = 1000 * p["round"] + cell.index
+    m = fg.measure(
+        cell.network(data.classes or 2), data, inits=ROUND, width=p["width"], seed=seed, threads=1, probe="output"
     )
+    return {"counts": counts(m.guesses.fractions)}
+
+
+def read_kernel(p: dict[str, Any], data: fg.data.Data) -> dict[str, Any]:
+    """The kernel's draws, and the closed form's standard deviation and largest share."""
+    cell = Cell(**p)
+    network = cell.network(data.classes or 2)
+    found = fg.predict(network, data=data, draws=DRAWS, seed=cell.index)
+    iid = fg.predict(network, points=POINTS).guesses
+    assert isinstance(found.guesses, fg.EmpiricalGuesses)
+    return {"counts": counts(found.guesses.fractions), "closed_form": [iid.std(), iid.expected_max()]}
+
+
+def rounds(some: Sequence[Cell], inits: int, width: int) -> list[dict[str, Any]]:
+    """All cells get a first round before any gets a second."""
+    return [{**asdict(c), "width": width, "round": k} for k in range(-(-inits // ROUND)) for c in some]
 
 
 @dataclass(frozen=True)
@@ -149,12 +143,11 @@ def same_law(a: Array, b: Array) -> float:
     return float(found.pvalue)
 
 
-def row(store: Store, cell: Cell, width: int) -> Row | None:
-    kernel, measured = store.read(cell.name, "kernel"), store.read(cell.name, f"width{width}")
-    if not kernel or not measured.get("rounds"):
+def row(kept: Kept, cell: Cell, width: int) -> Row | None:
+    kernel, measured = kept.kernels.get(cell.name), kept.rounds.get((cell.name, width))
+    if kernel is None or measured is None:
         return None
-    one = guesses(kernel["counts"])
-    other = guesses([c for r in measured["rounds"] for c in r["counts"]])
+    one, other = guesses(kernel["counts"]), guesses(measured)
     std, largest = kernel["closed_form"]
     return Row(
         cell,
@@ -210,7 +203,7 @@ def say(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def wider(store: Store, rows: Sequence[Row]) -> str:
+def wider(kept: Kept, rows: Sequence[Row]) -> str:
     """The cells that were measured at other widths too."""
     lines = [
         "| data | φ | norm | depth | width | networks | std G₀: kernel | measured | width · (variance − kernel's) | "
@@ -218,9 +211,8 @@ def wider(store: Store, rows: Sequence[Row]) -> str:
         "|" + "---|" * 10,
     ]
     for r in rows:
-        paths = store.folder.glob(f"{r.cell.name}.width*.json")
-        for width in sorted(int(path.name.split(".width")[1].split(".")[0]) for path in paths):
-            w = row(store, r.cell, width)
+        for width in kept.widths(r.cell):
+            w = row(kept, r.cell, width)
             if w is not None:
                 (k, m, e, _), excess = w.std, width * (w.std[1] ** 2 - w.std[0] ** 2)
                 lines.append(
@@ -233,7 +225,7 @@ def wider(store: Store, rows: Sequence[Row]) -> str:
 TITLES = {"digits": "Digits, 10 classes", "mnist": "MNIST, even against odd", "cifar10": "CIFAR-10, 10 classes"}
 
 
-def page(store: Store, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
+def page(kept: Kept, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
     inits = sorted({r.inits for r in rows})
     networks = f"{inits[0]}" if len(inits) == 1 else f"{inits[0]} to {inits[-1]}"
     parts = [
@@ -259,7 +251,7 @@ def page(store: Store, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
             "nothing else moves the guesses this shows. If so, the variance of G₀ beyond the kernel's must fall like "
             "1/width: the column width · (variance − kernel's) is then one number for all widths of a cell, and the "
             "kernel is the limit. A difference of the kernel's own would make it grow with the width.",
-            wider(store, repeated),
+            wider(kept, repeated),
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -278,38 +270,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", help="where MNIST and CIFAR-10 are; without it digits only")
     parser.add_argument("--inits", type=int, default=ROUND, help="networks a cell (in rounds of 30)")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("out/readings"))
-    parser.add_argument("--wide", type=int, help="measure the least likely cells at this width too")
+    parser.add_argument("--out", type=Path, default=Path("out/readings"), help="the studies' store")
+    parser.add_argument("--wide", type=int, nargs="*", default=[], help="the least likely cells at these widths too")
     parser.add_argument("--most", type=int, default=6, help="how many of them")
     parser.add_argument("--only", choices=("measured", "kernel", "page"), help="one of the readings, or what is kept")
-    parser.add_argument("--again", action="store_true", help="compute kernels anew")
     parser.add_argument("--write", type=Path, help="write the page")
+    run_options(parser)
     args = parser.parse_args()
 
-    store = Store(args.out)
+    kept = Kept()
     names = list(DATA) if args.data_dir else ["digits"]
     data = {d: points_of(d, None if d == "digits" else args.data_dir) for d in names}
+
+    def study(kind: str, function: Callable[..., Any], made_of: list[dict[str, Any]]) -> None:
+        """A study a data set: run, and taken up as far as it is done."""
+        for name in names:
+            if here := [p for p in made_of if p["data"] == name]:
+                one = fg.study(f"{name} {kind}", here, function, data=data[name], store=args.out)
+                if args.only in (None, kind.split()[0]):
+                    run(one, args)
+                kept.add(one.table())
+
     todo = cells(names)
-    started = time.perf_counter()
-    for inits in (
-        range(ROUND, args.inits + ROUND, ROUND) if args.only in (None, "measured") else ()
-    ):  # all cells get a first round before any gets a second
-        for cell in todo:
-            measure(store, cell, data[cell.data], inits, WIDTH, args.threads)
-        print(f"{inits} networks a cell after {time.perf_counter() - started:.0f} s", flush=True)
     quick_first = sorted(todo, key=lambda c: c.depth * c.norm.startswith("BN"))
-    for cell in quick_first if args.only in (None, "kernel") else ():
-        read_kernel(store, cell, data[cell.data], args.again)
-    rows = [r for cell in cells(tuple(DATA)) if (r := row(store, cell, WIDTH)) is not None]
-    if args.wide:
-        for r in unlikely(rows, args.most):
-            measure(store, r.cell, data[r.cell.data], args.inits, args.wide, args.threads)
+    study("measured", measure, rounds(todo, args.inits, WIDTH))
+    study("kernel", read_kernel, [asdict(cell) for cell in quick_first])
+    rows = [r for cell in todo if (r := row(kept, cell, WIDTH)) is not None]
+    few = [r.cell for r in unlikely(rows, args.most)]
+    for width in args.wide:
+        study(f"measured at {width}", measure, rounds(few, args.inits, width))
     print(say(rows))
-    repeated = [r for r in unlikely(rows, len(rows)) if len(list(args.out.glob(f"{r.cell.name}.width*.json"))) > 1]
-    print(wider(store, repeated or unlikely(rows, args.most)))
+    repeated = [r for r in unlikely(rows, len(rows)) if len(kept.widths(r.cell)) > 1]
+    print(wider(kept, repeated or unlikely(rows, args.most)))
     if args.write:
-        args.write.write_text(page(store, rows, repeated))
+        args.write.write_text(page(kept, rows, repeated))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import logging
+import resource
 import sys
 import tempfile
 import time
@@ -22,7 +23,9 @@ import numpy as np
 
 import firstguess as fg
 from firstguess.base.threads import cores
-from firstguess.studies.kept import KeptStudy, Results
+from firstguess.studies import driving
+from firstguess.studies.kept import KeptStudy
+from firstguess.studies.results import Results
 from firstguess.studies.store import write_whole
 from firstguess.studies.tables import TASK
 
@@ -31,19 +34,31 @@ def nothing(p: dict[str, Any]) -> dict[str, Any]:
     return {"value": p["k"] + 0.5, "word": "a"}
 
 
+def processor_seconds() -> tuple[float, float]:
+    """Of this process, and of those that it has started and that have ended."""
+    own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime, others.ru_utime + others.ru_stime
+
+
 def overhead(tasks: int, folder: Path, **options: Any) -> float:
     """Milliseconds a task: all of a run, from reading the configurations to the last result on disk."""
     study = fg.study("nothing", fg.grid(k=range(tasks)), nothing, store=folder)
     warm = fg.study("warm", fg.grid(k=[-1]), nothing, store=folder / "warm")
     warm.run(**options)  # a cluster that was started stays for the next run, processes do not
-    started = time.perf_counter()
+    before, started = processor_seconds(), time.perf_counter()
     study.run(**options)
-    took = time.perf_counter() - started
+    took, after = time.perf_counter() - started, processor_seconds()
     assert study.ran is not None
     assert study.ran.done == tasks
+    driver, workers = (1e3 * (b - a) / tasks for a, b in zip(before, after, strict=True))
+    own = "" if options.get("engine") == "ray" else f", of workers {workers:.3f} with their start"
+    print(f"    processor time of the driver {driver:.3f} ms a task{own}")
     started = time.perf_counter()
     study.run(**options)
     print(f"    going on where nothing is missing: {1e3 * (time.perf_counter() - started) / tasks:.3f} ms a task")
+    started = time.perf_counter()
+    study.table()
+    print(f"    the first table, read from results: {1e3 * (time.perf_counter() - started) / tasks:.3f} ms a row")
     return 1e3 * took / tasks
 
 
@@ -69,14 +84,16 @@ def opening(folder: Path, rows: int) -> float:
     kept = KeptStudy(Results(folder), "large")
     keys = pa.array([f"{k:016x}" for k in range(rows)])
     about = {b"firstguess study": b'{"digest": "d"}'}
-    plan = pa.table({"depth": np.arange(rows), "norm": pa.array(["layernorm"] * rows), TASK: keys})
+    settings = {"depth": np.arange(rows), "norm": pa.array(["layernorm"] * rows)}
+    plan = pa.table({**settings, TASK: keys})
     numbers = {name: rng.standard_normal(rows) for name in ("gamma", "gamma_se", "expected_max", "std", "over_90")}
-    table = pa.table({"depth": np.arange(rows), **numbers, TASK: keys})
+    table = pa.table({**settings, **numbers, TASK: keys})
     write_whole(folder / "studies" / "large.parquet", plan.replace_schema_metadata(about))
-    write_whole(folder / "studies" / "large.table.parquet", table.replace_schema_metadata(about))
-    started = time.perf_counter()
+    kept.keep_table(table.replace_schema_metadata(about))
+    before, started = time.process_time(), time.perf_counter()
     found, _ = kept.table()
     took = time.perf_counter() - started
+    print(f"    processor time {time.process_time() - before:.3f} s")
     assert found.num_rows == rows
     return took
 
@@ -88,6 +105,7 @@ def main() -> int:
     parser.add_argument("--no-ray", action="store_true")
     asked = parser.parse_args()
     missed = False
+    most = driving.MOST
 
     def said(what: str, value: float, limit: float, unit: str, *, least: bool = False) -> None:
         nonlocal missed
@@ -104,7 +122,11 @@ def main() -> int:
 
             ray.init("local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
             said("overhead on Ray", overhead(asked.tasks, folder / "ray", engine="ray"), 5.0, "ms a task")
+            driving.MOST = 1
+            few = min(asked.tasks, 2000)
+            said("the same, a call and a file each", overhead(few, folder / "alone", engine="ray"), 5.0, "ms a task")
             ray.shutdown()
+            driving.MOST = most
         if cores() > 1:
             one, two = (measuring(folder / "measuring", workers) for workers in (1, 2))
             said("two workers against one, measuring", one / two, 1.8, "times as fast", least=True)

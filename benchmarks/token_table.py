@@ -4,17 +4,18 @@
     python benchmarks/token_table.py --data-dir data               CIFAR-10 patches and AG News too
     python benchmarks/token_table.py --print                       the table of what is there, for docs/transformers.md
 
-A cell is a line of JSON in `--out`: a run that was stopped continues where it was. Predicted is the kernel on the same
-sequences (theory.md §9) at infinite width. Measured are `--inits` networks of width 256: γ is a ratio of averages over
-networks (error: jackknife), the largest share that of 16 heads of ten classes on each (error: over networks).
+    python benchmarks/token_table.py --engine ray --address auto
+
+A cell is a task of a study (docs/studies.md), kept in `--out`: a run that was stopped continues where it was. Predicted
+is the kernel on the same sequences (theory.md §9) at infinite width. Measured are `--inits` networks of width 256: γ is
+a ratio of averages over networks (error: jackknife), the largest share that of 16 heads of ten classes on each (error:
+over networks).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from as_studies import line_options, lines
 from numpy.typing import NDArray
 
 import firstguess as fg
@@ -235,9 +237,10 @@ def predicted(net: Network, x: Array, width: int, pools: tuple[str, ...]) -> tup
     return out, [str(one) for one in found.remarks]
 
 
-def run(cell: Cell, inits: int) -> Iterator[dict[str, Any]]:
-    """A line for every depth."""
-    x, net, started = cell.data(), cell.net(cell.width), time.perf_counter()
+def run(p: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A cell: a line for every depth."""
+    cell = next(one for one in cells(Path()) if one.name == p["cell"])
+    inits, x, net = p["inits"], p["x"], cell.net(cell.width)
     body = net.layers[:-2]
     normed = body[-1:] if (len(body) - 1) % cell.depth else ()  # behind blocks that do not end in a norm
     blocks = len(body) - 1 - len(normed)
@@ -246,7 +249,6 @@ def run(cell: Cell, inits: int) -> Iterator[dict[str, Any]]:
         predicted(Network((*body[:end], *normed) if end < len(body) else body, CLASSES), x, cell.width, cell.pools)
         for end in ends
     ]
-    middle = time.perf_counter()
     drawn = measured(net, x, cell.width, inits, cell.pools, ends, bool(normed))
     for depth, (said, remarks), seen in zip((*cell.looks, cell.depth), theory, drawn, strict=True):
         yield {
@@ -259,7 +261,6 @@ def run(cell: Cell, inits: int) -> Iterator[dict[str, Any]]:
             "predicted": said,
             "measured": seen,
             "remarks": remarks,
-            "seconds": [middle - started, time.perf_counter() - middle],
         }
 
 
@@ -276,10 +277,10 @@ def room(line: dict[str, Any], pool: str) -> tuple[float, float]:
     return apart, max(shares[1] - shares[0], shares[2] - shares[1])
 
 
-def table(path: Path) -> str:
+def table(lines: list[dict[str, Any]]) -> str:
     head = "| network | read-out | γ predicted | measured | z | E max predicted | measured | z | |\n"
     out, good, count = [head + "|---|---|---|---|---|---|---|---|---|"], 0, 0
-    for line in map(json.loads, path.read_text().splitlines()):
+    for line in lines:
         for pool, p in line["predicted"].items():
             m = line["measured"][pool]
             z = [(m[what] - p[what]) / max(m[f"{what}_se"], 1e-12) for what in ("gamma", "max")]
@@ -299,28 +300,15 @@ def table(path: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("out/token-table.jsonl"))
+    line_options(parser, "out/token-table")
     parser.add_argument("--inits", type=int, default=40)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--only", default="", help="cells whose name has this in it")
-    parser.add_argument("--print", action="store_true")
+    parser.add_argument("--print", action="store_true", help="compute nothing")
     given = parser.parse_args()
-    if given.print:
-        print(table(given.out))
-        return
-    done = {json.loads(line)["cell"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
-    for cell in cells(given.data_dir):
-        if cell.name in done or given.only not in cell.name:
-            continue
-        try:
-            lines = [line for line in run(cell, given.inits) if line["cell"] not in done]
-        except fg.FirstguessError as error:
-            print(f"{cell.name}: {error}", flush=True)
-            continue
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        with given.out.open("a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
-        print(f"{cell.name}: {[round(s, 1) for s in lines[-1]['seconds']]} s", flush=True)
+    chosen = [cell for cell in cells(given.data_dir) if given.only in cell.name]
+    made_of = [{"cell": cell.name, "inits": given.inits, "x": cell.data()} for cell in chosen]
+    print(table(lines("token table", made_of, run, given, compute=not given.print)))
 
 
 if __name__ == "__main__":

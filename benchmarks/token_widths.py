@@ -1,6 +1,6 @@
 """What finite width adds to token networks, by width: γ of gated blocks, and the average largest share of LLaMA's.
 
-    python benchmarks/token_widths.py
+    python benchmarks/token_widths.py [--engine ray --address auto]
 
 Weight variances are held while the width grows, so the prediction stays and what is left must fall as 1/D. The largest
 share is computed from every network's own covariance (400 draws of a head), and from the mean covariance of all.
@@ -9,12 +9,12 @@ share is computed from every network's own covariance (400 draws of a head), and
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from as_studies import line_options, lines
 from numpy.typing import NDArray
 from token_table import CLASSES, block, jackknife, largest, predicted, ratio, styled, sums, zipf
 
@@ -33,7 +33,8 @@ def net_of(name: str, width: int) -> Network:
     return net if name == "gated" else Network.parse(str(net).replace("attention(4,", "attention(16,"), classes=CLASSES)
 
 
-def run(name: str, width: int, inits: int, x: Array) -> dict[str, Any]:
+def run(p: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    name, width, inits, x = p["case"], p["width"], p["inits"], zipf()
     net = net_of(name, width)
     theory = predicted(Network(net.layers[:-2], CLASSES), x, width, ("mean",))[0]["mean"]
     pairs, shares, total, squares = np.empty((inits, 2)), np.empty(inits), np.zeros((len(x), len(x))), 0.0
@@ -51,7 +52,7 @@ def run(name: str, width: int, inits: int, x: Array) -> dict[str, Any]:
         size = np.sqrt(k.diagonal())
         apart.append((k / np.outer(size, size))[rows, columns])
     squares = float(np.var(np.array(apart), axis=0, ddof=1).mean())
-    return {
+    yield {
         "case": name,
         "width": width,
         "inits": inits,
@@ -68,19 +69,13 @@ def run(name: str, width: int, inits: int, x: Array) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("out/token-widths.jsonl"))
+    line_options(parser, "out/token-widths")
     parser.add_argument("--inits", type=int, default=40)
     given = parser.parse_args()
-    done = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
     cases = [("gated", width) for width in (128, 256, 512, 1024)]
     cases += [("gated, 16 heads", 256), ("gated, 16 heads", 1024), *(("llama L12", w) for w in (64, 128, 256, 512))]
-    for name, width in cases:
-        if any((line["case"], line["width"]) == (name, width) for line in done):
-            continue
-        line = run(name, width, given.inits, zipf())
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        with given.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+    made_of = [{"case": name, "width": width, "inits": given.inits} for name, width in cases]
+    for line in lines("token widths", made_of, run, given):
         print({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()}, flush=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from firstguess.studies.tasks import Job, Outcome, Work, perform
+from firstguess.studies.tasks import Came, Job, Work, perform_all
 
 
 class InProcess:
@@ -13,13 +13,14 @@ class InProcess:
     capacity = 3
 
     def __init__(self, work: Work, **_: Any) -> None:
-        self._work, self._jobs = work, list[Job]()
+        self._work, self._jobs = work, list[tuple[Job, ...]]()
 
-    def start(self, job: Job) -> None:
-        self._jobs.append(job)
+    def start(self, jobs: tuple[Job, ...]) -> None:
+        self._jobs.append(jobs)
 
-    def wait(self) -> list[Outcome]:
-        return [perform(self._work, self._jobs.pop())]
+    def wait(self) -> list[Came]:
+        jobs = self._jobs.pop()
+        return [Came(jobs, perform_all(self._work, jobs))]
 
     def close(self) -> None:
         self._jobs.clear()

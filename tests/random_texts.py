@@ -83,13 +83,13 @@ _OPTIONS = {
     "predict": f"{_ON_DATA} --activation --bias-var --classes --compare --depth --draws --figure --layers "
     "--mean-square --norm --placement --pool --shift --variance --weight-var",
     "measure": f"{_ON_DATA} --batch-size --classes --figure --init --precision --shift",
-    "diagnose": f"{_ON_DATA} --advice --no-advice --batch-size --init --report",
+    "diagnose": f"{_ON_DATA} --no-advice --batch-size --init --report",
     "check": f"{_ON_DATA} --batch-size --init --max-gamma",
     "phases": "--bias-range --bias-var --figure --json --weight-range --weight-var",
     "data": "--data-dir --json --points --seed",
     "activations": "--json --q",
 }
-_FLAGS = ("--json", "--compare", "--layers", "--advice", "--no-advice")
+_FLAGS = ("--json", "--compare", "--layers", "--no-advice")
 _FILES = ("f.html", "f.svg", "f.png", "f.gif", "no/f.png", "a" * 300 + ".png", ".")
 _RANGES = ("0,1", "1,0", "a,b", "0.1,4", "0:1", "1,1", "-1,1")
 _VALUES: dict[str, tuple[str, ...]] = {

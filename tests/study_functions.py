@@ -65,3 +65,28 @@ def slow(p: dict[str, Any]) -> dict[str, Any]:
     time.sleep(p["seconds"])
     (Path(p["marks"]) / f"done-{p['seed']}").touch()
     return found
+
+
+def long_words(p: dict[str, Any]) -> dict[str, Any]:
+    """Numbers, and some 4 kB that do not compress, in a few milliseconds."""
+    time.sleep(0.002)
+    rng = np.random.default_rng(p["seed"])
+    return numbers(p) | {"noise": rng.random(500)}
+
+
+class DiesOnLoading:
+    """Something that a function refers to; the processes that load it end, the first `times` of them."""
+
+    def __init__(self, marks: str, times: int) -> None:
+        self.marks, self.times = marks, times
+
+    def __reduce__(self) -> Any:
+        return _loaded, (self.marks, self.times)
+
+
+def _loaded(marks: str, times: int) -> DiesOnLoading:
+    loaded = len(list(Path(marks).iterdir()))
+    if loaded < times:
+        (Path(marks) / f"loaded-{os.getpid()}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return DiesOnLoading(marks, times)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import pydoc
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,12 +45,85 @@ def test_importing_does_no_work() -> None:
 
 
 def test_every_public_name_resolves() -> None:
-    program = (
-        "import firstguess as fg\nfor name in fg.__all__: getattr(fg, name)\nassert set(fg.__all__) <= set(dir(fg))"
-    )
-    loaded_after(program)
-    assert len(fg.__all__) == len(set(fg.__all__))
+    loaded_after("import firstguess as fg\nfor name in dir(fg): getattr(fg, name)")
+    assert len(dir(fg)) == len(set(dir(fg))) > 70
     assert fg.__version__
+
+
+def listed() -> dict[str, set[str]]:
+    """The names that stand in the package's file: for editors (imported there, in `__all__`) and for the run time."""
+    tree = ast.parse(Path(fg.__file__).read_text("utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    imported = [name.name for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)
+                for name in node.names if node.module != "typing"]  # fmt: skip
+    lists = [
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    (public,) = lists
+    return {"imported": {*imported, "__version__"}, "public": set(ast.literal_eval(public)), "run time": set(dir(fg))}
+
+
+def test_editors_know_the_names_that_are_resolved_lazily() -> None:
+    found = listed()
+    assert found["imported"] == found["public"] == found["run time"]
+
+
+def test_a_type_checker_knows_names_and_their_types(tmp_path: Path) -> None:
+    """As for a user, whose file imports an installed package: `py.typed`, and the names of `__all__`."""
+    names = {
+        "predict": "Prediction",
+        "measure": "Measurement",
+        "diagnose": "Diagnosis",
+        "phase_diagram": "PhaseDiagram",
+    }
+    lines = [f"reveal_type(fg.{name})" for name in names]
+    program = tmp_path / "mine.py"
+    program.write_text(
+        "\n".join(["import firstguess as fg", *lines, 'reveal_type(fg.predict("mlp").plot())', "fg.nonsense"])
+    )
+    source = Path(fg.__file__).parent.parent
+    settings = {"include": ["mine.py"], "extraPaths": [str(source)], "typeCheckingMode": "strict"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    done = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--outputjson", "-p", str(tmp_path), "--pythonpath", sys.executable],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    said = [(one["range"]["start"]["line"], one["message"]) for one in json.loads(done.stdout)["generalDiagnostics"]]
+    for line, (name, result) in enumerate(names.items(), start=1):
+        assert any(at == line and f"-> {result}" in words for at, words in said), (name, said)
+    assert any(at == len(names) + 1 and "LayerChart" in words for at, words in said), said
+    assert any(at == len(names) + 2 and '"nonsense" is not a known attribute' in words for at, words in said), said
+
+
+def test_help_fits_two_screens_and_names_everything() -> None:
+    page = pydoc.plain(pydoc.render_doc(fg))
+    assert len(page.splitlines()) <= 100
+    missing = [name for name in dir(fg) if name != "__version__" and not re.search(rf"\b{name}\b", fg.__doc__ or "")]
+    assert not missing, "the text at the top of firstguess/__init__.py is all that help(fg) shows: name them there"
+
+
+def test_a_prediction_in_the_shell_loads_only_what_it_uses() -> None:
+    """Half a second instead of one: these parts of SciPy take longer to load than the prediction takes."""
+    program = (
+        "import sys\nsys.argv = ['firstguess', 'predict', 'mlp', '--depth', '20']\nfrom firstguess.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print([m for m in sys.modules if m in ('scipy.optimize', 'scipy.interpolate', 'scipy.fft', 'scipy.linalg', "
+        "'scipy.stats', 'torch', 'altair', 'pyarrow')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_importing_loads_not_even_typing() -> None:
+    """10 ms are the limit, and `typing` alone takes six. `-S`: what an environment loads at its start is not ours."""
+    source = str(Path(fg.__file__).parent.parent)
+    program = f"import sys\nsys.path.insert(0, {source!r})\nimport firstguess\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert {name for name in done.stdout.split() if name.startswith("firstguess")} == {
+        "firstguess",
+        "firstguess._version",
+    }
+    assert not set(done.stdout.split()) & {"typing", "re", "importlib", "collections", "enum"}
 
 
 @pytest.mark.parametrize(

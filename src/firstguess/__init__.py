@@ -1,11 +1,51 @@
-"""firstguess: what a neural network believes before it has learned anything."""
+"""firstguess: what a neural network believes before it has learned anything.
 
-from __future__ import annotations
+An untrained classifier often puts nearly all inputs into one class. firstguess predicts this initial guessing bias from
+a description of the network, measures it on real ones, says which layer causes it, and what to change.
 
-from typing import TYPE_CHECKING, Any
+>>> import firstguess as fg
+>>> p = fg.predict(fg.mlp(depth=20))  # or "20 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
+>>> p.verdict, round(float(p.gamma[-1]), 2), round(p.guesses.expected_max(), 3)
+('deeply biased', 18.39, 0.927)
+
+γ is the drift ratio: how far the mean outputs of the classes are apart against how outputs differ between inputs. Up to
+0.05 a network is called even, below 1 leaning, above it biased, from 9.5 on deeply biased. Every result prints a page,
+has .plot() for a chart and .to_dict() for plain data, and shows itself in a notebook.
+
+A model of yours (PyTorch)
+    diagnose(model, data)         is it biased, which layer does it, is that expected, what to change
+    explain_guess(model, data)    the state a model is in now: bias or bug?
+    assert_even(model, data)      a gate for tests (assert_neutral: by γ)
+    measure(model, data)          how untrained networks guess, with error bars; measure_gradients
+    read(model, data)             its description, where it can be read: read(model, data).network
+    repair, match_prior           a copy that guesses evenly, or by the classes' frequencies
+    train(model, data=...)        many initializations, trained for real: how long the bias lasts
+    Watch(model, loader)          the same of your own training; firstguess.watch has callbacks
+A description (no weight is drawn, no torch is loaded)
+    mlp, residual_mlp, cnn, transformer, mixer    make one; Network.parse(text) and str(net) too
+    predict(net)                  random data (Inputs, Tokens); predict(net, data=x): your data; width=: your width
+    predict_training(net, data=x, lr=...)    how training absorbs the bias, from kernels
+    phase_diagram, edge_of_chaos, neutrality_line, fixed_point    where gradients vanish or explode
+    tune, frontier, width_needed  the bias you want at the gradients you need
+    causes_bias, activation, centered, register_activation    activations, yours too
+Beside each other, and many at once
+    compare(prediction, measurement)    differences in standard errors
+    grid, study                   a sweep that resumes, on one machine or on Ray
+    data.digits(), data.load("mnist:even-odd"), data_bias(x)    data, and the bias that they bring
+    figures, schedules            charts that lay results side by side; learning rates over time; regime(γ): the word
+
+Results: Prediction, Guesses, MixedGuesses, EmpiricalGuesses, FiniteSize, Measurement, Logits, Gradients, Diagnosis,
+Explanation, Structure, Comparison, TrainingComparison, PredictedTraining, TrainedMembers, WatchedTraining,
+PhaseDiagram, FixedPoint, Frontier, Tuned (and Stand), Repaired, Matched, DataBias, Study; set: Activation, Grid.
+Errors: FirstguessError, of which InvalidInput, ParseError, NotCovered, NotConverged, NotFinite; NotEven (NotNeutral) of
+the gates; EarlyEvaluation warns.
+
+help(fg.diagnose) has the arguments of one function. In the shell: firstguess --help.
+"""
 
 from firstguess._version import __version__
 
+TYPE_CHECKING = False  # editors take it for typing's, which takes longer to import than the rest of this file
 if TYPE_CHECKING:
     from firstguess import data, figures, schedules, watch
     from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
@@ -183,20 +223,24 @@ __all__ = [
     "watch",
     "width_needed",
 ]  # fmt: skip
+_PUBLIC = tuple(__all__)
 
+if not TYPE_CHECKING:  # an editor takes the names from above, and a name that is not there for a mistake
+    # At run time `help(fg)` would print each name of __all__ with all of its methods, 4 000 lines: the text at the top
+    # is what there is to read, and `dir(fg)` has the names. So `from firstguess import *` gives nothing.
+    __all__ = []
 
-def __getattr__(name: str) -> Any:
-    import importlib
+    def __getattr__(name):
+        import importlib
 
-    if name in _ROOMS:
-        value = importlib.import_module(f"firstguess.{name}")
-    elif name in _HOMES:
-        value = getattr(importlib.import_module(f"firstguess.{_HOMES[name]}"), name)
-    else:
-        raise AttributeError(f"module 'firstguess' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+        if name in _ROOMS:
+            value = importlib.import_module(f"firstguess.{name}")
+        elif name in _HOMES:
+            value = getattr(importlib.import_module(f"firstguess.{_HOMES[name]}"), name)
+        else:
+            raise AttributeError(f"module 'firstguess' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__():
+        return sorted(_PUBLIC)

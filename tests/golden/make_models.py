@@ -1,24 +1,30 @@
 """docs/models.md: models and data as people have them, firstguess beside a plain loop (tests/any_models.py has both).
 
-python tests/golden/make_models.py [initializations]
+    python tests/golden/make_models.py [--inits 200] [--engine ray --address auto]
+
+A row is a task of a study (docs/studies.md), kept in `--out`: a run that was stopped continues where it was.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
 from any_models import CLASSES, ROWS, Numbers, apart, compared  # noqa: E402
+from as_studies import line_options, lines  # noqa: E402
 
 PAGE = ROOT / "docs" / "models.md"
 START = "<!-- table: python tests/golden/make_models.py -->"
 
 
-def row(name: str, inits: int) -> str:
-    mine, found = compared(name, inits)
+def row(p: dict[str, Any]) -> list[dict[str, str]]:
+    name = p["model"]
+    mine, found = compared(name, p["inits"])
     cells = [f"{mine.largest:.3f} ± {mine.largest_se:.3f}", _gamma(mine)]
     for numbers, m in found.values():
         if m.inits == 1:
@@ -26,7 +32,7 @@ def row(name: str, inits: int) -> str:
             continue
         by, of = apart(numbers, mine)
         cells.append(f"{numbers.largest:.3f} ({by:+.1f} s.e.), γ {of:+.1f} s.e.")
-    return f"| {name} | {' | '.join(cells)} |"
+    return [{"row": f"| {name} | {' | '.join(cells)} |"}]
 
 
 def _gamma(numbers: Numbers) -> str:
@@ -35,19 +41,25 @@ def _gamma(numbers: Numbers) -> str:
 
 
 def main() -> None:
-    inits = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    lines = [
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    line_options(parser, "out/models")
+    parser.add_argument("--inits", type=int, default=200)
+    given = parser.parse_args()
+    head = [
         START,
-        f"{inits} initializations each, {CLASSES} classes. Differences are from the own loop, in standard errors.",
+        f"{given.inits} initializations each, {CLASSES} classes. "
+        "Differences are from the own loop, in standard errors.",
         "",
         "| model, data | own loop: largest share | own loop: γ | class or factory | instance |",
         "|---|---|---|---|---|",
     ]
-    for name in ROWS:
-        lines.append(row(name, inits))
-        print(lines[-1], flush=True)
+    found = lines("models", [{"model": name, "inits": given.inits} for name in ROWS], row, given)
+    if len(found) < len(ROWS):
+        raise SystemExit(f"{len(found)} of {len(ROWS)} rows: the page stays as it is")
     text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(text.partition(START)[0] + "\n".join(lines) + "\n", encoding="utf-8")
+    before, _, behind = text.partition(START)
+    rest = behind[behind.index("\n\n", behind.index("|---|")) :] if "|---|" in behind else "\n"
+    PAGE.write_text(before + "\n".join([*head, *(line["row"] for line in found)]) + rest, encoding="utf-8")
 
 
 if __name__ == "__main__":

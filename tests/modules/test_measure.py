@@ -183,7 +183,7 @@ def test_measurement_round_trips_through_json_and_fits_a_terminal():
     assert len(lines) < 45
     assert max(map(len, lines)) <= 100
     assert "… 176 more" in str(m)
-    assert "<table>" in m._repr_html_()
+    assert "… 176 more" in m._repr_html_()
     alone = run(FakeEngine(), inits=1)  # no error bars: NaN, as text
     back = Measurement.from_dict(json.loads(json.dumps(alone.to_dict(), allow_nan=False)))
     assert math.isnan(back.layers[0].gamma_se)

@@ -13,13 +13,15 @@ from in_process import InProcess
 from study_functions import counted, numbers, times, troubled
 
 import firstguess as fg
-from firstguess.studies import local_pool, store, sweeping
-from firstguess.studies.kept import KeptStudy, Results
+from firstguess.studies import driving, local_pool, store, sweeping
+from firstguess.studies.kept import KeptStudy
+from firstguess.studies.results import Results
 
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeping, "LocalPool", InProcess)
+    monkeypatch.setattr(driving, "MOST", 1)  # a file a result: test_batches.py has several
 
 
 def marks(tmp_path: Path) -> Path:
@@ -277,6 +279,67 @@ def test_a_block_that_fails_fails_its_ensemble_once(tmp_path: Path, points: Any)
     s = fg.study("a", fg.grid(depth=[1, 2]), function, data=points, store=tmp_path, block=64).run()
     assert s.failures()["reason"].to_pylist() == ["ValueError: later"]
     assert s.table()["depth"].to_pylist() == [2]
+
+
+def test_blocks_that_finish_after_one_has_failed_are_kept(tmp_path: Path, points: Any) -> None:
+    calls: list[int] = []
+
+    def function(p: dict[str, Any], data: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2 and p["fails"]:
+            raise ValueError("once")
+        return fg.measure(fg.mlp(depth=1), data, inits=300, width=4, threads=1)
+
+    s = fg.study("a", fg.grid(fails=[True]), function, data=points, store=tmp_path, block=64).run()
+    assert s.failures()["reason"].to_pylist() == ["ValueError: once"]
+    assert len(calls) == 4  # two were under way when the second failed
+    assert len(list((tmp_path / "blocks").rglob("*.parquet"))) == 3
+    s.run()
+    assert len(calls) == 4 + 2 + 1  # the two that were missing, and the join
+    assert s.failures().num_rows == 0
+
+
+def test_another_run_that_joins_the_blocks_first_is_no_fault(tmp_path: Path, points: Any) -> None:
+    """Two runs of one study: the other one has joined an ensemble and removed its blocks when this one wants to."""
+
+    def function(p: dict[str, Any], data: Any) -> Any:
+        return fg.measure(fg.mlp(depth=1), data, inits=150, width=4, threads=1)
+
+    def one() -> fg.Study:
+        return fg.study("a", fg.grid(k=[1]), function, data=points, store=tmp_path / "runs", block=64)
+
+    whole = fg.study("a", fg.grid(k=[1]), function, data=points, store=tmp_path / "others").run().table()
+    late = one()
+    real = Results.blocks
+    with pytest.MonkeyPatch.context() as patch:
+
+        def blocks(self: Results, key: str, asked: int) -> Any:
+            patch.setattr(Results, "blocks", real)
+            one().run()  # the whole of the other run
+            return real(self, key, asked)
+
+        patch.setattr(Results, "blocks", blocks)
+        late.run()
+    assert late.ran is not None
+    assert (late.ran.found, late.ran.done, late.ran.failed) == (1, 0, 0)
+    assert plain(late.table()).equals(plain(whole))
+
+
+def test_blocks_that_have_gone_are_computed_again(tmp_path: Path, points: Any) -> None:
+    def function(p: dict[str, Any], data: Any) -> Any:
+        return fg.measure(fg.mlp(depth=1), data, inits=150, width=4, threads=1)
+
+    real = Results.blocks
+    with pytest.MonkeyPatch.context() as patch:
+
+        def blocks(self: Results, key: str, asked: int) -> Any:
+            patch.setattr(Results, "blocks", real)
+            self.drop_blocks(key, asked)
+            return real(self, key, asked)
+
+        patch.setattr(Results, "blocks", blocks)
+        s = fg.study("a", fg.grid(k=[1]), function, data=points, store=tmp_path, block=64).run()
+    assert s.table()["inits"].to_pylist() == [150]
 
 
 def test_what_cannot_be_cut_is_one_task(tmp_path: Path, points: Any) -> None:

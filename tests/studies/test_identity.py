@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import firstguess as fg
+from firstguess.studies import identity as module
 from firstguess.studies.identity import code_version, identity
 
 SCALE = 2.0
@@ -82,3 +87,122 @@ def test_the_code_version_names_source() -> None:
     version, _, digits = code_version().partition("+")
     assert version == fg.__version__
     assert len(digits) == 10
+
+
+# -- What was missed once ---------------------------------------------------------------------------------------------
+
+_SCRIPT = """
+import enum, functools
+from dataclasses import dataclass, field
+from firstguess.studies.identity import identity
+from firstguess.studies.store import address
+
+class Kind(enum.Enum):
+    ONE = "one"
+
+@dataclass(frozen=True)
+class Cell:
+    depth: int
+    more: list = field(default_factory=list)
+    @functools.cached_property
+    def twice(self): return 2 * self.depth
+    @classmethod
+    def of(cls, p): return cls(p["depth"])
+
+NAMES = {"relu", "tanh", "gelu", "silu", "elu"}
+ONE = Cell(3)
+
+def function(p):
+    return Cell.of(p).twice + ONE.twice + (p["phi"] in NAMES) + (p["phi"] in {"a", "b", "c"}) + len(Kind)
+
+print(address(identity(function)), address(identity(ONE)), address(identity(NAMES)))
+"""
+
+
+def test_addresses_are_the_same_in_every_process(tmp_path: Path) -> None:
+    """Classes and sets of a script: pickles of them differ from process to process, and nothing would be resumed."""
+    script = tmp_path / "script.py"
+    script.write_text(_SCRIPT)
+    found = {
+        subprocess.run(
+            [sys.executable, str(script)], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }  # fmt: skip
+    assert len(found) == 1
+    changed = script.with_name("other.py")
+    changed.write_text(_SCRIPT.replace("2 * self.depth", "3 * self.depth"))
+    other = subprocess.run([sys.executable, str(changed)], capture_output=True, text=True, check=True).stdout
+    same, now = next(iter(found)).split(), other.split()
+    assert [a == b for a, b in zip(same, now, strict=True)] == [False, False, True]
+
+
+def test_classes_that_close_over_values_are_told_apart() -> None:
+    def make(k: int) -> Any:
+        class Net:
+            def out(self) -> int:
+                return k
+
+        return lambda p: Net().out()
+
+    assert identity(make(1)) == identity(make(1)) != identity(make(2))
+
+
+def test_wrapped_functions_are_followed() -> None:
+    def make(k: int) -> Any:
+        return functools.cache(lambda p: p + k)
+
+    assert identity(make(1)) == identity(make(1)) != identity(make(2))
+    rng = [np.random.default_rng(seed) for seed in (0, 0, 1)]
+    assert identity(rng[0].normal) == identity(rng[1].normal) != identity(rng[2].normal)
+
+
+def test_modules_that_a_function_imports_are_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "inner_of_study.py").write_text("SCALE = 1\n")
+    (tmp_path / "outer_of_study.py").write_text("from inner_of_study import SCALE\nimport inner_of_study\n")
+
+    def lazily(p: Any) -> Any:
+        import outer_of_study  # pyright: ignore[reportMissingImports]
+
+        return outer_of_study.SCALE * p
+
+    def changed(path: str, text: str, of: Any) -> bool:
+        before = identity(of)
+        (tmp_path / path).write_text(text)
+        return identity(of) != before
+
+    assert changed("outer_of_study.py", "from inner_of_study import SCALE\nimport inner_of_study\n# other\n", lazily)
+    import outer_of_study  # pyright: ignore[reportMissingImports]
+
+    assert changed("inner_of_study.py", "SCALE = 2\n", lazily)  # one module further
+    assert changed("inner_of_study.py", "SCALE = 3\n", lambda p: outer_of_study.SCALE * p)
+    for name in ("inner_of_study", "outer_of_study"):
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_networks_with_functions_of_ones_own_are_told_apart() -> None:
+    def net(slope: float) -> fg.Network:
+        return fg.mlp(depth=1, activation=fg.activation(lambda x: np.maximum(x, slope * x), name="leaking"))
+
+    assert str(net(0.1)) == str(net(0.2))
+    assert identity(net(0.1)) == identity(net(0.1)) != identity(net(0.2))
+
+
+def test_names_and_numbers_of_another_type_are_told_apart() -> None:
+    assert identity({1: "a"}) != identity({"1": "a"})
+    assert identity(np.float32(0.5)) != identity(0.5)  # arithmetic with it is another
+    assert identity(np.int8(1)) != identity(1)
+    assert identity(fg.data.Data(np.full((2, 2), 1.0))) == identity(fg.data.Data(np.full((2, 2), 1.0)))
+
+
+def test_an_address_knows_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_version()
+    monkeypatch.setattr(module, "_version", lambda name: "0.0" if name == "torch" else "1.0")
+    module._source.cache_clear()
+    assert code_version() != before
+    monkeypatch.undo()
+    module._source.cache_clear()
+    assert code_version() == before

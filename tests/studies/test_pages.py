@@ -176,3 +176,35 @@ def test_stores_and_files_that_are_not_there_are_one_line(tmp_path: Path) -> Non
     for arguments in (["none.toml"], ["status", str(tmp_path / "none")], ["table", str(tmp_path)], ["x.toml", "runs"]):
         found = run(*arguments)
         assert isinstance(found.exception, fg.InvalidInput), (arguments, found.output)
+
+
+def test_a_lambda_is_shown_without_its_surroundings(tmp_path: Path) -> None:
+    s = fg.study("a", fg.grid(k=[1, 2]), lambda p: {"v": (p["k"], 2)[0], "inits": 7}, store=tmp_path,
+                 version="(1)").run()  # fmt: skip
+    text = s.save(tmp_path / "a.html").read_text()
+    assert "lambda p: {&#34;v&#34;: (p[&#34;k&#34;], 2)[0], &#34;inits&#34;: 7}</code>" in text
+    assert "The same in all rows: inits 7." in text
+
+
+def test_a_plans_page_has_its_text_and_a_table_fits_a_terminal(tmp_path: Path) -> None:
+    plan = tmp_path / "study.toml"
+    plan.write_text('reading = "predict"\nnetwork = "mlp"\n[grid]\ndepth = [1, 2]\nnorm = ["none", "rmsnorm"]\n')
+    found = CliRunner().invoke(
+        app, ["sweep", str(plan), "--store", str(tmp_path / "runs"), "--page", str(tmp_path / "a.html")]
+    )
+    assert found.exit_code == 0
+    lines = found.stdout.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert "none" in next(line for line in lines if line.strip().startswith("1"))
+    assert "the same in all rows: " in found.stderr
+    assert "classes 2" in found.stderr
+    assert "reading = &#34;predict&#34;" in (tmp_path / "a.html").read_text()
+
+
+def test_ctrl_c_says_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(ran: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fg.study("a", fg.grid(k=range(9)), lambda p: {"v": p["k"]}, store=tmp_path).run(progress=stop)
+    assert "stopped, 1 of 9 tasks done, 8 not tried; kept in" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_functions import dies_once, numbers, slow, times, troubled
+from study_functions import DiesOnLoading, dies_once, numbers, slow, times, troubled
 
 import firstguess as fg
 from firstguess.studies.local_pool import LocalPool
@@ -52,13 +52,27 @@ def test_workers_have_one_thread_and_find_the_callers_modules() -> None:
 
     pool = LocalPool(Work(lambda p: {"cores": cores(), "omp": os.environ["OMP_NUM_THREADS"], "p": p["p"]}), workers=1)
     try:
-        pool.start(Job("k", {"p": 5}))
-        (outcome,) = pool.wait()
+        pool.start((Job("k", {"p": 5}),))
+        ((_, (outcome,)),) = pool.wait()
         process = pool.workers[0].process
     finally:
         pool.close()
     assert outcome.piece == {"cores": 1, "omp": "1", "p": 5}
     assert process.returncode is not None
+
+
+@pytest.mark.parametrize("times", [2, 99])
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path, times: int) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    thing = DiesOnLoading(str(marks), times)
+    s = fg.study("a", fg.grid(seed=range(3)), lambda p: numbers(p) | {"times": thing.times}, store=tmp_path / "runs")
+    if times > 2:  # nothing can start here: that is said, and does not go on for ever
+        with pytest.raises(fg.FirstguessError, match="a worker process that starts"):
+            s.run(workers=1)
+        return
+    s.run(workers=1)
+    assert s.table()["mean"].to_pylist() == [numbers({"seed": seed})["mean"] for seed in range(3)]
 
 
 _SCRIPT = """

@@ -108,3 +108,22 @@ def test_no_more_tasks_are_handed_over_than_allowed(
     s = fg.study("a", fg.grid(seed=range(100)), numbers, store=tmp_path).run(engine="ray")
     assert s.table().num_rows == 100
     assert max(flying) <= 16
+
+
+def dies_at_150(p: dict[str, Any]) -> dict[str, Any]:
+    import os
+    import signal
+
+    if p["seed"] == 150:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return numbers(p)
+
+
+@pytest.mark.slow
+def test_one_of_many_small_tasks_that_ends_its_process_fails_alone(small_cluster: None, tmp_path: Path) -> None:
+    s = fg.study("a", fg.grid(seed=range(300)), dies_at_150, store=tmp_path).run(engine="ray", retries=1)
+    (failure,) = s.failures().to_pylist()
+    assert failure["seed"] == 150
+    assert failure["reason"].startswith("Ray lost it: WorkerCrashedError")
+    assert s.table()["seed"].to_pylist() == [seed for seed in range(300) if seed != 150]
+    assert list((tmp_path / "batches").glob("*.parquet"))

@@ -90,3 +90,25 @@ def test_a_plan_trains_and_diagnoses(tmp_path: Path, reading: str) -> None:
         assert t["loss_by_step"].to_pylist()[1] == one.loss.mean.tolist()
     else:
         assert all(word for word in t["verdict"].to_pylist())
+
+
+@pytest.mark.parametrize("network", ["mlp", "{depth} x [dense > relu] > dense"])
+@pytest.mark.parametrize("reading", ["measure", "predict"])
+def test_a_plan_has_the_classes_of_its_data_and_options_may_be_the_networks(
+    tmp_path: Path, network: str, reading: str
+) -> None:
+    """As `firstguess measure` has: digits are ten classes, though a builder's own default is two."""
+    options = {"measure": "inits = 6\nwidth = 9\n", "predict": "draws = 50\n"}[reading]
+    options += "activation = 'tanh'\n" if network == "mlp" else ""
+    (tmp_path / "study.toml").write_text(
+        f'reading = "{reading}"\nnetwork = "{network}"\ndata = "digits"\npoints = 40\n'
+        f"[grid]\ndepth = [1]\n[options]\n{options}"
+    )
+    s = planned(tmp_path / "study.toml", store=tmp_path / "runs").run()
+    assert s.failures().to_pylist() == []
+    assert s.table()["classes"].to_pylist() == [10]
+    assert ("tanh" in s.table()["network"].to_pylist()[0]) == (network == "mlp")
+    two = (tmp_path / "study.toml").read_text().replace("[options]", "[options]\nclasses = 2")
+    (tmp_path / "study.toml").write_text(two)
+    if not (network != "mlp" and reading == "measure"):  # a description with labels of ten has no two
+        assert planned(tmp_path / "study.toml", store=tmp_path / "runs").run().table()["classes"].to_pylist() == [2]

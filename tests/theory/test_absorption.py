@@ -171,3 +171,10 @@ def test_the_floor_of_mini_batches():
     assert np.isnan(floor(5.0, 1.0, 10, None))
     even = Tangent(2.0, 0.0, 10.0, 1.0, 1.0, 10)
     assert absorption_of(even, lr=1e-3, level=0.6).quantile(1.0) == 0.0
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_a_network_without_a_bias_has_none_to_absorb(classes):
+    """λ_b = 0 was divided by. tanh without biases has no common part: the largest share is even from the start."""
+    found = fg.predict("5 x [dense > tanh] > dense", classes=classes).absorption(lr=1e-3)
+    assert np.all(found.draws == 0.0)

@@ -146,7 +146,7 @@ def test_lengths_and_layers() -> None:
     assert "wide layers" in p.assumptions
     assert p.provenance["network"] == str(p.network)
     assert "γ of the output" in str(p)
-    assert "<table>" in p._repr_html_()
+    assert "γ of the output" in p._repr_html_()
 
 
 def test_classes_can_be_given_late() -> None:

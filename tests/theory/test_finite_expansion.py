@@ -55,6 +55,24 @@ def test_golden_without_norm() -> None:
     assert abs(std(NONE.format(20), 100, 300, 600) - 0.4500) < 6e-5
 
 
+BN_AFTER = "{} x [dense(weight_var=2) > relu > batchnorm] > dense(weight_var=2)"
+
+
+@pytest.mark.parametrize(
+    ("depth", "dimension", "e", "spread"), [(2, 100, 0.00045862, 0.01395576), (20, 1000, 0.00422412, 0.02861786)]
+)
+def test_golden_batchnorm_after(depth: int, dimension: int, e: float, spread: float) -> None:
+    """theory.md (44), N100 n1000; it is 12 % off at depth 5, so its next order must not be small there."""
+    net = fg.Network.parse(BN_AFTER.format(depth))
+    found, why = expanded(net, fg.Inputs(dimension=dimension), 100, 0.0, 1000)
+    assert found is not None, why
+    assert abs(found.size.overlap - e) < 1e-8
+    assert abs(math.sqrt(0.25 / 1000 + (1 - 1 / 1000) * found.excess / 2) - spread) < 1e-8
+    five, _ = expanded(fg.Network.parse(BN_AFTER.format(5)), fg.Inputs(dimension=1000), 100, 0.0, 1000)
+    assert five is not None
+    assert five.size.next_order > 0.0024
+
+
 def test_golden_constants() -> None:
     """theory.md §12's constants of ReLU."""
     z = at_zero(NodeLaw(activation("relu"), 1.0, centres=True))
@@ -163,10 +181,12 @@ def test_refusals() -> None:
             fg.predict(net, width=width)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="dimension"):
         fg.Inputs(dimension=0)
-    with pytest.raises(NotCovered, match="Gaussian weights"):
-        fg.predict("dense(init=uniform) > relu > dense", width=100)
-    with pytest.raises(NotCovered, match="batchnorm"):
-        fg.predict("dense > batchnorm > relu > dense", width=100)
+    with pytest.raises(NotCovered, match="at most 200000 nodes"):
+        fg.predict("dense(init=uniform) > relu > dense", width=300_000, inputs=fg.Inputs(dimension=10))
+    with pytest.raises(NotCovered, match="finite dimension"):
+        fg.predict("layernorm > dense > gelu > dense", width=20)
+    with pytest.raises(InvalidInput, match="either data or inputs"):
+        fg.predict(net, data=np.eye(4), inputs=fg.Inputs(dimension=2), width=20)
 
 
 def test_width_needed() -> None:

@@ -272,7 +272,7 @@ def test_exchange_and_text(law):
     assert Guesses.from_dict(json.loads(json.dumps(law.to_dict()))) == law
     assert eval(repr(law), {"Guesses": Guesses, "inf": math.inf}) == law
     assert "largest fraction" in str(law)
-    assert law._repr_html_().startswith("<table>")
+    assert "largest fraction" in law._repr_html_()
     assert hash(law) == hash(Guesses(law.gamma, law.classes, law.points))
 
 

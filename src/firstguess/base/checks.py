@@ -30,17 +30,29 @@ def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
     Traceback (most recent call last):
         ...
     firstguess.InvalidInput: Expected an option of <lambda>: seed=, but got sed=. Try: seed=
+    >>> known_options(lambda x, *, data=None: x)(3, [1, 2])
+    Traceback (most recent call last):
+        ...
+    firstguess.InvalidInput: Expected options of <lambda> by name after x, but got 2 arguments without one. Try: data=
     """
     parameters = inspect.signature(function).parameters
     name = getattr(function, "__name__", "this")
+    plain = [key for key, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    named = [f"{key}=" for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+    open_ended = any(one.kind is one.VAR_POSITIONAL for one in parameters.values())
 
     @functools.wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         for option in kwargs:
             if option not in parameters:
-                options = [f"{key}=" for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
-                hint = "".join(difflib.get_close_matches(f"{option}=", options, n=1))
-                raise InvalidInput(f"an option of {name}: {', '.join(options)}", got=f"{option}=", hint=hint)
+                hint = "".join(difflib.get_close_matches(f"{option}=", named, n=1))
+                raise InvalidInput(f"an option of {name}: {', '.join(named)}", got=f"{option}=", hint=hint)
+        if len(args) > len(plain) and named and not open_ended:
+            raise InvalidInput(
+                f"options of {name} by name after {', '.join(plain)}",
+                got=f"{len(args)} arguments without one",
+                hint=named[0],
+            )
         return function(*args, **kwargs)
 
     return checked

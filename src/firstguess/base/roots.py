@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky
 
 from firstguess.base.errors import NotConverged
 from firstguess.base.gaussian import Array
@@ -28,11 +27,13 @@ def least_jitter(attempt: Callable[[float], Factor | None], ladder: Iterable[flo
 
 def lower_factor(k: Array, jitter: float) -> Array | None:
     """The lower triangular factor in float64 of a covariance whose diagonal is raised by a share of its mean."""
+    from scipy.linalg import cholesky
+
     work = np.array(k, dtype=np.float64, order="F")  # overwritten: no third matrix
     work[np.diag_indices_from(work)] += jitter * float(k.diagonal().mean(dtype=np.float64))
     try:
         return np.asarray(cholesky(work, lower=True, overwrite_a=True, check_finite=False), dtype=np.float64)
-    except LinAlgError:
+    except np.linalg.LinAlgError:
         return None
 
 
@@ -61,9 +62,11 @@ def root(k: Array, share: float = 1.0, *, negative: float = 1e-3) -> Array:
 
 def positive(k: Array) -> bool:
     """Up to the rounding of float32; `k` is overwritten."""
+    from scipy.linalg import cholesky
+
     k[np.diag_indices_from(k)] += 1e-5 * float(k.diagonal().mean())
     try:
         cholesky(k, overwrite_a=True, check_finite=False)
-    except LinAlgError:
+    except np.linalg.LinAlgError:
         return False
     return True

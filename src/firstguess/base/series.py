@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from scipy.fft import dct
 
 from firstguess.base.gaussian import Array
 
@@ -26,6 +25,8 @@ _BLOCK = 16384  # entries that pass through all of the work at a time: what it n
 
 def interpolate(values: Array) -> Array:
     """Chebyshev coefficients along the first axis of values at chebpts1."""
+    from scipy.fft import dct  # here: loading it takes longer than a prediction
+
     coefficients = np.asarray(dct(values[::-1], axis=0)) / values.shape[0]  # SciPy's nodes go down
     coefficients[0] *= 0.5
     return coefficients

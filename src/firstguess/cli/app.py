@@ -9,7 +9,6 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
@@ -20,6 +19,7 @@ from firstguess.cli import (
     data,
     diagnose,
     doctor,
+    explore,
     measure,
     phases,
     predict,
@@ -28,11 +28,12 @@ from firstguess.cli import (
     sweep,
     train,
     tune,
+    wording,
 )
 from firstguess.cli.usage import run
 
 
-class _Interruptible(TyperGroup):
+class _Interruptible(wording.Group):
     """Commands that say when they are interrupted: Typer itself ends them with 130, and without a word."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -53,7 +54,6 @@ app = typer.Typer(
     help="What a neural network believes before it has learned anything: predict, measure and repair initial guessing "
     "bias.\n\nStart with: firstguess predict mlp --depth 20",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -75,19 +75,12 @@ def frame(
     pass
 
 
-app.command("diagnose", epilog=diagnose.EXAMPLES)(diagnose.diagnose)
-app.command("check", epilog=check.EXAMPLES)(check.check)
-app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
-app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
-app.command("train", epilog=train.EXAMPLES)(train.train)
-app.command("tune", epilog=tune.EXAMPLES)(tune.tune)
-app.command("repair", epilog=repair.EXAMPLES)(repair.repair)
-app.command("phases", epilog=phases.EXAMPLES)(phases.phases)
-app.command("data", epilog=data.EXAMPLES)(data.data)
-app.command("activations", epilog=activations.EXAMPLES)(activations.activations)
-app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
-app.command("reproduce", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
+for _command in (
+    diagnose.diagnose, check.check, predict.predict, measure.measure, train.train, tune.tune, repair.repair,
+    explore.explore, phases.phases, data.data, activations.activations, doctor.doctor, sweep.sweep, reproduce.reproduce,
+):  # fmt: skip
+    _home = sys.modules[_command.__module__]
+    app.command(_command.__name__, cls=wording.Command, epilog=_home.EXAMPLES)(_command)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
+from firstguess.cli import completion
 from firstguess.cli.output import Json, bar, print_json, print_pairs
 from firstguess.cli.subjects import Standardize
 
@@ -26,7 +27,7 @@ DataDir = Annotated[
 
 
 def data(
-    name: Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)],
+    name: Annotated[str, typer.Argument(metavar="DATA", autocompletion=completion.data_sets, help=DATA_HELP)],
     data_dir: DataDir = None,
     points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: all]")] = None,
     standardize: Standardize = None,

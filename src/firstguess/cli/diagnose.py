@@ -37,7 +37,7 @@ def diagnose(
     standardize: Standardize = None,
     init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
     redraw: Redraw = None,
-    advice: Annotated[bool, typer.Option(help="Try remedies.")] = True,
+    no_advice: Annotated[bool, typer.Option("--no-advice", help="Try no remedies.")] = False,
     lr: Annotated[
         float | None,
         typer.Option(help="The rate you will train with: how long will the bias last? Default: a safe one."),
@@ -70,7 +70,7 @@ def diagnose(
             points=points,
             seconds=seconds,
             batch_size=batch_size,
-            advice=advice,
+            advice=not no_advice,
             progress=tick,
             lr=lr,
             optimizer=cast("Any", optimizer),

@@ -7,7 +7,6 @@ import platform
 import re
 import shutil
 import sys
-from importlib import metadata
 from pathlib import Path
 
 from firstguess._version import __version__
@@ -66,6 +65,8 @@ def data_sets(data_dir: str | None) -> dict[str, str | None]:
 
 
 def _requirements(optional: bool) -> list[str]:
+    from importlib import metadata  # here: every command loads this file
+
     try:
         lines = metadata.requires("firstguess") or []
     except metadata.PackageNotFoundError:  # run from its source, without being installed
@@ -84,6 +85,8 @@ def _optional() -> list[str]:
 
 
 def _version(package: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

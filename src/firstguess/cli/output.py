@@ -26,6 +26,8 @@ Figure = Annotated[
     Path | None, typer.Option("--figure", metavar="FILE", help="Draw it: a .png, .svg, .pdf or .html file.")
 ]
 FIGURE_KINDS = (".png", ".svg", ".pdf", ".html")
+_READABLE = 14  # characters of a column that is wrapped
+_VALUES = 30  # characters of values beside their labels
 _PATIENCE = 2.0  # seconds before a progress bar shows
 
 
@@ -84,30 +86,70 @@ def _show(*parts: RenderableType) -> None:
     typer.echo("\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()))
 
 
-def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wrap: Sequence[str] | None = None
-) -> None:
-    """A table on a terminal, plain columns in a pipe. Where it is narrow the columns `wrap` (the first) are wrapped."""
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wrap: Sequence[str] = ()) -> None:
+    """A table on a terminal, plain columns in a pipe. Where it is narrow the columns `wrap` are wrapped.
+
+    Where even that does not fit, each row is its first cell with the others named under it: nothing is cut off.
+    """
     from rich import box
+    from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    cells = [tuple(row) for row in rows]
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for index, column in enumerate(columns):
-        whole = index > 0 if wrap is None else column not in wrap
-        left = index == 0 or column in (wrap or ())
-        table.add_column(column, justify="left" if left else "right", no_wrap=whole)
-    for row in rows:
+        folds = column in wrap
+        widest = max(len(text) for text in (column, *(row[index] for row in cells)))
+        table.add_column(
+            column,
+            justify="left" if index == 0 or folds else "right",
+            no_wrap=not folds,
+            min_width=min(widest, _READABLE) if folds else None,
+        )
+    for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    _show(table)
+    console = Console()
+    needed = Measurement.get(console, console.options.update(width=10_000), table).minimum
+    if console.is_terminal and needed > console.width:
+        _show(Text(title, style="bold"), *map(Text, _stacked(columns, cells, console.width)))
+    else:
+        _show(table)
+
+
+def _stacked(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Generator[str]:
+    import textwrap
+
+    blank = "\u00a0"  # a short cell and its name stay on one line
+    for first, *others in rows:
+        yield first
+        named = [f"{column} {cell}" for column, cell in zip(columns[1:], others, strict=True) if cell]
+        text = " · ".join(one.replace(" ", blank) if len(one) <= _READABLE + 10 else one for one in named)
+        for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  "):
+            yield line.replace(blank, " ")
 
 
 def print_pairs(title: str, pairs: Sequence[tuple[str, str]]) -> None:
-    """Label and value, one a line; long values wrap under themselves."""
+    """Label and value, one a line; long values wrap under themselves, on a narrow terminal under their labels."""
+    from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    labels = max((len(label) for label, _ in pairs), default=0)
+    if console.is_terminal and console.width - labels - 4 < _VALUES:
+        parts = [part for a, b in pairs for part in (Text(f"  {a}", style="dim"), Padding(Text(b), (0, 0, 0, 4)))]
+        _show(Text(title, style="bold"), *parts)
+        return
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()

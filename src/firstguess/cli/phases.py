@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.cli import completion
 from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, say
 
 EXAMPLES = """Examples:
@@ -21,7 +22,13 @@ firstguess phases "relu > maxpool(2)" --figure phases.png
 
 
 def phases(
-    block: Annotated[str, typer.Argument(help='An activation, with pools if you like: tanh, "relu > maxpool(2)".')],
+    block: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.activations,
+            help='An activation, with pools if you like: tanh, "relu > maxpool(2)".',
+        ),
+    ],
     bias_var: Annotated[float, typer.Option(help="σb², the variance of biases.")] = 0.0,
     weight_var: Annotated[
         float | None, typer.Option(help="Also show the fixed point at this σw², and mark it in the figure.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
-from firstguess.cli import on_data
+from firstguess.cli import completion, on_data
 from firstguess.cli.builders import Placement, described_by
 from firstguess.cli.data import DATA_HELP, DataDir
 from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, print_table, say
@@ -48,17 +48,25 @@ def predict(
     network: Annotated[
         str,
         typer.Argument(
+            autocompletion=completion.builders,
             help="mlp, residual_mlp, cnn, or a description such as "
-            '"20 x [dense(weight_var=2) > relu] > dense(weight_var=2)".'
+            '"20 x [dense(weight_var=2) > relu] > dense(weight_var=2)".',
         ),
     ],
     depth: Annotated[int | None, typer.Option(help="Hidden layers. [default: 1; cnn: 2]")] = None,
-    activation: Annotated[str | None, typer.Option(help="See 'firstguess activations'. [default: relu]")] = None,
+    activation: Annotated[
+        str | None,
+        typer.Option(autocompletion=completion.activations, help="See 'firstguess activations'. [default: relu]"),
+    ] = None,
     norm: Annotated[
-        str | None, typer.Option(help="batchnorm, layernorm, rmsnorm, groupnorm, batchnorm(batch=16). [default: none]")
+        str | None,
+        typer.Option(
+            autocompletion=completion.norms,
+            help="batchnorm, layernorm, rmsnorm, groupnorm, batchnorm(batch=16). [default: none]",
+        ),
     ] = None,
     placement: Annotated[
-        Placement | None, typer.Option(help="Of the norm, as to the activation. [default: before]")
+        Placement | None, typer.Option(help="Of the norm: before or after the activation. [default: before]")
     ] = None,
     pool: Annotated[str | None, typer.Option(help="maxpool(4) or avgpool(4) after the activation.")] = None,
     weight_var: Annotated[
@@ -72,11 +80,15 @@ def predict(
     mean_square: Annotated[float | None, typer.Option(help="m0 of i.i.d. inputs: |mean|²/d. [default: 0]")] = None,
     variance: Annotated[float | None, typer.Option(help="v0 of i.i.d. inputs: total variance/d. [default: 1]")] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="DATA", help=f"Your data instead of i.i.d. inputs: {DATA_HELP}")
+        str | None,
+        typer.Option(autocompletion=completion.data_sets, help=f"Your data instead of i.i.d. inputs: {DATA_HELP}"),
     ] = None,
     data_dir: DataDir = None,
     standardize: Annotated[
-        Standardize | None, typer.Option(help="Of the data. [default: channel for colour images, global for others]")
+        Standardize | None,
+        typer.Option(
+            help="none, global, channel, pixel or centre. [default: channel for colour images, global for others]"
+        ),
     ] = None,
     shift: Annotated[float | None, typer.Option(help="Added to every entry of the data. [default: 0]")] = None,
     draws: Annotated[int | None, typer.Option(help="Initializations drawn for the law. [default: 10000]")] = None,
@@ -104,7 +116,7 @@ def predict(
     json: Json = False,
     figure: Figure = None,
     draw: Annotated[
-        Drawing, typer.Option(help="What --figure shows: the law of the guesses, or γ by depth.")
+        Drawing, typer.Option(help="What --figure shows: guesses (their law) or depth (γ by layer).")
     ] = Drawing.guesses,
 ) -> None:
     """Predict how an untrained network spreads its guesses over the classes.

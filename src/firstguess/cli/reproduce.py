@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
+from firstguess.cli import completion
 from firstguess.cli.data import DataDir
 from firstguess.cli.output import Json, print_json, print_pairs, print_table, say
 
@@ -38,7 +39,10 @@ firstguess reproduce --ledger docs/claims.md
 
 def reproduce(
     what: Annotated[
-        list[str] | None, typer.Argument(metavar="[ITEM]...", help='igb/fig5, a paper (igb, norm, mf), or "all".')
+        list[str] | None,
+        typer.Argument(
+            metavar="ITEM", autocompletion=completion.items, help='igb/fig5, a paper (igb, norm, mf), or "all".'
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show what there is.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small settings: seconds an item.")] = False,
@@ -88,7 +92,7 @@ def reproduce(
         raise InvalidInput("local or ray", got=engine, where="--engine", hint="--engine ray")
     _make(out)
     options: dict[str, Any] = {"quick": quick, "data_dir": data_dir, "seed": seed, "fresh": fresh}
-    if engine is None or len(chosen) < 2:
+    if engine is None:
         done = list(_run_all(chosen, out, options))
     else:
         done = list(_run_together(chosen, out, options, engine, address))

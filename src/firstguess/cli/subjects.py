@@ -9,6 +9,7 @@ import typer
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import is_path
+from firstguess.cli import completion
 from firstguess.cli.output import bar
 
 if TYPE_CHECKING:
@@ -17,14 +18,27 @@ if TYPE_CHECKING:
 LARGE = ("mnist", "fashion_mnist", "cifar10")  # have more than anyone asks for
 
 Subject = Annotated[
-    str, typer.Argument(help="A description, or module:factory (a class or function that makes a model).")
+    str,
+    typer.Argument(
+        autocompletion=completion.builders,
+        help="A description, or module:factory (a class or function that makes a model).",
+    ),
 ]
 DataName = Annotated[
-    str, typer.Option("--data", help="digits, blob:n=2000,d=3072, mnist:even-odd, cifar10:cat-dog, x.npz, …")
+    str,
+    typer.Option(
+        "--data",
+        autocompletion=completion.data_sets,
+        help="digits, blob:n=2000,d=3072, mnist:even-odd, cifar10:cat-dog, x.npz, …",
+    ),
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where data sets are. [default: $FIRSTGUESS_DATA]")]
 Standardize = Annotated[
-    str | None, typer.Option(help="global, channel, pixel, centre or none. [default: as in the papers]")
+    str | None,
+    typer.Option(
+        autocompletion=completion.standardizations,
+        help="global, channel, pixel, centre or none. [default: as in the papers]",
+    ),
 ]
 
 
@@ -49,7 +63,7 @@ def subject(what: str, *, init: str | None, width: int, redraw: str | None = Non
         return found_at(what), options
     from firstguess.network.described import as_network
 
-    as_network(what, where="measure")  # an error here comes before the data are read
+    as_network(what, where="NETWORK")  # an error here comes before the data are read
     if init is not None:
         raise InvalidInput("--init with a model only", got="a description", hint="write dense(init=orthogonal)")
     if redraw is not None:

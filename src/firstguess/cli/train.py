@@ -9,6 +9,7 @@ import typer
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import is_path
+from firstguess.cli import completion
 from firstguess.cli.builders import WORDS, Placement, described_by
 from firstguess.cli.on_data import POINTS, Asked
 from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, say
@@ -37,7 +38,8 @@ def train(
     what: Annotated[
         str,
         typer.Argument(
-            help="mlp, residual_mlp or cnn; a description; or module:factory (a class or function that makes a model)."
+            autocompletion=completion.builders,
+            help="mlp, residual_mlp or cnn; a description; or module:factory (a class or function that makes a model).",
         ),
     ],
     data: DataName,
@@ -62,9 +64,15 @@ def train(
         float | None, typer.Option(help="Share of the largest class at which the bias counts as absorbed.")
     ] = None,
     depth: Annotated[int | None, typer.Option(help="Hidden layers of mlp, residual_mlp, cnn.")] = None,
-    activation: Annotated[str | None, typer.Option(help="Of mlp, residual_mlp, cnn. [default: relu]")] = None,
-    norm: Annotated[str | None, typer.Option(help="Of mlp, residual_mlp, cnn: batchnorm, layernorm, …")] = None,
-    placement: Annotated[Placement | None, typer.Option(help="Of the norm. [default: before]")] = None,
+    activation: Annotated[
+        str | None,
+        typer.Option(autocompletion=completion.activations, help="Of mlp, residual_mlp, cnn. [default: relu]"),
+    ] = None,
+    norm: Annotated[
+        str | None,
+        typer.Option(autocompletion=completion.norms, help="Of mlp, residual_mlp, cnn: batchnorm, layernorm, …"),
+    ] = None,
+    placement: Annotated[Placement | None, typer.Option(help="Of the norm: before or after. [default: before]")] = None,
     pool: Annotated[str | None, typer.Option(help="Of mlp and cnn: maxpool(4) or avgpool(4).")] = None,
     weight_var: Annotated[float | None, typer.Option(help="Of mlp, residual_mlp, cnn: σw². [default: 2]")] = None,
     bias_var: Annotated[float | None, typer.Option(help="Of mlp, residual_mlp, cnn: σb². [default: 0]")] = None,
@@ -76,7 +84,7 @@ def train(
     init: Annotated[str | None, typer.Option(help="For a model: as for 'firstguess measure'.")] = None,
     redraw: Redraw = None,
     seed: Annotated[int, typer.Option(help="Member i depends on the seed and i only: weights, order of data.")] = 0,
-    threads: Annotated[int | None, typer.Option(help="[default: one a core]")] = None,
+    threads: Annotated[int | None, typer.Option(help="Members at a time. [default: one a core]")] = None,
     store: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep members here: what was stopped goes on from there.")
     ] = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from firstguess.cli import completion
 from firstguess.cli.builders import described_by
 from firstguess.cli.output import Figure, Json, check_figure, print_json, say
 from firstguess.cli.subjects import DataDir, Standardize, load_data
@@ -24,7 +25,12 @@ firstguess tune mlp --depth 20 --gamma 0.5 --figure frontier.png
 
 
 def tune(
-    network: Annotated[str, typer.Argument(help='A description, or "mlp" or "residual_mlp" with options.')],
+    network: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.builders, help='A description, or "mlp" or "residual_mlp" with options.'
+        ),
+    ],
     gamma: Annotated[float, typer.Option(help="The wanted γ of the output; 0.01 is even.")],
     gradients: Annotated[
         float | None, typer.Option(help="Factor on the mean square of gradients, last layer to first.")
@@ -33,9 +39,13 @@ def tune(
         str | None, typer.Option(help="slope, branch_scale, variances or affine. [default: by activation]")
     ] = None,
     depth: Annotated[int | None, typer.Option(help="Hidden layers, of mlp and residual_mlp.")] = None,
-    activation: Annotated[str | None, typer.Option(help="Of mlp and residual_mlp.")] = None,
-    norm: Annotated[str | None, typer.Option(help="Of mlp and residual_mlp.")] = None,
-    data: Annotated[str | None, typer.Option(help="Data whose own γ counts, such as digits.", metavar="DATA")] = None,
+    activation: Annotated[
+        str | None, typer.Option(autocompletion=completion.activations, help="Of mlp and residual_mlp.")
+    ] = None,
+    norm: Annotated[str | None, typer.Option(autocompletion=completion.norms, help="Of mlp and residual_mlp.")] = None,
+    data: Annotated[
+        str | None, typer.Option(autocompletion=completion.data_sets, help="Data whose own γ counts, such as digits.")
+    ] = None,
     data_dir: DataDir = None,
     standardize: Standardize = None,
     width: Annotated[int, typer.Option(help="Nodes of a layer in the code.")] = 100,

@@ -43,6 +43,11 @@ _PARQUET: dict[str, Callable[..., Data]] = {"cifar10": cifar10, "cifar100": cifa
 _SPLITS = ("train", "test", "validation", "valid")
 
 
+def names() -> list[str]:
+    """Data that have a name."""
+    return list(_NAMES)
+
+
 @reads_files
 def load(
     spec: str,

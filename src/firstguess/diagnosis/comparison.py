@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import textwrap
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +12,7 @@ from scipy import stats
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.base.statistics import chance
 from firstguess.base.text import with_error
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
@@ -47,7 +47,7 @@ class Difference:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """A prediction beside a measurement.
 
     `layers`: γ of the layers with weights. `summaries`: std of a guess fraction, E max_c G_c, P(max_c G_c > 0.9).
@@ -125,19 +125,6 @@ class Comparison:
         for note in self.notes:
             lines += textwrap.wrap(f"note: {note}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        words = ("", "predicted", "measured", "s.e.", "allowed", "difference / s.e.")
-        head = f"<tr>{''.join(f'<th>{word}</th>' for word in words)}</tr>"
-        rows = "".join(
-            f"<tr><th>{html.escape(d.name)}</th><td>{d.predicted:.5g}</td><td>{d.measured:.5g}</td><td>{d.se:.2g}</td>"
-            f"<td>{_room(d)}</td><td>{d.z:+.1f}</td></tr>"
-            for d in self.differences
-        )
-        verdict = "agree" if self.agrees else "disagree"
-        text = f"Prediction and measurement {verdict}; KS distance {self.distance:.4f}"
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return f"<p>{text}</p><table>{head}{rows}</table>{notes}"
 
 
 def check_pair(prediction: Prediction, measurement: Measurement, call: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import textwrap
 import time
@@ -14,6 +13,7 @@ import numpy as np
 
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
+from firstguess.base.shown import Shown
 from firstguess.base.text import plain
 from firstguess.diagnosis.timed_ensemble import Progress, Replay, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement
@@ -42,7 +42,7 @@ _SAID = (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOTHING_
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation:
+class Explanation(Shown):
     """What a model guesses now, how surprising it is, and why. Print it.
 
     `surprise` is the share of initializations of the same architecture, on the same data, whose largest fraction is at
@@ -153,14 +153,6 @@ class Explanation:
             lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="     ")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        rows = [*self.summary(), *((cause.kind, cause.words) for cause in self.causes)]
-        rows += [("note", note) for note in self.notes]
-        cells = (
-            f"<tr><th style='text-align:left'>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in rows
-        )
-        return f"<table>{''.join(cells)}</table>"
-
 
 @checks.known_options
 def explain_guess(
@@ -229,7 +221,8 @@ def explain_guess(
     started = time.perf_counter()
     if not isinstance(model, nn.Module):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise InvalidInput("a model, an instance of nn.Module", got=kind, where="explain_guess", hint="Model()")
+        hint = "Model()" if isinstance(model, type) else "fg.explain_guess(model, data): the model comes first"
+        raise InvalidInput("a model, an instance of nn.Module", got=kind, where="explain_guess", hint=hint)
     inits = checks.count(inits, 1, "number of initializations", "explain_guess(inits)", "inits=50")
     seed = checks.count(seed, 0, "seed", "explain_guess(seed)", "seed=0")
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
-import importlib
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base.shares import percent
+from firstguess.base.shown import Shown, room
 from firstguess.base.text import ends, plain
 from firstguess.diagnosis.agreement import adjusted, agreement, said
 from firstguess.diagnosis.cause import Cause
@@ -188,7 +187,7 @@ class Advice:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Diagnosis:
+class Diagnosis(Shown):
     """Verdict, causes, expectation, trainability and advice for one model on some data. Print it, or `save` it.
 
     `advice` has all changes that were tried, best first; those that did not help are last, and have no rank.
@@ -274,8 +273,7 @@ class Diagnosis:
 
     def save(self, path: str | Path) -> Path:
         """Write the report: one HTML file that opens offline and prints."""
-        # By name, because a report is made of diagnoses: this is the one place that looks up to what shows results.
-        return importlib.import_module("firstguess.show.report").write(self, path)
+        return room().save(self, path)
 
     def __repr__(self) -> str:
         return f"Diagnosis({self.name}: {self.verdict.name}, γ = {self.verdict.gamma:.3g})"
@@ -284,6 +282,3 @@ class Diagnosis:
         from firstguess.diagnosis.page import page
 
         return page(self)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"

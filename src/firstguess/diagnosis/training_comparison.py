@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import textwrap
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.permutations import dealt_anew
+from firstguess.base.shown import Shown
 from firstguess.base.text import plain, with_error
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
@@ -100,7 +100,7 @@ class AbsorptionRatio:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingComparison:
+class TrainingComparison(Shown):
     """Predicted training beside real training.
 
     `curves`: largest share, accuracies and loss on training points, and on held-out points where both have them.
@@ -176,16 +176,6 @@ class TrainingComparison:
         for note in self.notes:
             lines += textwrap.wrap(f"note: {note}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        head = f"<tr>{''.join(f'<th>{word}</th>' for word in _HEAD)}</tr>"
-        rows = "".join(
-            f"<tr><th>{html.escape(name)}</th>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
-            for name, *cells in map(_cells, self.curves)
-        )
-        texts = (self._headline(), self._within(), self._absorbed(), self._chance(), *self.notes)
-        first, *others = (f"<p>{html.escape(text)}</p>" for text in texts)
-        return f"{first}<table>{head}{rows}</table>{''.join(others)}"
 
     def _headline(self) -> str:
         verdict = "agree" if self.agrees else "disagree"

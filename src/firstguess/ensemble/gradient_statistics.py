@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,6 +11,7 @@ import numpy as np
 from scipy import special
 
 from firstguess.base import statistics
+from firstguess.base.shown import Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import page, plain
 from firstguess.ensemble.members import Finding, ProbedLayer
@@ -125,7 +125,7 @@ class Growth:
 
 
 @dataclass(frozen=True, repr=False)
-class Gradients:
+class Gradients(Shown):
     """Gradients of an ensemble of untrained networks at their first step. Print it.
 
     `layers` are all with weights; `stream`, in residual networks, what enters each block, and what leaves the last.
@@ -218,7 +218,7 @@ class Gradients:
         return rows
 
     def __repr__(self) -> str:
-        return f"Gradients({self.inits} initializations, {len(self.layers)} layers, going back they {self.word})"
+        return f"Gradients({self.inits} initializations, {len(self.layers)} layers, going back: {self.word})"
 
     def __str__(self) -> str:
         size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"
@@ -246,18 +246,6 @@ class Gradients:
             others = " ".join(f"{x.value:>9.3f}" for x in (layer.favoured, layer.others, layer.weight))
             lines.append(f"  {i:>4} {_short(layer.name, width):<{width}} {layer.kind[:10]:<10} {level:>15} {others}")
         return lines
-
-    def _repr_html_(self) -> str:
-        def cells(values: Sequence[str], tag: str = "td") -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(value)}</{tag}>" for value in values) + "</tr>"
-
-        body = "".join(cells((label.strip(), value)) for label, value in self.summary())
-        body += "".join(cells((f"finding: {f.kind}", f"{f.message} {f.layer}".strip())) for f in self.findings)
-        table = cells(("layer", "kind", "nodes", "all", "favoured", "others", "weights"), "th")
-        for layer in (*self.layers, *self.stream):
-            levels = [f"{x.value:.3f} ± {x.error:.2g}" for x in (layer.all, layer.favoured, layer.others, layer.weight)]
-            table += cells((layer.name, layer.kind, str(layer.nodes), *levels))
-        return f"<table>{body}</table><p>log10 of the mean square gradient</p><table>{table}</table>"
 
 
 def gradient_layers(layers: Sequence[ProbedLayer], squares: FloatArray) -> tuple[GradientLayer, ...]:

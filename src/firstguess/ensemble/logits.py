@@ -17,13 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.base.text import page, plain
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Logits:
+class Logits(Shown):
     """One network's logits, (points, classes), and what they say about its guesses.
 
     `member` is the network's place in its ensemble. All numbers are of this network on these data: they have no error.

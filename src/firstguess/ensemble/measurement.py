@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from firstguess.base import statistics
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.base.statistics import Estimates, FloatArray
 from firstguess.base.text import ends, interval, page, plain, with_error
 from firstguess.ensemble.bias_test import BiasTest, bias_test
@@ -118,7 +118,7 @@ def _correlation(gamma: float) -> float:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Measurement:
+class Measurement(Shown):
     """What an ensemble of untrained networks shows. Print it, or compare it with a prediction: `fg.compare(p, m)`.
 
     `findings` are what a user should know (ties, NaN, parameters that were not re-drawn); `notes` say how the work was
@@ -355,20 +355,6 @@ class Measurement:
             numbers = f"{gamma:>21} {layer.correlation:>7.4f} {layer.dead:>6.1%}"
             lines.append(f"  {i:>4} {name:<{width}} {kind:<12} {numbers}")
         return lines + table(self.shapes, width, _ROWS)
-
-    def _repr_html_(self) -> str:
-        def cells(values: Sequence[str], tag: str = "td") -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(value)}</{tag}>" for value in values) + "</tr>"
-
-        body = "".join(cells(row) for row in self.summary())
-        body += "".join(cells((f"finding: {f.kind}", f"{f.message} {f.layer}".strip())) for f in self.findings)
-        table = cells(("layer", "kind", "nodes", "γ", "c", "dead"), "th")
-        for layer in self.layers:
-            gamma = with_error(layer.gamma, layer.gamma_se)
-            table += cells(
-                (layer.name, layer.kind, str(layer.nodes), gamma, f"{layer.correlation:.4f}", f"{layer.dead:.1%}")
-            )
-        return f"<table>{body}</table><table>{table}</table>"
 
 
 def _short(text: str, width: int) -> str:

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.shown import Shown
 from firstguess.base.text import page, plain, spaced, with_error
 from firstguess.theory.curves import Curve, Curves, Followed
 from firstguess.theory.empirical import EmpiricalGuesses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainedMembers(Followed):
+class TrainedMembers(Followed, Shown):
     """Curves of networks that were trained, over the steps that were looked at. Made by `fg.train`.
 
     Rows of every curve's `draws` are the networks `members`; NaN: not looked at, because it had diverged or the
@@ -97,12 +98,6 @@ class TrainedMembers(Followed):
         title = f"Training ({optimizer}, {len(self.members)} networks, {self.classes} classes)"
         remarks = ["interrupted: curves are what was seen until then"] if self.interrupted else []
         return page(title, self.summary(), remarks=[*remarks, *(f"note: {note}" for note in self.notes)])
-
-    def _repr_html_(self) -> str:
-        import html
-
-        cells = (f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in self.summary())
-        return f"<table>{''.join(cells)}</table>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, NaN and ∞ as text."""

@@ -83,6 +83,11 @@ class BatchedTrainer:
             group //= 2
         return group, room_for(need(group), threads, memory)
 
+    @property
+    def grain(self) -> int:
+        """Those of a group: how sums over points are cut depends on how many there are."""
+        return self.group
+
     def first(self, members: Sequence[int]) -> Iterator[Values]:
         """Logits at the start, of each."""
         torch.set_num_threads(1)  # OpenMP's setting belongs to the thread

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.ensemble import blocks
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_plan import MeanLoss, Start
 from firstguess.ensemble.training_store import MemberStore
@@ -149,8 +150,19 @@ def follow(
     inits = count(inits, 1, "number of initializations", "train(inits)", "inits=50")
     if start not in ("any", "even", "neutral", "biased"):
         raise InvalidInput("start 'any', 'even' or 'biased'", got=start, where="train(start)", hint="start='any'")
+    threads = min(trainer.threads, inits)
+    side_by_side = min(trainer.group, -(-inits // threads))
+    asked = blocks.share(inits, side_by_side if getattr(trainer, "grain", 0) and start == "any" else 0)
     members, drawn = _chosen(trainer, task, inits, start)
+    if asked is not None and not asked.known:
+        tracks = {member: Track(task) for member in range(asked.start, asked.stop)}
+        _Run(trainer, task, tracks, None, progress).all(list(tracks), len(tracks), side_by_side)
+        arrays = {name: np.stack([track.arrays[name] for track in tracks.values()]) for name in shapes(task)}
+        raise blocks.Cut(blocks.Trained(asked.start, arrays), inits, asked.size)
     tracks = {member: Track(task, store and store.read(member, shapes(task))) for member in members}
+    for block in asked.known if asked is not None else ():
+        for row in range(block.inits):
+            tracks[block.start + row] = Track(task, {name: found[row] for name, found in block.arrays.items()})
     missing = [member for member in members if not tracks[member].complete]
     for member in missing:
         tracks[member] = Track(task)
@@ -241,12 +253,12 @@ class _Run:
         self._shown = 0.0
         self._failures: list[BaseException] = []
 
-    def all(self, missing: Sequence[int], total: int) -> None:
+    def all(self, missing: Sequence[int], total: int, side_by_side: int | None = None) -> None:
         steps = int(self._task.looks[-1])
         self._total = total * steps
         self._done = (total - len(missing)) * steps
         threads = min(self._trainer.threads, len(missing))
-        size = min(self._trainer.group, -(-len(missing) // threads))
+        size = side_by_side or min(self._trainer.group, -(-len(missing) // threads))
         groups = iter([missing[i : i + size] for i in range(0, len(missing), size)])
         if self._trainer.threads == 1:
             for group in groups:

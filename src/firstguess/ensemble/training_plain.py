@@ -31,6 +31,7 @@ class PlainTrainer:
     """
 
     group = 1
+    grain = 1
 
     def __init__(
         self,

@@ -97,12 +97,18 @@ class ModuleTrainer:
         with _differentiable():
             self._study()
             self.threads = self._threads(threads)
+            self._asked = strategy
             self.group = self._choose(strategy, _GROUP if inits is None else -(-inits // self.threads))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """How members were trained."""
         return tuple(self._notes)
+
+    @property
+    def grain(self) -> int:
+        """1 one by one, as asked or because there is no other way; 0 where the clock decides."""
+        return int(self._asked == "loop" or bool(self._no_vmap()))
 
     def mean_loss(self, logits: NDArray[Any], labels: NDArray[np.int64]) -> float:
         """A loss of the user's, over all of some points."""

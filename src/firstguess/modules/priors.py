@@ -16,6 +16,7 @@ from torch import nn
 
 from firstguess.base.checks import count, known_options
 from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.shown import Shown
 from firstguess.data import collect, load
 from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.guard import private_copy, unwrapped
@@ -31,7 +32,7 @@ _ADVICE = "Early in training class weights in the loss do far more for rare clas
 
 
 @dataclass(frozen=True, eq=False)
-class Matched:
+class Matched(Shown):
     """A model whose head starts at the classes' frequencies. `shares` are those expected over initializations."""
 
     model: nn.Module = field(repr=False)
@@ -58,6 +59,9 @@ class Matched:
             "added": list(self.added),
             "notes": list(self.notes),
         }
+
+    def __repr__(self) -> str:
+        return f"Matched({len(self.prior)} classes, first loss {self.loss[0]:.3g} → {self.loss[1]:.3g})"
 
     def __str__(self) -> str:
         prior = ", ".join(f"{p:.1%}" for p in self.prior[:10])
@@ -106,7 +110,12 @@ def match_prior(
     (('2.bias', '2.weight'), [0.9, 0.1])
     """
     if not isinstance(model, nn.Module):
-        raise InvalidInput("a model, an instance of nn.Module", got=type(model).__name__, where="match_prior(model)")
+        raise InvalidInput(
+            "a model, an instance of nn.Module",
+            got=type(model).__name__,
+            where="match_prior(model)",
+            hint="fg.match_prior(model, data): the model comes first",
+        )
     if mode not in ("loss", "guesses"):
         raise InvalidInput('"loss" or "guesses"', got=mode, where="match_prior(mode)", hint='mode="loss"')
     if not force:

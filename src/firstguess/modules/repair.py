@@ -13,6 +13,7 @@ from torch import nn
 
 from firstguess.base.checks import count, known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.data import Batch, collect, load
 from firstguess.modules.calling import Caller
 from firstguess.modules.feeding import Forward, fed
@@ -31,7 +32,7 @@ _NOTE = "This changes first guesses, not trainability: gradients and what can be
 
 
 @dataclass(frozen=True, eq=False)
-class Repaired:
+class Repaired(Shown):
     """A repaired model. γ and the largest share are measured on the data given, before and after."""
 
     model: nn.Module = field(repr=False)
@@ -58,6 +59,10 @@ class Repaired:
             "added": list(self.added),
             "notes": list(self.notes),
         }
+
+    def __repr__(self) -> str:
+        (g0, g1), (m0, m1) = self.gamma, self.largest
+        return f"Repaired({self.how}: γ {g0:.3g} → {g1:.3g}, largest class {m0:.0%} → {m1:.0%})"
 
     def __str__(self) -> str:
         keys = [f"changed: {', '.join(self.changed)}"] if self.changed else []
@@ -105,7 +110,12 @@ def repair(
     (('4.bias',), 0.01)
     """
     if not isinstance(model, nn.Module):
-        raise InvalidInput("a model, an instance of nn.Module", got=type(model).__name__, where="repair(model)")
+        raise InvalidInput(
+            "a model, an instance of nn.Module",
+            got=type(model).__name__,
+            where="repair(model)",
+            hint="fg.repair(model, data): the model comes first",
+        )
     if not 0.0 <= number(gamma) < math.inf:
         raise InvalidInput("a γ of at least 0", got=gamma, where="repair(gamma)", hint="gamma=0.2")
     if how not in ("head", "layers"):
@@ -252,7 +262,7 @@ def save_weights(model: nn.Module, path: str | Path) -> Path:
         from safetensors.torch import save_model
     except ImportError as error:
         raise FirstguessError(
-            "the package safetensors", got="not installed", hint="pip install firstguess[repair]"
+            "the package safetensors", got="not installed", hint="pip install 'firstguess[repair]'"
         ) from error
     target = Path(path)
     save_model(model, str(target))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import re
 import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from firstguess.base.text import counted, plain
+from firstguess.base.shown import Shown
+from firstguess.base.text import counted, elided, plain
 from firstguess.network.meaning import Variances
 from firstguess.network.network import Network
 
@@ -41,7 +41,7 @@ class Unread:
 
 
 @dataclass(frozen=True, repr=False)
-class Structure:
+class Structure(Shown):
     """A model as a description. `network` is None unless everything between input and output was read.
 
     `fragment`: the longest stretch that was read, where the whole was not.
@@ -83,7 +83,7 @@ class Structure:
 
     def __repr__(self) -> str:
         if self.network is not None:
-            return f"Structure({str(self.network)!r}, classes={self.network.classes})"
+            return f"Structure({elided(short(str(self.network)), 150)!r}, classes={self.network.classes})"
         return f"Structure(not complete: {len(self.parts)} parts read, {len(self.unread)} not)"
 
     def __str__(self) -> str:
@@ -103,16 +103,6 @@ class Structure:
             for text in texts:
                 lines += textwrap.wrap(f"{word}: {text}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        def row(*cells: str) -> str:
-            return "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(c)}</td>" for c in cells) + "</tr>"
-
-        what = f"<code>{html.escape(str(self.network))}</code>" if self.network is not None else "not complete"
-        rows = [row(p.path, p.kind, p.layer, str(p.variances or "")) for p in self.parts]
-        rows += [row(u.path, u.kind, "not read", u.why) for u in self.unread]
-        notes = "".join(f"<li>{html.escape(n)}</li>" for n in self.notes)
-        return f"<p>{what}</p><table>{''.join(rows)}</table><ul>{notes}</ul>"
 
 
 def short(text: str) -> str:

@@ -38,7 +38,7 @@ def mlp(
     3 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)
     """
     _check_depth(depth, "mlp")
-    phi = Activate(lookup.activation(activation))
+    phi = _activate(activation)
     dense = Dense(weight_var, bias_var, width)
     block = [dense, *_around(phi, norm, placement), *([_layer(pool)] if pool is not None else [])]
     return Network((*block * depth, replace(dense, width=None)), classes)
@@ -69,7 +69,7 @@ def residual_mlp(
             where="residual_mlp",
             hint="placement='before branch'",
         )
-    phi = Activate(lookup.activation(activation))
+    phi = _activate(activation)
     dense = Dense(weight_var, bias_var, width)
     norms = [_layer(norm)] if norm is not None else []
     head = norms if placement == "before branch" else []
@@ -97,7 +97,7 @@ def cnn(
     2 x [conv(padding=1) > tanh > avgpool(4)] > dense
     """
     _check_depth(depth, "cnn")
-    phi = Activate(lookup.activation(activation))
+    phi = _activate(activation)
     check_count(kernel, "kernel", "cnn")
     conv = Conv(weight_var, bias_var, width, kernel, padding=kernel // 2)
     block = [conv, *_around(phi, norm, placement), *([_layer(pool)] if pool is not None else [])]
@@ -110,6 +110,16 @@ def _around(phi: Layer, norm: str | Layer | None, placement: Placement) -> list[
     if norm is None:
         return [phi]
     return [_layer(norm), phi] if placement == "before" else [phi, _layer(norm)]
+
+
+def _activate(what: str | Activation | Function) -> Layer:
+    """By name, with its parameters where it has some: "leaky_relu(0.2)", "centered(relu)"."""
+    if not (isinstance(what, str) and "(" in what):
+        return Activate(lookup.activation(what))
+    layers = parse_layers(what)
+    if len(layers) != 1 or layers[0].function is None:
+        raise InvalidInput("one activation", got=repr(what), hint="activation='leaky_relu(0.2)'")
+    return layers[0]
 
 
 def _layer(what: str | Layer) -> Layer:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 
 from firstguess.base.checks import is_module
 from firstguess.base.errors import InvalidInput, ParseError
 from firstguess.base.text import is_path
 from firstguess.network.builders import cnn, mlp, residual_mlp
+from firstguess.network.layers import KINDS
 from firstguess.network.network import Network
 
 BUILDERS: dict[str, Callable[..., Network]] = {"mlp": mlp, "residual_mlp": residual_mlp, "cnn": cnn}
@@ -58,6 +61,18 @@ def _meant(text: str, where: str) -> None:
         raise ParseError(
             "a description, or module:factory", got=repr(text), where=where, hint=f"{text}:make_model"
         ) from None
+    if text.isidentifier() and text not in KINDS and _is_module(text):
+        raise ParseError(
+            "a description, or module:factory", got=f"{text!r}, a module", where=where, hint=f"{text}:make_model"
+        ) from None
     if text.isidentifier() and (close := difflib.get_close_matches(text.lower(), BUILDERS, n=1)):
         raise ParseError("a description or a builder", got=repr(text), where=where, hint=repr(close[0])) from None
     return
+
+
+def _is_module(name: str) -> bool:
+    """Whether a user's module of this name could be imported, as `module:factory` would be; nothing is run."""
+    if name in sys.stdlib_module_names:
+        return False
+    spec = PathFinder.find_spec(name, ["", *sys.path])
+    return spec is not None and spec.origin is not None  # a folder of that name alone is none

@@ -91,6 +91,7 @@ class Layer:
     modules: ClassVar[tuple[str | type, ...]] = ()
     # Functions that `from_call` reads: "torch.…", "F.…" (torch.nn.functional), "operator.…", "Tensor.…" for methods.
     calls: ClassVar[tuple[str, ...]] = ()
+    batch: int | None = None  # how many points it looks at together, where that is not all of them
     weighted: bool  # its output is a pre-activation, sums over random weights (a residual block's too)
     mixes: Mix
     parity: Parity
@@ -120,6 +121,11 @@ class Layer:
     def together(self) -> int:
         """How many nodes it looks at together and keeps (a narrow group): sampled nodes come in such bunches."""
         return 1
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether its weights, if it has any, are Gaussian."""
+        return True
 
     @property
     def draws(self) -> bool:

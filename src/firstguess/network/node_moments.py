@@ -27,6 +27,7 @@ from firstguess.network.activations.kernels import rays
 from firstguess.network.activations.record import Activation
 
 _TERMS = 48  # of the series in θ = arccos c: 1e-11 for ReLU and GELU at unit variance
+_ORDERS = np.arange(_TERMS, dtype=np.float64)
 _TOGETHER = 14  # the degree of s₄'s: a fit, whose nodes are not its own; good to 1e-8
 _TAIL = 1e-7  # what may be left of it, where more terms do not help: these are corrections
 
@@ -115,8 +116,7 @@ def at(law: NodeLaw, c: float) -> At:
             if law.fixed_center
             else At(1.0, 0.0, s, b, common)
         )
-    values = series(law)(np.array([c]))
-    return At(*(float(v[0]) for v in values))
+    return series(law).at(c)
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,18 @@ class Series:
 
     terms: Array  # (terms, 4): dC/dθ, d²C/dθ², s, B
     together: Array  # s₄, for c ≥ 0: in θ from 0 to π/2
+
+    def at(self, c: float) -> At:
+        """The same at one c, which is what a layer asks for: T_k(x) = cos(k·arccos x)."""
+        theta = math.acos(min(max(c, -1.0), 1.0))
+        sine = max(math.sin(theta), 1e-9)
+        basis = np.cos(math.acos(2.0 * theta / math.pi - 1.0) * _ORDERS)
+        first, second, s, b = (basis @ self.terms).tolist()
+        s4 = 0.0
+        if c >= 0.0:
+            near = math.acos(min(4.0 * theta / math.pi - 1.0, 1.0)) * _ORDERS[: len(self.together)]
+            s4 = float(np.cos(near) @ self.together)
+        return At(-first / sine, (second - first * math.cos(theta) / sine) / sine**2, s, b, s4)
 
     def __call__(self, c: Array) -> tuple[Array, Array, Array, Array, Array]:
         """C', C'', s, B, s₄ at every c."""
@@ -217,7 +229,7 @@ def _features(phi: Activation, root: float) -> tuple[Feature, ...]:
 
 
 @lru_cache(maxsize=64)
-def _scale(law: NodeLaw) -> tuple[float, float]:
+def taken_off(law: NodeLaw) -> tuple[float, float]:
     """What is taken off a node, and what it is divided by."""
     assert law.phi is not None
     z, w = gaussian.rule(_features(law.phi, math.sqrt(law.q)))
@@ -233,5 +245,5 @@ def _standard(law: NodeLaw) -> gaussian.Function:
     """x = (φ − its mean)/its standard deviation, or φ/√E φ² where nothing centres."""
     phi = law.phi
     assert phi is not None
-    mean, scale = _scale(law)
+    mean, scale = taken_off(law)
     return lambda u: (phi.offset + phi.rise(u) - mean) / scale

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 
 from firstguess.base.gaussian import Array
+
+if TYPE_CHECKING:
+    from scipy.interpolate import CubicSpline
 
 _STEP = 0.25  # of v: exp(−eᵛ) is analytic up to π/2 beside the axis, so a trapezoid rule is exact to e^(−π²/_STEP)
 _LARGEST = 40.0  # β beyond which weights are one token, to what matters here
@@ -50,6 +53,8 @@ def _integrands(beta: float) -> tuple[float, Array, Array]:
 @lru_cache(maxsize=64)
 def _ratios(counts: tuple[int, ...]) -> CubicSpline:
     """β_eff²/β² of so many tokens as a function of β, from a grid that is finer where β is small."""
+    from scipy.interpolate import CubicSpline
+
     beta = _LARGEST * np.linspace(0.0, 1.0, _GRID) ** 2
     tokens = np.array(counts, dtype=np.float64)
     ratio = np.ones((_GRID, tokens.size))
@@ -82,5 +87,5 @@ def renormalized(tokens: Array, beta_square: Array) -> Array:
 
 def _column(spline: CubicSpline | None, beta: Array, index: int) -> Array:
     assert spline is not None
-    one = CubicSpline.construct_fast(spline.c[:, :, index], spline.x)
+    one = type(spline).construct_fast(spline.c[:, :, index], spline.x)
     return np.asarray(one(beta), dtype=np.float64)

@@ -16,6 +16,12 @@ class Affine(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.scale * x + self.shift
 '''
+FUNCTION = """
+
+class {name}(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return {call}(x)
+"""
 RESIDUAL = '''
 
 class ScaledResidual(nn.Module):

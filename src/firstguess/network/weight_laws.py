@@ -10,9 +10,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.text import number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NAMES = ("normal", "uniform", "orthogonal", "rademacher", "laplace")
 STUDENT = "student"
@@ -71,12 +77,36 @@ def covered(init: str) -> None:
         )
 
 
-def covered_at_finite_width(init: str) -> None:
+def expandable(init: str) -> None:
     """Raise NotCovered where sums over finitely many weights are not Gaussian, which shows in the order 1/width."""
     if init != "normal":
-        raise NotCovered(
-            "Gaussian weights at finite width", got=f"init={init}", hint="width=None, or the ensemble: fg.measure(...)"
-        )
+        raise NotCovered("Gaussian weights, for an expansion in 1/width", got=f"init={init}")
+
+
+def draw_weights(
+    rng: np.random.Generator, init: str, weight_var: float, networks: int, fan_in: int, nodes: int
+) -> NDArray[np.float32]:
+    """(networks, fan_in, nodes) weights of Var W = weight_var/fan_in, as the ensemble draws them.
+
+    Orthogonal ones are the Q of a Gaussian matrix, scaled to the same variance of an entry.
+    """
+    shape, scale = (networks, fan_in, nodes), np.float32(scale_of(init, weight_var, fan_in))
+    if init == "normal":
+        return rng.standard_normal(shape, dtype=np.float32) * scale
+    if init == "uniform":
+        return (rng.random(shape, dtype=np.float32) - np.float32(0.5)) * (np.float32(2.0 * math.sqrt(3.0)) * scale)
+    if init == "rademacher":
+        return rng.integers(0, 2, shape, dtype=np.int8).astype(np.float32) * (2.0 * scale) - scale
+    if init == "laplace":
+        return rng.laplace(0.0, math.sqrt(0.5), shape).astype(np.float32) * scale
+    if (degrees := degrees_of(init)) is not None:
+        unit = math.sqrt((degrees - 2.0) / degrees) if has_variance(init) else 1.0
+        return (rng.standard_t(degrees, shape) * (unit * scale)).astype(np.float32)
+    tall = rng.standard_normal((networks, max(fan_in, nodes), min(fan_in, nodes)))
+    q, r = np.linalg.qr(tall)
+    q = q * np.where(np.einsum("rkk->rk", r) < 0.0, -1.0, 1.0)[:, None, :]  # uniform over orthogonal matrices
+    found = q if fan_in >= nodes else q.transpose(0, 2, 1)
+    return (found * (scale * math.sqrt(max(fan_in, nodes)))).astype(np.float32)
 
 
 def assumed(init: str) -> Iterator[str]:

@@ -84,7 +84,9 @@ def _need_packages(item: Item) -> None:
     absent = [name for name in item.packages if importlib.util.find_spec(name) is None]
     if absent:
         names = " ".join(absent)
-        raise Missing(f"this item needs the package {names}, which is not installed: pip install {names}")
+        raise Missing(
+            f"this item needs the package {names}, which is not installed: pip install 'firstguess[reproduce]'"
+        )
 
 
 def _check(item: Item, outcome: Outcome) -> None:

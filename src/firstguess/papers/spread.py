@@ -43,9 +43,9 @@ def run_items(
         while waiting or flying:
             while waiting and flying < pool.capacity:
                 item = waiting.pop(0)
-                pool.start(Job(item.id, item.id))
+                pool.start((Job(item.id, item.id),))
                 flying += 1
-            for outcome in pool.wait():
+            for outcome in (one for came in pool.wait() for one in came.outcomes):
                 flying -= 1
                 if outcome.reason:
                     raise FirstguessError("an item that runs to its end", got=outcome.reason, where=outcome.key)

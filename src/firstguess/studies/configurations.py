@@ -140,6 +140,8 @@ def _said(value: Any) -> str:
         return "none"
     if isinstance(value, int | float):
         return number(value)
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape}"
     text = str(value)
     return getattr(value, "__name__", type(value).__name__) if " at 0x" in text else text
 

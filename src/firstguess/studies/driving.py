@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import told
+from firstguess.base.text import spaced
 from firstguess.studies.kept import Results
 from firstguess.studies.store import Piece
-from firstguess.studies.tasks import Job, Outcome
+from firstguess.studies.tasks import TOGETHER, Came, Job, Outcome
+
+MOST = 200  # small jobs a call
+UNDER_WAY = 100_000  # tasks that have been handed over and not come back, however large the cluster is
 
 
 class Pool(Protocol):
-    """Where jobs run."""
+    """Where jobs run, one or several small ones a call."""
 
     @property
     def capacity(self) -> int:
-        """Jobs that may be under way at once."""
+        """Calls that may be under way at once."""
         ...
 
-    def start(self, job: Job) -> None: ...
+    def start(self, jobs: tuple[Job, ...]) -> None: ...
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[Came]:
         """What is finished, once something is."""
         ...
 
@@ -55,7 +59,8 @@ class Ran:
         return self.total - self.found - self.done - self.failed
 
     def __str__(self) -> str:
-        words = [f"{self.done} of {self.total} tasks done", f"{self.found} were there"]
+        words = [f"{spaced(self.done)} of {spaced(self.total)} tasks done"]
+        words += [f"{spaced(self.found)} were there before"] if self.found else []
         words += [f"{self.failed} failed"] if self.failed else []
         words += [f"{self.damaged} result files were damaged and are computed again"] if self.damaged else []
         words += [f"{self.left} not tried"] if self.left else []
@@ -86,6 +91,8 @@ class Drive:
         self._open: dict[str, set[int]] = {}  # ensembles that have begun: the blocks that are missing
         self._given: dict[str, Task] = {}  # tasks under way
         self._dropped: set[str] = set()  # ensembles of which a block failed
+        self._alone: set[str] = set()  # jobs of calls that were lost: each goes on by itself
+        self._size = 1  # jobs a call: as many as they are small
 
     def run_in(self, pool: Callable[[], Pool]) -> Ran:
         """Until nothing is left to do; the pool is made when there is a first job, and closed whatever happens."""
@@ -93,23 +100,36 @@ class Drive:
         flying = 0
         try:
             while True:
-                while (made is None or flying < made.capacity) and (job := self._next()) is not None:
+                while (made is None or flying < made.capacity) and (jobs := self._batch()):
                     made = made or pool()
-                    made.start(job)
+                    made.start(jobs)
                     flying += 1
                 if made is None or not flying:
                     return self.ran
-                for outcome in made.wait():
-                    flying -= 1
-                    self._keep(outcome)
+                came = made.wait()
+                flying -= len(came)
+                self._take(came)
         finally:
             if made is not None:
                 made.close()
+
+    def _batch(self) -> tuple[Job, ...]:
+        jobs: list[Job] = []
+        while len(jobs) < self._size and not (jobs and self._urgent and self._urgent[0].key in self._alone):
+            job = self._next()
+            if job is None:
+                break
+            jobs.append(job)
+            if job.block is not None or job.key in self._alone:
+                break
+        return tuple(jobs)
 
     def _next(self) -> Job | None:
         while True:
             if self._urgent:
                 return self._urgent.popleft()
+            if len(self._given) >= UNDER_WAY:
+                return None
             task = next(self._tasks, None)
             if task is None:
                 return None
@@ -117,39 +137,74 @@ class Drive:
                 self.ran.found += 1
                 self._tick(self.ran)
                 continue
-            if self._results.set_aside(task.key):
-                self.ran.damaged += 1
+            self.ran.damaged += self._results.set_aside(task.key)
             self._given[task.key] = task
             if self._block is None or not self._resumed(task):
                 return Job(task.key, task.given, self._block)
 
-    def _keep(self, outcome: Outcome) -> None:
-        if outcome.key in self._dropped:
+    def _take(self, came: Iterable[Came]) -> None:
+        """Keep what came back, results that came together in one file; what was not done is done next."""
+        done: list[Outcome] = []
+        for jobs, outcomes in came:
+            undone = jobs[len(outcomes) :]
+            if not outcomes:
+                self._alone.update(job.key for job in undone)
+            else:
+                mean = sum(outcome.seconds for outcome in outcomes) / len(outcomes)
+                self._size = max(1, min(MOST, int(TOGETHER / max(mean, 1e-9))))
+            self._urgent.extendleft(reversed(undone))
+            for outcome in outcomes:
+                if outcome.reason or outcome.kind == "block":
+                    self._keep(outcome)
+                else:
+                    done.append(outcome)
+        if done:
+            self._keep_results(done)
+
+    def _keep_results(self, done: Sequence[Outcome]) -> None:
+        try:
+            self._write(lambda: self._results.keep_all([(one.key, one.piece, one.seconds) for one in done]))
+        except InvalidInput:  # the disk
+            raise
+        except (ValueError, TypeError, OverflowError) as error:  # Parquet has no place for one of them
+            if len(done) > 1:
+                for outcome in done:
+                    self._keep_results([outcome])
+                return
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._keep(Outcome(done[0].key, reason=f"a result that cannot be kept: {said}", seconds=done[0].seconds))
             return
-        task = self._given[outcome.key]
-        if outcome.reason:
-            if self._open.pop(outcome.key, None) is not None:
-                self._dropped.add(outcome.key)
-                self._urgent = deque(job for job in self._urgent if job.key != outcome.key)
-            self._write(lambda: self._results.fail(outcome.key, outcome.reason, outcome.seconds, outcome.trace))
-            self.ran.failed += 1
-            self.ran.reasons.append(outcome.reason)
-        elif outcome.kind == "block":
-            self._keep_block(task, outcome)
-            return
-        else:
-            self._write(lambda: self._results.keep(outcome.key, outcome.piece, outcome.seconds))
+        for outcome in done:
             if self._block is not None:
                 self._results.drop_blocks(outcome.key, self._block)
             self.ran.done += 1
-        del self._given[outcome.key]
+            self._given.pop(outcome.key, None)
+            self._tick(self.ran)
+
+    def _keep(self, outcome: Outcome) -> None:
+        """A block, or a failure."""
+        if not outcome.reason:
+            self._keep_block(outcome)
+            return
+        if outcome.key in self._dropped:
+            return
+        if self._open.pop(outcome.key, None) is not None:
+            self._dropped.add(outcome.key)
+            self._urgent = deque(job for job in self._urgent if job.key != outcome.key)
+        self._write(lambda: self._results.fail(outcome.key, outcome.reason, outcome.seconds, outcome.trace))
+        self.ran.failed += 1
+        self.ran.reasons.append(outcome.reason)
+        self._given.pop(outcome.key, None)
         self._tick(self.ran)
 
     # -- Ensembles in blocks ----------------------------------------------------------------------------------------
 
-    def _keep_block(self, task: Task, outcome: Outcome) -> None:
+    def _keep_block(self, outcome: Outcome) -> None:
         piece = outcome.piece
-        self._write(lambda: self._results.keep_block(task.key, self._block or 0, piece, outcome.seconds))
+        self._write(lambda: self._results.keep_block(outcome.key, self._block or 0, piece, outcome.seconds))
+        if outcome.key in self._dropped:  # for the next run: another block of it failed in this one
+            return
+        task = self._given[outcome.key]
         if task.key not in self._open:
             self._plan(task, piece)
         else:
@@ -177,7 +232,14 @@ class Drive:
             return
         del self._open[task.key]
         known = self._results.blocks(task.key, self._block or 0)
-        self._urgent.append(Job(task.key, task.given, self._block, known=known))
+        if known:
+            self._urgent.append(Job(task.key, task.given, self._block, known=known))
+        elif self._results.whole(task.key):  # another run has joined them meanwhile
+            self.ran.found += 1
+            del self._given[task.key]
+            self._tick(self.ran)
+        elif not self._resumed(task):  # they have gone, or are damaged
+            self._urgent.append(Job(task.key, task.given, self._block))
 
     def _write(self, write: Callable[[], None]) -> None:
         try:

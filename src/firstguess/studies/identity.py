@@ -1,18 +1,18 @@
 """What a result depends on, as plain data that can be hashed: values, data, and functions with all that they refer to.
 
 Two things with the same identity give the same numbers; the same thing may get another identity (another version of
-Python, an object that pickles differently), and is then computed again. What is not seen: code of other packages, and
-your own modules that your module imports. `fg.study(version=…)` is for those.
+Python), and is then computed again. Code is followed as far as it is yours (`owned.py`): of other packages the versions
+of those that compute count. What else is not seen, such as files, `fg.study(version=…)` is for.
 """
 
 from __future__ import annotations
 
-import dis
+import dataclasses
 import functools
 import hashlib
+import importlib.metadata
 import inspect
 import sys
-import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -24,23 +24,33 @@ from firstguess._version import __version__
 from firstguess.base.errors import InvalidInput
 from firstguess.data.dataset import Data
 from firstguess.network.network import Network
+from firstguess.network.walk import every
+from firstguess.studies import owned
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_COMPUTE = ("numpy", "scipy", "torch")  # another version of these may round the last digit otherwise
+_ASIDE = (  # of a class: what says nothing of what it does, or is made from the rest of it
+    "__dict__", "__weakref__", "__module__", "__doc__", "__qualname__", "__annotations__", "__firstlineno__",
+    "__static_attributes__", "__dataclass_fields__", "__dataclass_params__", "__match_args__", "_abc_impl",
+    "__annotate_func__", "__annotations_cache__",
+)  # fmt: skip
 
 
 def identity(value: Any) -> Any:
-    """Plain data that says what a value is; JSON of it is the same wherever the value is.
+    """Plain data that says what a value is; JSON of it is the same in every process.
 
     >>> identity((1, "a", np.float64(2.0)))
     [1, 'a', 2.0]
     >>> identity(np.zeros(3)) == identity(np.zeros(3)) != identity(np.zeros(4))
     True
     """
-    return _identity(value, ())
+    if type(value) is dict and all(type(one) in _PLAIN for one in value.values()):  # a configuration of a large grid
+        return _mapping(value, None)
+    return _Walk().of(value)
 
 
 def code_version() -> str:
-    """The version of firstguess, and ten digits of a hash of its own source: an edited copy is another version."""
+    """The version of firstguess, and ten digits of a hash of its source and of the versions of what computes."""
     return f"{__version__}+{_source()}"
 
 
@@ -50,104 +60,163 @@ def _source() -> str:
     for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode())
         digest.update(path.read_bytes())
+    for name in _COMPUTE:
+        digest.update(f"{name} {_version(name)}".encode())
     return digest.hexdigest()[:10]
 
 
-def _identity(value: Any, inside: tuple[int, ...]) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value if type(value) in (bool, int, float, str, type(None)) else [type(value).__name__, str(value)]
-    if id(value) in inside:
-        return ["again", inside.index(id(value))]
-    inside = (*inside, id(value))
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return ["array", value.dtype.str, list(value.shape), _digest(np.ascontiguousarray(value).tobytes())]
-    if isinstance(value, list | tuple | range):
-        return [_identity(item, inside) for item in cast("Iterable[Any]", value)]
-    if isinstance(value, Mapping):
-        pairs = [[str(k), _identity(v, inside)] for k, v in cast("Mapping[Any, Any]", value).items()]
-        return {"mapping": sorted(pairs, key=lambda pair: pair[0])}
-    if isinstance(value, Network):
-        return ["network", str(value), value.classes]
-    if isinstance(value, Data):
-        return ["data", value.hash, list(value.class_names or ())]
-    return _object(value, inside)
-
-
-def _object(value: Any, inside: tuple[int, ...]) -> Any:
-    if isinstance(value, FunctionType):
-        return _function(value, inside)
-    if isinstance(value, MethodType):
-        return ["method", _identity(value.__func__, inside), _identity(value.__self__, inside)]
-    if isinstance(value, functools.partial):
-        parts = (value.func, value.args, value.keywords)
-        return ["partial", *(_identity(part, inside) for part in parts)]
-    if isinstance(value, CodeType):
-        return _code(value, inside)
-    if isinstance(value, ModuleType):
-        return ["module", value.__name__, _text_of(value.__name__)]
-    if inspect.isbuiltin(value):
-        return ["builtin", f"{value.__module__}.{value.__qualname__}"]
-    if isinstance(value, type):
-        named = [f"{value.__module__}.{value.__qualname__}"]
-        if value.__module__ == "__main__":
-            return ["class", *named, _pickled(value)]
-        return ["class", *named, _text_of(value.__module__)]
-    return ["object", f"{type(value).__module__}.{type(value).__qualname__}", _pickled(value)]
-
-
-def _function(value: FunctionType, inside: tuple[int, ...]) -> Any:
-    if not _own(value.__module__) and vars(sys.modules[value.__module__]) is value.__globals__:
-        return ["function", f"{value.__module__}.{value.__qualname__}"]
-    cells = [cell.cell_contents for cell in value.__closure__ or ()]
-    names = sorted(set(_globals_of(value.__code__)))
-    world = {name: _identity(value.__globals__[name], inside) for name in names if name in value.__globals__}
-    parts = (value.__defaults__, value.__kwdefaults__, cells)
-    return ["function", _code(value.__code__, inside), *(_identity(part, inside) for part in parts), world]
-
-
-def _code(code: CodeType, inside: tuple[int, ...]) -> Any:
-    """What is executed: no names of files and no numbers of lines, so that a function may be moved."""
-    constants = [_identity(sorted(c, key=repr) if isinstance(c, frozenset) else c, inside) for c in code.co_consts]
-    named = [list(names) for names in (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)]
-    called = [code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount, code.co_flags]
-    return ["code", sys.implementation.cache_tag, _digest(code.co_code), constants, *named, called]
-
-
-def _globals_of(code: CodeType) -> Iterable[str]:
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield str(instruction.argval)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _globals_of(constant)
-
-
-@functools.lru_cache(maxsize=1000)
-def _own(module: str | None) -> bool:
-    """Whether it is the user's code, which may change from one run to the next."""
-    found = sys.modules.get(module or "__main__")
-    file = getattr(found, "__file__", None)
-    if file is None:
-        return module in (None, "__main__") or found is None
-    path = Path(file).resolve()
-    others = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return _PACKAGE not in path.parents and not any(folder in path.parents for folder in others)
-
-
-def _text_of(module: str) -> str:
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return _digest(Path(file).read_bytes()) if file is not None and _own(module) and Path(file).is_file() else ""
-
-
-def _pickled(value: Any) -> str:
-    import cloudpickle
-
+def _version(package: str) -> str:
     try:
-        return _digest(cloudpickle.dumps(value))
-    except Exception as error:  # what refuses to be pickled raises anything
-        raise not_sent(error) from error
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+_PLAIN = (bool, int, float, str, type(None))
+_SAME = (np.float64, np.int64, np.bool_, np.str_)  # as Python's own in every computation
+
+
+class _Walk:
+    """One value and all that it refers to. Functions and classes are said once: they may refer to each other."""
+
+    def __init__(self) -> None:
+        self._said: dict[int, int] = {}
+        self._alive: list[Any] = []  # what was said keeps its id
+
+    def of(self, value: Any, inside: tuple[int, ...] = ()) -> Any:
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, np.generic) and value.dtype != object:
+            return value.item() if type(value) in _SAME else ["number", value.dtype.str, repr(value.item())]
+        if id(value) in inside:
+            return ["again", inside.index(id(value))]
+        inside = (*inside, id(value))
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            return ["array", value.dtype.str, list(value.shape), _digest(np.ascontiguousarray(value).tobytes())]
+        if type(value) in (list, tuple, range):
+            return [self.of(item, inside) for item in cast("Iterable[Any]", value)]
+        if isinstance(value, bytes | bytearray):
+            return ["bytes", _digest(bytes(value))]
+        if isinstance(value, set | frozenset):
+            return ["set", *sorted((self.of(item, inside) for item in cast("Iterable[Any]", value)), key=repr)]
+        if isinstance(value, Mapping):
+            return _mapping(cast("Mapping[Any, Any]", value), lambda item: self.of(item, inside))
+        if isinstance(value, Network):
+            own = [getattr(layer, "phi", None) for layer in every(value.layers)]
+            functions = [phi.source for phi in own if phi is not None and phi.source is not None]
+            return ["network", str(value), value.classes, *(self.of(one, inside) for one in functions)]
+        if isinstance(value, Data):
+            whole = "" if value.x.dtype == np.float32 else _digest(np.ascontiguousarray(value.x).tobytes())
+            return ["data", value.hash, value.x.dtype.str, whole, list(value.class_names or ())]
+        if isinstance(value, FunctionType | type | CodeType | ModuleType):
+            return self._once(value, inside)
+        return self._object(value, inside)
+
+    def _once(self, value: Any, inside: tuple[int, ...]) -> Any:
+        if id(value) in self._said:
+            return ["said", self._said[id(value)]]
+        self._said[id(value)] = len(self._said)
+        self._alive.append(value)
+        if isinstance(value, FunctionType):
+            return self._function(value, inside)
+        if isinstance(value, CodeType):
+            return self._code(value, inside)
+        if isinstance(value, ModuleType):
+            return ["module", value.__name__, owned.texts(value.__name__)]
+        return self._class(value, inside)
+
+    def _object(self, value: Any, inside: tuple[int, ...]) -> Any:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        if isinstance(value, MethodType):
+            return ["method", self.of(value.__func__, inside), self.of(value.__self__, inside)]
+        if isinstance(value, functools.partial):
+            parts = (value.func, value.args, value.keywords)
+            return ["partial", *(self.of(part, inside) for part in parts)]
+        if inspect.isbuiltin(value):
+            owner = value.__self__
+            bound = [] if owner is None or isinstance(owner, ModuleType) else [self.of(owner, inside)]
+            return ["builtin", f"{value.__module__}.{value.__qualname__}", *bound]
+        if (wrapped := getattr(value, "__wrapped__", None)) is not None:  # functools.cache, and the like
+            return ["wrapped", kind, self.of(wrapped, inside)]
+        if hasattr(value, "detach") and hasattr(value, "numpy"):  # a tensor; NumPy does not know all of its types
+            found = value.detach().cpu()
+            known = found if "bfloat16" not in str(found.dtype) else found.float()
+            return ["tensor", str(found.dtype), self.of(known.numpy(), inside)]
+        if dataclasses.is_dataclass(value):  # its fields: what it has cached besides does not count
+            named = [[field.name, self.of(getattr(value, field.name), inside)] for field in dataclasses.fields(value)]
+            return ["dataclass", self.of(type(value), inside), named]
+        return ["object", *self._reduced(value, inside)]
+
+    def _reduced(self, value: Any, inside: tuple[int, ...]) -> list[Any]:
+        """As pickle would take it apart, but the same in every process."""
+        try:
+            parts = value.__reduce_ex__(4)
+            if isinstance(parts, str):
+                return [f"{getattr(value, '__module__', '')}.{parts}"]
+            made, arguments, *rest = parts
+            state, *items = [*rest, None, None, None][:3]
+            listed = [None if some is None else list(some) for some in items]
+        except (InvalidInput, RecursionError):
+            raise
+        except Exception as error:  # what refuses to be pickled raises anything
+            raise not_sent(error) from error
+        return [self.of(part, inside) for part in (made, arguments, state, *listed)]
+
+    # -- Code -------------------------------------------------------------------------------------------------------
+
+    def _function(self, value: FunctionType, inside: tuple[int, ...]) -> Any:
+        cells = [self._cell(cell, inside) for cell in value.__closure__ or ()]
+        inner = getattr(value, "__wrapped__", None)
+        wrapped = [] if inner is None else [self.of(inner, inside)]
+        if not owned.own(value.__module__) and vars(sys.modules[value.__module__]) is value.__globals__:
+            return ["function", f"{value.__module__}.{value.__qualname__}", *cells, *wrapped]
+        names = sorted(set(owned.globals_of(value.__code__)))
+        world = {name: self.of(value.__globals__[name], inside) for name in names if name in value.__globals__}
+        imported = owned.imported(value.__code__, str(value.__globals__.get("__package__") or ""))
+        parts = [self.of(part, inside) for part in (value.__defaults__, value.__kwdefaults__)]
+        return ["function", self._code(value.__code__, inside), *parts, cells, world, imported, wrapped]
+
+    def _cell(self, cell: Any, inside: tuple[int, ...]) -> Any:
+        try:
+            found = cell.cell_contents
+        except ValueError:  # nothing has been put into it yet
+            return ["empty"]
+        return self.of(found, inside)
+
+    def _code(self, code: CodeType, inside: tuple[int, ...]) -> Any:
+        """What is executed: no names of files and no numbers of lines, so that a function may be moved."""
+        constants = [self.of(constant, inside) for constant in code.co_consts]
+        named = [list(names) for names in (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)]
+        called = [code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount, code.co_flags]
+        return ["code", sys.implementation.cache_tag, _digest(code.co_code), constants, *named, called]
+
+    def _class(self, value: type, inside: tuple[int, ...]) -> Any:
+        named = f"{value.__module__}.{value.__qualname__}"
+        if not owned.own(value.__module__):
+            return ["class", named]
+        bases = [self.of(base, inside) for base in value.__bases__]
+        members = {name: member for name, member in vars(value).items() if name not in _ASIDE}
+        return ["class", value.__qualname__, bases, {k: self._member(v, inside) for k, v in sorted(members.items())}]
+
+    def _member(self, member: Any, inside: tuple[int, ...]) -> Any:
+        if isinstance(member, staticmethod | classmethod):
+            return [type(member).__name__, self.of(cast("Any", member).__func__, inside)]
+        if isinstance(member, property):
+            return ["property", *(self.of(part, inside) for part in (member.fget, member.fset, member.fdel))]
+        if isinstance(member, functools.cached_property):
+            return ["cached", self.of(cast("Any", member).func, inside)]
+        if inspect.ismemberdescriptor(member) or inspect.isgetsetdescriptor(member):
+            return ["slot"]
+        return self.of(member, inside)
+
+
+def _mapping(value: Mapping[Any, Any], of: Any) -> Any:
+    """By name, in any order; a name that is not a text is told apart from one that is."""
+    pairs = [
+        [k if type(k) is str else ["key", str(k) if of is None else of(k)], v if of is None else of(v)]
+        for k, v in value.items()
+    ]
+    return {"mapping": sorted(pairs, key=lambda pair: repr(pair[0]))}
 
 
 def not_sent(error: Exception) -> InvalidInput:

@@ -1,4 +1,4 @@
-"""Tasks on this machine: worker processes that do one task at a time, with one thread each."""
+"""Tasks on this machine: worker processes with one thread each."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from typing import Any
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.threads import THREADS
 from firstguess.studies.identity import not_sent
-from firstguess.studies.tasks import Job, Outcome, Work, failed
+from firstguess.studies.tasks import TOGETHER, Came, Job, Work, failed
 from firstguess.studies.worker import READY
 
+_STARTS = 3  # workers in a row that may die before they are ready
 _LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 class LocalPool:
     """Processes, started when they are needed. One that dies takes its task along, which another then gets.
 
-    `seconds` is the time limit of a task, `retries` how often one may take its process down before it is a failure.
+    `seconds` is the time limit of a task, `retries` how often one may take its process down before it is a failure. Of
+    several small tasks that were given together nobody knows which one it was: they come back undone.
     """
 
     def __init__(self, work: Work, *, workers: int, seconds: float | None = None, retries: int = 3) -> None:
@@ -35,66 +37,79 @@ class LocalPool:
         self._threads = work.threads
         self._seconds = math.inf if seconds is None else seconds
         self._retries = retries
-        self._deaths: dict[int, int] = {}  # of a job's worker, by the job's id
+        self._deaths: dict[str, int] = {}  # of a job's worker, by the job's key
+        self._stillborn = 0
 
-    def start(self, job: Job) -> None:
-        """Give a job to a worker that is free, or to a new one."""
-        worker = next((worker for worker in self.workers if worker.job is None), None)
+    def start(self, jobs: tuple[Job, ...]) -> None:
+        """Give jobs to a worker that is free, or to a new one."""
+        worker = next((worker for worker in self.workers if not worker.jobs), None)
         if worker is None:
             worker = _Worker(self._payload, self._threads)
             self.workers.append(worker)
-        worker.take(job)
+        worker.take(jobs)
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[Came]:
         """What is finished, once something is."""
-        outcomes: list[Outcome] = []
-        while not outcomes:
-            busy = {worker.pipe: worker for worker in self.workers if worker.job is not None}
-            first = min(worker.since for worker in busy.values()) + self._seconds
+        came: list[Came] = []
+        while not came:
+            busy = {worker.pipe: worker for worker in self.workers if worker.jobs}
+            first = min(worker.since + self._limit(worker) for worker in busy.values())
             patience = None if math.isinf(first) else max(0.0, first - time.monotonic())
             for pipe in wait(list(busy), patience):
-                outcomes += self._heard(busy[pipe])  # pyright: ignore[reportArgumentType]
-            outcomes += [self._late(w) for w in busy.values() if time.monotonic() - w.since > self._seconds and w.job]
-        return outcomes
+                came += self._heard(busy[pipe])  # pyright: ignore[reportArgumentType]
+            now = time.monotonic()
+            came += [self._late(w) for w in busy.values() if w.jobs and now - w.since > self._limit(w)]
+        return came
 
-    def _heard(self, worker: _Worker) -> list[Outcome]:
+    def _limit(self, worker: _Worker) -> float:
+        return self._seconds + TOGETHER * (len(worker.jobs) > 1)
+
+    def _heard(self, worker: _Worker) -> list[Came]:
         try:
             said: Any = worker.pipe.recv()
         except (EOFError, OSError):
             return self._died(worker)
         if said == READY:
+            self._stillborn = 0
             worker.begin()
             return []
         if isinstance(said, str):
             raise FirstguessError("a function that another process can read", got=said, where="study(function)")
-        self._deaths.pop(id(worker.job), None)
-        worker.job = None
-        return [said]
+        jobs, worker.jobs = worker.jobs, ()
+        self._deaths.pop(jobs[0].key, None)
+        return [Came(jobs, said)]
 
-    def _died(self, worker: _Worker) -> list[Outcome]:
-        job, ready = worker.job, worker.ready
+    def _died(self, worker: _Worker) -> list[Came]:
+        jobs, ready = worker.jobs, worker.ready
         code = self._end(worker, patience=5.0)
-        assert job is not None
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        if not ready:
-            raise FirstguessError("a worker process that starts", got=f"one that ended {how}", where="run")
-        deaths = self._deaths[id(job)] = self._deaths.get(id(job), 0) + 1
+        if not ready:  # nothing was begun: it was killed, or nothing can start here
+            self._stillborn += 1
+            if self._stillborn < _STARTS:
+                self.start(jobs)
+                return []
+            raise FirstguessError("a worker process that starts", got=f"{_STARTS} that ended {how}", where="run")
+        if len(jobs) != 1:
+            return [Came(jobs, [])]
+        job = jobs[0]
+        deaths = self._deaths[job.key] = self._deaths.get(job.key, 0) + 1
         if deaths <= self._retries:
-            self.start(job)
+            self.start(jobs)
             return []
-        del self._deaths[id(job)]
+        del self._deaths[job.key]
         hint = "; was memory short?" if code == -signal.SIGKILL else ""
-        return [failed(job.key, f"its process ended {how}, {deaths} time{'s' * (deaths > 1)}{hint}")]
+        reason = f"its process ended {how}, {deaths} time{'s' * (deaths > 1)}{hint}"
+        return [Came(jobs, [failed(job.key, reason)])]
 
-    def _late(self, worker: _Worker) -> Outcome:
-        job = worker.job
-        assert job is not None
+    def _late(self, worker: _Worker) -> Came:
+        jobs = worker.jobs
         self._end(worker)
-        return failed(job.key, f"it took longer than {self._seconds:g} s", self._seconds)
+        late = [failed(job.key, f"it took longer than {self._seconds:g} s", self._seconds) for job in jobs]
+        return Came(jobs, late if len(jobs) == 1 else [])
 
     def _end(self, worker: _Worker, patience: float = 0.0) -> int:
         self.workers.remove(worker)
-        worker.job = None
+        worker.jobs = ()
         return worker.end(patience)
 
     def close(self) -> None:
@@ -118,18 +133,18 @@ class _Worker:
             self.process = subprocess.Popen(
                 command, pass_fds=[fd], env=_environment(threads), stdin=subprocess.DEVNULL, start_new_session=True
             )
-        self.job: Job | None = None
+        self.jobs: tuple[Job, ...] = ()
         self.ready = False
-        self.since = math.inf  # when its job began: not before it has loaded the function
+        self.since = math.inf  # when its jobs began: not before it has loaded the function
         self._payload: bytes | None = payload
 
-    def take(self, job: Job) -> None:
-        self.job = job
+    def take(self, jobs: tuple[Job, ...]) -> None:
+        self.jobs = jobs
         try:
             if self._payload is not None:
                 self.pipe.send_bytes(self._payload)
                 self._payload = None
-            self.pipe.send_bytes(sendable(job))
+            self.pipe.send_bytes(sendable(jobs))
         except BrokenPipeError:
             return  # it has died: `wait` hears of it
         if self.ready:

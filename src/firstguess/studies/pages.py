@@ -111,18 +111,18 @@ def _ends(rows: Sequence[Row], settings: Sequence[str], metrics: Sequence[str]) 
     parts: list[str | None] = [heading, tag("p", f"By {WORDS.get(y, y)}.", class_="soft")]
     for name, some in zip(named, (fine[:few], fine[::-1][:few]), strict=True):
         cells: list[list[str]] = [
-            [*(_cell(row.get(key), key, setting=True) for key in shown), _cell(row[y], y)] for row in some
+            [_cell(row[y], y), *(_cell(row.get(key), key, setting=True) for key in shown)] for row in some
         ]
         parts.append(tag("h3", name))
-        parts.append(plain_table([*shown, WORDS.get(y, y)], cells, numbers=[len(shown)], caption=name))
-        if few and (more := sum(_cell(row[y], y) == cells[-1][-1] for row in fine) - _ending(cells)):
+        parts.append(plain_table([WORDS.get(y, y), *shown], cells, caption=name))
+        if few and (more := sum(_cell(row[y], y) == cells[-1][0] for row in fine) - _ending(cells)):
             parts.append(tag("p", f"… and {more} more with the number of the last row.", class_="soft"))
     return parts if few else ["", None]
 
 
 def _ending(cells: Sequence[Sequence[str]]) -> int:
     """Rows that show the number of the last one."""
-    return sum(row[-1] == cells[-1][-1] for row in cells)
+    return sum(row[0] == cells[-1][0] for row in cells)
 
 
 def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:
@@ -133,12 +133,16 @@ def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:
     aside = {name for name in names if name in _ASIDE and name not in settings}
     aside |= {TASK, *(name for name in names if name.endswith(("_se", "_low", "_high")))}
     columns = [name for name in names if name not in lists | aside]
+    same = {name for name in columns if name not in (*settings, SECONDS) and _same(rows, name)}
+    columns = [name for name in columns if name not in same]
     head = tag("tr", *(_sorting(name, rows) for name in columns))
     body = [
         tag("tr", *(_sorted_cell(row.get(name), name, name in settings) for name in columns)) for row in rows[:_ROWS]
     ]
     whole = tag("table", tag("caption", "All results"), tag("thead", head), tag("tbody", *body), id="results")
     words = f"The first {spaced(_ROWS)} of {spaced(len(rows))} rows." if len(rows) > _ROWS else ""
+    known = ", ".join(f"{name} {_cell(rows[0].get(name), name)}" for name in names if name in same)
+    words += f" The same in all rows: {known}." if known else ""
     left = ", ".join(sorted((lists | aside) - {TASK}))
     words += f" Columns that are in the table's file only: {left}." if left else ""
     box = tag("input", type="search", id="filter", placeholder="layernorm depth:5", aria_describedby="filter-words")
@@ -153,6 +157,10 @@ def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:
             tag("script", Markup(_resource("study.js"))),
         ]
     )
+
+
+def _same(rows: Sequence[Row], name: str) -> bool:
+    return len(rows) > 1 and len({_cell(row.get(name), name) for row in rows}) == 1
 
 
 def _sorting(name: str, rows: Sequence[Row]) -> Markup:
@@ -198,7 +206,8 @@ def _provenance(study: KeptStudy, rows: Sequence[Row]) -> Markup:
     seconds = [float(row[SECONDS]) for row in rows]
     if seconds:
         cells.append(["a task took", f"{_duration(min(seconds))} to {_duration(max(seconds))}"])
-    parts = [tag("p", "The function, as it was written:", class_="soft"), tag("pre", tag("code", function))]
+    words = "The study, as it was written:" if "[grid]" in function else "The function, as it was written:"
+    parts = [tag("p", words, class_="soft"), tag("pre", tag("code", function))]
     return Markup("").join([*(parts if function else []), plain_table(["", "value"], cells, caption="Provenance")])
 
 

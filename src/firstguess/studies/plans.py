@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from firstguess.base.checks import given as given_only
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import told
 from firstguess.data import load
@@ -78,6 +79,7 @@ def planned(path: str | Path, *, store: str | Path | None = None, data_dir: str 
             data=found[sets[0]] if sets and "data" not in axes else None,
             block=plan.get("block"),
             version=plan.get("version", ""),
+            written=Path(path).read_text(encoding="utf-8").strip(),
         )
     except InvalidInput as error:
         raise error.within(str(path)) from error
@@ -100,9 +102,11 @@ def perform_reading(
         data = _loaded(str(name), points, data_dir)
         if data.hash != given.pop("data_hash"):
             raise InvalidInput("the data that the study was planned with", got=f"{name}, which has changed")
-    what, rest = _network(network, given)
+    what, rest = _network(network, {"classes": getattr(data, "classes", None), **options, **given})
     function: Callable[..., Any] = getattr(fg, reading)
-    settings = {**options, **rest}
+    settings = {name: value for name, value in rest.items() if name in options or name in given}
+    if reading == "predict" and isinstance(what, str) and data is not None:  # the others ask the data themselves
+        settings = {**given_only(classes=data.classes), **settings}
     if reading in ("predict", "train"):
         return function(what, **settings) if data is None else function(what, data=data, **settings)
     return function(what, data, **settings)
@@ -120,6 +124,7 @@ def _network(text: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     if text in BUILDERS:
         builder: Callable[..., Any] = getattr(fg, text)
         its = [name for name in given if name in inspect.signature(builder).parameters]
+        its = [name for name in its if not (name == "classes" and given[name] is None)]
         what = builder(**{name: given[name] for name in its})
     else:
         its = [name for name in given if f"{{{name}}}" in text]

@@ -15,9 +15,9 @@ from typing import Any
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.studies.local_pool import sendable
-from firstguess.studies.tasks import Job, Outcome, Work, failed, perform
+from firstguess.studies.tasks import Came, Job, Outcome, Work, failed, perform, perform_all
 
-_AHEAD = 4  # tasks a processor that are handed over: enough that none waits, few enough that nothing piles up
+_AHEAD = 4  # calls a processor that are handed over: enough that none waits, few enough that nothing piles up
 _LEAST = 16
 _LOOK = 5.0  # seconds between two looks at how large the cluster is: it may grow
 _GRACE = 10.0  # seconds after its time limit, when a task that does not listen takes its process down
@@ -26,8 +26,9 @@ _GRACE = 10.0  # seconds after its time limit, when a task that does not listen 
 class RayPool:
     """A cluster, or a small one on this machine. A connection that there is already is used, and stays.
 
-    A task whose worker or node dies is started again by Ray, up to `retries` times. `in_flight` tasks at most have been
-    handed over and not come back: a million of them never sit in memory.
+    A task whose worker or node dies is started again by Ray, up to `retries` times. `in_flight` calls at most have been
+    handed over and not come back: a million of them never sit in memory. Several small tasks may share a call: if that
+    is lost they come back undone, since nobody knows which one it was.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class RayPool:
         self._cpus = cpus
         self._fixed = in_flight
         self._looked, self._found = -_LOOK, _LEAST
-        self._jobs: dict[Any, Job] = {}
+        self._jobs: dict[Any, tuple[Job, ...]] = {}
         try:
             options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": retries, "retry_exceptions": False}
-            self._perform = ray.remote(_limited).options(**options)
+            self._alone = ray.remote(_limited).options(**options)
+            self._together = ray.remote(_limited).options(**options | {"max_retries": 0})
             self._work = ray.put(work)
         except Exception as error:
             self.close()
@@ -70,23 +72,26 @@ class RayPool:
             self._looked = time.monotonic()
         return self._found
 
-    def start(self, job: Job) -> None:
-        """Hand a job over."""
-        self._jobs[self._perform.remote(self._work, job, self._seconds)] = job
+    def start(self, jobs: tuple[Job, ...]) -> None:
+        """Hand jobs over."""
+        function = self._alone if len(jobs) == 1 else self._together
+        self._jobs[function.remote(self._work, jobs, self._seconds)] = jobs
 
-    def wait(self) -> list[Outcome]:
+    def wait(self) -> list[Came]:
         """What is finished, once something is."""
         references = list(self._jobs)
         self._ray.wait(references, num_returns=1, timeout=None)
         done, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
         return [self._result(reference) for reference in done]
 
-    def _result(self, reference: Any) -> Outcome:
-        job = self._jobs.pop(reference)
+    def _result(self, reference: Any) -> Came:
+        jobs = self._jobs.pop(reference)
         try:
-            return self._ray.get(reference)
+            return Came(jobs, self._ray.get(reference))
         except self._ray.exceptions.RayError as error:  # what it raised itself is in its outcome: this is the cluster's
-            return failed(job.key, f"Ray lost it: {type(error).__name__}: {_last(error)}", trace=str(error)[-4000:])
+            reason = f"Ray lost it: {type(error).__name__}: {_last(error)}"
+            lost = [failed(job.key, reason, trace=str(error)[-4000:]) for job in jobs]
+            return Came(jobs, lost if len(jobs) == 1 else [])
 
     def close(self) -> None:
         """Cancel what is under way; leave the cluster if this is who came."""
@@ -104,7 +109,7 @@ def the_ray() -> Any:
         import ray
     except ImportError as error:
         raise InvalidInput(
-            "the package ray", got="none", where='engine="ray"', hint="pip install firstguess[ray]"
+            "the package ray", got="none", where='engine="ray"', hint="pip install 'firstguess[ray]'"
         ) from error
     return ray
 
@@ -144,13 +149,17 @@ class _TimeUp(BaseException):
     pass
 
 
-def _limited(work: Work, job: Job, seconds: float | None) -> Outcome:
-    """`perform` within a time limit: first by a signal, which Python hears; then, for what does not, by force."""
-    try:
-        with _alarm(seconds):
-            return perform(work, job)
-    except _TimeUp:
-        return failed(job.key, f"it took longer than {seconds:g} s", seconds or 0.0)
+def _limited(work: Work, jobs: tuple[Job, ...], seconds: float | None) -> list[Outcome]:
+    """Each within a time limit: first by a signal, which Python hears; then, for what does not, by force."""
+
+    def one(work: Work, job: Job) -> Outcome:
+        try:
+            with _alarm(seconds):
+                return perform(work, job)
+        except _TimeUp:
+            return failed(job.key, f"it took longer than {seconds:g} s", seconds or 0.0)
+
+    return perform_all(work, jobs, one)
 
 
 @contextlib.contextmanager

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,7 +29,7 @@ def address(*parts: Any) -> str:
     True
     """
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -57,36 +58,16 @@ class Store:
 
     def read(self, key: str) -> tuple[dict[str, Any], float] | None:
         """The piece and the seconds it took; None if it is not there, or not whole."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+        table = read_whole(self.path(key))
         try:
-            with pq.ParquetFile(self.path(key), page_checksum_verification=True) as file:
-                table: Any = file.read(use_threads=False)
-            seconds = float((table.schema.metadata or {}).get(_SECONDS, b"0"))
-            return {field.name: _value(table, field) for field in table.schema}, seconds
-        except (OSError, pa.ArrowException, ValueError, KeyError, IndexError, TypeError):
+            (piece,) = decoded(table)
+            return piece, float((table.schema.metadata or {}).get(_SECONDS, b"0"))
+        except (AttributeError, ValueError, KeyError, IndexError, TypeError):
             return None
 
     def write(self, key: str, piece: Piece, seconds: float) -> None:
         """Keep a piece; a reader sees all of it or nothing."""
-        import pyarrow as pa
-
-        fields: list[Any] = []
-        columns: list[Any] = []
-        for name, value in piece.items():
-            array = np.asarray(value)
-            if array.dtype.kind not in "biufU":
-                raise TypeError(f"a piece holds numbers and texts, not {array.dtype} ({name})")
-            flat: Any = pa.array(array.ravel().tolist() if array.dtype.kind in "bU" else array.ravel(), _type(array))
-            column: Any = pa.ListArray.from_arrays(pa.array([0, array.size], pa.int32()), flat)
-            fields.append(pa.field(name, column.type, metadata={_SHAPE: json.dumps(array.shape)}))
-            columns.append(column)
-        schema: Any = pa.schema(fields, metadata={_SECONDS: repr(seconds)})
-        # Of one row, a dictionary and statistics are longer than the values, and take as long to write.
-        write_whole(
-            self.path(key), pa.Table.from_arrays(columns, schema=schema), use_dictionary=False, write_statistics=False
-        )
+        write_whole(self.path(key), encoded([piece], {_SECONDS: repr(seconds)}), **SMALL)
 
     def set_aside(self, key: str) -> bool:
         """Give a damaged piece another name, so that it is missing; whether there was one."""
@@ -101,13 +82,18 @@ def write_whole(path: Path, table: Any, **options: Any) -> None:
     """Write an Arrow table: all of it, or nothing, whatever happens; OSError where the disk refuses."""
     import pyarrow.parquet as pq
 
+    place(path, lambda half: pq.write_table(table, half, write_page_checksum=True, **options))
+
+
+def place(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside its place and move it there; half a file is not left behind."""
     half = path.with_suffix(f".{uuid.uuid4().hex[:12]}.part")
     try:
         try:
-            pq.write_table(table, half, write_page_checksum=True, **options)
+            write(half)
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, half, write_page_checksum=True, **options)
+            write(half)
         half.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -115,24 +101,80 @@ def write_whole(path: Path, table: Any, **options: Any) -> None:
         raise
 
 
-def _type(array: np.ndarray[Any, Any]) -> Any:
+def read_whole(path: Path, columns: list[str] | None = None) -> Any:
+    """An Arrow table, its pages checked; None if it is not there, or damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return file.read(columns=columns, use_threads=False)
+    except (OSError, pa.ArrowException, ValueError, KeyError):
+        return None
+
+
+# -- Pieces as rows ---------------------------------------------------------------------------------------------------
+
+SMALL: dict[str, Any] = {"use_dictionary": False, "write_statistics": False}  # of few rows: longer than the values
+_TYPES = {"b": "bool", "i": "int64", "u": "int64", "f": "double", "U": "string"}
+_NUMPY: dict[str, Any] = {"bool": np.bool_, "int64": np.int64, "double": np.float64, "string": np.str_}
+
+
+def signature(piece: Piece) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    """Names, types and shapes: pieces that have one in common can be rows of one table."""
+    return tuple((name, _kind(value, name), np.shape(value)) for name, value in piece.items())
+
+
+def encoded(pieces: Sequence[Piece], known: Mapping[bytes, str], **columns: Any) -> Any:
+    """An Arrow table of pieces with one signature, a row each; each value is a list, its shape with the field."""
     import pyarrow as pa
 
-    return {"b": pa.bool_(), "i": pa.int64(), "u": pa.int64(), "f": pa.float64(), "U": pa.string()}[array.dtype.kind]
+    fields = [pa.field(name, column.type) for name, column in columns.items()]
+    arrays = list(columns.values())
+    for name, kind, shape in signature(pieces[0]):
+        size = math.prod(shape)
+        kept = pa.type_for_alias(_TYPES[kind])
+        if shape == ():
+            flat: Any = pa.array([_plain(piece[name]) for piece in pieces], kept)
+        else:
+            parts = [np.asarray(piece[name]).ravel() for piece in pieces]
+            whole = np.concatenate(parts)
+            flat = pa.array(whole.tolist() if kind in "bU" else whole, kept)
+        offsets = pa.array(np.arange(len(pieces) + 1) * size, pa.int32())
+        arrays.append(pa.ListArray.from_arrays(offsets, flat))
+        fields.append(pa.field(name, arrays[-1].type, metadata={_SHAPE: json.dumps(shape)}))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=dict(known)))
 
 
-def _value(table: Any, field: Any) -> Any:
-    shape = tuple(json.loads(field.metadata[_SHAPE]))
-    values = table.column(field.name).chunk(0).flatten()
-    if shape == ():
-        return values[0].as_py()
-    kind = field.type.value_type
-    array = np.array(values.to_pylist() if str(kind) in ("bool", "string") else values.to_numpy(), _numpy(kind))
-    return array.reshape(shape)
+def decoded(table: Any) -> list[dict[str, Any]]:
+    """The pieces of `encoded`; columns that were put beside them are left out."""
+    found: list[dict[str, Any]] = [{} for _ in range(table.num_rows)]
+    for field in table.schema:
+        if not (field.metadata or {}).get(_SHAPE):
+            continue
+        shape = tuple(json.loads(field.metadata[_SHAPE]))
+        values = table.column(field.name).combine_chunks().flatten()
+        each: Any
+        if shape == ():
+            each = values.to_pylist()
+        else:
+            kind = str(field.type.value_type)
+            flat = np.array(values.to_pylist() if kind in ("bool", "string") else values.to_numpy(), _NUMPY[kind])
+            each = flat.reshape(len(found), *shape)
+        for piece, value in zip(found, each, strict=True):
+            piece[field.name] = value
+    return found
 
 
-def _numpy(kind: Any) -> Any:
-    return {"bool": np.bool_, "int64": np.int64, "double": np.float64, "string": np.str_}[str(kind)]
+def _plain(value: Any) -> Any:
+    return value if type(value) in (bool, int, float, str) else np.asarray(value).item()
+
+
+def _kind(value: Any, name: str) -> str:
+    kind = {bool: "b", int: "i", float: "f", str: "U"}.get(type(value)) or np.asarray(value).dtype.kind
+    if kind not in _TYPES:
+        raise TypeError(f"a piece holds numbers and texts, not {np.asarray(value).dtype} ({name})")
+    return "i" if kind == "u" else kind
 
 
 def write_table(path: Path, columns: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import os
@@ -52,7 +53,9 @@ class Study:
         data: Any = None,
         block: int | None = None,
         version: str | int = "",
+        written: str = "",
     ) -> None:
+        """`written`: the study's text, where it was read from one."""
         if not re.fullmatch(r"[\w][\w .+=-]{0,99}", name) or name.endswith((".table", " ")):
             raise InvalidInput("a name that a file can have", got=repr(name), where="study(name)", hint='"norms"')
         if not callable(function):
@@ -69,6 +72,7 @@ class Study:
         self._data = _data(data)
         self._block = block
         self._version = str(version)
+        self._written = written
         self.ran: Ran | None = None  # what the last `run` did
         if not len(self._given):
             raise InvalidInput("at least one configuration", got="none", where="study(configurations)")
@@ -79,6 +83,11 @@ class Study:
 
     def __len__(self) -> int:
         return len(self._given)
+
+    def settings(self) -> list[str]:
+        """The names of what a configuration sets: the first columns of the table."""
+        self._plan()
+        return self._kept.settings()
 
     @cached_property
     def _common(self) -> str:
@@ -99,8 +108,8 @@ class Study:
         known = {
             "name": self.name,
             "digest": self.digest,
-            "function": _text(self._function),
-            "data": "" if self._data is None else f"{self._data.prepared}: {self._data.n} points, {self._data.hash}",
+            "function": self._written or _text(self._function),
+            "data": "" if self._data is None else f"{_named(self._data)}, {self._data.hash}",
             "version": self._version,
             "code": code_version(),
             **versions(),
@@ -177,7 +186,14 @@ class Study:
 
                 return RayPool(work, address=address, retries=retries, cpus=cpus, gpus=gpus, seconds=seconds)
 
-            drive.run_in(pool)
+            try:
+                drive.run_in(pool)
+            except KeyboardInterrupt:
+                folder = self._kept.results.folder
+                sys.stderr.write(
+                    f"firstguess: stopped, {drive.ran}; kept in {folder}, the same run goes on from there\n"
+                )
+                raise
         return self
 
     # -- Looking ----------------------------------------------------------------------------------------------------
@@ -198,11 +214,21 @@ class Study:
         self._plan()
         return self._kept.failures()
 
-    def plot(self, x: str, y: str, color: str | None = None) -> Chart:
-        """A chart of one column over another, by colour for a third; with 95 % intervals where the table has them."""
-        from firstguess.show.charts.sweep import study_chart
+    def plot(self, x: str | None = None, y: str | None = None, color: str | None = None) -> Chart:
+        """A chart of one column over another, by colour for a third; with 95 % intervals where the table has them.
 
-        return study_chart(self.table(), x=x, y=y, color=color, settings=self._kept.settings())
+        By default the first number of the results over the first setting that varies, by colour for the second.
+        """
+        from firstguess.show.charts.sweep import defaults, study_chart
+
+        table, settings = self.table(), self.settings()
+        x, y, color = defaults(table, settings, x, y, color)
+        return study_chart(table, x=x, y=y, color=color, settings=settings)
+
+    def _repr_html_(self) -> str:
+        from firstguess.show.results import html
+
+        return html(self)
 
     def save(self, path: str | Path) -> Path:
         """Write the study as one HTML file that opens offline: table, figures, best and worst, how it was made."""
@@ -249,12 +275,12 @@ def study(
         function: Returns a Prediction, a Measurement, a training, a Diagnosis, or a dict of numbers, texts and arrays.
             It may be a lambda, and use what stands around it; it runs in another process.
         store: A folder. Results stand in it by a hash of all that they depend on: configuration, data, the function
-            with what it refers to, and the source of firstguess. So studies share them, and what has changed is
-            computed anew. Runs may use one store at the same time.
+            with what it refers to, the source of firstguess, versions of numpy, scipy and torch. So studies share them,
+            and what has changed is computed anew. Runs may use one store at the same time.
         data: Anything that `firstguess.data` takes: read once, and the function's second argument. Data that the
             function names itself are known by that name only.
-        block: Members a task: an ensemble that `fg.measure` draws is split into tasks of about so many, and joined to
-            the very numbers of one machine. By default an ensemble is one task.
+        block: Members a task: an ensemble that `fg.measure` or `fg.train` draws is split into tasks of about so many,
+            and joined to the very numbers of one machine. By default an ensemble is one task.
         version: Part of the hash. Change it where something changed that is not seen: files, other packages.
     """
     return Study(name, configurations, function, store=store, data=data, block=block, version=version)
@@ -264,6 +290,11 @@ def _data(given: Any) -> Data | None:
     if given is None or isinstance(given, Data):
         return given
     return load(given) if isinstance(given, str) else as_data(given)
+
+
+def _named(data: Data) -> str:
+    points = f"{data.n} points"
+    return data.prepared if points in data.prepared else f"{data.prepared}, {points}"
 
 
 def _folder(store: str | os.PathLike[str]) -> Path:
@@ -284,9 +315,23 @@ def _refused(folder: Path, error: OSError) -> InvalidInput:
 def _text(function: Callable[..., Any]) -> str:
     """The function as it was written, where that is known."""
     try:
-        return textwrap.dedent(inspect.getsource(function)).strip()
+        text = textwrap.dedent(inspect.getsource(function)).strip()
     except (OSError, TypeError):
         return getattr(function, "__qualname__", type(function).__qualname__)
+    return _lambda(text) if getattr(function, "__name__", "") == "<lambda>" else text
+
+
+def _lambda(text: str) -> str:
+    """A lambda without the rest of the lines that it stands in, where that can be told."""
+    start = text.find("lambda")
+    for end in range(len(text), start, -1):
+        try:
+            found = ast.parse(text[start:end], mode="eval").body
+        except (SyntaxError, ValueError):
+            continue
+        if isinstance(found, ast.Lambda):
+            return text[start:end].strip()
+    return text
 
 
 @contextmanager

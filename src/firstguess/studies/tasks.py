@@ -7,9 +7,9 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.threads import THREADS
@@ -20,6 +20,7 @@ from firstguess.studies.rows import Stopped, row_of
 from firstguess.studies.store import Piece
 
 Kind: TypeAlias = Literal["row", "block"]  # what an outcome is: the result of a configuration, or members for one
+TOGETHER = 0.1  # seconds of small jobs that are done in one call: what a worker that dies has to do again
 _LONGEST = 4000  # characters of a traceback that is kept
 
 
@@ -46,6 +47,13 @@ class Outcome:
     trace: str = ""
 
 
+class Came(NamedTuple):
+    """Jobs that were handed over together, and what became of the first of them; the others have to be done again."""
+
+    jobs: tuple[Job, ...]
+    outcomes: list[Outcome]
+
+
 @dataclass(frozen=True)
 class Work:
     """What all jobs of a run share: sent to each worker once."""
@@ -55,6 +63,17 @@ class Work:
     threads: int = 1
     memory: float | None = None  # bytes that a task may use
     code: str = ""  # the driver's `code_version`: another one would give results that are not what their address says
+
+
+def perform_all(work: Work, jobs: Iterable[Job], one: Callable[[Work, Job], Outcome] | None = None) -> list[Outcome]:
+    """Do small jobs one after the other; what has not begun after `TOGETHER` seconds is left."""
+    until = time.perf_counter() + TOGETHER
+    outcomes: list[Outcome] = []
+    for job in jobs:
+        outcomes.append((one or perform)(work, job))
+        if time.perf_counter() > until:
+            break
+    return outcomes
 
 
 def perform(work: Work, job: Job) -> Outcome:
@@ -81,7 +100,7 @@ def _check(code: str) -> None:
     if code and code != code_version():
         raise InvalidInput(
             f"firstguess {code}, as the driver has it", got=code_version(), where="a worker",
-            hint="the same version on all nodes, and no edits while a study runs",
+            hint="the same firstguess, numpy, scipy and torch on all nodes, and no edits while a study runs",
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A worker process of this machine: gets a function once, then one job after the other, and answers each.
+"""A worker process of this machine: gets a function once, then jobs, and answers with what became of them.
 
 Started by `local_pool.py` as a process of its own, not forked and not as a copy of the user's script: the script needs
 no `if __name__ == "__main__"`. What comes through the pipe is from the process that started this one, and only from it.
@@ -14,7 +14,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from firstguess.studies.tasks import perform
+from firstguess.studies.tasks import perform_all
 
 READY = "ready"
 
@@ -43,10 +43,10 @@ def main(fd: int, parent: int) -> None:
         pipe.send(READY)
         while True:
             try:
-                job = pickle.loads(pipe.recv_bytes())
+                jobs = pickle.loads(pipe.recv_bytes())
             except EOFError:
                 return
-            pipe.send(perform(work, job))
+            pipe.send(perform_all(work, jobs))
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def _discrete(rate: float, classes: int) -> float:
             where="absorption(lr)",
             hint=f"lr below {1.0 / rho:.3g} of it",
         )
-    return -math.log1p(-rho) / rho
+    return -math.log1p(-rho) / rho if rho > 0.0 else 1.0  # 0: a network without a bias mode, and without a bias
 
 
 def absorption_of(
@@ -216,7 +216,9 @@ def absorption_of(
             raise NotCovered("a prior of two classes", got=f"{classes} classes", where="absorption(prior)")
         means = drawn_means(classes, tangent.q_ab, draws or 256)
         flow = flow_times(level, means, math.sqrt(max(tangent.q - tangent.q_ab, 0.0)))
-        return Absorption(level, flow / rate / _discrete(rate, classes))
+        pace = rate * _discrete(rate, classes)
+        steps = np.divide(flow, pace, out=np.full_like(flow, math.inf), where=pace > 0.0)
+        return Absorption(level, np.where(flow > 0.0, steps, 0.0))
     draws = draws or 2001
     spread = math.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0))
     quantiles = special.ndtri((np.arange(draws) + 0.5) / draws)

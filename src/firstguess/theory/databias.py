@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.text import plain
+from firstguess.base.shown import Shown
+from firstguess.base.text import elided, plain
 from firstguess.theory.guesses import Guesses
 
 Treatment = Literal["none", "global", "channel", "pixel", "centre"]
@@ -32,7 +33,7 @@ _WORDS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class DataBias:
+class DataBias(Shown):
     """The bias that data bring to any network. Print it; `after` says what each standardization would do.
 
     `gamma` is γ₀ = m0/v0 with m0 = ‖E x‖²/d and v0 = tr Cov(x)/d (theory.md (2), first row): the drift ratio that the
@@ -120,16 +121,13 @@ class DataBias:
         own["correlation"] = float(own["correlation"])  # "nan" where all points but one are zero
         return cls(**own)
 
+    def __repr__(self) -> str:
+        return f"DataBias({elided(self.name, 80)}: γ₀ = {self.gamma:.4g}, {self.points} points)"
+
     def __str__(self) -> str:
         rows = self.summary()
         width = max(len(label) for label, _ in rows)
         return "\n".join(["Data bias", *(f"  {label:<{width}}  {value}" for label, value in rows)])
-
-    def _repr_html_(self) -> str:
-        import html
-
-        cells = (f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in self.summary())
-        return f"<table>{''.join(cells)}</table>"
 
 
 def data_bias(x: object, *, points: int | None = None, standardize: Treatment | None = None, seed: int = 0) -> DataBias:

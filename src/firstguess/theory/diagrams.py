@@ -19,7 +19,8 @@ from firstguess.base.checks import check_number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Function
 from firstguess.base.series import interpolate
-from firstguess.base.text import plain
+from firstguess.base.shown import Shown
+from firstguess.base.text import elided, plain
 from firstguess.network.activations.record import Activation
 from firstguess.theory.blocks import Block, as_block
 from firstguess.theory.phases import (
@@ -42,7 +43,7 @@ _NUMBERS = ["weight_vars", "bias_vars", "q", "c", "gamma", "chi", "edge", "varia
 
 
 @dataclass(frozen=True)
-class PhaseDiagram:
+class PhaseDiagram(Shown):
     """Fixed points over a grid: arrays of shape (bias_vars, weight_vars).
 
     `edge`, `variance_edge` and `neutrality` are the lines of a figure: the weight variance at each bias variance, NaN
@@ -105,15 +106,15 @@ class PhaseDiagram:
             note=data.get("note", ""),
         )
 
+    def __repr__(self) -> str:
+        return f"PhaseDiagram({elided(self.block, 80)}, {self.bias_vars.size} × {self.weight_vars.size} points)"
+
     def __str__(self) -> str:
         counts = {name: int(np.sum(self.names == name)) for name in np.unique(self.names)}
         total = self.phase.size
         lines = [f"Phase diagram of {self.block}: {self.bias_vars.size} × {self.weight_vars.size} points"]
         lines += [f"  {100 * n / total:5.1f} %  {name}" for name, n in sorted(counts.items(), key=lambda x: -x[1])]
         return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{self}</pre>"
 
 
 def phase_diagram(

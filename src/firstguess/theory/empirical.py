@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, cast, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
 from firstguess.base import checks, statistics
 from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.base.statistics import Estimates, FloatArray, Interval
-from firstguess.base.text import interval
 from firstguess.theory import intervals
 from firstguess.theory.ranked import OverInits, check_rank, entropies, kth_values, of_rows
 
@@ -23,7 +23,7 @@ Summary: TypeAlias = Literal["mean", "var", "std", "expected_max"] | tuple[Liter
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EmpiricalGuesses:
+class EmpiricalGuesses(Shown):
     """The law of guess fractions as an ensemble shows it: the methods of `fg.Guesses`, and `interval` for their errors.
 
     `fractions[r, c]` is the share of the `points` data points that member r puts in class c. `pdf`, `cdf`, `quantile`
@@ -304,15 +304,3 @@ class EmpiricalGuesses:
             f"{self.expected_max():.3f} ± {self.standard_error('expected_max'):.3f} on average and above 0.9 with "
             f"probability {self.prob_max_above(0.9):.3f} ± {self.standard_error(often):.3f}"
         )
-
-    def _repr_html_(self) -> str:
-        rows = [("initializations", str(self.inits)), ("classes", str(self.classes)), ("data points", str(self.points))]
-        named: list[tuple[str, Summary, float]] = [
-            ("E max G", "expected_max", self.expected_max()),
-            ("P(max G &gt; 0.9)", ("prob_max_above", 0.9), self.prob_max_above(0.9)),
-            ("std of one G", "std", self.std()),
-        ]
-        for label, what, value in named:
-            low, high = self.interval(what)
-            rows.append((label, f"{value:.4f} {interval(low, high, self.inits, '.4f')}"))
-        return "<table>" + "".join(f"<tr><th>{k}</th><td>{v}</td></tr>" for k, v in cast(Any, rows)) + "</table>"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from firstguess.base.shown import Shown
+
 
 @dataclass(frozen=True)
-class FiniteSize:
+class FiniteSize(Shown):
     """What finite width and dimension changed, and how well that is known.
 
     `std` is the standard deviation of a guess fraction of infinitely many points, `infinite` the same for infinitely
@@ -40,11 +42,14 @@ class FiniteSize:
         """Plain values."""
         return asdict(self)
 
+    def __repr__(self) -> str:
+        return f"FiniteSize(width={self.width}, dimension={self.dimension}: std {self.infinite:.4g} → {self.std:.4g})"
+
     def __str__(self) -> str:
         sizes = [f"{name} {size}" for name, size in (("width", self.width), ("dimension", self.dimension)) if size]
         known = (
             f"expansion, next order about {self.next_order:.1g}"
             if self.way == "expansion"
-            else f"{self.networks} networks drawn node by node, ± {self.error:.1g}"
+            else f"{self.networks} networks drawn, ± {self.error:.1g}"
         )
         return f"{', '.join(sizes)}: std {self.std:.4g} instead of {self.infinite:.4g} at infinite size ({known})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,24 +18,32 @@ import numpy as np
 from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.gaussian import Array
 from firstguess.network.finite_folds import finite_steps
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Parity, text
 from firstguess.network.network import Network
-from firstguess.theory.few_points import few_points
+from firstguess.network.signal import Signal
+from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.few_points import few_points, whole_batch
 from firstguess.theory.finite_record import FiniteSize
 from firstguess.theory.guesses import Guesses
+from firstguess.theory.overlap_spectrum import MOST_CLASSES
+from firstguess.theory.pair_moments import PairMoments
 from firstguess.theory.prediction import LayerReading, Prediction
 from firstguess.theory.same_class import same_class
-from firstguess.theory.shares_law import law_of_shares
+from firstguess.theory.shares_law import gauss_hermite, law_of_shares
 
 _ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of G, or this
 _HERMITE = 20
-_MORE = (
-    "more than two classes: the variance of a share is that of these networks; its law takes one overlap for all pairs "
-    "of points, and where overlaps differ more than their mean (nearly even, narrow networks) the largest share comes "
-    "out too large"
+_COUNTED = 2000  # the widest layers whose batches are counted where an expansion would do
+_MANY = (
+    "more classes than 64: the variance of a share is that of these networks; its law takes one overlap for all pairs "
+    "of points, with which the largest share of nearly even, narrow networks comes out too large"
+)
+_CENTRED = (
+    "a centred batch guesses more evenly than counting by chance (by 1/2πn of variance), which the law leaves out"
 )
 _ODD = (Parity.WEIGHTS, Parity.ODD, Parity.LINEAR, Parity.CENTRES)  # biases would show in the wide limit
 
@@ -45,6 +53,9 @@ class _Found(NamedTuple):
     excess: float
     differ: float
     size: FiniteSize
+    pairs: PairMoments | None = None
+    counted: Array | None = None  # shares of a whole batch
+    batch: int = 0
 
 
 def predict_finite(
@@ -59,8 +70,8 @@ def predict_finite(
     started = time.perf_counter()
     network = infinite.network
     limit = Guesses(max(float(infinite.gamma[-1]), 0.0), network.classes).std()
-    found, why = expanded(network, inputs, width, limit)
-    if found is None or found.size.next_order > max(_ENOUGH * found.size.std, _LEAST):
+    found, why = expanded(network, inputs, width, limit, infinite.guesses.points, infinite.layers)
+    if found is None or not _holds(found, width):
         if width is None:
             raise InvalidInput(
                 "a width, where 1/dimension alone has no expansion that holds",
@@ -69,30 +80,46 @@ def predict_finite(
                 hint="width=1000",
             )
         try:
-            drawn = _sampled(network, inputs, width, limit, seed, progress)
-            found = drawn if found is None or drawn.size.error < found.size.next_order else found
+            drawn = _sampled(network, inputs, width, limit, infinite.guesses.points, seed, progress)
+            worse = found is None or found.excess < 0.0 or drawn.size.error < found.size.next_order
+            found = drawn if found is None or worse else found
         except FirstguessError as error:
             if found is None:
                 raise error.at("finite width") from None
             remark = f"the next order is not small; the chain, which is exact, says: {error}"
             found = found._replace(size=_with_remark(found.size, remark))
-    law = law_of_shares(found.excess, found.differ, network.classes, infinite.guesses.points)
+    points = infinite.guesses.points
+    if found.counted is None:
+        law = law_of_shares(found.excess, found.differ, network.classes, points, found.pairs)
+    else:
+        law = EmpiricalGuesses(found.counted, found.batch)
     finite = [said for said in infinite.assumptions if said != "wide layers"]
     remarks = (
         why if found.size.way == "chain" else "",
-        _MORE if network.classes > 2 else "",
+        _MANY if network.classes > MOST_CLASSES else "",
+        _of_batch(found.batch, points) if found.counted is not None else "",
+        _CENTRED if found.counted is None and found.excess < 0.0 and points is not None else "",
         found.size.remark,
     )
     return Prediction(
         network,
         "closed form",
-        tuple(_with_gradient(new, old) for new, old in zip(found.layers, infinite.layers, strict=True)),
+        found.layers
+        if found.size.way == "expansion"
+        else tuple(_with_gradient(new, old) for new, old in zip(found.layers, infinite.layers, strict=True)),
         law,
         (*finite, *(said for said in remarks if said)),
         infinite.provenance | {"width": width, "firstguess": __version__, "python": sys.version.split()[0]},
         infinite.seconds + time.perf_counter() - started,
         finite_size=found.size,
     )
+
+
+def _holds(found: _Found, width: int | None) -> bool:
+    """Whether the next order is small, and the law of the shares has this variance."""
+    if found.excess < 0.0 and width is not None and width <= _COUNTED:
+        return False  # a batch that is centred guesses more evenly than counting by chance: only counts show that
+    return found.size.next_order <= max(_ENOUGH * found.size.std, _LEAST)
 
 
 def _with_remark(size: FiniteSize, remark: str) -> FiniteSize:
@@ -109,11 +136,13 @@ def _sampled(
     inputs: Inputs,
     width: int,
     limit: float,
+    points: int | None,
     seed: int,
     progress: Callable[[int, int], None] | None,
 ) -> _Found:
-    few = few_points(network, inputs, width, seed=seed, progress=progress)
-    if network.classes == 2 and limit == 0.0 and all(layer.parity in _ODD for layer in network.layers):
+    few = few_points(network, inputs, width, points=points, seed=seed, progress=progress)
+    odd = limit == 0.0 and all(layer.parity in _ODD for layer in network.layers)
+    if odd and network.classes == 2 and not whole_batch(network):
         # f(−x) = −f(x), and −x is as likely as x: E arcsin c = 0 exactly (theory.md §12)
         few = replace(few, excess=0.0, excess_error=0.0, differ=0.0)
     std = math.sqrt(max(few.excess, 0.0) / network.classes)
@@ -128,29 +157,37 @@ def _sampled(
         networks=few.networks,
         overlap=few.overlap,
         overlap_variance=few.variance,
+        remark=_dead_words(few.dead),
     )
-    return _Found(few.layers, few.excess, few.differ, size)
+    return _Found(few.layers, few.excess, few.differ, size, few.pairs, few.counted, few.points)
 
 
-def expanded(network: Network, inputs: Inputs, width: int | None, limit: float) -> tuple[_Found | None, str]:
-    """The expansion, or why there is none."""
+def expanded(
+    network: Network,
+    inputs: Inputs,
+    width: int | None,
+    limit: float,
+    points: int | None = None,
+    wide: Sequence[LayerReading] | None = None,
+) -> tuple[_Found | None, str]:
+    """The expansion, or why there is none; `wide` are the readings of infinite width, where they are at hand."""
     signal = inputs.signal()
     start = FiniteSignal(
         signal,
         math.inf if inputs.dimension is None else float(inputs.dimension),
         math.inf if width is None else float(width),
-        _is_even(network, inputs),
+        _is_even(network, inputs) if wide is None else _all_zero(wide, signal),
         0.0,
         signal.correlation,
         inputs=True,
+        points=math.inf if points is None else float(points),
     )
     state, layers = start, list[LayerReading]()
     try:
-        for layer, state in finite_steps(network.layers, state):  # noqa: B020  # what is behind the last one is used
+        for index, (layer, state) in enumerate(finite_steps(network.layers, start)):  # behind the last one it is used
             s = state.signal
-            layers.append(
-                LayerReading(text(layer), layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, None)
-            )
+            name, slope = (text(layer), None) if wide is None else (wide[index].layer, wide[index].gradient)
+            layers.append(LayerReading(name, layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, slope))
     except FirstguessError as error:
         return None, f"by a chain of networks, since an expansion says: {error}"
     classes = network.classes
@@ -168,7 +205,36 @@ def expanded(network: Network, inputs: Inputs, width: int | None, limit: float) 
         overlap_variance=state.v,
     )
     differ = math.sqrt(max(state.u, 0.0)) / state.signal.one_minus_c if state.signal.one_minus_c > 0.0 else 0.0
-    return _Found(tuple(layers), excess, differ, size), ""
+    return _Found(tuple(layers), excess, differ, size, _pairs(state)), ""
+
+
+def _pairs(state: FiniteSignal) -> PairMoments | None:
+    """How overlaps of pairs hang together, to leading order; known where the network is even in the wide limit."""
+    if not state.even or state.v <= 0.0:
+        return None
+    own = 1.0 - state.e
+    spread = state.v - 2.0 * state.common
+    return PairMoments(state.e, spread / own**2, state.triangle / spread**2, state.common) if spread > 0.0 else None
+
+
+def _dead_words(share: float) -> str:
+    if share == 0.0:
+        return ""
+    return (
+        f"{share:.2g} of all points are 0 at a network's output (all nodes are dead): their guess is taken to be chance"
+    )
+
+
+def _of_batch(batch: int, points: int | None) -> str:
+    if points == batch:
+        return ""
+    why = "points= names none" if points is None else f"it stands for {points}"
+    return f"norms over the data: of a batch of {batch} points, since {why}; guesses are those of such a batch"
+
+
+def _all_zero(wide: Sequence[LayerReading], signal: Signal) -> bool:
+    """Whether all overlaps are 0 in the wide limit, at every layer of weights: by its readings."""
+    return signal.correlation == 0.0 and all(x.correlation == 0.0 for x in wide if x.weights)
 
 
 def _is_even(network: Network, inputs: Inputs) -> bool:
@@ -189,6 +255,9 @@ def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
     if state.even:
         one, two, three, four = same.slopes_at_zero()
         e1, v1 = state.leading
+        if state.pulls:  # centring over n points: −1/n of an overlap, exactly (44)
+            n = state.points
+            return (one * (e - 1.0 / n) + 0.5 * two * v + three * k / 6.0) / (1.0 - 1.0 / n), one * e1 + 0.5 * two * v1
         full = one * e + 0.5 * two * (e * e + v) + three * (e**3 + 3.0 * e * v + k) / 6.0 + four * v * v / 8.0
         return full, one * e1 + 0.5 * two * v1
     if not -1.0 < e < 1.0:
@@ -196,10 +265,10 @@ def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
     step = 1e-3 * (1.0 - abs(e))
     low, here, high = (float(x) for x in same(np.array([e - step, e, e + step])))
     curve = (low - 2.0 * here + high) / step**2
-    z, w = np.polynomial.hermite_e.hermegauss(_HERMITE)
+    z, w = gauss_hermite(_HERMITE)
     wide = math.log1p(v / (1.0 - e) ** 2)  # 1 − c is taken to be lognormal, with the right mean and variance
     c = 1.0 - (1.0 - e) * np.exp(-0.5 * wide + math.sqrt(wide) * z)
-    lognormal = float(w @ same(c)) / float(w.sum())
+    lognormal = float(w @ same(c))
     return here + 0.5 * curve * v, lognormal
 
 
@@ -210,6 +279,8 @@ def _next_order(state: FiniteSignal, std: float, rougher: float, limit: float) -
     more than a geometric series would have. Others: how far two averages over v are apart that differ in the next
     order, plus the first order's change times the relative variance of 1 − c.
     """
+    if state.pulls:  # what (44) was off by in its tests, for sizes that differ by V
+        return 0.5 * state.sizes * (std + 1.0 / math.sqrt(state.points))
     if state.even:
         first, second = abs(rougher - limit), abs(std - rougher)
         return second * min(1.0, math.sqrt(second / first)) if first > 0.0 else second

@@ -15,6 +15,7 @@ from scipy import special
 from firstguess.base import checks
 from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.theory import fraction_curve, guess_counts, plurality, ranked
 from firstguess.theory.fraction_curve import Curve, FloatArray
 from firstguess.theory.guess_counts import CountLaw, Counts
@@ -24,7 +25,7 @@ _MOST_POINTS = 10**15  # counts are then still whole numbers in float64
 
 
 @dataclass(frozen=True, repr=False)
-class Guesses:
+class Guesses(Shown):
     """The law of guess fractions over initializations: theory.md (6) for two classes, (8) for more, (7) for n points.
 
     `gamma` is the drift ratio γ of the logits (0 to ∞), `classes` is M, `points` is the number n of data points, or
@@ -320,17 +321,6 @@ class Guesses:
             f"γ = {self.gamma:.4g}, {self.classes} classes{points}: the largest fraction is {largest:.3f} on average "
             f"and above 0.9 with probability {often:.3f}"
         )
-
-    def _repr_html_(self) -> str:
-        rows = {
-            "drift ratio γ": f"{self.gamma:.6g}",
-            "classes": f"{self.classes}",
-            "data points": "∞" if self.points is None else f"{self.points}",
-            "E max G": f"{self.expected_max():.4f}",
-            "P(max G &gt; 0.9)": f"{self.prob_max_above(0.9):.4f}",
-            "std of one G": f"{self.std():.4f}",
-        }
-        return "<table>" + "".join(f"<tr><th>{k}</th><td>{v}</td></tr>" for k, v in rows.items()) + "</table>"
 
     # -- Parts ---------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from typing import cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+from scipy import special
 
 from firstguess.base.statistics import FloatArray, Interval
 
@@ -251,8 +251,8 @@ def _first(rising: Callable[[float], float], low: float, high: float) -> float:
     """Where a function that rises is 0, or the end of the range nearer to it."""
     if rising(low) >= 0.0:
         return low
-    return (
-        high
-        if rising(high) <= 0.0
-        else cast(float, optimize.brentq(rising, low, high, xtol=1e-6, rtol=np.float64(1e-6)))
-    )
+    if rising(high) <= 0.0:
+        return high
+    from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
+
+    return cast(float, brentq(rising, low, high, xtol=1e-6, rtol=np.float64(1e-6)))

@@ -1,11 +1,15 @@
-"""The law of the guess fractions where networks differ: a mixture of laws, one γ each (theory.md (45))."""
+"""The law of the guess fractions where networks differ: a mixture of laws, one γ each (theory.md (45)).
+
+Of more than two classes it is another one where overlaps differ over pairs of points more than by their mean (nearly
+even networks): drawn from `overlap_spectrum`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, overload
 
 import numpy as np
@@ -13,8 +17,12 @@ import numpy as np
 from firstguess.base import checks
 from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.base.statistics import FloatArray
+from firstguess.theory.drawn_shares import DrawnShares
 from firstguess.theory.guesses import Guesses
+from firstguess.theory.overlap_spectrum import Spectrum, draw_shares, of_pairs, strength
+from firstguess.theory.pair_moments import PairMoments
 from firstguess.theory.ranked import OverInits, check_rank, entropies, kth_values, of_rows
 from firstguess.theory.same_class import same_class
 
@@ -22,12 +30,24 @@ _DRAWN = 20_000  # networks that stand for the law of what has no formula
 _SEED = 20261117
 
 
+def _networks(classes: int) -> int:
+    """How many of them stand for the law: what takes about a second."""
+    return round(min(max(4e5 / classes**2, 400), 3000))
+
+
+@lru_cache(maxsize=16)
+def _stand_in(shape: Spectrum, e: float, classes: int) -> FloatArray:
+    """Networks that stand for all; the noise of drawing shares by points is in their variance, which is scaled away."""
+    return draw_shares(shape, e, classes, _networks(classes), _SEED)
+
+
 @dataclass(frozen=True, repr=False)
-class MixedGuesses:
+class MixedGuesses(Shown):
     """Guess fractions over networks of finite width: the methods of `fg.Guesses`, each network with a γ of its own.
 
     `gammas` and `weights`: a quadrature over networks. What `Guesses` knows exactly is exact here too, for this
-    mixture; `kth_largest` and `entropy` are drawn.
+    mixture; `kth_largest` and `entropy` are drawn. `pairs`: how overlaps of pairs differ within a network; then `var`
+    and `std` are exact, and all else is drawn, with standard errors (`expected_max_error`, `cdf_error`, …).
 
     >>> one, mixed = Guesses(1.0), MixedGuesses((0.5, 2.0), (0.5, 0.5))
     >>> print(f"{one.expected_max():.4f} {mixed.expected_max():.4f} {mixed.cdf(0.5):.4f}")
@@ -38,6 +58,7 @@ class MixedGuesses:
     weights: tuple[float, ...]
     classes: int = 2
     points: int | None = None
+    pairs: PairMoments | None = None
 
     def __post_init__(self) -> None:
         if not self.gammas or len(self.gammas) != len(self.weights) or abs(sum(self.weights) - 1.0) > 1e-9:
@@ -56,9 +77,32 @@ class MixedGuesses:
     @property
     def gamma(self) -> float:
         """The one γ whose law has the same variance of a fraction."""
-        infinite = sum(w * Guesses(g, self.classes).var() for g, w in zip(self.gammas, self.weights, strict=True))
-        c = same_class(self.classes).overlap(self.classes * infinite)
+        c = same_class(self.classes).overlap(self.classes * self._infinite_var())
         return c / (1.0 - c) if c < 1.0 else math.inf
+
+    def _infinite_var(self) -> float:
+        """Of a share of infinitely many points."""
+        return sum(w * Guesses(g, self.classes).var() for g, w in zip(self.gammas, self.weights, strict=True))
+
+    @cached_property
+    def _drawn(self) -> DrawnShares | None:
+        """The law by draws, where overlaps differ over pairs."""
+        if self.pairs is None:
+            return None
+        return DrawnShares(self._shares(_networks(self.classes), _SEED), self.points, _SEED)
+
+    def _shares(self, size: int, seed: int) -> FloatArray:
+        """Shares of infinitely many points, whose variance is the one that is known."""
+        assert self.pairs is not None
+        excess = self.classes * self._infinite_var()
+        shape = of_pairs(self.pairs)
+        e = strength(shape, round(excess, 12), self.classes, round(self.pairs.e, 9))
+        even = 1.0 / self.classes
+        stand_in = _stand_in(shape, e, self.classes)
+        drawn = stand_in if seed == _SEED and size <= len(stand_in) else draw_shares(shape, e, self.classes, size, seed)
+        away = (drawn[:size] - even) * math.sqrt(excess / self.classes / float(stand_in.var()))
+        share = np.maximum(even + away, 0.0)
+        return share / share.sum(axis=1, keepdims=True)
 
     def _mean(self, values: list[Any]) -> Any:
         return sum(w * v for w, v in zip(self.weights, values, strict=True))
@@ -72,6 +116,8 @@ class MixedGuesses:
     def cdf(self, g: Numbers) -> FloatArray: ...
     def cdf(self, g: float | Numbers) -> float | FloatArray:
         """P(G_c ≤ g) over networks."""
+        if self._drawn is not None:
+            return checks.like(g, self._drawn.cdf(checks.array(g, "a guess fraction g", "cdf(g)")))
         return self._mean([part.cdf(g) for part in self.parts])
 
     @overload
@@ -80,6 +126,8 @@ class MixedGuesses:
     def pdf(self, g: Numbers) -> FloatArray: ...
     def pdf(self, g: float | Numbers) -> float | FloatArray:
         """Density of G_c; n·P of the nearest count for finite n."""
+        if self._drawn is not None:
+            return checks.like(g, self._drawn.pdf(checks.array(g, "a guess fraction g", "pdf(g)")))
         return self._mean([part.pdf(g) for part in self.parts])
 
     @overload
@@ -89,6 +137,8 @@ class MixedGuesses:
     def quantile(self, u: float | Numbers) -> float | FloatArray:
         """The smallest g with P(G_c ≤ g) ≥ u: by halving, to 1e-12 or to a count."""
         at = checks.unit(u, "a probability u from 0 to 1", "quantile(u)", "0.5")
+        if self._drawn is not None:
+            return checks.like(u, self._drawn.quantile(at))
         each = np.array([np.atleast_1d(part.quantile(at)) for part in self.parts])
         low, high = each.min(axis=0) - 1e-12, each.max(axis=0)
         for _ in range(44):
@@ -101,6 +151,8 @@ class MixedGuesses:
 
     def pmf(self) -> FloatArray:
         """P(n·G_c = k) for k = 0..n."""
+        if self._drawn is not None and self.points is not None:
+            return self._drawn.pmf.copy()
         return self._mean([part.pmf() for part in self.parts])
 
     def mean(self) -> float:
@@ -117,10 +169,14 @@ class MixedGuesses:
 
     def expected_max(self) -> float:
         """E max_c G_c."""
+        if self._drawn is not None:
+            return self._drawn.expected_max()[0]
         return self._mean([part.expected_max() for part in self.parts])
 
     def expected_max_error(self) -> float:
-        """The standard error of `expected_max`: 0 unless M > 2 and n is finite."""
+        """The standard error of `expected_max`: 0 unless M > 2 and n is finite, or it is drawn."""
+        if self._drawn is not None:
+            return self._drawn.expected_max()[1]
         return float(self._error([part.expected_max_error() for part in self.parts]))
 
     @overload
@@ -129,7 +185,15 @@ class MixedGuesses:
     def prob_max_above(self, t: Numbers) -> FloatArray: ...
     def prob_max_above(self, t: float | Numbers) -> float | FloatArray:
         """P(max_c G_c > t)."""
+        if self._drawn is not None:
+            return self._above(t, 0)
         return self._mean([part.prob_max_above(t) for part in self.parts])
+
+    def _above(self, t: float | Numbers, which: int) -> float | FloatArray:
+        assert self._drawn is not None
+        at = checks.unit(t, "a fraction t from 0 to 1", "prob_max_above(t)", "0.9")
+        found = [self._drawn.max_above(float(v))[which] for v in at.ravel()]
+        return checks.like(t, np.array(found).reshape(at.shape))
 
     @overload
     def prob_max_above_error(self, t: float) -> float: ...
@@ -137,6 +201,8 @@ class MixedGuesses:
     def prob_max_above_error(self, t: Numbers) -> FloatArray: ...
     def prob_max_above_error(self, t: float | Numbers) -> float | FloatArray:
         """The standard error of `prob_max_above(t)`: 0 for two classes."""
+        if self._drawn is not None:
+            return self._above(t, 1)
         return checks.like(t, self._error([part.prob_max_above_error(t) for part in self.parts]))
 
     @overload
@@ -145,11 +211,15 @@ class MixedGuesses:
     def cdf_error(self, g: Numbers) -> FloatArray: ...
     def cdf_error(self, g: float | Numbers) -> float | FloatArray:
         """The standard error of `cdf(g)`: 0 for two classes."""
+        if self._drawn is not None:
+            return checks.like(g, self._drawn.cdf_error(checks.array(g, "a guess fraction g", "cdf_error(g)")))
         return checks.like(g, self._error([part.cdf_error(g) for part in self.parts]))
 
     @property
     def error(self) -> float:
         """The largest standard error that `cdf` has anywhere."""
+        if self._drawn is not None:
+            return float(self._drawn.cdf_error(self._drawn.quantile(np.linspace(0.1, 0.9, 9))).max())
         return float(self._error([part.error for part in self.parts]))
 
     def kth_largest(self, k: int) -> OverInits:
@@ -164,6 +234,11 @@ class MixedGuesses:
         """`size` draws of (G_1..G_M): (size, classes). Row i depends on `seed` and i only."""
         size = checks.count(size, 1, "number of samples", "sample(size)", "size=1000")
         seed = checks.count(seed, 0, "seed", "sample(seed)", "seed=0")
+        if self.pairs is not None:
+            share = self._shares(size, seed)
+            if self.points is None:
+                return share
+            return np.random.default_rng([seed, 1]).multinomial(self.points, share) / self.points
         uniform = np.random.default_rng([seed, 2]).random(size)
         part = np.minimum(np.searchsorted(np.cumsum(self.weights), uniform), len(self.weights) - 1)
         found = np.empty((size, self.classes))
@@ -180,17 +255,20 @@ class MixedGuesses:
         MixedGuesses(2 networks' drift ratios from 0.5 to 2, classes=2)
         """
         gammas, weights = list(self.gammas), list(self.weights)
-        return {"gammas": gammas, "weights": weights, "classes": self.classes, "points": self.points}
+        data = {"gammas": gammas, "weights": weights, "classes": self.classes, "points": self.points}
+        return data | ({} if self.pairs is None else {"pairs": self.pairs._asdict()})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MixedGuesses:
         """The inverse of `to_dict`."""
-        return cls(
-            tuple(float(g) for g in data["gammas"]), tuple(data["weights"]), data.get("classes", 2), data.get("points")
-        )
+        pairs = None if data.get("pairs") is None else PairMoments(**data["pairs"])
+        gammas, weights = (tuple(float(v) for v in data[key]) for key in ("gammas", "weights"))
+        return cls(gammas, weights, data.get("classes", 2), data.get("points"), pairs)
 
     def __repr__(self) -> str:
         points = "" if self.points is None else f", points={self.points}"
+        if self.pairs is not None:
+            return f"MixedGuesses(drift ratio {self.gamma:.4g}, {self.pairs}, classes={self.classes}{points})"
         ends = f"{min(self.gammas):.4g} to {max(self.gammas):.4g}"
         return f"MixedGuesses({len(self.gammas)} networks' drift ratios from {ends}, classes={self.classes}{points})"
 

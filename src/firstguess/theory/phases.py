@@ -16,7 +16,8 @@ import numpy as np
 from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Function
-from firstguess.base.text import plain
+from firstguess.base.shown import Shown
+from firstguess.base.text import elided, plain
 from firstguess.network.activations.record import Activation
 from firstguess.network.inputs import Inputs
 from firstguess.network.layers import Dense, steps
@@ -33,7 +34,7 @@ _LOG_Q = np.concatenate([np.arange(-40.0, -6.0, 2.0), np.arange(-6.0, 8.0, 0.125
 
 
 @dataclass(frozen=True)
-class FixedPoint:
+class FixedPoint(Shown):
     """Where variance and correlation settle in an infinitely deep network.
 
     `chi` is χ̃ = σw²·E φ'², the growth of gradients' mean square a layer; `depth_scale` is ξ = −1/ln χ(c*), the
@@ -69,6 +70,10 @@ class FixedPoint:
         words, derived = ("block", "phase", "note"), ("regime", "name")
         values: dict[str, Any] = {k: v if k in words else float(v) for k, v in data.items() if k not in derived}
         return cls(**values)
+
+    def __repr__(self) -> str:
+        where = f"weight_var={self.weight_var:g}, bias_var={self.bias_var:g}"
+        return f"FixedPoint({elided(self.block, 80)}, {where}: {self.name}, γ = {self.gamma:.4g})"
 
     def __str__(self) -> str:
         text = (

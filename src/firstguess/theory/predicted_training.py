@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from firstguess.base.shown import Shown
 from firstguess.base.text import plain, spaced
 from firstguess.network.network import Network
 from firstguess.theory.curves import Curves, Followed
@@ -32,7 +33,7 @@ class Trust:
 
 
 @dataclass(frozen=True, eq=False)
-class PredictedTraining(Followed):
+class PredictedTraining(Followed, Shown):
     """Curves over steps, and the numbers that explain them."""
 
     network: Network
@@ -87,6 +88,10 @@ class PredictedTraining(Followed):
             rows.append(("trust", str(self.trust)))
         return rows
 
+    def __repr__(self) -> str:
+        draws, last = len(self.largest.draws), int(self.steps[-1])
+        return f"PredictedTraining({draws} networks, {last} steps, {self.network.classes} classes)"
+
     def __str__(self) -> str:
         rows = self.summary()
         width = max(len(label) for label, _ in rows)
@@ -95,12 +100,6 @@ class PredictedTraining(Followed):
         lines += [f"  {label:<{width}}  {value}" for label, value in rows]
         lines += [f"  assumes: {a}" for a in self.assumptions]
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        import html
-
-        cells = (f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in self.summary())
-        return f"<table>{''.join(cells)}</table>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from firstguess.base.gaussian import Array
+from firstguess.base.shown import Shown
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
 from firstguess.theory.guesses import Guesses
@@ -85,7 +86,7 @@ class LayerReading:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Shown):
     """What a reading predicts for a network. Print it, plot it, or compare it with a measurement."""
 
     network: Network
@@ -315,6 +316,10 @@ class Prediction:
             rows.append(("chance to guess the own input", f"{self.own_guess:.4g}"))
         return rows
 
+    def __repr__(self) -> str:
+        gamma = f"{self.gamma[-1]:.3g}" if len(self.gamma) else "–"
+        return f"Prediction({self.reading}: {self.verdict}, γ = {gamma}, {self.network.classes} classes)"
+
     def __str__(self) -> str:
         rows = self.summary()
         width = max(len(label) for label, _ in rows)
@@ -322,12 +327,3 @@ class Prediction:
         lines += [f"  {label:<{width}}  {value}" for label, value in rows]
         lines += [f"  assumes: {a}" for a in self.assumptions]
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        import html
-
-        body = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>"
-            for a, b in self.summary()
-        )
-        return f"<table>{body}</table>"

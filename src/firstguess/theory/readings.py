@@ -61,7 +61,7 @@ def predict(
 
     `width`: layers that name no width have so many nodes, and guesses are those of such networks (theory.md §12), with
     what that changed in `finite_size`; `inputs=fg.Inputs(dimension=…)` says how many dimensions i.i.d. inputs have.
-    None: infinitely many of both. BatchNorm, convolutions and tokens have no finite width here.
+    None: infinitely many of both. Convolutions and tokens have no finite width here.
     Networks with convolutions that would take longer than about `seconds` are refused, with what would fit.
     `precision="float32"` halves memory; the covariance is then good to about 1e-6 (less behind a batchnorm: `kernel`).
 
@@ -122,10 +122,18 @@ def predict(
     else:
         dtype = np.float32 if precision == "float32" else np.float64
         result = kernel(network, x, tangent=tangent, width=fan_in, dtype=dtype)
-    finite = None if width is None or tangent else at_width(network, width, x, result.covariance)
+    finite = (
+        None
+        if width is None or tangent
+        else at_width(network, width, x, result.covariance, seed=seed, progress=progress)
+    )
     if finite is not None:
         result = replace(result, covariance=finite.covariance, layers=with_output(result.layers, finite.covariance))
         remarks += ["γ of the hidden layers is that of infinite width", finite.size.remark]
+        if finite.counted is not None:
+            remarks.append(
+                f"guesses were counted: {len(finite.counted)} output layers of {finite.size.networks} networks"
+            )
     drawn = draw_guesses(result.covariance, network.classes, draws=draws, seed=seed, progress=progress)
     if drawn.jitter > 0.0:
         remarks.append(f"the covariance's diagonal was raised by {drawn.jitter:.0e} of its mean to make it positive")
@@ -142,7 +150,9 @@ def predict(
         network,
         "kernel",
         tuple(reading(layer) for layer in result.layers),
-        EmpiricalGuesses(drawn.fractions, x.shape[0], seed),
+        EmpiricalGuesses(
+            drawn.fractions if finite is None or finite.counted is None else finite.counted, x.shape[0], seed
+        ),
         (
             *(("wide layers",) if finite is None else ()),
             f"the law is sampled: {draws} draws",

@@ -15,7 +15,6 @@ from typing import cast
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from scipy import optimize
 
 from firstguess.base.gaussian import Array
 from firstguess.base.series import interpolate
@@ -46,7 +45,9 @@ class SameClass:
             return 1.0
         if self.classes == 2:
             return math.sin(math.pi * excess)
-        found = optimize.brentq(lambda a: float(self(np.array([math.sin(a)]))[0]) - excess, 0.0, 0.5 * math.pi)
+        from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
+
+        found = brentq(lambda a: float(self(np.array([math.sin(a)]))[0]) - excess, 0.0, 0.5 * math.pi)
         return math.sin(cast(float, found))
 
     def slopes_at_zero(self) -> tuple[float, float, float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from firstguess.base.checks import known_options
 from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.shown import Shown
 from firstguess.base.text import plain
 from firstguess.network.activations.lookup import centered
 from firstguess.network.bias_criterion import causes_bias
@@ -50,7 +50,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Frontier:
+class Frontier(Shown):
     """Bias against gradients at a network's depth. `fg.figures.frontier_chart` draws it.
 
     `here` is the network, `remedies` what known changes make of it, `reached` what its knob makes at some targets (the
@@ -83,6 +83,10 @@ class Frontier:
             }
         )
 
+    def __repr__(self) -> str:
+        here = f"γ = {self.here.gamma:.3g}, gradients × {self.here.gradients:.3g}"
+        return f"Frontier({here}, {len(self.remedies)} remedies, {len(self.reached)} settings of {self.knob})"
+
     def __str__(self) -> str:
         rows = [("this network", self.here), *((m.name, m) for m in (*self.remedies, *self.reached))]
         width = max(len(name) for name, _ in rows)
@@ -96,9 +100,6 @@ class Frontier:
             low, high = map(said_gamma, self.reachable)
             lines.append(f"  {self.knob} reaches γ from {low} to {high} at constant gradients")
         return "\n".join([*lines, *(f"  {note}" for note in (*self.notes, HARMLESS))])
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 @known_options

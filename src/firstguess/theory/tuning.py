@@ -12,6 +12,8 @@ from scipy import optimize
 
 from firstguess.base.checks import known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.base.shown import Shown
+from firstguess.network.described import as_network
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.network.tokens import Tokens
@@ -59,7 +61,7 @@ def stand(p: Prediction) -> Stand:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Shown):
     """A tuned network: `network` to build or measure, `settings` to set by hand, `code()` to paste.
 
     `reachable` is the range of γ of this family at these gradients. Tuning makes depth harmless, not useful: a shallow
@@ -100,6 +102,10 @@ class Tuned:
             "reachable": list(self.reachable),
             "before": vars(self.before),
         }
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value:.6g}" for name, value in self.settings.items())
+        return f"Tuned({said}: γ = {self.gamma:.4g}, gradients × {self.gradients:.4g})"
 
     def __str__(self) -> str:
         said = ", ".join(f"{name} {value:.6g}" for name, value in self.settings.items())
@@ -185,7 +191,7 @@ def tune(
 
 def described(network: object, where: str) -> Network:
     """A description, or its text as one."""
-    net = Network.parse(network) if isinstance(network, str) else network
+    net = as_network(network, where=where) if isinstance(network, str) else network
     if not isinstance(net, Network):
         raise InvalidInput("a description", got=type(net).__name__, where=where, hint="fg.read(model, data).network")
     return net

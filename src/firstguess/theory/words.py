@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Literal, cast
 
 import numpy as np
-from scipy import optimize
 
 from firstguess.theory.guesses import Guesses
 
@@ -110,4 +109,8 @@ def gamma_of_share(share: float, classes: int, points: int | None = None) -> flo
     if excess(low) >= 0:
         return 0.0
     # From there on one class gets all but 1e-5 of infinitely many points: told apart by none of finitely many.
-    return math.inf if excess(high) <= 0 else math.exp(cast(float, optimize.brentq(excess, low, high, xtol=1e-4)))
+    if excess(high) <= 0:
+        return math.inf
+    from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
+
+    return math.exp(cast(float, brentq(excess, low, high, xtol=1e-4)))

@@ -17,6 +17,7 @@ from torch import nn
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shown import Shown
 from firstguess.data import Batch
 from firstguess.modules.calling import first_forward
 from firstguess.modules.feeding import Forward, fed, left_aside
@@ -42,7 +43,7 @@ _STEADY = 0.6  # of the allowed share that later looks may take: the rest pays f
 _NAMED = 20  # classes up to which each is logged
 
 
-class Watch:
+class Watch(Shown):
     """Watches a training: at some steps the model guesses a few held points, and everything is then as it was.
 
     >>> import firstguess as fg
@@ -102,7 +103,12 @@ class Watch:
         cost: float | None = 0.02,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise InvalidInput("a model, an instance of nn.Module", got=type(model).__name__, where="Watch(model)")
+            raise InvalidInput(
+                "a model, an instance of nn.Module",
+                got=type(model).__name__,
+                where="Watch(model)",
+                hint="fg.Watch(model, loader): the model comes first",
+            )
         if mode not in ("train", "eval"):
             raise InvalidInput("mode 'train' or 'eval'", got=mode, where="Watch(mode)", hint="mode='train'")
         if cost is not None and not checks.number(cost) > 0:

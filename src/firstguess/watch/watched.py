@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from firstguess.base.shown import Shown
 from firstguess.base.text import page, plain
 from firstguess.theory.curves import Curves
 from firstguess.watch.seen import Seen
@@ -23,7 +23,7 @@ EarlyEvaluation.__module__ = "firstguess"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WatchedTraining(Seen):
+class WatchedTraining(Seen, Shown):
     """One network's guesses over its training. Print it, or `save` it as a page.
 
     Curves have one network, `.draws[0]`. The favourite is the class with most guesses at the first look.
@@ -40,13 +40,6 @@ class WatchedTraining(Seen):
         what = f"Watched training ({len(self.looks)} looks, {self.points} points, {self.classes} classes)"
         remarks = [f"note: {note}" for note in self.notes]
         return page(what, [("finding", self.finding), *self.summary()], remarks=remarks)
-
-    def _repr_html_(self) -> str:
-        rows = [("finding", self.finding), *self.summary(), *(("note", note) for note in self.notes)]
-        cells = (
-            f"<tr><th style='text-align:left'>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in rows
-        )
-        return f"<table>{''.join(cells)}</table>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and inf as text."""

@@ -26,12 +26,12 @@ from firstguess.theory.guesses import Guesses
 def test_law_of_two_classes_is_that_of_the_first() -> None:
     seen, prediction = measurement(2), fg.predict("dense(weight_var=2) > relu > dense")
     chart = law_chart(seen, prediction)
-    bars = [row for row in rows(chart) if "measured" in row]
+    bars = [row for row in rows(chart) if "zero" in row]
     counts = [
         np.mean((seen.guesses.fractions[:, 0] > row["from"]) & (seen.guesses.fractions[:, 0] < row["to"]))
         for row in bars
     ]
-    np.testing.assert_allclose([row["measured"] * (row["to"] - row["from"]) for row in bars], counts, atol=1e-12)
+    np.testing.assert_allclose([row["density"] * (row["to"] - row["from"]) for row in bars], counts, atol=1e-12)
     law = predicted_law(prediction, seen.points)
     between = bars[3]
     below = law.cdf([between["from"], between["to"]])
@@ -45,9 +45,9 @@ def test_law_of_more_is_that_of_the_largest(classes: int, gamma: float) -> None:
     seen = measurement(classes, gamma=gamma)
     prediction = fg.predict("dense(weight_var=2) > relu > dense", classes=classes) if classes == 10 else None
     chart = law_chart(seen, prediction)
-    bars = [row for row in rows(chart) if "measured" in row]
-    assert sum(row["measured"] * (row["to"] - row["from"]) for row in bars) == pytest.approx(1.0)
-    average = sum(row["measured"] * (row["to"] - row["from"]) * (row["to"] + row["from"]) / 2 for row in bars)
+    bars = [row for row in rows(chart) if "zero" in row]
+    assert sum(row["density"] * (row["to"] - row["from"]) for row in bars) == pytest.approx(1.0)
+    average = sum(row["density"] * (row["to"] - row["from"]) * (row["to"] + row["from"]) / 2 for row in bars)
     widest = max(row["to"] - row["from"] for row in bars)
     assert abs(average - seen.guesses.expected_max()) < widest
     assert bars[-1]["to"] <= 1 + 1 / seen.points

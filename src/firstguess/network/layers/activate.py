@@ -25,7 +25,7 @@ from firstguess.network.meaning import Call, Site
 from firstguess.network.nodes import NodeMove, Values, alike
 from firstguess.network.points import Move, Points, Tile, in_strips
 from firstguess.network.signal import Signal, Unknown
-from firstguess.network.source import Source
+from firstguess.network.source import FUNCTION, Source
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 
 if TYPE_CHECKING:
@@ -247,10 +247,14 @@ class Activate(Layer):
 
     def source(self, at: Source) -> str:
         names = self.phi.torch
-        if names is None or not names.module or self.phi.centered:
-            self._refuse("a module of torch.nn")
+        if names is None or not (names.module or names.calls) or self.phi.centered:
+            self._refuse("PyTorch source")
+        if not names.module:
+            title = self.phi.name.capitalize()
+            at.classes[FUNCTION.format(name=title, call=names.calls[0])] = None
+            return f"{title}()"
         given = dict(self.phi.params)
-        words = [f"{key}={number(given[parameter])}" for key, parameter in names.arguments]
+        words = [f"{key}={number(given[parameter])}" for key, parameter in names.arguments if parameter in given]
         words += [f"{key}={value!r}" for key, value in names.fixed if key != "inplace"]
         return f"nn.{names.module}({', '.join(words)})"
 

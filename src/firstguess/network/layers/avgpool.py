@@ -12,6 +12,7 @@ import numpy as np
 from firstguess.base.checks import check_count
 from firstguess.base.gaussian import Array
 from firstguess.network.grid import Shape
+from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.meaning import FLAT, IMAGE, Call, Site
 from firstguess.network.nodes import NodeMove, alike
@@ -99,6 +100,12 @@ class AvgPool(Layer):
 
     def nodes(self, points: Points, known: bool) -> NodeMove:
         return alike(pool_nodes(self.size, points.grid, lambda y, axes: y.mean(axis=axes, dtype=y.dtype)))
+
+    def handful(self, few: Handful) -> Handful:
+        """Of nodes side by side."""
+        x = few.values
+        self.shape(Shape(x.shape[2], drawn=True), None)
+        return few.with_values(x.reshape(*x.shape[:2], -1, self.size).mean(axis=3))
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0 / self.size  # Σ_k (1/K)²

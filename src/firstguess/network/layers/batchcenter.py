@@ -11,6 +11,7 @@ import numpy as np
 from firstguess.base.checks import check_count
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.meaning import Site
 from firstguess.network.nodes import NodeMove, TwinMove, Values, alike
@@ -105,6 +106,15 @@ class BatchCenter(Layer):
             return y
 
         return alike(centred)
+
+    def handful(self, few: Handful) -> Handful:
+        """Over the points, which then are a whole batch, or several."""
+        self._check_last(few.points)
+        x = few.values.copy()
+        size = self._size(few.points)
+        for start in range(0, few.points, size):
+            x[:, start : start + size] -= x[:, start : start + size].mean(axis=1, keepdims=True)
+        return few.with_values(x)
 
     def twins(self, points: Points, k: Array, t: Array | None) -> TwinMove:
         after = self._centred(points, k, t)

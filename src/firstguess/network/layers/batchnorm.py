@@ -14,7 +14,9 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.self_normalized import effective_directions, self_normalized, through_rays
 from firstguess.network.batch_law import BatchLaw, Estimator
+from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.grid import Grid, Shape
+from firstguess.network.handful import Handful, by_node
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.leave_one_out import variance_of_others
 from firstguess.network.meaning import FLAT, IMAGE, Site
@@ -147,7 +149,7 @@ class BatchNorm(Layer):
         return t, inverse, points.after(self, q, np.zeros(n), gaussian=points.gaussian, what=what)
 
     def nodes(self, points: Points, known: bool) -> NodeMove:
-        own = over_batches(self._rows(points), leave_one_out=self.estimator == "leave_one_out")
+        own = over_batches(self._rows(points), leave_one_out=self._leaves_one_out)
 
         def settle(found: Array, known: Array) -> None:
             """A node's mean square over a batch is 1 (0 where it is dead): nothing to estimate."""
@@ -159,6 +161,20 @@ class BatchNorm(Layer):
                 found[:, rows] *= scale
 
         return NodeMove(own, own, settle)
+
+    def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
+        if self.batch is not None:
+            self._refuse("an expansion in 1/width, with batch=,")
+        return before.normed_over_points(after)
+
+    def handful(self, few: Handful) -> Handful:
+        """Over the points, which then are a whole batch, or several."""
+        self._check_last(self.batch or few.points, few.points)
+        return few.with_values(by_node(few.values, over_batches(self.batch, leave_one_out=self._leaves_one_out)))
+
+    @property
+    def _leaves_one_out(self) -> bool:
+        return self.estimator == "leave_one_out"
 
     def twins(self, points: Points, k: Array, t: Array | None) -> TwinMove:
         """One scale for all nodes, the root mean square one of every point's batch."""

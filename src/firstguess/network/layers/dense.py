@@ -69,6 +69,10 @@ class Dense(Layer):
         kept = before.grid is None or before.grid.apart
         return Shape(self.width or units, before.grid if kept else Grid(), before.drawn)
 
+    @property
+    def gaussian(self) -> bool:
+        return self.init == "normal"
+
     def with_variances(self, weight_var: float, bias_var: float) -> Dense:
         return replace(self, weight_var=weight_var, bias_var=bias_var)
 
@@ -107,12 +111,12 @@ class Dense(Layer):
         yield from weight_laws.assumed(self.init)
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
-        weight_laws.covered_at_finite_width(self.init)
+        weight_laws.expandable(self.init)
         return before.weighted(after, self.bias_var, self.width or before.width)
 
     def handful(self, few: Handful) -> Handful:
-        weight_laws.covered_at_finite_width(self.init)
-        return few.weighted(self.weight_var, self.bias_var, self.width or few.width)
+        weight_laws.covered(self.init)
+        return few.weighted(self.weight_var, self.bias_var, self.width or few.width, self.init)
 
     def tensors(self, place: Place) -> Weights:
         """Every unit sees all nodes; on images those of all positions, of a sequence those of one token."""

@@ -15,6 +15,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.activations.kernels import rays
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.group_law import GroupLaw, gradient_of, normalized
+from firstguess.network.handful import Handful, centred
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.meaning import Site
 from firstguess.network.nodes import Need, NodeMove, Values, alike
@@ -127,6 +128,12 @@ class GroupNorm(Layer):
             return away.reshape(y.shape)
 
         return alike(grouped)
+
+    def handful(self, few: Handful) -> Handful:
+        x = few.values
+        self.shape(Shape(x.shape[2], drawn=True), None)
+        each = x.shape[2] // self._groups(x.shape[2])
+        return few.with_values(centred(x.reshape(len(x), -1, each), 0.0).reshape(x.shape))
 
     def sampled(self, grid: Grid) -> bool:
         return self.each is not None

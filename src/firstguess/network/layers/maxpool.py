@@ -16,6 +16,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
 from firstguess.network.grid import Grid, Shape
+from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
 from firstguess.network.max_moments import activation_mean, max_mean_square_slope, max_moments, max_series
 from firstguess.network.meaning import Call, Site
@@ -177,6 +178,12 @@ class MaxPool(Layer):
                 hint="the ensemble reading, fg.measure(...), or average-pooling",
             )
         return before, phi
+
+    def handful(self, few: Handful) -> Handful:
+        """Of nodes side by side."""
+        x = few.values
+        self.shape(Shape(x.shape[2], drawn=True), None)
+        return few.with_values(x.reshape(*x.shape[:2], -1, self.size).max(axis=3))
 
     def gradient(self, signal: Signal) -> float | None:
         if self.size == 1:

@@ -29,7 +29,9 @@ _CHARACTER = 7.6  # pixels of 15 points' type, on average
 # -- The law of the guesses ----------------------------------------------------------------------------------------
 
 
-def histogram_layers(histogram: Histogram, x_title: str, *, ticks: Sequence[float] | None = None) -> list[alt.Chart]:
+def histogram_layers(
+    histogram: Histogram, x_title: str, *, ticks: Sequence[float] | None = None, bars: str = "measured"
+) -> list[alt.Chart]:
     """Measured bars, laws as outlines over them, and the key."""
     edges = histogram.edges
     marks: Any = {"tickCount": 6} if ticks is None else {"values": list(ticks)}
@@ -47,14 +49,14 @@ def histogram_layers(histogram: Histogram, x_title: str, *, ticks: Sequence[floa
     )
     layers: list[alt.Chart] = []
     if histogram.measured is not None:
-        layers.append(_bars(histogram, x, y))
+        layers.append(_bars(histogram, x, y, bars))
     # The first law on top: its dashes leave the solid ones below in sight where the two coincide.
     layers += [_outline(name, edges, height, x, y) for name, height in reversed(list(histogram.laws.items()))]
-    seen = [Entry("measured", BARS, shape="square")] if histogram.measured is not None else []
+    seen = [Entry(bars, BARS, shape="square")] if histogram.measured is not None else []
     return [*layers, *key([*_lines(list(histogram.laws)), *seen])]
 
 
-def law_panel(laws: Mapping[str, Law], measured: EmpiricalGuesses | None) -> alt.LayerChart:
+def law_panel(laws: Mapping[str, Law], measured: EmpiricalGuesses | None, *, bars: str = "measured") -> alt.LayerChart:
     """The law of the guess fractions, all classes together."""
     histogram = pooled(laws, measured)
     words = "Fraction of the data guessed to be of one class"
@@ -63,7 +65,7 @@ def law_panel(laws: Mapping[str, Law], measured: EmpiricalGuesses | None) -> alt
         title += f" (the {histogram.cut} goes on above)"
     classes = next(law.classes for law in (*laws.values(), measured) if law is not None)
     whole = histogram.edges[-1] >= 1
-    layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if whole else None)
+    layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if whole else None, bars=bars)
     layers += mark(1 / classes, "even split", theme.SOFT, [2, 3], 12, width=1.5)
     return theme.stacked(layers, WIDTH, gamma_by_depth.HEIGHT, title=heading(title))
 
@@ -82,7 +84,7 @@ def mark(
     ]
 
 
-def _bars(histogram: Histogram, x: alt.X, y: alt.Y) -> alt.Chart:
+def _bars(histogram: Histogram, x: alt.X, y: alt.Y, name: str) -> alt.Chart:
     edges, heights = histogram.edges, histogram.heights
     rows = [
         {
@@ -90,14 +92,15 @@ def _bars(histogram: Histogram, x: alt.X, y: alt.Y) -> alt.Chart:
             "to": float(edges[i + 1]),
             "density": float(heights["measured"][i]),
             "zero": 0.0,
-            **{name: float(height[i]) for name, height in heights.items()},
+            **{law: float(height[i]) for law, height in heights.items() if law != "measured"},
         }
         for i in range(len(edges) - 1)
     ]
     tooltip = [
         alt.Tooltip("from:Q", title="from", format=".3f"),
         alt.Tooltip("to:Q", title="to", format=".3f"),
-        *(alt.Tooltip(f"{name}:Q", title=f"{name} density", format=".4~g") for name in ["measured", *histogram.laws]),
+        alt.Tooltip("density:Q", title=f"{name} density", format=".4~g"),
+        *(alt.Tooltip(f"{law}:Q", title=f"{law} density", format=".4~g") for law in histogram.laws),
     ]
     return (
         alt.Chart(theme.data(rows))

@@ -80,6 +80,26 @@ def study_chart(
     )  # fmt: skip
 
 
+def defaults(
+    table: Any, settings: Sequence[str], x: str | None, y: str | None, color: str | None
+) -> tuple[str, str, str | None]:
+    """What is not said: the first setting that varies, the first number of the results, the second such setting."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    names: list[str] = table.column_names
+    if not rows:
+        raise InvalidInput("a study with results", got="none so far", where="plot", hint="study.run()")
+    varied = [name for name in settings if name in names and len({_said(row[name]) for row in rows}) > 1]
+    results = [name for name in names if name not in settings and any(_finite(row[name]) for row in rows)]
+    known = [name for name in WORDS if name in results]  # what has words is what is asked for
+    if y is None:
+        y = next(iter([*known, *results]), None)
+    if x is None:
+        x = next((name for name in [*varied, *settings] if name not in (y, color)), None)
+    if x is None or y is None:
+        raise InvalidInput("two columns", got=", ".join(names), where="plot", hint='plot("depth", "gamma")')
+    return x, y, color or next((name for name in varied if name not in (x, y)), None)
+
+
 def title(rows: Sequence[Mapping[str, Any]], y: str, settings: Sequence[str]) -> str:
     """Where the column is lowest and where it is highest.
 

@@ -24,15 +24,15 @@ Drawn: TypeAlias = dict[str, Markup]
 _GLOBAL = "window.vegaEmbed = vegaEmbed;"
 
 
-def draw(d: Diagnosis, titles: Mapping[str, str]) -> Drawn:
+def draw(d: Diagnosis, titles: Mapping[str, str], *, live: bool = True) -> Drawn:
     """The figures that this diagnosis has something for, by name: each for a wide page, and for a phone.
 
-    `titles` say what no other place of the page does: one number, one place.
+    `titles` say what no other place of the page does: one number, one place. Not `live`: as pictures only.
     """
     specs = {
         name: [chart(narrow).to_dict(validate=False) for narrow in (False, True)] for name, chart in _charts(d, titles)
     }
-    return {name: figure(name, wide, narrow) for name, (wide, narrow) in specs.items()}
+    return {name: figure(name, wide, narrow, live=live) for name, (wide, narrow) in specs.items()}
 
 
 def _charts(d: Diagnosis, titles: Mapping[str, str]) -> Iterator[tuple[str, Callable[[bool], Any]]]:
@@ -53,7 +53,7 @@ def _charts(d: Diagnosis, titles: Mapping[str, str]) -> Iterator[tuple[str, Call
         yield "advice", lambda narrow: figures.advice_chart(d.advice, **named("advice", narrow))
 
 
-def figure(name: str, spec: dict[str, Any], narrow: dict[str, Any] | None = None) -> Markup:
+def figure(name: str, spec: dict[str, Any], narrow: dict[str, Any] | None = None, *, live: bool = True) -> Markup:
     """Title and setting are the page's own text, which wraps and is read out; a saved chart has them inside."""
     title, setting = (" ".join(spec["title"].get(part, "")) for part in ("text", "subtitle"))
     sizes = {"wide": spec, "narrow": narrow} if narrow is not None else {"": spec}
@@ -74,7 +74,7 @@ def figure(name: str, spec: dict[str, Any], narrow: dict[str, Any] | None = None
         tag("figcaption", unbroken(setting)),
         *(
             tag("script", _json(one), type="application/json", class_="spec", data_size=size or "any")
-            for size, one in sizes.items()
+            for size, one in (sizes.items() if live else ())
         ),
         class_="card",
         data_chart=name,

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.result import Diagnosis
 
 
-def document(d: Diagnosis) -> str:
-    """One HTML file that loads nothing."""
-    drawn = charts.draw(d, _titles(d))
+def document(d: Diagnosis, *, live: bool = True) -> str:
+    """One HTML file that loads nothing; not `live`: without scripts, charts are pictures."""
+    drawn = charts.draw(d, _titles(d), live=live)
     evidence = [
         sections.faults(d),
         sections.findings(d),
@@ -38,7 +38,7 @@ def document(d: Diagnosis) -> str:
     words = glossary.glossary(Markup(" ").join([head, *evidence]).striptags())
     evidence += [words, glossary.papers()]
     body = [head, contents(evidence), *evidence]
-    return whole(top.title(d), body, drawn, copies=changes.has_code(d))
+    return whole(top.title(d), body, drawn, copies=changes.has_code(d), live=live)
 
 
 def _titles(d: Diagnosis) -> dict[str, str]:
@@ -53,7 +53,7 @@ def contents(parts: Sequence[str]) -> Markup:
     return tag("nav", tag("ul", *items), aria_label="Contents")
 
 
-def whole(title: str, body: Sequence[str], drawn: charts.Drawn, *, copies: bool = False) -> str:
+def whole(title: str, body: Sequence[str], drawn: charts.Drawn, *, copies: bool = False, live: bool = True) -> str:
     """A page of the house: its sections, the style, and what draws its charts."""
     folded = "Not on paper: what is folded on the screen, such as tables and code of further changes."
     foot = tag(
@@ -61,8 +61,8 @@ def whole(title: str, body: Sequence[str], drawn: charts.Drawn, *, copies: bool 
         tag("p", f"Made with firstguess {__version__}. This file is complete: it loads nothing."),
         *([tag("p", folded, class_="paper")] if "<details" in "".join(body) else []),
     )
-    scripts = [charts.libraries()] if drawn else []
-    scripts += [_resource("script.js")] if drawn or copies else []
+    scripts = [charts.libraries()] if drawn and live else []
+    scripts += [_resource("script.js")] if (drawn or copies) and live else []
     head = Markup("").join(
         [
             Markup('<meta charset="utf-8">'),

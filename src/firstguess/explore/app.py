@@ -1,0 +1,226 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""The page of `firstguess explore`: a marimo app. What it shows is made in the modules beside it."""
+
+# pyright: basic
+import marimo
+
+app = marimo.App(width="full", app_title="firstguess: what a network believes before it has learned anything")
+
+
+@app.cell(hide_code=True)
+async def _():
+    import importlib
+    import sys
+
+    import marimo as mo
+
+    wheel = ""  # of the page that runs in a browser alone: `firstguess.explore.static` puts its file's name here
+    if sys.platform == "emscripten":
+        import micropip
+
+        await micropip.install(["numpy", "scipy", "pillow", "threadpoolctl"])
+        await micropip.install(str(mo.notebook_location() / "public" / wheel), deps=False)
+    # By name: marimo would look for what is imported on the package index, before any cell runs.
+    choice, panels, seen = (
+        importlib.import_module(f"firstguess.explore.{name}") for name in ("choice", "panels", "seen")
+    )
+    FirstguessError = importlib.import_module("firstguess").FirstguessError
+
+    mo.md("# firstguess\nWhat a neural network believes before it has learned anything. Compose one:")
+    return FirstguessError, choice, mo, panels, seen, sys
+
+
+@app.cell(hide_code=True)
+def _(FirstguessError, choice, mo):
+    try:
+        start, problem = choice.Choice.of(mo.query_params().to_dict()), ""
+    except FirstguessError as _error:
+        start, problem = choice.Choice(), f"The link was not understood: {_error}"
+
+    kind = mo.ui.dropdown(list(choice.KINDS), value=start.kind, label="Network")
+    activation = mo.ui.dropdown(list(choice.ACTIVATIONS), value=start.activation, label="Activation")
+    depth = mo.ui.slider(1, 100, value=start.depth, label="Depth", show_value=True)
+    norm = mo.ui.dropdown(list(choice.NORMS), value=start.norm, label="Norm")
+    after = mo.ui.dropdown(
+        {"before": False, "after": True}, value="after" if start.after else "before", label="Its place"
+    )
+    pool = mo.ui.dropdown(list(choice.POOLS), value=start.pool, label="Pooling")
+    style = mo.ui.dropdown(list(choice.STYLES), value=start.style, label="Style")
+    length = mo.ui.slider(2, 128, value=start.length, label="Tokens", show_value=True)
+    weight_var = mo.ui.slider(0.1, 6.0, 0.05, value=start.weight_var, label="Weight variance", show_value=True)
+    bias_var = mo.ui.slider(0.0, 2.0, 0.01, value=start.bias_var, label="Bias variance", show_value=True)
+    classes = mo.ui.slider(2, 100, value=start.classes, label="Classes", show_value=True)
+    mean_square = mo.ui.slider(
+        0.0, 4.0, 0.05, value=start.mean_square, label="Common part of inputs (mean square)", show_value=True
+    )
+    _rates = [round(m * 10.0**k, 10) for k in range(-8, 0) for m in (1, 2, 5)] + [1.0]
+    lr = mo.ui.slider(
+        steps=_rates, value=min(_rates, key=lambda r: abs(r - start.lr)), label="Learning rate", show_value=True
+    )
+    text = mo.ui.text_area(value=start.text, label="Network, as text", full_width=True, rows=2)
+    mo.md(problem)
+    return (
+        activation,
+        after,
+        bias_var,
+        classes,
+        depth,
+        kind,
+        length,
+        lr,
+        mean_square,
+        norm,
+        pool,
+        style,
+        text,
+        weight_var,
+    )
+
+
+@app.cell(hide_code=True)
+def _(
+    activation, after, bias_var, classes, depth, kind, length, lr, mean_square, mo, norm, pool, style, text, weight_var
+):
+    _own = {
+        "plain": [activation, depth, norm, after, pool, weight_var, bias_var, mean_square, lr],
+        "residual": [activation, depth, norm, after, weight_var, bias_var, mean_square, lr],
+        "transformer": [style, depth, length],
+        "text": [text, mean_square, length, lr],
+    }[kind.value]
+    mo.hstack([kind, *_own, classes], justify="start", wrap=True, gap=1.2)
+    return
+
+
+@app.cell(hide_code=True)
+def _(
+    FirstguessError,
+    activation,
+    after,
+    bias_var,
+    choice,
+    classes,
+    depth,
+    kind,
+    length,
+    lr,
+    mean_square,
+    mo,
+    norm,
+    panels,
+    pool,
+    seen,
+    style,
+    text,
+    weight_var,
+):
+    chosen = choice.Choice(
+        kind.value,
+        activation.value,
+        depth.value,
+        norm.value,
+        after.value,
+        pool.value,
+        style.value,
+        length.value,
+        weight_var.value,
+        bias_var.value,
+        classes.value,
+        mean_square.value,
+        lr.value,
+        text.value,
+    )
+    try:
+        network = chosen.network
+        _shown = panels.live(seen.see(chosen))
+    except FirstguessError as _error:
+        network, _shown = None, panels.refused(chosen, str(_error))
+    mo.Html(_shown)
+    return chosen, network
+
+
+@app.cell(hide_code=True)
+def _(FirstguessError, chosen, mo, network, panels, seen):
+    try:
+        _found = seen.phases_of(chosen) if network is not None else None
+        _shown = mo.Html(panels.phases(chosen, *_found)) if _found else mo.md("")
+    except FirstguessError as _error:
+        _shown = mo.md(f"No phase diagram: {_error}")
+    _shown  # noqa: B018
+    return
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    source = mo.ui.dropdown(["digits", "a file of yours"], value="digits", label="Data")
+    upload = mo.ui.file(filetypes=[".npz"], label="Choose an .npz with x (points first)")
+    go = mo.ui.run_button(label="Predict and measure on data")
+    return go, source, upload
+
+
+@app.cell(hide_code=True)
+def _(go, mo, source, sys, upload):
+    # in a browser alone there is no PyTorch
+    mo.md("") if sys.platform == "emscripten" else mo.hstack(
+        [mo.md("**On data**"), source, *([upload] if source.value != "digits" else []), go], justify="start", wrap=True
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def _(FirstguessError, chosen, go, mo, network, source, upload):
+    def _on_data():
+        import importlib
+
+        on_data = importlib.import_module("firstguess.explore.on_data")
+        if source.value == "digits":
+            data = on_data.embedded()
+        elif not upload.value:
+            return mo.md("Choose a file first.")
+        else:
+            data = on_data.uploaded(upload.value[0].name, upload.value[0].contents)
+        with mo.status.progress_bar(total=100, title="Predicting, then measuring", remove_on_exit=True) as bar:
+            done = 0
+
+            def step(part, whole):
+                nonlocal done
+                now = int(100 * part / max(whole, 1))
+                if now > done:
+                    bar.update(increment=now - done)
+                done = now
+
+            return mo.Html(on_data.table(on_data.beside(chosen, data, step)))
+
+    if not go.value or network is None:
+        _shown = mo.md("")
+    else:
+        try:
+            _shown = _on_data()
+        except FirstguessError as _error:
+            _shown = mo.md(str(_error))
+    _shown  # noqa: B018
+    return
+
+
+@app.cell(hide_code=True)
+def _(FirstguessError, chosen, mo, network):
+    def _code(of):
+        try:
+            return mo.ui.code_editor(of(), language="python", disabled=True, show_copy_button=True)
+        except FirstguessError as error:
+            return mo.md(str(error))
+
+    if network is None:
+        _shown = mo.md("")
+    else:
+        _link = mo.Html(f'<p>Link to this state: <a id="fg-link" href="?{chosen.query}">?{chosen.query}</a></p>')
+        _codes = {"Copy as Python": _code(lambda: chosen.python), "Copy as PyTorch": _code(lambda: chosen.pytorch)}
+        _shown = mo.vstack([_link, mo.accordion(_codes, multiple=True)])
+    _shown  # noqa: B018
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,55 @@
+"""Where a network stands: its law or γ by depth, or its place among the phases. Theory is asked, no weight is drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from firstguess.base.errors import InvalidInput
+from firstguess.show.charts import theme
+from firstguess.show.charts.gamma_by_depth import gamma_by_depth_chart
+from firstguess.show.charts.guesses import guesses_chart
+from firstguess.show.charts.phases import phase_diagram_chart
+from firstguess.show.charts.readings import readings_chart
+from firstguess.theory.diagrams import phase_diagram
+from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.readings import predict
+
+if TYPE_CHECKING:
+    from firstguess.modules.structure import Structure
+    from firstguess.theory.phases import FixedPoint
+    from firstguess.theory.prediction import Prediction
+    from firstguess.theory.tuning import Tuned
+
+_CELLS = 40  # along each axis
+
+
+def prediction_chart(prediction: Prediction, *, title: str | None = None) -> theme.Chart:
+    """The law of the guesses; where it is sampled, as a histogram beside γ by layer."""
+    if isinstance(prediction.guesses, EmpiricalGuesses):
+        return readings_chart(None, prediction, title=title)
+    return guesses_chart(prediction, title=title)
+
+
+def structure_chart(structure: Structure, *, title: str | None = None) -> theme.Chart:
+    """γ by depth of the network that was read."""
+    if structure.network is None:
+        raise InvalidInput("a model that was read as a whole", got=repr(structure), where="Structure.plot")
+    return gamma_by_depth_chart([predict(structure.network)], title=title)
+
+
+def tuned_chart(tuned: Tuned, *, title: str | None = None) -> theme.Chart:
+    """γ by depth of the tuned network."""
+    return gamma_by_depth_chart([predict(tuned.network, inputs=tuned.inputs)], title=title)
+
+
+def fixed_point_chart(point: FixedPoint, *, title: str | None = None) -> theme.Chart:
+    """The place of a network in the phase diagram of its block."""
+    wide, high = max(4.0, 1.25 * point.weight_var), max(0.5, 1.25 * point.bias_var)
+    diagram = phase_diagram(
+        point.block,
+        weight_vars=np.linspace(wide / _CELLS, wide, _CELLS),
+        bias_vars=np.linspace(0.0, high, _CELLS),
+    )
+    return phase_diagram_chart(diagram, mark=point, title=title)

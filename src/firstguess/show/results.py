@@ -1,0 +1,149 @@
+"""The charts that each kind of result has, its own first, and what a notebook shows of it. Loads no altair by itself.
+
+`base.shown` looks this up: a result knows that it can be shown, not how.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.show import charts
+
+_LARGEST = 300_000  # bytes of an SVG in a notebook
+
+if TYPE_CHECKING:
+    from firstguess.base.shown import Chart
+
+    Draw = Callable[..., Chart]
+
+
+def _drawn(name: str) -> Draw:
+    """A chart of `fg.figures` that takes the result as it is."""
+    return lambda result, **options: getattr(charts, name)(result, **options)
+
+
+def _own(module: str, name: str) -> Draw:
+    """A chart that only results themselves ask for: `show.charts.<module>.<name>`."""
+    return lambda result, **options: getattr(
+        importlib.import_module(f"firstguess.show.charts.{module}"), name
+    )(result, **options)  # fmt: skip
+
+
+# Kind of result -> its charts by name. By the class's name: some of these classes stand above this room.
+CHARTS: dict[str, dict[str, Draw]] = {
+    "Comparison": {"differences": _own("differences", "differences_chart")},
+    "DataBias": {"standardization": _own("data_bias", "data_bias_chart")},
+    "Diagnosis": {
+        "guesses": lambda d, **options: charts.law_chart(_measured(d), d.expected.prediction, **options),
+        "initializations": lambda d, **options: charts.strip_chart(_measured(d), **options),
+        "correlation": _drawn("correlation_chart"),
+        "gradients": lambda d, **options: charts.gradients_chart(_gradients(d), **options),
+        "advice": lambda d, **options: charts.advice_chart(d.advice, **options),
+    },
+    "EmpiricalGuesses": {"guesses": _own("sampled_law", "sampled_law_chart")},
+    "Explanation": {"shares": _own("shares", "explanation_chart")},
+    "FiniteSize": {"std": _own("finite_size", "finite_size_chart")},
+    "FixedPoint": {"phases": _own("place", "fixed_point_chart")},
+    "Frontier": {"frontier": _drawn("frontier_chart")},
+    "Gradients": {"gradients": _drawn("gradients_chart")},
+    "Guesses": {"guesses": _drawn("guesses_chart")},
+    "Logits": {"logits": _drawn("logits_chart")},
+    "Matched": {"shares": _own("shares", "matched_chart")},
+    "Measurement": {
+        "guesses": _drawn("law_chart"),
+        "depth": lambda m, **options: charts.readings_chart(None, None, m, **options),
+        "initializations": _drawn("strip_chart"),
+        "logits": lambda m, **options: charts.logits_chart(m, **options),
+    },
+    "MixedGuesses": {"guesses": _drawn("guesses_chart")},
+    "PhaseDiagram": {
+        "correlation": _drawn("phase_diagram_chart"),
+        "gradients": lambda d, **options: charts.phase_diagram_chart(d, color="gradients", **options),
+    },
+    "PredictedTraining": {"training": _drawn("training_chart")},
+    "Prediction": {
+        "guesses": _own("place", "prediction_chart"),
+        "depth": lambda p, **options: charts.gamma_by_depth_chart([p], **options),
+    },
+    "Repaired": {"shares": _own("shares", "repaired_chart")},
+    "Structure": {"depth": _own("place", "structure_chart")},
+    "Study": {"study": lambda s, **options: s.plot(**options)},
+    "TrainedMembers": {"training": _drawn("training_chart")},
+    "TrainingComparison": {"curves": _own("differences", "curves_chart")},
+    "Tuned": {"depth": _own("place", "tuned_chart")},
+    "Watch": {"watch": lambda w, **options: charts.watch_chart(_seen(w.result), **options)},
+    "WatchedTraining": {"watch": lambda w, **options: charts.watch_chart(_seen(w), **options)},
+}
+
+
+def chart(result: Any, what: str | None = None, title: str | None = None) -> Chart:
+    """The chart of a result, or another one of it by name."""
+    kind = type(result).__name__
+    known = CHARTS[kind]
+    first = next(iter(known))
+    if what is not None and what not in known:
+        raise InvalidInput(f"one of {', '.join(known)}", got=repr(what), where=f"{kind}.plot", hint=f'plot("{first}")')
+    return known[what or first](result, **({} if title is None else {"title": title}))
+
+
+def html(result: Any) -> str:
+    """What a notebook shows: the chart as a picture, and under it the numbers; a diagnosis as its report."""
+    if type(result).__name__ == "Diagnosis":
+        from firstguess.show.report.notebook import framed
+
+        return framed(result)
+    from firstguess.show.report.elements import tag
+
+    return f"{_picture(result)}{tag('pre', str(result))}"
+
+
+def save(diagnosis: Any, path: str | Path) -> Path:
+    """Write the report of a diagnosis."""
+    from firstguess.show.report import write
+
+    return write(diagnosis, path)
+
+
+def _picture(result: Any) -> str:
+    """The chart as a picture that needs no network and no script: SVG, or PNG where that is smaller by far (maps)."""
+    import base64
+
+    import vl_convert
+
+    from firstguess.show.report.elements import tag
+
+    try:
+        spec = chart(result).to_dict()
+    except FirstguessError as error:
+        return tag("p", f"No chart: {error}")
+    kind, picture = "svg+xml", vl_convert.vegalite_to_svg(spec).encode()
+    if len(picture) > _LARGEST:
+        kind, picture = "png", vl_convert.vegalite_to_png(spec)
+    source = f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+    title = " ".join(spec["title"].get("text", ""))
+    return tag("img", src=source, alt=title, style="max-width:100%;height:auto").removesuffix("</img>")
+
+
+def _measured(d: Any) -> Any:
+    if d.measurement is None:
+        raise InvalidInput(
+            "a diagnosis with a measurement", got=d.verdict.why or d.verdict.name, where="Diagnosis.plot"
+        )
+    return d.measurement
+
+
+def _seen(w: Any) -> Any:
+    if all(look.lost for look in w.looks):
+        raise InvalidInput("a look at finite outputs", got=w.finding, where="WatchedTraining.plot")
+    return w
+
+
+def _gradients(d: Any) -> Any:
+    found = None if d.trainability is None else d.trainability.gradients
+    if found is None:
+        raise InvalidInput("a diagnosis with gradients", got="one without", where="Diagnosis.plot")
+    return found

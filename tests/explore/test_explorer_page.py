@@ -1,0 +1,152 @@
+"""The explorer in a real browser: sliders by key, numbers against `fg.predict`, nothing from outside, small screens."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+import firstguess as fg
+
+pytest.importorskip("marimo", reason="pip install 'firstguess[explore]'")
+
+LIVE = "#fg-live"
+_KEY = """async ([name, key]) => {
+  const state = () => (document.querySelector('#fg-live') || {dataset: {}}).dataset.state;
+  const slider = [...document.querySelectorAll('marimo-slider')].find(s => s.shadowRoot.textContent.includes(name));
+  const before = state(), thumb = slider.shadowRoot.querySelector('[role=slider]');
+  const start = performance.now();
+  thumb.focus();
+  thumb.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+  while (state() === before || state() === undefined) {
+    if (performance.now() - start > 20000) throw new Error('nothing was drawn: ' + name);
+    await new Promise(requestAnimationFrame);
+  }
+  return performance.now() - start;
+}"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Generator[str]:
+    """A server of its own, ended by Ctrl-C."""
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "firstguess", "explore", "--headless"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as server:
+        try:
+            assert server.stdout is not None
+            found = re.search(r"http://127\.0\.0\.1:\d+/\?access_token=\S+", server.stdout.readline())
+            assert found, server.stderr.read() if server.stderr else ""
+            yield found[0]
+            server.send_signal(signal.SIGINT)
+            assert server.wait(20) == 0
+        finally:
+            server.kill()
+
+
+class Opened:
+    """A tab on the explorer."""
+
+    def __init__(self, browser: Any, address: str, query: str = "", width: int = 1280) -> None:
+        context = browser._chromium.new_context(viewport={"width": width, "height": 900})
+        self.page, self.errors, self.requests = context.new_page(), list[str](), list[str]()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address + (f"&{query}" if query else ""))
+        self.page.wait_for_selector(LIVE, timeout=90_000)
+
+    def number(self, name: str) -> float:
+        return float(self.page.get_attribute(LIVE, f"data-{name}"))
+
+    def press(self, slider: str, key: str = "ArrowRight") -> float:
+        return self.page.evaluate(_KEY, [slider, key])
+
+    def close(self) -> None:
+        self.page.context.close()
+
+
+@pytest.fixture
+def opened(browser, address) -> Generator[Any]:
+    tabs: list[Opened] = []
+
+    def at(query: str = "", width: int = 1280) -> Opened:
+        tabs.append(Opened(browser, address, query, width))
+        return tabs[-1]
+
+    yield at
+    for tab in tabs:
+        tab.close()
+
+
+def test_sliders_move_the_numbers_of_predict(opened):
+    tab = opened()
+    for depth in (11, 12, 13):
+        tab.press("Depth")
+        p = fg.predict(fg.mlp(depth))
+        assert tab.number("gamma") == pytest.approx(p.gamma[-1], rel=1e-5)
+        assert tab.number("largest") == pytest.approx(p.guesses.expected_max(), rel=1e-5)
+    tab.press("Weight variance")
+    tab.press("Bias variance")
+    p = fg.predict(fg.mlp(13, weight_var=2.05, bias_var=0.01))
+    assert tab.number("gamma") == pytest.approx(p.gamma[-1], rel=1e-5)
+    assert tab.errors == []
+    assert [url for url in tab.requests if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))] == []
+
+
+def test_a_link_restores_the_state_and_a_broken_one_says_so(opened):
+    query = "kind=residual&activation=gelu&norm=layernorm&depth=7&classes=10"
+    tab = opened(query)
+    net = fg.residual_mlp(7, "gelu", norm="layernorm", classes=10)
+    assert tab.number("gamma") == pytest.approx(fg.predict(net).gamma[-1], rel=1e-5)
+    tab.page.wait_for_selector("#fg-link")
+    assert set(tab.page.get_attribute("#fg-link", "href").lstrip("?").split("&")) == set(query.split("&"))
+    broken = opened("depth=many")
+    broken.page.get_by_text("a number for depth").wait_for(timeout=20_000)
+
+
+def test_without_the_token_there_is_no_page(browser, address):
+    context = browser._chromium.new_context()
+    page = context.new_page()
+    page.goto(address.split("?")[0])
+    assert page.locator(LIVE).count() == 0
+    assert "login" in page.url
+    context.close()
+
+
+def test_every_control_and_chart_has_a_name_for_screen_readers(opened):
+    tab = opened()
+    unnamed = tab.page.evaluate(
+        """() => [...document.querySelectorAll('marimo-slider, marimo-dropdown')]
+             .flatMap(e => [...e.shadowRoot.querySelectorAll('[role=slider], select')])
+             .filter(e => !(e.getAttribute('aria-label') || e.labels?.length || (e.getAttribute('aria-labelledby')
+               && e.getRootNode().getElementById(e.getAttribute('aria-labelledby'))?.textContent.trim())))
+             .map(e => e.outerHTML)"""
+    )
+    assert unnamed == []
+    charts = tab.page.locator(f"{LIVE} svg")
+    assert charts.count() >= 4
+    assert all(charts.nth(k).get_attribute("aria-label") for k in range(charts.count()))
+
+
+def test_nothing_sticks_out_on_a_small_screen(opened):
+    tab = opened(width=420)
+    tab.page.wait_for_selector("#fg-phases", timeout=30_000)
+    wide = tab.page.evaluate(
+        f"""() => [...document.querySelectorAll('{LIVE} svg, #fg-phases svg, marimo-slider, marimo-dropdown')]
+              .map(e => e.getBoundingClientRect()).filter(r => r.right > innerWidth + 1).length"""
+    )
+    assert wide == 0
+
+
+def test_on_data_predicts_and_measures_on_demand(opened):
+    tab = opened("depth=2")
+    assert tab.page.locator("#fg-data").count() == 0
+    tab.page.get_by_role("button", name="Predict and measure on data").click()
+    tab.page.wait_for_selector("#fg-data", timeout=90_000)
+    said = tab.page.inner_text("#fg-data")
+    assert "predicted on your data" in said
+    assert "measured" in said
