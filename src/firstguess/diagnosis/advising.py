@@ -251,7 +251,7 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: La
     if phase == "edge of chaos" and deep:
         return (
             "Perhaps not: a deep plain network whose gradients keep their size is at the edge of chaos, where networks "
-            f"train best although the start is biased; the bias is absorbed early ({TRAINABILITY.name}). Even guesses "
+            f"train although the start is biased; the bias is absorbed early ({TRAINABILITY.name}). Even guesses "
             "would need chaos, "
             "a norm after the activation, a less nonlinear (tuned) network, or a head whose bias is moved, which "
             "changes first guesses only."
