@@ -109,9 +109,12 @@ def known_by(a: Advice) -> str:
     >>> from firstguess.diagnosis.result import Advice
     >>> known_by(Advice("x", "", "predicted", 2.0, 1.0, 0.8, 0.6, 0.0, reading="kernel reading"))
     'predicted on your data'
+    >>> known_by(Advice("x", "", "predicted", 2.0, 1.0, 0.8, 0.6, 0.0, reading="kernel reading, infinite width"))
+    'predicted on your data, infinite width'
     """
     if a.how == "predicted":
-        return _READINGS.get(a.reading, a.how)
+        reading, comma, at = a.reading.partition(",")
+        return f"{_READINGS.get(reading, a.how)}{comma}{at}"
     return f"{a.how}: {a.reading}" if a.reading else a.how
 
 
