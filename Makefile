@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 STAMP := .venv/.ready
+DOCS_STAMP := .venv/.docs-ready
 
-.PHONY: help setup demo test test-all lint types unit browser format bench clean
+.PHONY: help setup demo test test-all lint types unit browser format bench docs clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -13,7 +14,7 @@ setup: $(STAMP)  ## Create .venv with pinned versions
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) install -c constraints.txt torch==2.13.0 hatchling editables
+	$(PIP) install -c constraints.txt torch==2.13.0 hatchling hatch-fancy-pypi-readme editables
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[digits,dev]'
 	touch $(STAMP)
 
@@ -55,5 +56,14 @@ format: $(STAMP)  ## Format the code
 bench: $(STAMP)  ## Run the benchmarks (nothing else should run meanwhile)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
+docs: $(DOCS_STAMP)  ## Build the site into site/, offline, and check its links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/tools/check_site.py site
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python docs/tools/export_explorer.py site/explorer-app
+
+$(DOCS_STAMP): $(STAMP)  # apart from the others: only this target needs it
+	$(PIP) install -c constraints.txt 'mkdocs<2' mkdocs-material 'mkdocstrings[python]' uv
+	touch $(DOCS_STAMP)
+
 clean:  ## Remove the environment and everything generated
-	rm -rf .venv out build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv out build dist site .pytest_cache .ruff_cache .hypothesis

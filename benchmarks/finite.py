@@ -111,7 +111,7 @@ def normed(x: Array, norm: str) -> Array:
     if not norm.startswith("RMS"):
         x = x - x.mean(axis=axis, keepdims=True)
     square = np.mean(x * x, axis=axis, keepdims=True)
-    return x / np.sqrt(np.where(square > 0.0, square, 1.0))  # a node that is 0 for all points stays 0
+    return (x / np.sqrt(np.where(square > 0.0, square, 1.0))).astype(np.float32)  # a node that is 0 stays 0
 
 
 def simulate(cell: Cell, rng: np.random.Generator, networks: int) -> dict[str, list[float]]:

@@ -27,7 +27,14 @@ def main() -> None:
     digits = fg.data.digits()  # standardized
     for placement, report in (("before", "report.html"), ("after", "report_after.html")):
         with bar(f"norm {placement}") as tick:
-            diagnosis = fg.diagnose(network(placement), digits, init="kaiming_normal", progress=tick)
+            diagnosis = fg.diagnose(
+                network(placement),
+                digits,
+                init="kaiming_normal",
+                name=f"MLP, LayerNorm {placement} ReLU",
+                data_name="digits",
+                progress=tick,
+            )
         print(f"-- LayerNorm {placement} ReLU " + "-" * 60)
         print(diagnosis)
         print(f"wrote {diagnosis.save(OUT / report)}\n")

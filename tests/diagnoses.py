@@ -80,7 +80,7 @@ ADVICE = (
         code="from torch import nn\n\nmodel = nn.Sequential(nn.ReLU(), nn.LayerNorm(100))  # a < b & c\n",
         price="gradients grow going back",
     ),
-    Advice("weights at the edge of chaos", "", "predicted", 3.0, math.inf, 0.83, 0.99, 0.0, note="trains best"),
+    Advice("weights at the edge of chaos", "", "predicted", 3.0, math.inf, 0.83, 0.99, 0.0, note="keeps gradients"),
 )
 
 

@@ -1,4 +1,4 @@
-"""What README and the examples show does run."""
+"""What README and the examples show does run. Other pages: tests/docs/test_code_of_pages.py."""
 
 from __future__ import annotations
 
@@ -24,21 +24,6 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for block in BLOCKS:  # one after the other, as a reader would type them
         exec(compile(block, "README.md", "exec"), scope)
     assert (tmp_path / "phases.html").stat().st_size > 10_000
-
-
-@pytest.mark.parametrize(
-    ("page", "written"), [("measuring.md", ("logits.png", "film.png")), ("repair.md", ("frontier.png",))]
-)
-def test_examples_of_docs_run(
-    page: str, written: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    scope: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        exec(compile(block, page, "exec"), scope)
-    for name in written:
-        assert (tmp_path / name).stat().st_size > 10_000
 
 
 def test_examples_of_transformers_run(capsys: pytest.CaptureFixture[str]) -> None:

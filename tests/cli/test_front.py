@@ -120,7 +120,8 @@ def test_one_name_one_word_for_its_value() -> None:
 
 
 def test_what_prints_a_table_prints_json() -> None:
-    assert [command for command in COMMANDS if "--json" not in {p.opts[0] for p in parameters(command)}] == []
+    mute = [command for command in COMMANDS if "--json" not in {p.opts[0] for p in parameters(command)}]
+    assert mute == ["explore"]  # a server: it prints its address
     for arguments in TABLES.values():
         json.loads(run_here(*(a for a in arguments if a != "--layers"), "--json").stdout)
 

@@ -16,7 +16,7 @@ from firstguess.diagnosis import Advice
 from firstguess.diagnosis.training import trainability_of
 from firstguess.ensemble.gradient_statistics import Growth
 from firstguess.modules.redraw import Redraw
-from firstguess.show.report import sections
+from firstguess.show.report import details
 
 BLOB = fg.data.blob(200, 40)
 
@@ -73,7 +73,7 @@ def test_deep_plain_relu_at_the_edge_is_not_called_worse_than_even():
     assert d.verdict.name in ("biased", "deeply biased")
     assert d.trainability is not None
     assert d.trainability.phase == "edge of chaos"
-    assert "train best" in d.case
+    assert "train although the start is biased" in d.case
 
 
 def test_uncentred_data_are_the_cause():
@@ -197,7 +197,7 @@ def test_with_one_hidden_layer_theory_speaks_for_the_gradients_as_in_the_advice(
     d = fg.diagnose(nn.Sequential(nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 10)), BLOB, inits=10)
     assert d.trainability is not None
     assert "only one hidden layer has weights, and the first one's gradient has the scale" in d.trainability.words
-    assert d.trainability.words.endswith("; theory predicts × 0.167 a layer in mean square")
+    assert d.trainability.words.endswith("; theory predicts a change of × 0.41 a layer towards the input")
     edge = next(a for a in d.advice if a.remedy == "go to the edge of chaos")
     assert edge.gradient_before == pytest.approx(1 / 6)
 
@@ -214,7 +214,10 @@ def test_the_layers_that_are_said_are_those_that_were_fitted():
 def test_where_no_one_factor_describes_the_layers_none_is_said():
     growth = Growth(math.nan, math.nan, math.nan, 8, 0.03, 3, 0.02, 0.04)
     t = trainability_of(replace(gradients(5), growth=growth), plain=True, predicted=0.5)
-    assert "changes by × 0.03 over the last 3 of 4 hidden layers, but by no one factor: they shrink" in t.words
+    assert (
+        "change by × 0.17 towards the input over the last 3 of 4 hidden layers, but by no one factor: they shrink"
+        in t.words
+    )
     assert " a layer" not in t.words
     assert t.phase == "unknown"
     assert math.isnan(t.growth)
@@ -289,7 +292,7 @@ def test_nothing_is_said_twice():
     assert d.structure is not None
     assert len(set(map(str, d.structure.unread))) < len(d.structure.unread)
     assert "(cat): joins several signals" in text
-    for words in (text, str(d.structure), sections.structure(d)):
+    for words in (text, str(d.structure), details.structure(d)):
         assert words.count("joins several signals") == 1
         assert "(4 times)" in " ".join(words.split())
 

@@ -404,7 +404,7 @@ def test_it_is_on_the_page_in_the_report_and_in_json(tmp_path: Any) -> None:
     assert "How long will the bias last?\n  with gradient descent at lr 0.001 three quarters" in str(d)
     page = d.save(tmp_path / "report.html").read_text()
     assert "How long will the bias last?" in page
-    assert "bias to signal" in page
+    assert "how much faster the bias moves" in page
     stored = json.loads(json.dumps(d.to_dict()["lasting"], allow_nan=False))
     assert stored["steps"] == pytest.approx(d.lasting.steps)
     assert stored["left"]["part"][0] == pytest.approx(1.0)

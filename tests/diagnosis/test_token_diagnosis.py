@@ -35,7 +35,7 @@ def test_a_transformer_is_expected_or_not():
     assert d.structure.complete
     gamma = d.expected.comparison.layers[-1]
     assert abs(gamma.measured - gamma.predicted) < 5.1 * gamma.se + 4 / 32 * (1 + gamma.predicted)  # a room of 4/D
-    assert "kernel reading predicts" in str(d)
+    assert "predicted on your data, the largest share is" in str(d)
     assert "no tangent kernel of attention" in str(d)
 
 

@@ -13,6 +13,7 @@ from small_models import points, some_labels
 from torch import nn
 
 import firstguess as fg
+from firstguess.base.shares import size_change
 from firstguess.diagnosis.training import trainability_of
 from firstguess.modules.gradients import measure_gradients
 
@@ -209,11 +210,11 @@ def test_one_number_on_every_page():
     d = fg.diagnose("8 x [dense(weight_var=1.2) > relu] > dense", points(60, 30).numpy(), inits=10, width=60)
     t = d.trainability
     assert t is not None
-    shown = f"× {t.growth:.3g} a layer"
+    shown = f"gradients change by {size_change(t.growth)} a layer"
     assert shown in " ".join(str(d).split())
     assert (
         d.to_dict()["trainability"]["growth"] == t.growth == d.to_dict()["trainability"]["gradients"]["growth"]["value"]
     )
     edge = next(a for a in d.advice if a.remedy == "go to the edge of chaos")
     assert edge.gradient_before == t.growth
-    assert trainability_of(t.gradients, plain=True).words.count("×") == 1
+    assert trainability_of(t.gradients, plain=True).words.count(size_change(t.growth)) == 1

@@ -75,7 +75,7 @@ def test_the_page_has_the_finding_and_the_numbers(tmp_path: Path) -> None:
     assert "0.8 % of the training's time" in said
     assert "This file is complete: it loads nothing." in said
     assert not re.search(r'(src|href)="http', text)
-    spec = json.loads(re.search(r'(?s)<script type="application/json" class="spec">(.*?)</script>', text)[1])  # pyright: ignore[reportOptionalSubscript]
+    spec = json.loads(re.search(r'(?s)<script type="application/json" class="spec"[^>]*>(.*?)</script>', text)[1])  # pyright: ignore[reportOptionalSubscript]
     title = spec["title"]["text"][0].replace("\N{NO-BREAK SPACE}", " ")
     assert title.startswith("Class 1: 90 % of the guesses at first, 34 % at last")
 

@@ -30,6 +30,17 @@ class FirstguessError(Exception):
             text += f", at {_short(self.where)}"
         return f"{text}. Try: {_short(self.hint)}" if self.hint else f"{text}."
 
+    @property
+    def reason(self) -> str:
+        """What was missing, for a page of results: no call of the reader's failed, so there is nothing to try again.
+
+        >>> NotCovered("a Gaussian signal", got="a sum", where="layer 5 (relu)", hint="use fg.measure").reason
+        'it needs a Gaussian signal; here: a sum (layer 5 (relu))'
+        """
+        got = self.got if isinstance(self.got, str) else repr(self.got)
+        place = f" ({_short(self.where)})" if self.where not in ("", "data") else ""
+        return f"it needs {self.expected}{'' if self.got is None else f'; here: {_short(got)}'}{place}"
+
     def at(self, where: str) -> FirstguessError:
         """The same error with its place named; an inner place is kept."""
         return type(self)(self.expected, got=self.got, where=self.where or where, hint=self.hint)

@@ -75,6 +75,8 @@ def diagnose(
             lr=lr,
             optimizer=cast("Any", optimizer),
             goal=cast("Any", goal),
+            name=what,
+            data_name=data,
             **options,
         )
     if json:

@@ -43,7 +43,7 @@ def phases(
     """Where a deep network with this activation is ordered, at the edge of chaos, chaotic, biased or neutral.
 
     Ordered: gradients vanish going back. Chaotic: they explode. At the edge they keep their size: deep plain networks
-    train best there, although they start deeply (but briefly) biased. Beyond the neutrality line γ stays below 1.
+    train there, although they start deeply (but briefly) biased. Beyond the neutrality line γ stays below 1.
     """
     import numpy as np
 

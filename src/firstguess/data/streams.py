@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.text import spaced
 from firstguess.data.dataset import Data, pick, whole_number
 from firstguess.data.items import ACCEPTED, Batch, as_batch, check_finite, first_number, is_array
 
@@ -66,9 +67,9 @@ def cut_note(obj: object, points: int | None, taken: int) -> str:
         return ""
     size, drawn = _extent(obj)
     if size is None:
-        return f"the first {taken} points of a stream (points= takes more)"
+        return f"the first {spaced(taken)} points of a stream (points= takes more)"
     way = "drawn at random" if drawn else "the first"
-    return f"{taken} of the {size} points, {way} (points={size} takes all)" if size > taken else ""
+    return f"{spaced(taken)} of the {spaced(size)} points, {way} (points={size} takes all)" if size > taken else ""
 
 
 def _extent(obj: object) -> tuple[int | None, bool]:

@@ -102,7 +102,7 @@ def lasting(
             return replace(asked, why="not predicted: there was no time to draw enough initializations")
         trust = trust_of(problem, seed=seed)
     except FirstguessError as error:
-        return replace(asked, why=f"not predicted: {error}")
+        return replace(asked, why=f"not predicted: {error.reason}")
     found = replace(
         asked,
         lr=lr if lr is not None else _ADAM if optimizer == "adam" else _SAFE * problem.overshoot,
@@ -131,7 +131,7 @@ def lasting(
         known = [*others, found.steps, *(v for v in (found.low, found.high) if not math.isnan(v))]
         return replace(found, low=min(known), high=max(known))
     except FirstguessError as error:
-        return replace(found, why=f"not predicted: {error}")
+        return replace(found, why=f"not predicted: {error.reason}")
 
 
 # -- Parts ------------------------------------------------------------------------------------------------------------

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from firstguess.base.errors import FirstguessError
+from firstguess.base.shares import size_change
 from firstguess.diagnosis.expectation import predicted
 from firstguess.diagnosis.foretold import Descent, foretold, order, written
 from firstguess.diagnosis.result import Advice, Goal, Trainability, Verdict
 from firstguess.ensemble.members import FindingKind
 from firstguess.network.inputs import Inputs
+from firstguess.theory.literature import NORM_PLACE, TRAINABILITY
 from firstguess.theory.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
             try:
                 tried = _with_theory(_tried(variant, name, trial, left / (len(REMEDIES) - index)), variant, trial)
             except FirstguessError as error:
-                notes.append(f"could not be tried: {variant.title} ({error})")
+                notes.append(f"could not be tried: {variant.title} ({error.reason})")
                 continue
             found.append(tried if tried.helps or not variant.otherwise else _said(tried, variant))
             del variant  # with its copy of the model, before the next has one
@@ -107,7 +109,7 @@ def _offered(name: str, remedy: Any, trial: Trial, notes: list[str]) -> Iterator
     try:
         yield from remedy(trial.case)
     except FirstguessError as error:
-        notes.append(f"could not be tried: {name} ({error})")
+        notes.append(f"could not be tried: {name} ({error.reason})")
 
 
 def _is_measured(variant: Variant, trial: Trial) -> bool:
@@ -203,7 +205,7 @@ def _cautioned(note: str, before: float, after: float) -> str:
     if math.isnan(after) or math.isnan(before) or abs(math.log(after)) <= max(abs(math.log(before)), _MILD):
         return note
     word = "grow" if after > 1 else "shrink"
-    caution = f"at a price: gradients then {word} going back, by × {after:.2f} a layer in mean square"
+    caution = f"gradients then {word} towards the input, {size_change(after)} a layer"
     return f"{note}; {caution}" if note else caution
 
 
@@ -243,46 +245,47 @@ def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: La
     if verdict.name in ("even", "leaning"):
         if phase == "chaotic" and deep:
             return (
-                "Little bias is no proof of a good start: here gradients grow going back, as deep in chaos, where "
-                "plain networks train poorly (MF)."
+                "Little bias is no proof of a good start: here gradients grow towards the input, as deep in chaos, "
+                f"where plain networks train poorly ({TRAINABILITY.name})."
             )
         return ""
     if phase == "edge of chaos" and deep:
         return (
             "Perhaps not: a deep plain network whose gradients keep their size is at the edge of chaos, where networks "
-            "train best although the start is biased; the bias is absorbed early (MF). Even guesses would need chaos, "
+            f"train although the start is biased; the bias is absorbed early ({TRAINABILITY.name}). Even guesses "
+            "would need chaos, "
             "a norm after the activation, a less nonlinear (tuned) network, or a head whose bias is moved, which "
             "changes first guesses only."
         )
     if lasts is not None and lasts.early and lasts.optimizer != "adam" and phase != "chaotic":
-        slow = f"; gradients that {_word(train)} going back slow down learning, which larger weights help"
+        slow = f"; gradients that {_word(train)} towards the input slow down learning, which larger weights help"
         return (
             "Hardly, here: by theory gradient descent loses the bias before much is learned"
             f"{slow if phase == 'ordered' else ''}."
         )
     if phase == "ordered" and lasts is not None and lasts.known:
         return (
-            f"Here the bias comes with gradients that {_word(train)} going back, which slow down learning: larger "
-            "weights help more than even guesses do."
+            f"Here the bias comes with gradients that {_word(train)} towards the input, which slow down learning: "
+            "larger weights help more than even guesses do."
         )
     if phase == "ordered":
         return (
-            f"Here the bias comes with gradients that {_word(train)} going back, and so it stays in training for long "
-            "(MF): larger weights help more than even guesses do."
+            f"Here the bias comes with gradients that {_word(train)} towards the input, and so it stays in training "
+            f"for long ({TRAINABILITY.name}): larger weights help more than even guesses do."
         )
     if phase == "chaotic":
         return (
-            "Here the bias comes with gradients that grow going back: those of the favoured class die out while the "
-            "others' explode (MF). Smaller weights, towards the edge of chaos, come first."
+            "Here the bias comes with gradients that grow towards the input: those of the favoured class die out while "
+            f"the others' explode ({TRAINABILITY.name}). Smaller weights, towards the edge of chaos, come first."
         )
     if not deep:
         return (
             "Often, in shallow networks: even starts were seen to converge faster, and the gap between classes "
-            "closes sooner (NORM). The final accuracy need not differ."
+            f"closes sooner ({NORM_PLACE.name}). The final accuracy need not differ."
         )
     return (
         "It depends: in deep networks accuracy curves from biased and even starts were seen to overlap, while the "
-        "gap between classes closes sooner from even ones (NORM)."
+        f"gap between classes closes sooner from even ones ({NORM_PLACE.name})."
     )
 
 

@@ -35,17 +35,16 @@ def agreement(c: Comparison) -> Agreement:
 def said(c: Comparison) -> str:
     """The agreement in words: what was measured, and for a disagreement the number that shows it and its p-value."""
     word = agreement(c)
-    measured = _measured(c)
     if word == "as measured":
-        return f"as measured{measured} (p = {adjusted(c):.2g})"
+        return f"as measured (p = {adjusted(c):.2g})"
     if word == "too few to tell":
         few = f"{c.inits} initialization{'s' if c.inits > 1 else ''}"
-        return f"not what was measured{measured}, but {few} cannot rule it out"
-    least = f"the law of the guesses (p = {adjusted(c):.2g})"
+        return f"not what was measured, but {few} cannot rule it out"
+    least = f"the distribution of class shares (p = {adjusted(c):.2g})"
     if c.worst.p_value <= c.p_value:
         least = f"{_name(c.worst)}, {_pair(c.worst)} (p = {adjusted(c):.2g})"
     start = "close to what was measured" if word == "close" else "not what was measured"
-    return f"{start}{measured}; least alike: {least}"
+    return f"{start}; least alike: {least}"
 
 
 def adjusted(c: Comparison) -> float:
@@ -68,13 +67,6 @@ def _within(c: Comparison, ratio: float, share: float) -> bool:
         return True
     apart = abs(gamma.predicted - gamma.measured)
     return apart - gamma.room <= ratio * max(abs(gamma.predicted), abs(gamma.measured), _FLOOR) < math.inf
-
-
-def _measured(c: Comparison) -> str:
-    gamma, largest = _output(c)
-    if gamma is None or math.isnan(gamma.measured):
-        return f", {largest.measured:.3f}"
-    return f", γ = {gamma.measured:.3g} and {largest.measured:.3f}"
 
 
 def _name(d: Difference) -> str:

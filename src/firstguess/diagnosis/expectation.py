@@ -50,7 +50,7 @@ def expectation(
     try:
         prediction, remark = predicted(network, data, seed=seed, seconds=seconds)
     except FirstguessError as error:
-        return Expected(None, None, str(error))
+        return Expected(None, None, error.reason)
     if found is not None:
         return Expected(found, compare(found, m), width=width, wide=(prediction, compare(prediction, m)))
     if math.isnan(float(prediction.gamma[-1])):
@@ -71,4 +71,4 @@ def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 1
         return predict(network, data=data, draws=DRAWS, seed=seed, seconds=seconds), ""
     except FirstguessError as error:
         found = predict(network, inputs=Inputs.of_data(data), points=data.n)
-        return found, f"closed form, because the kernel reading says: {error}"
+        return found, f"not on your own data, because {error.reason}"

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from firstguess.base.shares import percent
 from firstguess.diagnosis.agreement import adjusted, agreement, said
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ class Expected:
         p = self.prediction
         if p is None:
             return f"not predicted: {self.why}"
-        numbers = f"largest fraction {p.guesses.expected_max():.3f}"
-        if p.finite_size is None:
-            numbers = f"γ = {gamma_of(p):.3g}, {numbers}"
+        known = "on your data" if p.reading == "kernel" else "for random data"
         at = f" at {self.width}" if p.finite_size is not None and self.width else ""
-        text = f"the {p.reading} reading{at} predicts {numbers}"
+        text = f"predicted {known}{at}, the largest share is {percent(p.guesses.expected_max())} on average"
+        if p.finite_size is None:
+            text += f" and γ = {gamma_of(p):.3g}".replace("inf", "∞")
         if self.comparison is None:
             return f"{text} ({self.why})" if self.why else text
         return f"{text}: {said(self.comparison)}{self._excuse}"

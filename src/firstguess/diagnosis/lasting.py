@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess.base.shares import percent, percents
 from firstguess.base.text import plain
 from firstguess.theory.curves import Accuracy
 from firstguess.theory.predicted_training import PredictedTraining, Trust
@@ -113,7 +114,7 @@ class Lasting:
             return f"with {self.how} three quarters of the starting bias are gone after {count}: {why}"
         count = self._count(self.steps)
         text = f"with {self.how} three quarters of the starting bias are gone after {about} {count}"
-        then = f"accuracy is {self.accuracy[1]:.2f} by then, {self.accuracy[0]:.2f} at the start"
+        then = "accuracy is {} by then, {} at the start".format(*percents(self.accuracy[1], self.accuracy[0]))
         faster = f"the bias moves {_rounded(self.ratio)} × faster than the labels' signal"
         if self.early:
             do = ": nothing to do" if self.optimizer != "adam" else ""
@@ -126,7 +127,7 @@ class Lasting:
             text += f". Scores by class before step {self._number(self.steps)} still show the start's bias"
         text += self._swing()
         if self.largest[1] > self.majority + _FOLLOWS:
-            text += f". The largest share is still {self.largest[1]:.2f} then"
+            text += f". The largest share is still {percent(self.largest[1])} then"
         return f"{text}. Predicted from {self.points} points and {self.inits} initializations; none was trained"
 
     def _count(self, steps: float) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base.shown import Shown, room
-from firstguess.base.text import ends, interval, plain
-from firstguess.diagnosis.cause import Cause, lines_of
+from firstguess.base.text import ends, plain
+from firstguess.diagnosis.cause import Cause
 from firstguess.diagnosis.expected import Expected
 from firstguess.theory.words import WORDS
 
@@ -29,8 +27,6 @@ How = Literal["predicted", "measured"]
 Aim = Literal["guesses", "first guesses", "gradients", "loss", "repair", "training"]
 Goal = Literal["even start", "trainability", "worst class early"]
 
-# Of the printed page: what does not fit is in the report.
-_COLUMNS, _ADVICE = 100, 5
 _LIKELY = 0.9  # the chance from which on one word is the verdict
 
 
@@ -178,6 +174,7 @@ class Diagnosis(Shown):
     faults: tuple[Fault, ...] = ()  # known faults that were seen in the model as it is, or in the data
     lasting: Lasting | None = None  # how long the bias lasts in training; None where nothing was asked of theory
     goal: Goal = "even start"  # what the advice is ranked by
+    data_name: str = ""  # what the user calls the data
 
     @property
     def ranked(self) -> tuple[Advice, ...]:
@@ -195,6 +192,7 @@ class Diagnosis(Shown):
         return plain(
             {
                 "name": self.name,
+                "data_name": self.data_name,
                 "verdict": {**asdict(self.verdict), "title": self.verdict.title}
                 | ({"low": None, "high": None} if ends(self.verdict.low, self.verdict.high) is None else {})
                 | (
@@ -248,107 +246,6 @@ class Diagnosis(Shown):
         return f"Diagnosis({self.name}: {self.verdict.name}, γ = {self.verdict.gamma:.3g})"
 
     def __str__(self) -> str:
-        return _page(self)
+        from firstguess.diagnosis.page import page
 
-
-# -- One page of a terminal -------------------------------------------------------------------------------------------
-
-
-def _page(d: Diagnosis) -> str:
-    return "\n".join(line for part in _parts(d) for line in part)
-
-
-def _parts(d: Diagnosis) -> Iterator[list[str]]:
-    early = [f"  preliminary: {d.verdict.preliminary} were drawn"] if d.verdict.preliminary else []
-    yield [f"{d.name}: {_title(d.verdict)}", *early, *_wrapped(d.verdict.why)]
-    if d.faults:
-        yield ["Faults", *(line for fault in d.faults for line in _wrapped(str(fault)))]
-    yield _numbers(d)
-    if d.causes:
-        yield lines_of(d.causes, _COLUMNS)
-    yield ["Is it expected?", *_wrapped(d.expected.words)]
-    if d.trainability is not None:
-        yield ["Will it train?", *_wrapped(d.trainability.words)]
-    if d.lasting is not None:
-        yield ["How long will the bias last?", *_wrapped(d.lasting.words)]
-    if d.ranked:
-        yield [
-            f"What to change (tried, before → after; ranked for: {d.goal})",
-            *(line for i, a in enumerate(d.ranked[:_ADVICE], 1) for line in _advice(f"{i}. ", a)),
-            *(["  as PyTorch: in the report, or d.ranked[0].code"] if any(a.code for a in d.ranked[:_ADVICE]) else []),
-        ]
-    if d.did_not_help:
-        yield [
-            "Tried, did not help (before → after)",
-            *(line for a in d.did_not_help[:_ADVICE] for line in _advice("", replace(a, note="", price=""))),
-        ]
-    if d.case:
-        yield ["Is that better?", *_wrapped(d.case)]
-    remarks = [str(finding) for finding in d.findings]
-    remarks += [f"note: {note}" for note in d.notes]
-    if remarks:
-        yield [line for remark in remarks for line in _wrapped(remark)]
-
-
-def _title(verdict: Verdict) -> str:
-    first, *rest = verdict.title.split(", ")
-    sure = f" ({verdict.sureness})" if verdict.sureness else ""
-    return ", ".join([f"{first.upper()}{sure}", *rest])
-
-
-def _numbers(d: Diagnosis) -> list[str]:
-    m, verdict = d.measurement, d.verdict
-    if m is None:
-        return []
-    g = m.guesses
-    rows: list[tuple[str, str]] = []
-    low, high = g.interval("expected_max")
-    span = interval(low, high, m.inits) if math.isnan(low) else f"({low:.3f} to {high:.3f})"
-    rows.append(("average largest guess fraction", f"{g.expected_max():.3f} {span}, even {1 / g.classes:.3g}"))
-    for label, gamma, low, high in (
-        ("γ of networks that guess so", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
-        ("drift ratio γ of the output", verdict.gamma, verdict.low, verdict.high),
-    ):
-        around = "" if math.isnan(low) or math.isnan(high) else f" ({low:.3g} to {high:.3g})"
-        if not math.isnan(gamma):
-            rows.append((label, f"{gamma:.3g}{around}".replace("inf", "∞")))
-    if not math.isnan(verdict.gamma):
-        rows.append(("initial guessing bias at all", m.bias_test.words))
-    rows.append(("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.3f}"))
-    rows.append(("measured on", f"{m.inits} initializations, {m.points} points, {m.classes} classes"))
-    if m.data:
-        rows.append(("data", m.data))
-    width = max(len(label) for label, _ in rows)
-    hang = " " * (width + 4)
-    return [
-        line
-        for label, value in rows
-        for line in textwrap.wrap(value, _COLUMNS, initial_indent=f"  {label:<{width}}  ", subsequent_indent=hang)
-    ]
-
-
-def _advice(rank: str, a: Advice) -> list[str]:
-    gamma = f"γ {a.gamma_before:.3g} → {a.gamma_after:.3g}"
-    largest = f"largest {a.largest_before:.2f} → {a.largest_after:.2f}"
-    gradient = ""
-    if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
-        by = ", as theory has it" if a.how == "measured" else ""
-        gradient = f", gradients × {a.gradient_before:.2f} → {a.gradient_after:.2f} a layer{by}"
-    theory = ""
-    if not (math.isnan(a.nonlinearity_before) or math.isnan(a.nonlinearity_after)):
-        theory = f", nonlinearity {a.nonlinearity_before:.3g} → {a.nonlinearity_after:.3g}"
-    if not (math.isnan(a.absorption_before) or math.isnan(a.absorption_after)):
-        theory += f", absorbed after {a.absorption_before:.3g} → {a.absorption_after:.3g} steps (closed form)"
-    mark = ", guesses not more even" if a.worth_it and not a.helps else ""
-    how = f"{a.how}: {a.reading}" if a.reading else a.how
-    numbers = f"{largest}, {gamma}{gradient}{theory}"
-    said = "; ".join(part for part in (a.note, a.price and f"price: {a.price}") if part)
-    return [_short(f"  {rank}{a.title} ({how}{mark})"), *_wrapped(numbers, "     "), *_wrapped(said, "     ")]
-
-
-def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    return textwrap.wrap(text, _COLUMNS, initial_indent=indent, subsequent_indent=indent) if text else []
-
-
-def _short(row: str) -> str:
-    return row if len(row) <= _COLUMNS else row[: _COLUMNS - 1] + "…"
+        return page(self)

@@ -12,6 +12,7 @@ import torch
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.data.streams import POINTS
+from firstguess.diagnosis import own_names
 from firstguess.diagnosis.absorbing import check_asked, lasting
 from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growth, with_labels
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
@@ -95,6 +96,8 @@ def diagnose(
     lr: float | None = None,
     optimizer: Optimizer = "gd",
     goal: Goal = "even start",
+    name: str | None = None,
+    data_name: str | None = None,
 ) -> Diagnosis:
     """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
 
@@ -123,6 +126,8 @@ def diagnose(
         optimizer: "gd" (full batches), "sgd" or "adam" (in the batches that the model gets).
         goal: What advice is ranked by: "even start" (the largest share that is left), "trainability" (the least
             nonlinear, with gradients that keep their size), "worst class early" (both, as far as theory.md §10 knows).
+        name: What the page calls the network (default: its class, its factory, or your variable).
+        data_name: What the page calls the data (default: their own name, or your variable).
     """
     if not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=180")
@@ -147,7 +152,9 @@ def diagnose(
         threads=threads,
     )
     clock = Clock(float(seconds))
+    names = name or own_names.model_name(what), data_name or own_names.data_name(data)
     subject = Subject(what, data, points, classes, width, batch_size, seed, options)
+    subject.name, subject.data_name = name or subject.name or names[0], names[1]
     tick = progress or (lambda done, total: None)
     tick(0, 100)
     look = subject.look(max(_LOOK * seconds, min(1.0, 0.3 * seconds)))
@@ -271,6 +278,7 @@ def diagnose(
         named(look, m),
         lasts,
         goal,
+        subject.data_name,
     )
 
 
@@ -328,4 +336,5 @@ def _broken(subject: Subject, error: NotFinite, clock: Clock) -> Diagnosis:
         None,
         (Finding(FindingKind.NONFINITE, str(error), place),),
         seconds=clock.passed,
+        data_name=subject.data_name,
     )

@@ -89,6 +89,7 @@ def attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
     try:
         return work()
     except (FirstguessError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        said = error.reason if isinstance(error, FirstguessError) else str(error)
+        first = said.splitlines()[0] if said else type(error).__name__
         notes.append(f"no {name}: {first}")
         return None

@@ -70,6 +70,7 @@ class Subject:
     ) -> None:
         self._options, self.width, self._seed = options, width, seed
         self._batch_size, self._classes = batch_size, classes
+        self.name = self.data_name = ""
         self.network: Network | None = None
         self.model: Model | None = None
         self.own_size = OwnSize(width)
@@ -88,7 +89,7 @@ class Subject:
         elif callable(what):
             self.model = cast(Model, what)
             self.batches = fed(what, collect(data, points, batch_size=batch_size), options.pop("forward", None))
-            self.name = getattr(what, "__name__", type(what).__name__)
+            self.name = ""  # as the caller has it
         else:
             raise InvalidInput(
                 "an nn.Module, a class or factory, a Network or its text",
@@ -161,7 +162,9 @@ class Subject:
                 progress=progress,
                 **self._options,
             )
-        return replace(m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin})
+        return replace(
+            m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin | {"name": self.data_name}}
+        )
 
     def release(self) -> None:
         """A large model's copy, before others are made: it is made again if it is needed."""
@@ -263,7 +266,7 @@ class Subject:
             with self._source.lent():
                 found = read(self._source, self.batches[0], said=m.findings, **self._known("init"))
         except FirstguessError as error:
-            return None, f"its structure could not be read: {error}"
+            return None, f"its structure could not be read: {error.reason}"
         self.network = found.network
         self.own_size = OwnSize(law=found.law)
         if found.network is None:

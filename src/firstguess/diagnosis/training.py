@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from firstguess.base.errors import FirstguessError
+from firstguess.base.shares import size_change, size_changes
 from firstguess.data import Batch
 from firstguess.diagnosis.result import Advice, Phase, Trainability
 from firstguess.ensemble.gradient_statistics import Gradients, Word
@@ -91,18 +92,20 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
     if word == "not known":
         return _unknown(g, predicted)
     if growth.total == 0:
-        return f"going back, {_whose(g)} vanish: from some layer on exactly 0 (dead units, or below the number format)"
-    text = f"going back, the mean square of {_whose(g)} changes by × "
+        zero = "from some layer on exactly 0 (dead units, or below the number format)"
+        return f"towards the input {_whose(g)} vanish: {zero}"
+    text = f"{_whose(g)} change by "
     if math.isnan(growth.value):
-        text += f"{growth.total:.2g} over {_over(g)}, but by no one factor: they {word}"
+        text += f"{size_change(growth.total)} towards the input over {_over(g)}, but by no one factor: they {word}"
     else:
         step = "block" if g.stream else "layer"
         text += (
-            f"{growth.value:.3g} a {step} (95 %: {growth.low:.3g} to {growth.high:.3g}) over {_over(g)}: they {word}"
+            f"{size_change(growth.value)} a {step} towards the input (95 %: {size_changes(growth.low, growth.high)}), "
+            f"over {_over(g)}: they {word}"
         )
     if phase in ("ordered", "chaotic"):
         like = "as in the ordered phase" if phase == "ordered" else "as in chaos"
-        text += f", by a factor e every {scale:.2g} layers ({like})"
+        text += f", their mean square by a factor e every {scale:.2g} layers ({like})"
     elif phase == "edge of chaos":
         text += ", as at the edge of chaos"
     if word in ("shrink", "grow"):
@@ -113,7 +116,7 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
 
 
 def _whose(g: Gradients) -> str:
-    return "the stream's gradients" if g.stream else "weights' gradients"
+    return "gradients of the stream" if g.stream else "gradients"
 
 
 def _over(g: Gradients) -> str:
@@ -147,4 +150,8 @@ def _unknown(g: Gradients, predicted: float) -> str:
     else:
         why = "only one initialization" if g.growth.inits else "no initialization has gradients at all layers"
     text = f"how gradients change from layer to layer was not measured: {why}"
-    return text if math.isnan(predicted) else f"{text}; theory predicts × {predicted:.3g} a layer in mean square"
+    return (
+        text
+        if math.isnan(predicted)
+        else f"{text}; theory predicts a change of {size_change(predicted)} a layer towards the input"
+    )

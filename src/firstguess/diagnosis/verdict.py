@@ -10,6 +10,7 @@ from dataclasses import replace
 from scipy import special
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shares import percent
 from firstguess.diagnosis.result import Verdict
 from firstguess.ensemble.measurement import TIED, Measurement
 from firstguess.ensemble.members import ASSUMED, PARTLY, Finding, FindingKind
@@ -30,10 +31,11 @@ def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
         last = m.layers[-1]
         gamma, low, high = last.gamma, last.low, last.high
     if m.ties >= TIED and (bad := first_bad(m.findings)):
-        return broken(f"{m.ties:.0%} of all guesses are ties, of infinite logits", bad)
+        return broken(f"{percent(m.ties)} of all guesses are ties, of infinite logits", bad)
     if m.ties >= TIED:
         place = next((f.layer for f in m.findings if f.kind == FindingKind.ZERO_HEAD), "")
-        why = f"{m.ties:.0%} of all guesses are ties: the head{f' {place}' if place else ''} gives classes equal logits"
+        head = f"the head {place}" if place else "the head"
+        why = f"{percent(m.ties)} of all guesses are ties: {head} gives classes equal logits"
         return Verdict("degenerate head", 1.0, math.nan, math.nan, math.nan, why)
     lost = next((f for f in m.findings if f.kind == FindingKind.LEFT_OUT), None)
     if lost is not None and _share(lost, m) >= _LOST:
@@ -42,7 +44,7 @@ def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:
     name = word_of_share(share, m.classes, m.points)
     middle, least, most = (gamma_of_share(x, m.classes, m.points) for x in (share, *ends))
     found = Verdict(name, math.nan, gamma, low, high, "", middle, least, most)
-    why = f"{of_the_part(m.findings)}{_words(m)}{_other_word(found)}"
+    why = "; ".join(part for part in (_kept(m.findings), _other_word(found)) if part)
     found = replace(found, why=why, chances=_chances(share, ends, m))
     if wanted is not None and m.inits < wanted and any(f.kind in _STOPPED for f in m.findings):
         found = replace(found, preliminary=f"{m.inits} of {wanted} initializations")
@@ -57,6 +59,11 @@ _STOPPED = (FindingKind.TIME_IS_UP, FindingKind.INTERRUPTED)
 def of_the_part(findings: Iterable[Finding]) -> str:
     """What a verdict begins with where part of the model keeps its values."""
     return "of the fresh part: " if any(finding.kind in PARTLY for finding in findings) else ""
+
+
+def _kept(findings: Iterable[Finding]) -> str:
+    part = of_the_part(findings)
+    return f"{part}the rest of the model keeps its values" if part else ""
 
 
 def check_fresh(m: Measurement) -> None:
@@ -76,8 +83,8 @@ def _assumed(verdict: Verdict, findings: tuple[Finding, ...]) -> Verdict:
     if not guessed:
         return verdict
     first = " and ".join(f"{f.kind} at {f.layer}" for f in guessed)
-    why = f"{verdict.why}; if it starts as this instance's own values suggest ({first}): to be sure, pass its class or "
-    return replace(verdict, probability=math.nan, chances=(), why=f"{why}a factory")
+    if_so = f"if it starts as this instance's own values suggest ({first}): to be sure, pass its class or a factory"
+    return replace(verdict, probability=math.nan, chances=(), why="; ".join(filter(None, (verdict.why, if_so))))
 
 
 def broken(message: str, layer: str) -> Verdict:
@@ -113,22 +120,11 @@ def _chances(share: float, ends: tuple[float, float], m: Measurement) -> tuple[f
     return tuple(b - a for a, b in itertools.pairwise(at))
 
 
-def _words(m: Measurement) -> str:
-    largest, often = m.guesses.expected_max(), m.guesses.prob_max_above(0.9)
-    times = f", and over 90 % in {often:.0%} of initializations" if often > 0 else ""
-    if m.verdict in ("even", "leaning"):
-        how = "evenly" if m.verdict == "even" else "unevenly"
-        even = f"{100 / m.classes:.3g}%"
-        text = f"untrained, it spreads its guesses {how}: the largest class gets {largest:.0%} on average"
-        return f"{text} ({even} is even){times}"
-    return f"untrained, it puts {largest:.0%} of the inputs into one class on average{times}"
-
-
 def _other_word(v: Verdict) -> str:
     """What to say where γ of the output alone would be called otherwise."""
     if math.isnan(v.gamma) or (other := word(v.gamma)) == v.name:
         return ""
-    text = f"; γ of the output alone, {v.gamma:.3g}, would be called {other}"
+    text = f"γ of the output alone, {v.gamma:.3g}, would be called {other}"
     if math.isnan(v.low) or math.isnan(v.guess_low):
         return text
     if v.low <= v.guess_high and v.guess_low <= v.high:

@@ -4,7 +4,7 @@
 # ///
 """The page of `firstguess explore`: a marimo app. What it shows is made in the modules beside it."""
 
-# pyright: basic
+# pyright: basic, reportUnusedExpression=false, reportOptionalOperand=false
 import marimo
 
 app = marimo.App(width="full", app_title="firstguess: what a network believes before it has learned anything")
@@ -19,8 +19,7 @@ async def _():
 
     wheel = ""  # of the page that runs in a browser alone: `firstguess.explore.static` puts its file's name here
     if sys.platform == "emscripten":
-        import micropip
-
+        micropip = importlib.import_module("micropip")
         await micropip.install(["numpy", "scipy", "pillow", "threadpoolctl"])
         await micropip.install(str(mo.notebook_location() / "public" / wheel), deps=False)
     # By name: marimo would look for what is imported on the package index, before any cell runs.

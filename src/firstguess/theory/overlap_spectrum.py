@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import cast
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from firstguess.base.gaussian import Array
 from firstguess.theory.pair_moments import PairMoments
@@ -85,6 +85,8 @@ def _count(spread: float, steep: float) -> int:
 @lru_cache(maxsize=64)
 def spectrum(spread: float, third: float, along: float) -> Spectrum:
     """The spectrum with these traces (`PairMoments`), and with μΣμ = along for μ of length 1 and tr Σ = 1."""
+    from scipy import optimize
+
     spread = min(spread, 1.0 / _LEAST)
     if spread * _WIDEST < 1.0:
         return Spectrum(1.0 / spread)
@@ -110,6 +112,7 @@ def spectrum(spread: float, third: float, along: float) -> Spectrum:
 
 def _along(values: Array, along: float) -> Array:
     """Squares of μ's components, ∝ λ^p, with Σ μ_i² λ_i = along; where p = 0 has too much, a part of μ is outside."""
+    from scipy import optimize
 
     def mean(power: float) -> Array:
         share = (values / values.max()) ** power
@@ -127,6 +130,8 @@ def _along(values: Array, along: float) -> Array:
 @lru_cache(maxsize=64)
 def strength(shape: Spectrum, excess: float, classes: int, first: float) -> float:
     """The mean overlap e with which E A(c) over pairs is right; `first`, what overlaps say, where none is."""
+    from scipy import optimize
+
     same = same_class(classes)
     rng = np.random.default_rng([_SEED, 1])
     if shape.values:

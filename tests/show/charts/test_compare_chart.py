@@ -28,10 +28,10 @@ def test_compare_shows_both_sides_with_intervals() -> None:
     seen = measurement(prediction)
     chart = compare_chart(prediction, seen)
     data = rows(chart)
-    bins = [row for row in data if "measured" in row]
+    bins = [row for row in data if "zero" in row]
     edges = np.array([*(row["from"] for row in bins), bins[-1]["to"]])
     density = np.histogram(seen.guesses.fractions, edges, density=True)[0]
-    np.testing.assert_allclose([row["measured"] for row in bins], density)
+    np.testing.assert_allclose([row["density"] for row in bins], density)
     law = Guesses(prediction.guesses.gamma, 2, 100)
     np.testing.assert_allclose([row["predicted"] for row in bins], np.diff(law.cdf(edges)) / np.diff(edges))
     points = {row["layer"]: row for row in data if "gamma_se" in row}
@@ -60,12 +60,12 @@ def test_the_even_split_is_in_the_middle_of_a_bin(classes: int, gamma: float, in
     points = 5000
     seen = EmpiricalGuesses(Guesses(gamma, classes, points).sample(inits), points)
     chart = readings_chart(None, None, Measurement(seen, ()))
-    bins = [row for row in rows(chart) if "measured" in row]
+    bins = [row for row in rows(chart) if "zero" in row]
     (own,) = (row for row in bins if row["from"] < 1 / classes < row["to"])
     assert (own["from"] + own["to"]) / 2 == pytest.approx(1 / classes, abs=1.01 / points)  # edges are between counts
     assert own["to"] - own["from"] <= 2 / classes + 1.01 / points
     assert len(bins) <= 41
-    assert sum(row["measured"] * (row["to"] - row["from"]) for row in bins) == pytest.approx(1.0)
+    assert sum(row["density"] * (row["to"] - row["from"]) for row in bins) == pytest.approx(1.0)
     marks = {row["from"] for row in rows(chart) if row.get("text") == "even split"}
     assert marks == {1 / classes}
     assert "even split" in svg_text(chart)

@@ -26,12 +26,12 @@ from firstguess.theory.guesses import Guesses
 def test_law_of_two_classes_is_that_of_the_first() -> None:
     seen, prediction = measurement(2), fg.predict("dense(weight_var=2) > relu > dense")
     chart = law_chart(seen, prediction)
-    bars = [row for row in rows(chart) if "measured" in row]
+    bars = [row for row in rows(chart) if "zero" in row]
     counts = [
         np.mean((seen.guesses.fractions[:, 0] > row["from"]) & (seen.guesses.fractions[:, 0] < row["to"]))
         for row in bars
     ]
-    np.testing.assert_allclose([row["measured"] * (row["to"] - row["from"]) for row in bars], counts, atol=1e-12)
+    np.testing.assert_allclose([row["density"] * (row["to"] - row["from"]) for row in bars], counts, atol=1e-12)
     law = predicted_law(prediction, seen.points)
     between = bars[3]
     below = law.cdf([between["from"], between["to"]])
@@ -45,9 +45,9 @@ def test_law_of_more_is_that_of_the_largest(classes: int, gamma: float) -> None:
     seen = measurement(classes, gamma=gamma)
     prediction = fg.predict("dense(weight_var=2) > relu > dense", classes=classes) if classes == 10 else None
     chart = law_chart(seen, prediction)
-    bars = [row for row in rows(chart) if "measured" in row]
-    assert sum(row["measured"] * (row["to"] - row["from"]) for row in bars) == pytest.approx(1.0)
-    average = sum(row["measured"] * (row["to"] - row["from"]) * (row["to"] + row["from"]) / 2 for row in bars)
+    bars = [row for row in rows(chart) if "zero" in row]
+    assert sum(row["density"] * (row["to"] - row["from"]) for row in bars) == pytest.approx(1.0)
+    average = sum(row["density"] * (row["to"] - row["from"]) * (row["to"] + row["from"]) / 2 for row in bars)
     widest = max(row["to"] - row["from"] for row in bars)
     assert abs(average - seen.guesses.expected_max()) < widest
     assert bars[-1]["to"] <= 1 + 1 / seen.points
@@ -175,7 +175,7 @@ def test_gradients_by_layer_and_group() -> None:
         np.testing.assert_allclose([mine[k]["position"] for k in range(1, 5)], [level.value for level in levels])
         assert mine[1]["high"] - mine[1]["low"] == pytest.approx(2 * 1.96 * levels[0].error)
     said = svg_text(gradients_chart(g))
-    assert "gradients shrink: × 0.5 a layer" in said
+    assert "gradients shrink: −29 % a layer" in said
     assert "output" in said
 
 
@@ -183,13 +183,13 @@ def test_gradients_along_a_stream_and_without_one_factor() -> None:
     g = gradients(4)
     stream = tuple(replace(layer, name=f"into {layer.name}", kind="stream") for layer in g.layers[:3])
     said = svg_text(gradients_chart(replace(g, stream=stream)))
-    assert "gradients shrink: × 0.5 a block" in said
+    assert "gradients shrink: −29 % a block" in said
     assert "between residual blocks" in said
     assert "output |" not in said
     uneven = replace(g.growth, value=math.nan, low=math.nan, high=math.nan, total_low=0.1, total_high=0.2)
     said = svg_text(gradients_chart(replace(g, growth=uneven)))
     assert "gradients shrink, by no one factor" in said
-    assert "× 0.5" not in said
+    assert "29 %" not in said
 
 
 def test_gradients_that_are_tiny_missing_or_few() -> None:

@@ -27,7 +27,7 @@ from firstguess.network.bias_criterion import causes_bias
 from firstguess.network.layers import Activate, Layer
 
 TITLE = "centre the activation"
-PRICE = "it becomes more nonlinear with every layer (theory.md (31)): little while shallow, much when deep"
+PRICE = "it becomes more nonlinear with every layer: little while shallow, much when deep"
 _CODE = """class Centred(nn.Module):
     '''phi minus its mean over the first batch that it sees.'''
 

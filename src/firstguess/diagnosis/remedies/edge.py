@@ -1,4 +1,4 @@
-"""Set (σw², σb²) to the edge of chaos, where gradients keep their size (theory.md (10)): plain networks train best."""
+"""Set (σw², σb²) to the edge of chaos, where gradients keep their size (theory.md (10))."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def variants(case: Case) -> Iterator[Variant]:
         aim="gradients",
         code="" if case.model is None else f"{IMPORTS}{_CODE.format(weight_var=target, bias_var=bias_var)}",
         price="none in gradients; guesses of a deep plain network are biased there",
-        note="at the edge gradients keep their size, and deep plain networks train best",
-        otherwise="for gradients, not for even guesses: at the edge a deep plain network is biased, and trains best",
+        note="at the edge gradients keep their size, through any depth",
+        otherwise="for gradients, not for even guesses: deep plain networks at the edge are biased, and keep gradients",
     )
 
 

@@ -11,7 +11,7 @@ from firstguess.diagnosis.remedies.base import IMPORTS, PUT, Case, Variant, desc
 from firstguess.network.layers import Activate, Layer, LayerNorm, RMSNorm
 
 TITLE = "LayerNorm in place of RMSNorm"
-PRICE = "gradients grow going back with every layer, as behind any norm that centres (theory.md (31))"
+PRICE = "gradients grow with every layer towards the input, as behind any norm that centres"
 _CODE = """for path in {paths}:
     put(model, path, nn.LayerNorm(list(model.get_submodule(path).weight.shape)))
 """

@@ -16,9 +16,7 @@ from firstguess.network.walk import every
 
 _NORMS = (BatchNorm, LayerNorm, GroupNorm, RMSNorm)
 TITLE = "norm after the activation"
-PRICE = (
-    "gradients grow going back, as much a layer as γ falls (theory.md (31)): harmless while shallow, not in deep nets"
-)
+PRICE = "gradients grow with every layer towards the input: harmless while shallow, not in deep nets"
 _CODE = """for norm, phi in {pairs}:
     first, second = model.get_submodule(norm), model.get_submodule(phi)
     put(model, norm, second)

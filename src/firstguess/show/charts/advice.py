@@ -21,22 +21,27 @@ _MOST = 8
 _BEFORE, _HELPS, _SAME = theme.SOFT, theme.PALETTE[0], theme.PALETTE[4]
 
 
-def advice_chart(advice: Sequence[Advice], *, title: str | None = None) -> theme.Chart:
+def advice_chart(advice: Sequence[Advice], *, title: str | None = None, narrow: bool = False) -> theme.Chart:
     """Every change that was tried, as a line from before (hollow) to after (filled).
 
     Left: the average largest guess fraction. Right: γ of the output, logarithmic with a place for 0 and ∞; left out
-    where no γ is known. Changes after which guesses are not more even, beyond the error, are orange.
+    where no γ is known; `narrow`, for a phone, one below the other. Changes after which guesses are not more even,
+    beyond the error, are orange.
     """
     shown = list(advice)[:_MOST]
     if not shown:
         raise InvalidInput("at least one piece of advice", got="none", where="advice_chart")
     rows = [_row(place, one) for place, one in enumerate(shown)]
-    names = [theme.wrapped(_named(one), 34, 3) for one in shown]
+    names = [theme.wrapped(_named(one), 18 if narrow else 34, 3) for one in shown]
+    width = theme.NARROW - 110 if narrow else _WIDTH
     gamma = _gamma(rows)  # first: it finds ∞ a place
-    chart: Any = _panel(_largest(), rows, names, "Largest guess fraction, average", "largest", first=True)
+    chart: Any = _panel(_largest(), rows, names, "Largest share, average", "largest", width, stacked=narrow)
     if any(row["gamma_from"] is not None for row in rows):
-        right = _panel(gamma, rows, names, "Drift ratio γ", "gamma", first=False)
-        chart = alt.hconcat(chart, right, spacing=56, bounds="flush")
+        other = _panel(gamma, rows, names if narrow else None, "Drift ratio γ", "gamma", width, stacked=narrow)
+        if narrow:
+            chart = alt.vconcat(chart, other, spacing=96, bounds="flush")
+        else:
+            chart = alt.hconcat(chart, other, spacing=56, bounds="flush")
     return theme.house(chart, title or theme.unbroken(_title(shown)), _subtitle(shown, len(advice)))
 
 
@@ -76,15 +81,16 @@ def _gamma(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _panel(
     marks: dict[str, Any],
     rows: Sequence[theme.Row],
-    names: Sequence[Sequence[str]],
+    names: Sequence[Sequence[str]] | None,
     words: str,
     field: str,
+    width: int,
     *,
-    first: bool,
+    stacked: bool,
 ) -> alt.LayerChart:
-    labels = json.dumps(list(names), ensure_ascii=False)
+    labels = json.dumps(list(names or ()), ensure_ascii=False)
     x = alt.X(f"{field}_from:Q", title=words, **marks)
-    look: Any = {"labelExpr": f"{labels}[datum.value]", "labelLimit": 0} if first else {"labels": False}
+    look: Any = {"labelExpr": f"{labels}[datum.value]", "labelLimit": 0} if names is not None else {"labels": False}
     y = alt.Y(
         "place:Q",
         title=None,
@@ -94,8 +100,8 @@ def _panel(
     tooltip = [
         alt.Tooltip("title:N", title="change"),
         alt.Tooltip("how:N", title="known by"),
-        alt.Tooltip("largest_from:Q", title="largest fraction before", format=".3f"),
-        alt.Tooltip("largest_to:Q", title="largest fraction after", format=".3f"),
+        alt.Tooltip("largest_from:Q", title="largest share before", format=".1%"),
+        alt.Tooltip("largest_to:Q", title="largest share after", format=".1%"),
         alt.Tooltip("words:N", title="drift ratio"),
         alt.Tooltip("verdict:N", title="result"),
     ]
@@ -114,9 +120,9 @@ def _panel(
             shape=shape, tooltip=tooltip
         ),
     ]
-    if first:
-        layers += parts.key(_entries(rows))
-    return theme.stacked(layers, _WIDTH, _ROW * len(rows))
+    if field == "largest":
+        layers += parts.key(_entries(rows), stacked=stacked)
+    return theme.stacked(layers, width, _ROW * len(rows))
 
 
 def _entries(rows: Sequence[theme.Row]) -> list[parts.Entry]:
@@ -139,7 +145,7 @@ def _title(shown: Sequence[Advice]) -> str:
         return "None of the changes that were tried makes guesses more even"
     best = min(helpful, key=lambda one: one.largest_after)
     before, after = theme.percents(best.largest_before, best.largest_after)
-    return f"{theme.shortened(_named(best), 60)}: the largest fraction goes from {before} to {after}"
+    return f"{theme.shortened(_named(best), 60)}: the largest share goes from {before} to {after}"
 
 
 def _subtitle(shown: Sequence[Advice], total: int) -> list[str]:

@@ -34,12 +34,13 @@ class _Marked:
     at: float | None  # where on the axis, if it has a place
 
 
-def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None) -> theme.Chart:
+def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None, narrow: bool = False) -> theme.Chart:
     """c of two inputs after every layer in call order, with 95 % intervals; causes are numbered by their effect.
 
     c = γ/(1+γ), theory.md (2): the share of a signal that all inputs have in common. A cause is drawn from c before
     it to c after it, both measured at that step; its rank is by what the guesses are without it. All steps of a kind
-    together are named at the right only. Code between modules stands just before the module that it feeds.
+    together are named at the right only (below, where `narrow` is for a phone). Code between modules stands
+    just before the module that it feeds.
     """
     measurement = diagnosis.measurement
     if measurement is None or not measurement.layers:
@@ -57,11 +58,15 @@ def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None) -> them
     marked = _marked(diagnosis.causes, measurement)
     first, last = 0 if data is not None else 1, len(measurement.layers)
     lowest = min([0.0, *(row["low"] for row in rows if row["low"] is not None)])
-    x, y = _axes(first, last, measurement, lowest)
+    width = theme.NARROW if narrow else _WIDTH
+    x, y = _axes(first, last, measurement, lowest, width)
     layers = gamma_by_depth.fills([lowest, *(edge / (1 + edge) for edge in EDGES), 1.0])
     layers += _curve(rows, x, y, dots=last <= _MARKED)
-    layers += [*_jumps([m for m in marked if m.at is not None], x, y), *_names(marked)]
-    chart = theme.stacked(layers, _WIDTH, _HEIGHT)
+    layers += [
+        *_jumps([m for m in marked if m.at is not None], x, y),
+        *_names(marked, 0 if narrow else _WIDTH, _HEIGHT + 78 if narrow else 0),
+    ]
+    chart = theme.stacked(layers, width, _HEIGHT)
     return theme.house(chart, title or theme.unbroken(_title(diagnosis.causes)), _subtitle(measurement, bool(marked)))
 
 
@@ -86,13 +91,19 @@ def _marked(causes: Sequence[Cause], measurement: Measurement) -> list[_Marked]:
     return found
 
 
-def _axes(first: int, last: int, measurement: Measurement, lowest: float) -> tuple[alt.X, alt.Y]:
-    few = last - first < _NAMED
-    step = 1 if few else next(s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if last / s <= 10)
+def _axes(first: int, last: int, measurement: Measurement, lowest: float, width: int) -> tuple[alt.X, alt.Y]:
+    few = last - first < _NAMED and width == _WIDTH
+    step = (
+        1
+        if few
+        else next(
+            s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if last / s <= (10 if width == _WIDTH else 5)
+        )
+    )
     ticks = [*([0] if first == 0 else []), *range(1 if few else step, last + 1, step)]
     kinds = json.dumps(["data", *(layer.kind for layer in measurement.layers)], ensure_ascii=False)
     words = f"{kinds}[datum.value]" if few else "datum.value == 0 ? 'data' : datum.label"
-    room = _GUTTER * max(last - first, 1) / (_WIDTH - _GUTTER - 14)
+    room = _GUTTER * max(last - first, 1) / (width - _GUTTER - 14)
     look: Any = {"labelAngle": -40, "labelAlign": "right", "labelLimit": 110, "labelOverlap": False} if few else {}
     x = alt.X(
         "step:Q",
@@ -151,23 +162,25 @@ def _jumps(marked: Sequence[_Marked], x: alt.X, y: alt.Y) -> list[alt.Chart]:
     ]
 
 
-def _names(marked: Sequence[_Marked]) -> list[alt.Chart]:
-    """The causes in words, at the right: numbers on the figure never collide, names would."""
+def _names(marked: Sequence[_Marked], left: int, top: int) -> list[alt.Chart]:
+    """The causes in words, beside the figure: numbers on the figure never collide, names would."""
     layers: list[alt.Chart] = []
     if marked:
         head = alt.Chart(theme.data([{"text": "Largest share, without it"}])).mark_text(align="left", fontSize=15)
-        layers.append(head.encode(x=alt.value(_WIDTH + 24), y=alt.value(8), text="text:N"))
+        layers.append(head.encode(x=alt.value(left + 24 if left else 0), y=alt.value(top + 8), text="text:N"))
     for place, m in enumerate(marked):
-        at = 40 + 52 * place
+        at = top + 40 + 52 * place
         lines = f"{m.cause.short(34)}\n{m.cause.change or 'not tried'}"
-        dot = alt.Chart(theme.data([{"text": str(m.rank)}])).encode(x=alt.value(_WIDTH + 34), y=alt.value(at + 2))
+        dot = alt.Chart(theme.data([{"text": str(m.rank)}])).encode(
+            x=alt.value(left + 34 if left else 12), y=alt.value(at + 2)
+        )
         text = alt.Chart(theme.data([{"text": lines}])).mark_text(
             align="left", baseline="middle", lineBreak="\n", lineHeight=18, dy=-6
         )
         layers += [
             dot.mark_point(shape="circle", filled=True, size=300, opacity=1, color=_CAUSE),
             dot.mark_text(color="white", fontWeight="bold", fontSize=13, baseline="middle", dy=1).encode(text="text:N"),
-            text.encode(x=alt.value(_WIDTH + 52), y=alt.value(at), text="text:N"),
+            text.encode(x=alt.value(left + 52 if left else 34), y=alt.value(at), text="text:N"),
         ]
     return layers
 
@@ -186,7 +199,7 @@ def _title(causes: Sequence[Cause]) -> str:
 
 
 def _subtitle(measurement: Measurement, marked: bool) -> list[str]:
-    first = f"Measured after every layer, {measurement.inits:,} initializations, with 95 % intervals"
+    first = f"Measured after every layer, {theme.spaced(measurement.inits)} initializations, with 95 % intervals"
     numbers = "; numbered: steps by what the guesses are without them, from c before to c after" if marked else ""
     return [
         f"{first}{numbers}.",

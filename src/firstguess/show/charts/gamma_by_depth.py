@@ -333,7 +333,9 @@ def _title(lines: Sequence[_Line]) -> str:
 
 def _subtitle(predictions: Sequence[Prediction], scale: GammaScale) -> list[str]:
     depths = sorted({p.network.depth for p in predictions})
-    layers = f"{depths[0]:,}" if len(depths) == 1 else f"{depths[0]:,} to {depths[-1]:,}"
+    layers = (
+        f"{theme.spaced(depths[0])}" if len(depths) == 1 else f"{theme.spaced(depths[0])} to {theme.spaced(depths[-1])}"
+    )
     assumptions = dict.fromkeys(a for p in predictions for a in p.assumptions)
     readings = " and ".join(dict.fromkeys(p.reading for p in predictions))
     first = f"Untrained networks with {layers} hidden layer{'s' * (layers != '1')}, {readings}."

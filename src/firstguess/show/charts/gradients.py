@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.shares import size_change
 from firstguess.base.text import power_of_ten
 from firstguess.show.charts import parts, theme
 
@@ -24,12 +25,12 @@ _ENTRIES = {
 }
 
 
-def gradients_chart(gradients: Gradients, *, title: str | None = None) -> theme.Chart:
+def gradients_chart(gradients: Gradients, *, title: str | None = None, narrow: bool = False) -> theme.Chart:
     """Mean square of weights' gradients at every layer, from the input to the output, with 95 % bands; of a residual
     network that of the stream between its blocks (`GradientLayer`).
 
     Geometric means over initializations, on a logarithmic axis: a straight line is growth by a factor a layer, χ̃ of
-    theory.md (10). Layers whose gradients are all zero leave a gap.
+    theory.md (10). Layers whose gradients are all zero leave a gap. `narrow` is for a phone.
     """
     if not gradients.layers:
         raise InvalidInput("gradients of at least one layer", got="none", where="gradients_chart")
@@ -40,8 +41,8 @@ def gradients_chart(gradients: Gradients, *, title: str | None = None) -> theme.
     layers: list[alt.Chart] = []
     for name, rows in known.items():
         layers += _series(rows, _ENTRIES[name], x, y, dots=len(followed) <= _MARKED)
-    layers += parts.key([_ENTRIES[name] for name in known])
-    chart = theme.stacked(layers, _WIDTH, _HEIGHT)
+    layers += parts.key([_ENTRIES[name] for name in known], stacked=narrow)
+    chart = theme.stacked(layers, theme.NARROW if narrow else _WIDTH, _HEIGHT)
     return theme.house(chart, title or _title(gradients), _subtitle(gradients))
 
 
@@ -127,9 +128,9 @@ def _title(gradients: Gradients) -> str:
     if word == "not known":
         return "Gradients by layer"
     if math.isnan(growth.value):
-        return f"Going back, gradients {word}, by no one factor"
+        return f"Towards the input gradients {word}, by no one factor"
     step = "block" if gradients.stream else "layer"
-    return f"Going back, gradients {word}: × {growth.value:.3g} a {step} in mean square"
+    return f"Towards the input gradients {word}: {size_change(growth.value)} a {step}"
 
 
 def _subtitle(gradients: Gradients) -> list[str]:

@@ -302,4 +302,4 @@ def _subtitle(laws: Sequence[Guesses | Prediction], named: Sequence[_Law], cut: 
 
 
 def _points(points: int | None) -> str:
-    return "infinitely many data points" if points is None else f"{points:,} data points"
+    return "infinitely many data points" if points is None else f"{theme.spaced(points)} data points"

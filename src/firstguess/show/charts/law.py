@@ -16,37 +16,36 @@ _LETTER = 7.5  # pixels of 14 points' type, on average
 
 
 def law_chart(
-    measurement: Measurement, prediction: Prediction | None = None, *, title: str | None = None
+    measurement: Measurement, prediction: Prediction | None = None, *, title: str | None = None, narrow: bool = False
 ) -> theme.Chart:
     """The histogram over initializations of G₀ (two classes) or of max_c G_c (more), and the predicted law of it.
 
-    The prediction is for as many data points as were measured, in the same bins: theory.md (7), (8).
+    The prediction is for as many data points as were measured, in the same bins: theory.md (7), (8). `narrow` is for
+    a phone.
     """
     seen = measurement.guesses
     laws = {} if prediction is None else {"predicted": predicted_law(prediction, seen.points)}
     two = seen.classes == 2
     histogram = histograms.of_one_class(laws, seen) if two else histograms.of_largest(laws, seen)
-    words = (
-        "Fraction of the data guessed to be of the first class" if two else "Fraction of the data in the largest class"
-    )
-    layers = parts.histogram_layers(histogram, words)
+    words = "Share of the data guessed to be of the first class" if two else "Share of the data in the largest class"
+    width = theme.NARROW if narrow else _WIDTH
+    layers = parts.histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if narrow else None)
     even, average = 1 / seen.classes, seen.expected_max()
-    at = _beside(even, "even split", 10, histogram)
+    at = _beside(even, "even split", 10, histogram, width)
     layers += parts.mark(even, "even split", theme.SOFT, [2, 3], 10, beside=at)
     if not two:
-        words = f"average {theme.percent(average)}"
-        at = _beside(average, words, 30, histogram)
-        layers += parts.mark(average, words, parts.MEASURED, [7, 4], 30, beside=at)
-    chart = theme.stacked(layers, _WIDTH, _HEIGHT)
+        at = _beside(average, "average", 30, histogram, width)
+        layers += parts.mark(average, "average", parts.MEASURED, [7, 4], 30, beside=at)
+    chart = theme.stacked(layers, width, _HEIGHT)
     return theme.house(
         chart, title or theme.unbroken(_title(measurement, laws)), _subtitle(measurement, prediction, histogram)
     )
 
 
-def _beside(at: float, text: str, height: int, histogram: histograms.Histogram) -> float:
+def _beside(at: float, text: str, height: int, histogram: histograms.Histogram, width: int) -> float:
     """Where a line's name begins: at the line, or past the bars that reach up to the name and would be under it."""
     edges, low, high = histogram.edges, float(histogram.edges[0]), float(histogram.edges[-1])
-    wide = (_LETTER * len(text) + 7) / _WIDTH * (high - low)
+    wide = (_LETTER * len(text) + 7) / width * (high - low)
     reach = (1 - (height + 12) / _HEIGHT) * histogram.top
     tall = [i for i in range(len(edges) - 1) if max(float(h[i]) for h in histogram.heights.values()) > reach]
     place, left = at, at >= _LATE
@@ -71,10 +70,12 @@ def _subtitle(measurement: Measurement, prediction: Prediction | None, histogram
     seen = measurement.guesses
     error = seen.standard_error("expected_max")
     room = f" (standard error of that average: {100 * error:.2g} %)" if math.isfinite(error) and error > 0 else ""
-    text = f"{seen.inits:,} initializations, {theme.count(seen.classes)} classes, {seen.points:,} data points{room}."
+    inits, points = theme.spaced(seen.inits), theme.spaced(seen.points)
+    text = f"{inits} initializations, {theme.count(seen.classes)} classes, {points} data points{room}."
     if prediction is not None:
-        assumed = ", ".join(prediction.assumptions)
-        text += f" Prediction: {prediction.reading}{f', assumes {assumed}' if assumed else ''}."
+        assumed = theme.assumed(prediction.assumptions)
+        known = "on your data" if prediction.reading == "kernel" else "for random data"
+        text += f" Predicted {known}{f'; assumed: {assumed}' if assumed else ''}."
     if histogram.cut:
-        text += f" The {histogram.cut} law goes on above the figure."
+        text += f" The {histogram.cut} distribution goes on above the figure."
     return [text]

@@ -287,7 +287,7 @@ def _subtitle(clouds: Mapping[str, Logits]) -> list[str]:
         gauss, share = theme.percents(float(special.ndtr(worst.distance)), float(worst.shares[worst.favoured]))
         text += f"The margin is not quite Gaussian: that would give {gauss} where {share} are seen."
     sizes = {logits.points for logits in clouds.values()}
-    return [f"{text} {one.points:,} points." if len(sizes) == 1 else text]
+    return [f"{text} {theme.spaced(one.points)} points." if len(sizes) == 1 else text]
 
 
 def _gap(logits: Logits) -> float:

@@ -126,7 +126,7 @@ def _picture(
         end.mark_point(size=120, color=theme.INK, **cross),
     ]
     head = alt.TitleParams(
-        f"step {step:,}", subtitle=[theme.unbroken(f"{share} guessed class {pair[0]}")], anchor="start",
+        f"step {theme.spaced(step)}", subtitle=[theme.unbroken(f"{share} guessed class {pair[0]}")], anchor="start",
         frame="group", fontSize=16, subtitleFontSize=13, fontWeight="normal", offset=8, subtitlePadding=3,
     )  # fmt: skip
     return theme.stacked(layers, _SIZE, _SIZE, title=head)
@@ -161,26 +161,32 @@ def _curve(steps: list[int], values: NDArray[np.float64], chosen: list[int], wor
 def _title(steps: list[int], shift: NDArray[np.float64], turn: NDArray[np.float64] | None) -> str:
     """When half of the way is gone, first there and first here: which comes first is what was found."""
     near = next((s for s, v in zip(steps, shift, strict=True) if abs(v) <= _HALF * abs(shift[0])), None)
-    gone = f"the cloud is half-way to the boundary by step {near:,}" if near is not None else "the cloud stays away"
+    gone = (
+        f"the cloud is half-way to the boundary by step {theme.spaced(near)}"
+        if near is not None
+        else "the cloud stays away"
+    )
     if turn is None or not np.isfinite(turn).any():
         return gone[0].upper() + gone[1:]
     best = float(np.nanmax(turn))
     if best < 0.1:
-        return f"{gone[0].upper()}{gone[1:]}; it has not turned towards the labels by step {steps[-1]:,}"
+        return f"{gone[0].upper()}{gone[1:]}; it has not turned towards the labels by step {theme.spaced(steps[-1])}"
     half = float(turn[0]) + _HALF * (best - float(turn[0]))
     turned = next(s for s, v in zip(steps, turn, strict=True) if v >= half)
     if near is None:
-        return f"The cloud stays away from the boundary, and is half turned to the labels by step {turned:,}"
+        return (
+            f"The cloud stays away from the boundary, and is half turned to the labels by step {theme.spaced(turned)}"
+        )
     if near < turned:
-        return f"First translation, then rotation: {gone}, half turned to the labels by step {turned:,}"
+        return f"First translation, then rotation: {gone}, half turned to the labels by step {theme.spaced(turned)}"
     if near == turned:
-        return f"Translation and rotation together: half of both by step {near:,}"
-    return f"Rotation before translation: half turned to the labels by step {turned:,}, {gone}"
+        return f"Translation and rotation together: half of both by step {theme.spaced(near)}"
+    return f"Rotation before translation: half turned to the labels by step {theme.spaced(turned)}, {gone}"
 
 
 def _subtitle(first: Logits, steps: int) -> list[str]:
     share = theme.percent(float(first.shares[first.favoured]))
     return [
-        f"One network's logits on {first.points:,} points at {steps} steps of training, in standard deviations of the "
-        f"margin; the diagonal is the boundary. At the start {share} are guessed to be of one class."
+        f"One network's logits on {theme.spaced(first.points)} points at {steps} steps of training, in standard "
+        f"deviations of the margin; the diagonal is the boundary. At the start {share} are guessed to be of one class."
     ]

@@ -45,10 +45,11 @@ def _title(law: histograms.Law, measurement: Measurement) -> str:
 
 
 def _subtitle(prediction: Prediction, measurement: Measurement, *, rooms: bool) -> list[str]:
-    words = f"Allowed: a difference of up to (1 + γ)/{measurement.points:,}, as these points have a mean of their own."
+    inits, points = theme.spaced(measurement.inits), theme.spaced(measurement.points)
+    words = f"Allowed: a difference of up to (1 + γ)/{points}, as these points have a mean of their own."
     return [
-        f"Average over {measurement.inits:,} initializations ± one standard error; {theme.count(measurement.classes)} "
-        f"classes, {measurement.points:,} data points. Prediction: {prediction.reading}, assumes "
+        f"Average over {inits} initializations ± one standard error; {theme.count(measurement.classes)} "
+        f"classes, {points} data points. Prediction: {prediction.reading}, assumes "
         f"{', '.join(prediction.assumptions) or 'nothing else'}.",
         f"Network: {prediction.network}",
         *([words] * rooms),

@@ -222,12 +222,12 @@ class Entry:
     filled: bool = True
 
 
-def key(entries: Sequence[Entry], *, height: float = -18) -> list[alt.Chart]:
-    """Which mark is which, in a row above the figure."""
-    top = alt.value(height)
+def key(entries: Sequence[Entry], *, height: float = -18, stacked: bool = False) -> list[alt.Chart]:
+    """Which mark is which, in a row above the figure; `stacked`, one above the other."""
     layers: list[alt.Chart] = []
     at = 0.0
-    for entry in entries:
+    for place, entry in enumerate(entries):
+        top = alt.value(height - (22 * (len(entries) - 1 - place) if stacked else 0))
         nothing = alt.Chart(theme.data([{}])).encode(y=top)
         ink: Any = {"color": entry.colour}
         if entry.shape:
@@ -238,7 +238,7 @@ def key(entries: Sequence[Entry], *, height: float = -18) -> list[alt.Chart]:
             layers.append(nothing.mark_rule(**line, **ink).encode(x=alt.value(at), x2=alt.value(at + 24)))
         word = alt.Chart(theme.data([{"text": entry.name}])).mark_text(align="left", fontSize=15)
         layers.append(word.encode(x=alt.value(at + 31), y=top, text="text:N"))
-        at += 31 + _CHARACTER * len(entry.name) + 26
+        at += 0.0 if stacked else 31 + _CHARACTER * len(entry.name) + 26
     return layers
 
 

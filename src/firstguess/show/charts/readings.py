@@ -97,7 +97,7 @@ def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | Non
     classes = [p.guesses.classes for p in predictions.values()] or [measurement.classes if measurement else 2]
     origin = predictions["kernel"].provenance if "kernel" in predictions else {}
     data = str(origin.get("data", "")) or (parts.data_name(measurement) if measurement is not None else "")
-    amount = "infinitely many data points" if points is None else f"{points:,} data points"
+    amount = "infinitely many data points" if points is None else f"{theme.spaced(points)} data points"
     lines = [f"{theme.count(classes[0]).capitalize()} classes, {amount}{f': {data}' if data else ''}."]
     said: list[str] = []
     if "closed form" in predictions:
@@ -106,12 +106,12 @@ def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | Non
         said.append(f"closed form: i.i.d. inputs, {wide}")
     if "kernel" in predictions:
         law = predictions["kernel"].guesses
-        drawn = f", {law.inits:,} draws" if isinstance(law, EmpiricalGuesses) else ""
+        drawn = f", {theme.spaced(law.inits)} draws" if isinstance(law, EmpiricalGuesses) else ""
         said.append(f"kernel: these data, infinitely wide{drawn}")
     if measurement is not None:
         width = measurement.provenance.get("width")
         wide = f" of width {width}" if width else ""
-        said.append(f"measured: {measurement.inits:,} initializations{wide} (± one s.e.)")
+        said.append(f"measured: {theme.spaced(measurement.inits)} initializations{wide} (± one s.e.)")
     text = "; ".join(said)
     lines.append(f"{text[:1].upper()}{text[1:]}.")
     network = next((str(p.network) for p in predictions.values()), "")

@@ -21,11 +21,11 @@ _FEW = 6  # classes up to which each has its own colour; beyond, colours are ran
 _RANKS = ("#0B4F7A", "#4A9CCB", "#A9D0E8", "#E4E4E4")
 
 
-def strip_chart(measurement: Measurement, *, title: str | None = None) -> theme.Chart:
+def strip_chart(measurement: Measurement, *, title: str | None = None, narrow: bool = False) -> theme.Chart:
     """How every initialization divides the data between the classes.
 
     Two classes: columns in the order of G₀. Up to six: by favoured class. More: from the largest class of a column up,
-    in the order of its size, because a thousand colours say nothing.
+    in the order of its size, because a thousand colours say nothing. `narrow` is for a phone.
     """
     seen = measurement.guesses
     order, bands, names, colours = _by_class(seen) if seen.classes <= _FEW else _by_rank(seen)
@@ -36,8 +36,10 @@ def strip_chart(measurement: Measurement, *, title: str | None = None) -> theme.
         row for column, member in enumerate(chosen) for row in _column(column, bands[member], names, seen, int(member))
     ]
     top = _top(bands, seen.classes)
-    layers = [_rects(rows, len(chosen), names, colours, top), *_even(seen, top)]
-    chart = theme.stacked(layers, _WIDTH, _HEIGHT)
+    width = theme.NARROW if narrow else _WIDTH
+    rects = _rects(rows, len(chosen), names, colours, top, 2 if narrow else len(names))
+    layers = [rects, *_even(seen, top, named=not narrow)]
+    chart = theme.stacked(layers, width, _HEIGHT)
     return theme.house(
         chart, title or theme.unbroken(_title(seen)), _subtitle(seen, len(chosen), names[-1] if top < 1 else "")
     )
@@ -53,7 +55,7 @@ def _by_class(seen: EmpiricalGuesses) -> tuple[Any, Any, list[str], list[str]]:
 def _by_rank(seen: EmpiricalGuesses) -> tuple[Any, Any, list[str], list[str]]:
     ranked = -np.sort(-seen.fractions, axis=1)
     edges = [0, 1, 3, min(10, seen.classes), seen.classes] if seen.classes > 10 else [0, 1, 2, 3, seen.classes]
-    names = ["largest class", "2nd and 3rd", "4th to 10th", f"the other {seen.classes - 10:,}"]
+    names = ["largest class", "2nd and 3rd", "4th to 10th", f"the other {theme.spaced(seen.classes - 10)}"]
     if seen.classes <= 10:
         names = ["largest class", "2nd", "3rd", f"the other {seen.classes - 3}"]
     bands = np.stack([ranked[:, a:b].sum(axis=1) for a, b in pairwise(edges)], axis=1)
@@ -78,7 +80,7 @@ def _column(
 
 
 def _rects(
-    rows: Sequence[theme.Row], columns: int, names: Sequence[str], colours: Sequence[str], top: float
+    rows: Sequence[theme.Row], columns: int, names: Sequence[str], colours: Sequence[str], top: float, side: int
 ) -> alt.Chart:
     tooltip = [
         alt.Tooltip("member:Q", title="initialization"),
@@ -89,7 +91,7 @@ def _rects(
     ]
     return (
         alt.Chart(theme.data(rows))
-        .mark_rect(clip=True, stroke="white", strokeWidth=1 if columns <= 60 else 0.4)
+        .mark_rect(clip=True, stroke="white", strokeWidth=1 if columns <= 60 and side > 2 else 0.4)
         .encode(
             x=alt.X(
                 "column:Q",
@@ -110,7 +112,9 @@ def _rects(
                 title=None,
                 sort=list(names),
                 scale=alt.Scale(domain=list(names), range=list(colours)),
-                legend=alt.Legend(orient="top", direction="horizontal", symbolType="square", offset=12, padding=0),
+                legend=alt.Legend(
+                    orient="top", direction="horizontal", columns=side, symbolType="square", offset=12, padding=0
+                ),
             ),
             tooltip=tooltip,
         )
@@ -123,17 +127,15 @@ def _top(bands: Any, classes: int) -> float:
     return 1.0 if named > 0.4 else 1.3 * named
 
 
-def _even(seen: EmpiricalGuesses, top: float) -> list[alt.Chart]:
+def _even(seen: EmpiricalGuesses, top: float, *, named: bool) -> list[alt.Chart]:
     """Where an even split would put the first border, if that can be told from 0."""
     if 1 / seen.classes < 0.02 * top:
         return []
     row = {"low": 1 / seen.classes, "text": "even share"}
     base = alt.Chart(theme.data([row])).encode(y="low:Q")
     word = base.encode(x=alt.value(_WIDTH + 8), text="text:N")
-    return [
-        base.mark_rule(color=theme.INK, strokeDash=[5, 4], strokeWidth=1.5),
-        word.mark_text(align="left", baseline="middle", color=theme.SOFT),
-    ]
+    rule = base.mark_rule(color=theme.INK, strokeDash=[5, 4], strokeWidth=1.5)
+    return [rule, word.mark_text(align="left", baseline="middle", color=theme.SOFT)] if named else [rule]
 
 
 def _title(seen: EmpiricalGuesses) -> str:
@@ -144,7 +146,7 @@ def _title(seen: EmpiricalGuesses) -> str:
 
 def _subtitle(seen: EmpiricalGuesses, columns: int, beyond: str) -> list[str]:
     shown = (
-        f"{columns} of {seen.inits:,} initializations, evenly chosen"
+        f"{columns} of {theme.spaced(seen.inits)} initializations, evenly chosen"
         if columns < seen.inits
         else f"{seen.inits} initializations"
     )
@@ -153,4 +155,7 @@ def _subtitle(seen: EmpiricalGuesses, columns: int, beyond: str) -> list[str]:
     favoured = f"Favoured most often: class {winner}, in {theme.percent(count / seen.inits)} of them"
     even = f"an even chance would be {theme.percent(1 / seen.classes)}"
     rest = f" The axis ends early: above it is only {beyond}." if beyond else ""
-    return [f"{shown}, {theme.count(seen.classes)} classes, {seen.points:,} data points.{rest}", f"{favoured}; {even}."]
+    return [
+        f"{shown}, {theme.count(seen.classes)} classes, {theme.spaced(seen.points)} data points.{rest}",
+        f"{favoured}; {even}.",
+    ]

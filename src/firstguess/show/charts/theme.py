@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import altair as alt
+
+from firstguess.base.shares import percent, percents
+from firstguess.base.text import spaced
+
+__all__ = ["percent", "percents", "spaced"]  # beside what is defined here
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart
 Row: TypeAlias = Mapping[str, Any]
@@ -70,6 +76,9 @@ _CONFIG: dict[str, Any] = {
 }
 
 
+NARROW = 290  # pixels of a figure on a phone: with its axis it fits 360
+
+
 def stacked(layers: Sequence[alt.Chart], width: int, height: int, **properties: Any) -> alt.LayerChart:
     """Layers in one frame, the first at the bottom."""
     return cast("alt.LayerChart", alt.layer(*layers).properties(width=width, height=height, **properties))
@@ -90,8 +99,6 @@ def data(rows: Sequence[Row]) -> Any:
     """
     return {"values": [dict(row) for row in rows]}
 
-
-_SURELY = 1e-5  # a rest below this is said in words
 
 PERCENT = "format(100 * datum.value, '~g') + ' %'"  # labels of an axis of shares
 
@@ -133,42 +140,27 @@ def number(value: float) -> str:
     """Three digits, and ∞ as such.
 
     >>> number(18.390547), number(float("inf")), number(0.0), number(123456.0), number(1e12), number(-2.5e-7)
-    ('18.4', '∞', '0', '123,456', '1e12', '−2.5e−7')
+    ('18.4', '∞', '0', '123 456', '1e12', '−2.5e−7')
     """
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if 1000 <= abs(value) < 1e6:
-        return f"{value:,.0f}"
+        return spaced(value).replace("-", "−")
     mantissa, _, exponent = f"{value:.3g}".replace("-", "−").partition("e")
     return f"{mantissa}e{exponent[0].strip('+')}{exponent[1:].lstrip('0')}" if exponent else mantissa
 
 
-def percent(share: float) -> str:
-    """A share in percent, with more digits where it would look like none or all.
+def assumed(assumptions: Sequence[str]) -> str:
+    """What a prediction assumes, in the words of a page.
 
-    >>> percent(0.6908), percent(0.9996), percent(1.0), percent(0.0012), percent(1 - 1e-9)
-    ('69 %', '99.96 %', '100 %', '0.1 %', 'over 99.999 %')
+    >>> assumed(["wide layers", "the law is sampled: 2000 draws"])
+    'wide layers, the distribution is sampled (2 000 draws)'
     """
-    return percents(share)[0]
+    return ", ".join(re.sub(r"^the law is sampled: (\d+) draws$", _sampled, one) for one in assumptions)
 
 
-def percents(*shares: float) -> list[str]:
-    """Shares to be compared: all with as many digits as the one that needs most.
-
-    >>> percents(0.9899, 0.9902), percents(0.9899), percents(0.9, 1.0), percents(0.5, 0.0)
-    (['99.0 %', '99.0 %'], ['99 %'], ['90 %', '100 %'], ['50 %', '0 %'])
-    """
-    rests = [min(share, 1 - share) for share in shares]
-    digits = max((max(0, math.ceil(-math.log10(rest)) - 2) for rest in rests if rest >= _SURELY), default=0)
-    return [_percent(share, rest, digits) for share, rest in zip(shares, rests, strict=True)]
-
-
-def _percent(share: float, rest: float, digits: int) -> str:
-    if math.isnan(share):
-        return "unknown"
-    if 0 < rest < _SURELY:
-        return "over 99.999 %" if share > 0.5 else "under 0.001 %"
-    return f"{100 * share:.{digits if rest > 0 else 0}f} %"
+def _sampled(match: re.Match[str]) -> str:
+    return f"the distribution is sampled ({spaced(int(match[1]))} draws)"
 
 
 def count(many: int) -> str:
@@ -177,4 +169,4 @@ def count(many: int) -> str:
     >>> count(2), count(10)
     ('two', '10')
     """
-    return {2: "two", 3: "three", 4: "four", 5: "five"}.get(many, f"{many:,}")
+    return {2: "two", 3: "three", 4: "four", 5: "five"}.get(many, spaced(many))

@@ -80,7 +80,7 @@ def watch_chart(watched: Watched, *, title: str | None = None, subtitle: Sequenc
     # Flush: frames, not what is written around them, stand side by side, and so do their titles.
     chart: Any = alt.vconcat(legend, alt.hconcat(left, right, spacing=_GAP, bounds="flush"), spacing=6)
     said = watched.finding
-    default = [f"{watched.points:,} held points at each of {len(watched.steps):,} looks".replace(",", " ")]
+    default = [f"{theme.spaced(watched.points)} held points at each of {theme.spaced(len(watched.steps))} looks"]
     return theme.house(chart, title or f"{said[:1].upper()}{said[1:]}", subtitle or default, wide=True)
 
 
@@ -204,7 +204,7 @@ def _level(w: Watched, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     if not _reached(w):
         return found
     found += _upright(w, x)
-    said = f"step {math.ceil(w.absorbed_at):,}".replace(",", " ")
+    said = f"step {theme.spaced(math.ceil(w.absorbed_at))}"
     mark = alt.Chart(theme.data([{"step": w.absorbed_at, "value": w.level, "text": said}])).encode(x=x)
     dot: dict[str, Any] = {"filled": True, "size": 90, "opacity": 1, "stroke": "white", "strokeWidth": 1.5}
     found.append(mark.mark_point(color=theme.INK, **dot).encode(y=y))

@@ -1,18 +1,19 @@
-"""The part of the report on what to change: every change that was tried, before → after, and its code."""
+"""The part of the report on what to change: every change that was tried, what it comes to, its price and its code."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from firstguess.diagnosis import sentences
 from firstguess.modules.structure import short
-from firstguess.show.report import wording
+from firstguess.show.report import top
 from firstguess.show.report.charts import Drawn
-from firstguess.show.report.elements import table, tag
-from firstguess.show.report.sections import section, sentence
+from firstguess.show.report.elements import folded, section, table, tag
+from firstguess.show.report.glossary import cited
+from firstguess.show.report.wording import sentence
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.result import Advice, Diagnosis
@@ -25,24 +26,35 @@ _RANKED = {
 
 
 def advice(d: Diagnosis, charts: Drawn) -> Markup:
-    """Every change that was tried, before → after."""
+    """Every change that was tried."""
+    case = tag("p", cited(sentence(d.case))) if d.case else None
     if not d.advice:
         words = tag("p", "No change was tried.", class_="soft") if d.verdict.name != "even" else None
-        return section("advice", "What to change", words, tag("p", sentence(d.case)) if d.case else None)
-    none = tag("p", "No change that was tried is worth making.") if not d.ranked else None
-    how = f"Ranked for: {d.goal}, by {_RANKED[d.goal]}."
+        return section("advice", "What to change", words, case)
+    how = f"Each change was tried. Ranked for: {d.goal}, by {_RANKED[d.goal]}."
+    first = top.with_code(d)
     return section(
         "advice",
         "What to change",
-        tag("p", f"Each change was tried, by prediction or on a small ensemble; before → after. {how}"),
+        tag("p", how),
         charts.get("advice"),
-        _changes(d.ranked, "Changes, before and after", ranked=True) or none,
-        _codes(d.ranked),
+        *(_change(rank, a, best=a is top.best(d), above=a is first) for rank, a in enumerate(d.ranked, 1)),
+        None if d.ranked else tag("p", "No change that was tried is worth making."),
         tag("h3", "Tried, did not help") if d.did_not_help else None,
-        _changes(d.did_not_help, "Changes that did not help, before and after", ranked=False),
-        tag("h3", "Is that better?") if d.case else None,
-        tag("p", sentence(d.case)) if d.case else None,
+        _failed(d.did_not_help),
+        _numbers(d),
+        tag("h3", "Is that better?") if case else None,
+        case,
     )
+
+
+def title(d: Diagnosis) -> str:
+    """Of the chart; the numbers are at the top of the page, and on its axis."""
+    helpful = [a for a in d.advice if a.helps]
+    tried = f"{len(d.advice)} change{'s' if len(d.advice) > 1 else ''} tried"
+    if not helpful:
+        return f"{tried}: none makes guesses more even"
+    return f"{tried}: {len(helpful)} make{'s' if len(helpful) == 1 else ''} guesses more even"
 
 
 def has_code(d: Diagnosis) -> bool:
@@ -50,55 +62,42 @@ def has_code(d: Diagnosis) -> bool:
     return any(a.code for a in d.ranked)
 
 
-def _changes(changes: Sequence[Advice], caption: str, *, ranked: bool) -> Markup | None:
-    if not changes:
-        return None
-    columns: list[tuple[str, Callable[[Advice], str]]] = [
-        ("largest fraction", lambda a: wording.change(a.largest_before, a.largest_after, share=True)),
-        ("drift ratio γ", lambda a: wording.change(a.gamma_before, a.gamma_after)),
-    ]
-    if any(not math.isnan(a.gradient_after) for a in changes):
-        columns.append(("gradients a layer", lambda a: wording.change(a.gradient_before, a.gradient_after)))
-    if any(not math.isnan(a.nonlinearity_after) for a in changes):
-        columns.append(("nonlinearity P", lambda a: wording.change(a.nonlinearity_before, a.nonlinearity_after)))
-    if any(not math.isnan(a.absorption_after) for a in changes):
-        columns.append(("steps to absorb it", lambda a: wording.change(a.absorption_before, a.absorption_after)))
-    columns.append(("known by", lambda a: a.how))
-    rows = [
-        [_what(a, f"{rank}. " if ranked else ""), *(of(a) for _, of in columns)] for rank, a in enumerate(changes, 1)
-    ]
-    return table(["Change", *(name for name, _ in columns)], rows, caption=caption)
-
-
-def _title(a: Advice) -> str:
+def _named(a: Advice) -> str:
     return f"{a.title[:1].upper()}{a.title[1:]}"
 
 
-def _what(a: Advice, rank: str) -> Markup:
-    parts = [tag("span", f"{rank}{_title(a)}")]
-    if rank and not a.helps:
-        parts.append(tag("span", " guesses not more even", class_="tagged"))
-    if a.edit:
-        parts.append(tag("pre", tag("code", short(a.edit))))
-    for words in (a.note, a.price and f"Price: {a.price}."):
-        parts += [tag("p", words, class_="soft")] if words else []
-    return Markup("").join(parts)
+def _change(rank: int, a: Advice, *, best: bool, above: bool) -> Markup:
+    """A change behind its result; code that stands at the top already is not repeated."""
+    said = "at the top of this page" if best else sentences.result(a)
+    parts: list[str] = [tag("p", sentence(words)) for words in (a.note, a.price and f"Price: {a.price}") if words]
+    if a.code and not above:
+        parts.append(top.code_block(a.code, f"change {rank}"))
+    elif a.edit and not a.code:
+        parts.append(tag("p", "The network in firstguess's notation, or what changes in it:", class_="soft"))
+        parts.append(tag("pre", tag("code", short(a.edit)), tabindex="0"))
+    return folded(f"{rank}. {_named(a)}: {said}", *parts)
 
 
-def _codes(changes: Sequence[Advice]) -> Markup | None:
-    """Runnable PyTorch, folded; the script adds a button that copies it."""
-    known = [(rank, a) for rank, a in enumerate(changes, 1) if a.code]
-    if not known:
+def _failed(changes: Sequence[Advice]) -> Markup | None:
+    if not changes:
         return None
-    words = (
-        "PyTorch for each, on your model and loader; a network that was read or described is written out as build(…)."
-    )
-    blocks = [
-        tag(
-            "details",
-            tag("summary", f"{rank}. {_title(a)}: PyTorch"),
-            tag("div", tag("pre", tag("code", a.code)), class_="code", data_code=f"{rank}"),
-        )
-        for rank, a in known
+    return tag("ul", *(tag("li", f"{_named(a)}: {', '.join(map(str, sentences.effects(a)[:2]))}") for a in changes))
+
+
+def _numbers(d: Diagnosis) -> Markup:
+    """All numbers, before → after, folded: the headline has the first of them."""
+    every = [{e.name: f"{e.before} → {e.after}" for e in sentences.effects(a)} for a in d.advice]
+    names = [
+        name for name in ("largest share", "γ", "gradients", "nonlinearity", "bias gone after") if _in(every, name)
     ]
-    return Markup("").join([tag("p", words, class_="soft"), *blocks])
+    heads = {"gradients": "gradients a layer", "nonlinearity": "nonlinearity P", "bias gone after": "steps until gone"}
+    rows = [
+        [_named(a), *(numbers.get(name, "–") for name in names), sentences.known_by(a)]
+        for a, numbers in zip(d.advice, every, strict=True)
+    ]
+    columns = ["Change", *(heads.get(name, name) for name in names), "known by"]
+    return folded("All numbers, before → after", table(columns, rows, caption="Changes, before and after"))
+
+
+def _in(every: Sequence[dict[str, str]], name: str) -> bool:
+    return any(name in numbers for numbers in every)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,37 +24,58 @@ Drawn: TypeAlias = dict[str, Markup]
 _GLOBAL = "window.vegaEmbed = vegaEmbed;"
 
 
-def draw(d: Diagnosis, *, live: bool = True) -> Drawn:
-    """The figures that this diagnosis has something for, by name; not `live`: as pictures only."""
-    return {name: figure(name, chart().to_dict(validate=False), live=live) for name, chart in _charts(d)}
+def draw(d: Diagnosis, titles: Mapping[str, str], *, live: bool = True) -> Drawn:
+    """The figures that this diagnosis has something for, by name: each for a wide page, and for a phone.
+
+    `titles` say what no other place of the page does: one number, one place. Not `live`: as pictures only.
+    """
+    specs = {
+        name: [chart(narrow).to_dict(validate=False) for narrow in (False, True)] for name, chart in _charts(d, titles)
+    }
+    return {name: figure(name, wide, narrow, live=live) for name, (wide, narrow) in specs.items()}
 
 
-def _charts(d: Diagnosis) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _charts(d: Diagnosis, titles: Mapping[str, str]) -> Iterator[tuple[str, Callable[[bool], Any]]]:
     m, t = d.measurement, d.trainability
+
+    def named(name: str, narrow: bool) -> Any:
+        return {"title": unbroken(titles[name]) if name in titles else None, "narrow": narrow}
+
     if m is not None:
-        yield "law", lambda: figures.law_chart(m, d.expected.prediction)
-        yield "strip", lambda: figures.strip_chart(m)
+        yield "law", lambda narrow: figures.law_chart(m, d.expected.prediction, **named("law", narrow))
+        yield "strip", lambda narrow: figures.strip_chart(m, **named("strip", narrow))
         if m.layers:
-            yield "correlation", lambda: figures.correlation_chart(d)
+            yield "correlation", lambda narrow: figures.correlation_chart(d, **named("correlation", narrow))
     if t is not None and t.gradients is not None and t.gradients.layers:
         gradients = t.gradients
-        yield "gradients", lambda: figures.gradients_chart(gradients)
+        yield "gradients", lambda narrow: figures.gradients_chart(gradients, **named("gradients", narrow))
     if d.advice:
-        yield "advice", lambda: figures.advice_chart(d.advice)
+        yield "advice", lambda narrow: figures.advice_chart(d.advice, **named("advice", narrow))
 
 
-def figure(name: str, spec: dict[str, Any], *, live: bool = True) -> Markup:
+def figure(name: str, spec: dict[str, Any], narrow: dict[str, Any] | None = None, *, live: bool = True) -> Markup:
     """Title and setting are the page's own text, which wraps and is read out; a saved chart has them inside."""
     title, setting = (" ".join(spec["title"].get(part, "")) for part in ("text", "subtitle"))
+    sizes = {"wide": spec, "narrow": narrow} if narrow is not None else {"": spec}
     return tag(
         "figure",
         tag("h3", title, id=f"{name}-title"),
-        tag("p", "Wider than this screen: scroll it sideways →", class_="sideways soft"),
-        tag(
-            "div", _picture(name, spec), class_="chart", role="img", aria_labelledby=f"{name}-title", id=f"{name}-chart"
+        *(
+            tag(
+                "div",
+                _picture(f"{name}{size}", one),
+                class_=f"chart {size}".strip(),
+                role="img",
+                aria_labelledby=f"{name}-title",
+                id=f"{name}-chart{f'-{size}' if size else ''}",
+            )
+            for size, one in sizes.items()
         ),
         tag("figcaption", unbroken(setting)),
-        *([tag("script", _json(spec), type="application/json", class_="spec")] if live else []),
+        *(
+            tag("script", _json(one), type="application/json", class_="spec", data_size=size or "any")
+            for size, one in (sizes.items() if live else ())
+        ),
         class_="card",
         data_chart=name,
     )
@@ -81,7 +102,6 @@ def _json(spec: dict[str, Any]) -> Markup:
 
 
 @cache
-def libraries() -> Markup:
+def libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script."""
-    script = vl_convert.javascript_bundle(_GLOBAL)
-    return tag("script", Markup(script.replace("</script", "<\\/script")))
+    return vl_convert.javascript_bundle(_GLOBAL).replace("</script", "<\\/script")

@@ -40,3 +40,15 @@ def table(
     words = [tag("caption", caption)] if caption else []
     whole = tag("table", *words, tag("thead", top), tag("tbody", *body))
     return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption or head[0])
+
+
+def section(key: str, title: str, *content: str | None) -> Markup:
+    """A part with its heading; nothing where it has no content."""
+    parts = [part for part in content if part]
+    return tag("section", tag("h2", title, id=key), *parts, aria_labelledby=key) if parts else Markup("")
+
+
+def folded(summary: str, *content: str) -> Markup:
+    """Details that a reader unfolds; what is folded is not printed."""
+    parts = [part for part in content if part]
+    return tag("details", tag("summary", summary), *parts) if parts else tag("p", summary)

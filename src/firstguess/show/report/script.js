@@ -10,8 +10,11 @@
     return copy;
   };
 
+  // Expressions are interpreted: the page's policy lets no text become code.
+  const how = { actions: false, renderer: "svg", ast: true };
+
   const save = async (spec, name, ending) => {
-    const chart = await vegaEmbed(document.createElement("div"), spec, { actions: false, renderer: "svg" });
+    const chart = await vegaEmbed(document.createElement("div"), spec, how);
     const link = document.createElement("a");
     link.href = await chart.view.toImageURL(ending, 2);
     link.download = `${name}.${ending}`;
@@ -20,12 +23,14 @@
   };
 
   const draw = async (figure) => {
-    const spec = JSON.parse(figure.querySelector("script.spec").textContent);
-    const holder = figure.querySelector(".chart");
-    const fresh = document.createElement("div");
     const theme = dark.matches ? "dark" : "light";
-    await vegaEmbed(fresh, shown(spec), { actions: false, renderer: "svg", tooltip: { theme } });
-    holder.replaceChildren(fresh);
+    const specs = [...figure.querySelectorAll("script.spec")].map((one) => JSON.parse(one.textContent));
+    for (const [at, holder] of [...figure.querySelectorAll(".chart")].entries()) {
+      const fresh = document.createElement("div");
+      await vegaEmbed(fresh, shown(specs[at]), { ...how, tooltip: { theme } });
+      holder.replaceChildren(fresh);
+    }
+    const spec = specs[0];
     const bar = document.createElement("p");
     bar.className = "export";
     bar.append("Save as ");
@@ -70,7 +75,7 @@
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = "Copy";
-    button.setAttribute("aria-label", `Copy the code of change ${block.dataset.code}`);
+    button.setAttribute("aria-label", `Copy the code of ${block.dataset.code}`);
     const said = document.createElement("span");
     said.setAttribute("role", "status");
     button.addEventListener("click", async () => {
@@ -81,9 +86,4 @@
     bar.append(button, said);
     block.prepend(bar);
   }
-
-  // Paper has nothing to click on.
-  window.addEventListener("beforeprint", () => {
-    for (const part of document.querySelectorAll("details")) part.open = true;
-  });
 })();

@@ -1,0 +1,155 @@
+"""What a diagnosis says, in sentences that the terminal and the report share: one number, one wording."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from firstguess.base.shares import percent, percents, size_change
+from firstguess.base.text import spaced
+
+if TYPE_CHECKING:
+    from firstguess.diagnosis.cause import Cause
+    from firstguess.diagnosis.result import Advice, Diagnosis
+
+_STARTS = {
+    "even": "Before any training, this network spreads its guesses about evenly over the classes",
+    "leaning": "Before any training, this network leans towards one class, without neglecting the others",
+    "biased": "Before any training, this network already prefers one class over the others",
+    "deeply biased": "Before any training, this network puts most of its inputs in one class, whatever they show",
+    "degenerate head": "The output layer does not tell inputs apart: these are not guesses yet",
+    "broken": "This network gives no usable numbers, so nothing can be said about its guesses",
+}
+_READINGS = {"kernel reading": "predicted on your data", "closed form reading": "predicted for random data"}
+
+
+def headline(d: Diagnosis) -> str:
+    """The verdict in one sentence, with the one number that it follows."""
+    # On a border, the word that is sure: "at least biased, borderline deeply biased" is no "most of its inputs".
+    sure = d.verdict.title.partition(",")[0].removeprefix("at least ").removeprefix("at most ")
+    start = _STARTS[sure]
+    if d.measurement is None or d.verdict.name in ("degenerate head", "broken"):
+        return f"{start}."
+    g = d.measurement.guesses
+    span = share_span(*g.interval("expected_max"), inits=d.measurement.inits)
+    return (
+        f"{start}: on average its favourite gets {percent(g.expected_max())} of the data ({span}), "
+        f"where an even split would be {percent(1 / g.classes)}."
+    )
+
+
+def often(d: Diagnosis) -> str:
+    """How many initializations put nearly everything into one class."""
+    if d.measurement is None:
+        return ""
+    g = d.measurement.guesses
+    share = g.prob_max_above(0.9)
+    if share == 0:
+        return "No initialization puts over 90 % of the data in one class"
+    span = share_span(*g.interval(("prob_max_above", 0.9)), inits=d.measurement.inits)
+    return f"{percent(share)} of all initializations put over 90 % of the data in one class ({span})"
+
+
+def share_span(low: float, high: float, *, inits: int) -> str:
+    """A 95 % interval of shares, or that there is none, and why."""
+    if math.isnan(low) or math.isnan(high):
+        return "no interval from one initialization" if inits < 2 else "no interval known"
+    return "95 %: {} to {}".format(*percents(low, high))
+
+
+def facts(d: Diagnosis) -> list[tuple[str, str]]:
+    """What else was measured, and on what: label and value."""
+    m, verdict = d.measurement, d.verdict
+    if m is None:
+        return []
+    rows: list[tuple[str, str]] = []
+    for label, gamma, low, high in (
+        ("drift ratio γ of the output", verdict.gamma, verdict.low, verdict.high),
+        ("γ of wide networks that guess so", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
+    ):
+        around = "" if math.isnan(low) or math.isnan(high) else f" (95 %: {low:.3g} to {high:.3g})"
+        if not math.isnan(gamma):
+            rows.append((label, f"{gamma:.3g}{around}".replace("inf", "∞")))
+    if not math.isnan(verdict.gamma):
+        rows.append(("initial guessing bias at all", m.bias_test.words))
+    on = f"{spaced(m.inits)} initializations, {spaced(m.points)} points, {spaced(m.classes)} classes"
+    rows.append(("measured on", on))
+    if m.data or d.data_name:
+        rows.append(("data", m.data or d.data_name))
+    return rows
+
+
+def main_cause(d: Diagnosis) -> Cause | None:
+    """The step without which guesses would be most even, if one surely matters."""
+    return next((c for c in d.causes if c.added >= 0 and c.tried and c.matters), None)
+
+
+def cause(d: Diagnosis) -> str:
+    """The main cause in one sentence."""
+    found = main_cause(d)
+    if found is None:
+        return "no single step surely changes the guesses" if d.causes else "not known"
+    it = "what they share" if found.kind == "data" else "them" if len(found.steps) > 1 else "it"
+    share = f"{percent(found.largest_after)} ± {points(found.error)}"
+    return f"{found.words}: without {it} the largest share would be {share}"
+
+
+def points(error: float) -> str:
+    """An error of a share, in percent.
+
+    >>> points(0.041), points(0.004)
+    ('4 %', '0.4 %')
+    """
+    return f"{100 * error:{'.0f' if error >= 0.01 else '.1g'}} %"
+
+
+def known_by(a: Advice) -> str:
+    """Predicted for which data, or measured on how much.
+
+    >>> from firstguess.diagnosis.result import Advice
+    >>> known_by(Advice("x", "", "predicted", 2.0, 1.0, 0.8, 0.6, 0.0, reading="kernel reading"))
+    'predicted on your data'
+    """
+    if a.how == "predicted":
+        return _READINGS.get(a.reading, a.how)
+    return f"{a.how}: {a.reading}" if a.reading else a.how
+
+
+def result(a: Advice) -> str:
+    """What a change comes to, in words."""
+    if not a.helps:
+        return f"guesses do not become more even ({known_by(a)})"
+    return f"the largest share falls to {percent(a.largest_after)} ({known_by(a)})"
+
+
+class Effect(NamedTuple):
+    """A number before and after a change, as texts."""
+
+    name: str
+    before: str
+    after: str
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.before} → {self.after}{self.unit}"
+
+
+def effects(a: Advice) -> list[Effect]:
+    """All that is known of a change, before and after."""
+    found = [Effect("largest share", *percents(a.largest_before, a.largest_after))]
+    if not (math.isnan(a.gamma_before) and math.isnan(a.gamma_after)):
+        found.append(Effect("γ", _number(a.gamma_before), _number(a.gamma_after)))
+    if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
+        by = ", as theory has it" if a.how == "measured" else ""
+        before, after = size_change(a.gradient_before), size_change(a.gradient_after)
+        found.append(Effect("gradients", before, after, f" a layer{by}"))
+    if not (math.isnan(a.nonlinearity_before) or math.isnan(a.nonlinearity_after)):
+        found.append(Effect("nonlinearity", _number(a.nonlinearity_before), _number(a.nonlinearity_after)))
+    if not (math.isnan(a.absorption_before) or math.isnan(a.absorption_after)):
+        steps = _number(a.absorption_before), _number(a.absorption_after)
+        found.append(Effect("bias gone after", *steps, " steps, for random data"))
+    return found
+
+
+def _number(value: float) -> str:
+    return "?" if math.isnan(value) else f"{value:.3g}".replace("inf", "∞")

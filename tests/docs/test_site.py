@@ -1,0 +1,160 @@
+"""The site builds without a warning, links lead somewhere, nothing is fetched, search works from a folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import firstguess as fg
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "docs" / "tools"
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", TOOLS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="the site needs mkdocs: `make docs` installs it")
+    pytest.importorskip("material", reason="the site needs mkdocs-material: `make docs` installs it")
+    folder = tmp_path_factory.mktemp("site")
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow  # runs the tutorials
+def test_links_lead_somewhere_and_nothing_is_fetched(site: Path) -> None:
+    assert tool("check_site").faults(site) == []
+    assert (site / "tutorials" / "one_class.html").exists()
+
+
+@pytest.mark.slow
+def test_pages_in_a_browser(site: Path, browser: Any) -> None:
+    """From a folder: no errors, no requests to anywhere, and no page wider than a phone."""
+    for name in ("index", "start", "gallery", "claims", "theory", "api/predict", "tutorials/which_norm"):
+        for scheme, width in (("light", 1280), ("dark", 420)):
+            seen = browser.open(site / f"{name}.html", scheme=scheme, width=width)
+            assert seen.errors == [], name
+            assert all(url.startswith(("file:", "data:", "blob:")) for url in seen.requests), name
+            assert browser.run("document.documentElement.scrollWidth - innerWidth") <= 0, (name, width)
+            dark = browser.run("document.body.dataset.mdColorScheme")
+            assert dark == ("slate" if scheme == "dark" else "default")
+
+
+@pytest.mark.slow
+def test_search_works_from_a_folder(site: Path, browser: Any) -> None:
+    browser.open(site / "index.html")
+    browser.page.fill("input[name=query]", "RMSNorm behind the activation")
+    browser.page.wait_for_selector(".md-search-result__item a", timeout=30_000)
+    found = browser.run("[...document.querySelectorAll('.md-search-result__item a')].map(a => a.getAttribute('href'))")
+    assert any("claims.html" in link or "norms.html" in link for link in found)
+
+
+def page(folder: Path, body: str, name: str = "index.html") -> Path:
+    (folder / name).write_text(f"<html><body>{body}</body></html>", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ('<a href="other.html">x</a>', "other.html does not exist"),
+        ('<a href="#there">x</a>', "#there: no such anchor"),
+        ('<a href="http://localhost">x</a>', "is no address"),
+        ('<a href="ftp:x">x</a>', "leads to no page"),
+        ('<script src="https://example.org/a.js"></script>', "fetches https://example.org/a.js"),
+        ('<img src="//example.org/a.png">', "fetches //example.org/a.png"),
+        ('<img srcset="a.png 2x">', "a.png does not exist"),
+        ('<link rel="stylesheet" href="https://example.org/a.css">', "fetches"),
+        ('<p style="background: url(https://example.org/a.png)">x</p>', "fetches"),
+    ],
+)
+def test_faults_are_found(body: str, fault: str, tmp_path: Path) -> None:
+    assert [fault in line for line in tool("check_site").faults(page(tmp_path, body))] == [True]
+
+
+def test_sound_pages_have_no_faults(tmp_path: Path) -> None:
+    body = '<h1 id="a">x</h1><a href="#a">x</a><a href="index.html#a">x</a><a href="https://example.org/b">x</a>'
+    assert tool("check_site").faults(page(tmp_path, body)) == []
+    (tmp_path / "a.css").write_text("p { background: url(https://example.org/x.png) }", encoding="utf-8")
+    assert tool("check_site").faults(tmp_path) == ["a.css: fetches https://example.org/x.png"]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "api").glob("*.md")))
+    named = set(re.findall(r"^::: firstguess\.(\w+)$", text, flags=re.MULTILINE))
+    named |= set(re.findall(r"^<!-- fg\.(\w+) -->$", text, flags=re.MULTILINE)) | set(
+        re.findall(r"`fg\.(__\w+__)`", text)
+    )
+    assert set(dir(fg)) - named == set()  # `__all__` is there for editors only
+    assert named - set(dir(fg)) == set()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    nav = re.sub(r"#.*", "", nav)
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert [name for name in pages if name not in nav] == []
+
+
+def test_the_gallery_is_what_its_script_writes() -> None:
+    gallery = tool("gallery")
+    assert (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8") == gallery.page()
+    for _, _, code in gallery.FIGURES:
+        (name,) = re.findall(r'"(gallery_\w+\.png)"', code)
+        assert (ROOT / "docs" / "images" / name).exists()
+
+
+def test_commands_of_the_gallery_name_items() -> None:
+    from firstguess.papers.registry import items as registered
+
+    named = re.findall(r"`firstguess reproduce ([^`]+)`", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8"))
+    shown = [name for name in named if name != "--list"]
+    assert len(shown) > 60
+    assert set(shown) <= set(registered())
+
+
+def test_github_markdown_is_understood() -> None:
+    pytest.importorskip("mkdocs", reason="the site needs mkdocs: `make docs` installs it")
+    hooks = tool("hooks")
+    assert hooks.spaced("text:\n- a\n- b\n  - c\nmore") == "text:\n\n- a\n- b\n    - c\nmore"
+    assert hooks.spaced("text\n| a |\n|---|\n| b |") == "text\n\n| a |\n|---|\n| b |"
+    assert hooks.spaced("```\ntext\n- a\n```") == "```\ntext\n- a\n```"
+    assert hooks.one_title("# A\n## B\n# C\n## E\n```\n# D\n```") == "# A\n## B\n## C\n### E\n```\n# D\n```"
+    assert hooks.one_title("# A\n```\n# D\n```\n## B") == "# A\n```\n# D\n```\n## B"
+    assert hooks.named_files("[x](../tests/pages.py)", "models.md", set()) == "`tests/pages.py`"
+    assert hooks.named_files("[x](../CONTRIBUTING.md#tests)", "models.md", set()) == "[x](contributing.md#tests)"
+    assert hooks.named_files("[x](nowhere.md)", "models.md", set()) == "[x](nowhere.md)"  # building says so
+    assert hooks.from_root("[x](docs/theory.md)") == "[x](theory.md)"
+
+
+def test_readme_of_a_package_index_has_no_dead_ends() -> None:
+    """Where README is rendered alone there are no files beside it: no pictures, no relative links."""
+    pytest.importorskip("hatch_fancy_pypi_readme", reason="`make setup` installs it")
+    command = [sys.executable, "-m", "hatchling", "metadata", "readme"]
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "What a neural network believes" in text
+    assert "![" not in text
+    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]*)\)", text))
+    assert "18.391" in text  # the result that the first picture shows, as text
