@@ -111,7 +111,8 @@ def known_by(a: Advice) -> str:
     'predicted on your data'
     """
     if a.how == "predicted":
-        return _READINGS.get(a.reading, a.how)
+        reading, comma, at = a.reading.partition(", ")
+        return f"{_READINGS[reading]}{comma}{at}" if reading in _READINGS else a.how
     return f"{a.how}: {a.reading}" if a.reading else a.how
 
 
