@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import firstguess as fg
+from firstguess.base.shares import percent
 from firstguess.explore import panels
 from firstguess.explore.choice import NORMS, Choice
 from firstguess.explore.drawing import Drawing, Scale, short
@@ -23,7 +24,7 @@ def test_the_numbers_of_the_page_are_those_of_predict(norm, after, classes):
     )
     assert float(re.search(r'data-gamma="([^"]*)"', page)[1]) == pytest.approx(p.gamma[-1], rel=1e-5, abs=1e-12)
     assert float(re.search(r'data-largest="([^"]*)"', page)[1]) == pytest.approx(p.guesses.expected_max(), rel=1e-5)
-    assert panels.percent(p.guesses.expected_max()) in page
+    assert percent(p.guesses.expected_max()) in page
 
 
 def test_gradients_are_the_product_of_the_layers_factors():
@@ -41,7 +42,7 @@ def test_the_table_of_changes_holds_what_predict_says_of_them():
     seen = see(Choice("plain", "relu", 20))
     row = next(m for m in seen.frontier.remedies if m.name == "LayerNorm after φ")
     assert row.gamma == fg.predict(fg.mlp(20, norm="layernorm", placement="after")).gamma[-1]
-    assert f"{panels.percent(0.5)}" in panels.live(seen)
+    assert f"{percent(0.5)}" in panels.live(seen)
 
 
 def test_only_a_centred_head_lies_below_the_line_that_nothing_else_crosses():

@@ -9,10 +9,11 @@ from html import escape
 from pathlib import Path
 
 from firstguess.base.errors import FirstguessError
+from firstguess.base.shares import percent
 from firstguess.data import Data, digits, npz
 from firstguess.ensemble.measurement import Measurement
 from firstguess.explore.choice import Choice
-from firstguess.explore.panels import STYLE, percent
+from firstguess.explore.panels import STYLE
 from firstguess.modules.measuring import measure
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.readings import predict
@@ -54,13 +55,13 @@ def beside(choice: Choice, data: Data, progress: Progress | None = None) -> OnDa
     predicted: Prediction | None = None
     measured: Measurement | None = None
     try:
-        predicted = predict(network, data=some, progress=progress)
+        predicted = predict(network, data=some, width=WIDTH, progress=progress)
     except FirstguessError as error:
-        why.append(f"Not predicted on your data: {error}")
+        why.append(f"Not predicted on your data: {error.reason}.")
     try:
         measured = measure(network, some, inits=INITS, width=WIDTH, progress=progress)
     except FirstguessError as error:
-        why.append(f"Not measured: {error}")
+        why.append(f"Not measured: {error.reason}.")
     return OnData(data.name, len(some), predicted, measured, tuple(why))
 
 
@@ -69,9 +70,7 @@ def table(found: OnData) -> str:
     rows: list[tuple[str, str, str, str]] = []
     if found.predicted is not None:
         p = found.predicted
-        rows.append(
-            ("predicted on your data", "infinitely wide", f"{p.gamma[-1]:.3g}", percent(p.guesses.expected_max()))
-        )
+        rows.append(("predicted on your data", f"width {WIDTH}", "–", percent(p.guesses.expected_max())))
     if found.measured is not None:
         m = found.measured
         low, high = (float(end) for end in m.gamma_interval[-1])

@@ -10,6 +10,7 @@ from html import escape
 
 import numpy as np
 
+from firstguess.base.shares import percent
 from firstguess.base.text import power_of_ten, spaced
 from firstguess.explore.choice import Choice
 from firstguess.explore.drawing import BLUE, GREEN, GREY, ORANGE, Drawing, Scale, sampled
@@ -31,11 +32,6 @@ STYLE = """<style>
 </style>"""
 _LEAST = 1e-4  # γ below this is drawn as this
 _HUGE = 1e12
-
-
-def percent(share: float) -> str:
-    """78 %; where that would say too much or too little, one digit more."""
-    return f"{100 * share:.1f} %" if share > 0.995 or share < 0.1 else f"{100 * share:.0f} %"
 
 
 def live(seen: Seen) -> str:

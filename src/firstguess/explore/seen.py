@@ -53,11 +53,11 @@ def see(choice: Choice) -> Seen:
     try:
         standing = frontier(network, targets=(), inputs=inputs)
     except FirstguessError as error:
-        why["frontier"] = str(error)
+        why["frontier"] = error.reason
     try:
         lasting = prediction.absorption(lr=choice.lr, dimension=DIMENSION, width=WIDTH)
     except FirstguessError as error:
-        why["absorption"] = str(error)
+        why["absorption"] = error.reason
     return Seen(choice, prediction, standing, lasting, why)
 
 
