@@ -15,8 +15,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.shown import Shown
 from firstguess.base.statistics import chance
 from firstguess.base.text import with_error
-from firstguess.diagnosis.expected import gamma_of
-from firstguess.diagnosis.prediction_error import PredictionError, error_of, gamma_error
+from firstguess.diagnosis.prediction_error import PredictionError, error_of, gamma_error, gamma_of
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.trained import TrainedMembers

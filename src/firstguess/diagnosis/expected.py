@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from firstguess.base.shares import percent
 from firstguess.diagnosis.agreement import adjusted, agreement, said
+from firstguess.diagnosis.prediction_error import gamma_of
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.comparison import Comparison
@@ -78,11 +79,3 @@ class Expected:
         """Whether that is what was measured, or close to it: else remedies are measured, not predicted."""
         compared = self.comparison if self.wide is None else self.wide[1]
         return compared is not None and agreement(compared) in ("as measured", "close")
-
-
-def gamma_of(p: Prediction) -> float:
-    """γ of the output; at finite width that of the mean overlap, e/(1 − e)."""
-    if p.finite_size is None:
-        return float(p.gamma[-1])
-    e = p.finite_size.overlap
-    return e / (1.0 - e) if e < 1.0 else math.inf

@@ -69,3 +69,11 @@ def gamma_error(prediction: Prediction) -> tuple[float, float]:
     low, high = (float(x) for x in same(np.array([e - step, e + step])))
     slope = 2.0 * prediction.network.classes * size.std * 2.0 * step / (high - low) / (1.0 - e) ** 2
     return slope * size.error, slope * size.next_order
+
+
+def gamma_of(p: Prediction) -> float:
+    """γ of the output; at finite width that of the mean overlap, e/(1 − e)."""
+    if p.finite_size is None:
+        return float(p.gamma[-1])
+    e = p.finite_size.overlap
+    return e / (1.0 - e) if e < 1.0 else math.inf

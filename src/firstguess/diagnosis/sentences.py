@@ -113,8 +113,8 @@ def known_by(a: Advice) -> str:
     'predicted on your data, infinite width'
     """
     if a.how == "predicted":
-        reading, comma, at = a.reading.partition(",")
-        return f"{_READINGS.get(reading, a.how)}{comma}{at}"
+        reading, comma, at = a.reading.partition(", ")
+        return f"{_READINGS[reading]}{comma}{at}" if reading in _READINGS else a.how
     return f"{a.how}: {a.reading}" if a.reading else a.how
 
 
