@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -246,6 +247,5 @@ class Diagnosis(Shown):
         return f"Diagnosis({self.name}: {self.verdict.name}, γ = {self.verdict.gamma:.3g})"
 
     def __str__(self) -> str:
-        from firstguess.diagnosis.page import page
-
-        return page(self)
+        # By name: a page is made of diagnoses.
+        return importlib.import_module("firstguess.diagnosis.page").page(self)

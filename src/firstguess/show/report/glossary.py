@@ -52,7 +52,8 @@ TERMS = (
     ),
     Term(
         "Predicted on your data, for random data",
-        "computed for very wide networks, from your own inputs or from random ones of the same size; nothing is drawn.",
+        "computed by theory from your own inputs, or from random ones of the same size; for infinitely wide layers "
+        "unless a width is named.",
         r"\b[Pp]redicted (on your|for random) data|for random data",
     ),
     Term(

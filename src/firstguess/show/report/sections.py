@@ -111,7 +111,7 @@ def expected(d: Diagnosis) -> Markup:
     e = d.expected
     content: list[str] = [tag("p", sentence(e.words))]
     if e.size:
-        content.append(tag("p", unbroken(sentence(e.size)), class_="soft"))
+        content.append(tag("p", sentence(e.size), class_="soft"))
     if e.comparison is not None:
         shown = [("drift ratio γ of the output", r) for r in e.comparison.layers[-1:]]
         shown += [(wording.compared(r.name), r) for r in e.comparison.summaries]
