@@ -110,11 +110,11 @@ def known_by(a: Advice) -> str:
     >>> known_by(Advice("x", "", "predicted", 2.0, 1.0, 0.8, 0.6, 0.0, reading="kernel reading"))
     'predicted on your data'
     >>> known_by(Advice("x", "", "predicted", 2.0, 1.0, 0.8, 0.6, 0.0, reading="kernel reading, infinite width"))
-    'predicted on your data, infinite width'
+    'predicted on your data, at infinite width'
     """
     if a.how == "predicted":
-        reading, comma, at = a.reading.partition(",")
-        return f"{_READINGS.get(reading, a.how)}{comma}{at}"
+        reading, _, width = a.reading.partition(", ")
+        return f"{_READINGS.get(reading, a.how)}{f', at {width}' if width else ''}"
     return f"{a.how}: {a.reading}" if a.reading else a.how
 
 
