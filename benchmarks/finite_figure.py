@@ -53,6 +53,12 @@ def scores(found: Sequence[Row]) -> dict[str, list[tuple[Row, float]]]:
     }
 
 
+def _of(right: dict[str, int], total: int) -> str:
+    if set(right.values()) == {total}:
+        return f"all {total} kinds of networks"
+    return f"{right[STD]} and {right[LARGEST]} of {total} kinds of networks"
+
+
 def chart(found: Sequence[Row]) -> Chart:
     """z against depth/width, by norm."""
     by_panel = scores(found)
@@ -67,15 +73,14 @@ def chart(found: Sequence[Row]) -> Chart:
     right = {name: sum(abs(score) <= _FAR for _, score in values) for name, values in by_panel.items()}
     top = max(4.0, *(1.1 * score for score in every))
     networks = sorted({r.networks for r in found})
-    many = f"{networks[0]:,}" if len(networks) == 1 else f"{networks[0]:,} to {networks[-1]:,}"
+    many = " to ".join(dict.fromkeys(f"{n:,}".replace(",", " ") for n in (networks[0], networks[-1])))
     return lines_chart(
         panels,
-        title=f"Finite width and dimension predicted: within {_FAR:g} standard errors in {right[STD]} and "
-        f"{right[LARGEST]} of {len(found)} kinds of networks",
+        title=f"Finite width and dimension predicted: within {_FAR:g} standard errors in {_of(right, len(found))}",
         subtitle=[
-            f"(measured − predicted)/standard error; {many} networks each, ".replace(",", " ", many.count(","))
-            + "four activations, dimensions 20 to 3 072, widths 30 to 1 000, 1 to 50 layers; no free parameter.",
-            "Without a free parameter about 1 in 370 would lie beyond the outer lines by chance.",
+            f"(measured − predicted)/standard error; {many} networks each; four activations, dimensions 20 to 3 072,",
+            "widths 30 to 1 000, 1 to 50 layers. The error is the measurement's and the prediction's own.",
+            "Nothing was fitted. If all is right, about 1 in 370 is beyond the outer lines by chance.",
         ],
         x_title="Depth / width",
         y_title="Difference in standard errors",
