@@ -106,7 +106,7 @@ def test_errors_name_extras_that_there_are() -> None:
             assert all(quote in ("'", "`") or "`pip" in line for quote, _ in found), (
                 line
             )  # brackets mean files to a shell
-    assert named == set(PROJECT["optional-dependencies"]) - {"dev"}
+    assert named == set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
 
 
 def test_what_is_reproduced_needs_one_extra() -> None:

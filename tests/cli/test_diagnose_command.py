@@ -78,7 +78,7 @@ def test_diagnose_prints_a_page_and_writes_a_report(here: Path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     first = done.stdout.splitlines()[0]
-    assert first.startswith("biased: ")
+    assert first.startswith("mine:biased: ")
     assert "BIASED" in first  # ten networks need not tell biased from deeply biased
     assert "Sigmoid at 1" in done.stdout
     assert "wrote r.html" in done.stderr
@@ -149,7 +149,7 @@ def test_an_interrupted_diagnosis_is_printed_and_written(here: Path):
         "diagnose", "mine:Late", "--data", "blob:n=100,d=20", "--inits", "10", "--report", "r.html", cwd=here
     )  # fmt: skip
     assert done.returncode == 130, done.stderr
-    assert done.stdout.startswith("Late: ")
+    assert done.stdout.startswith("mine:Late: ")
     assert "! interrupted: left out: causes, gradients, how long the bias lasts, remedies" in done.stdout
     assert "left out: causes" in (here / "r.html").read_text(encoding="utf-8")
 

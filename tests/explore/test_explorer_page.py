@@ -1,5 +1,6 @@
 """The explorer in a real browser: sliders by key, numbers against `fg.predict`, nothing from outside, small screens."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -12,7 +13,8 @@ import pytest
 
 import firstguess as fg
 
-pytest.importorskip("marimo", reason="pip install 'firstguess[explore]'")
+if importlib.util.find_spec("marimo") is None:  # not imported here: Transformers takes a process with it for a notebook
+    pytest.skip("pip install 'firstguess[explore]'", allow_module_level=True)
 
 LIVE = "#fg-live"
 _KEY = """async ([name, key]) => {

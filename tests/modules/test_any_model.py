@@ -155,7 +155,7 @@ def test_a_thousand_points_unless_asked() -> None:
         assert fg.measure(what, many, inits=2, points=1200, **options).points == 1200
         assert "points=" not in str(fg.measure(what, many[:1000], inits=2, **options))
         m = fg.measure(what, endless((many[:300], None)), inits=2, **options)
-        assert (m.points, "the first 1000 points of a stream" in str(m)) == (1000, True)
+        assert (m.points, "the first 1 000 points of a stream" in str(m)) == (1000, True)
         loader = DataLoader(TensorDataset(many), 100)
         assert "1 000 of the 1 200 points, the first" in str(fg.measure(what, loader, inits=2, **options))
         d = fg.diagnose(what, many, inits=4, seconds=3, seed=3, advice=False, **options)

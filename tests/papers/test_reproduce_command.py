@@ -44,8 +44,10 @@ def test_a_narrow_terminal_shows_ids_and_costs() -> None:
     )  # fmt: skip
     text = re.sub(r"\x1b\[[0-9;]*m", "", result.stdout)
     for row in json.loads(run("--list", "--json").stdout):
-        costs = rf"{row['seconds_quick']:.0f} s +{row['seconds_full']:.0f} s"
-        assert re.search(rf"^ {re.escape(row['id'])} .* {costs}", text, re.MULTILINE), row["id"]
+        costs = rf"quick {row['seconds_quick']:.0f} s · full {row['seconds_full']:.0f} s".replace(" ", r"\s+")
+        found = re.search(rf"^{re.escape(row['id'])}\n((?:  .*\n)+)", text, re.MULTILINE)  # stacked: it is too wide
+        assert found, row["id"]
+        assert re.search(costs, found[1]), row["id"]
 
 
 def test_listing_loads_neither_torch_nor_altair() -> None:

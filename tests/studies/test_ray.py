@@ -39,7 +39,7 @@ def plain(table: Any) -> Any:
 
 def test_without_ray_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(fg.InvalidInput, match=r"pip install firstguess\[ray\]"):
+    with pytest.raises(fg.InvalidInput, match=r"pip install 'firstguess\[ray\]'"):
         fg.study("a", [{"seed": 0}], numbers, store=tmp_path).run(engine="ray")
 
 

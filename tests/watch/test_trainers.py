@@ -17,6 +17,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import firstguess as fg
 
+
+@pytest.fixture(autouse=True)
+def not_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers takes any process that has loaded marimo for a notebook, and then needs IPython."""
+    monkeypatch.delitem(sys.modules, "marimo", raising=False)
+
+
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers:UserWarning"),

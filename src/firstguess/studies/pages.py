@@ -57,7 +57,7 @@ def page(study: KeptStudy, found: Any) -> str:
         _section("failures", "Without a result", _failures(study, settings)),
         _section("provenance", "How this was made", _provenance(study, rows)),
     ]
-    return whole(f"{study.name} · firstguess", body, drawn)
+    return whole(f"{study.name} · firstguess", body, drawn, own=[_resource("study.js")])
 
 
 def _metrics(rows: Sequence[Row], settings: Sequence[str]) -> list[str]:
@@ -154,7 +154,6 @@ def _table(rows: Sequence[Row], settings: Sequence[str]) -> Markup | None:
             tag("p", label, hint, tag("output", "", id="shown"), class_="soft filter"),
             tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label="All results"),
             tag("p", words.strip(), class_="soft") if words else "",
-            tag("script", Markup(_resource("study.js"))),
         ]
     )
 

@@ -53,8 +53,16 @@ def contents(parts: Sequence[str]) -> Markup:
     return tag("nav", tag("ul", *items), aria_label="Contents")
 
 
-def whole(title: str, body: Sequence[str], drawn: charts.Drawn, *, copies: bool = False, live: bool = True) -> str:
-    """A page of the house: its sections, the style, and what draws its charts."""
+def whole(
+    title: str,
+    body: Sequence[str],
+    drawn: charts.Drawn,
+    *,
+    copies: bool = False,
+    live: bool = True,
+    own: Sequence[str] = (),
+) -> str:
+    """A page of the house: its sections, the style, what draws its charts, and scripts of its `own`."""
     folded = "Not on paper: what is folded on the screen, such as tables and code of further changes."
     foot = tag(
         "footer",
@@ -63,6 +71,7 @@ def whole(title: str, body: Sequence[str], drawn: charts.Drawn, *, copies: bool 
     )
     scripts = [charts.libraries()] if drawn and live else []
     scripts += [_resource("script.js")] if (drawn or copies) and live else []
+    scripts += own
     head = Markup("").join(
         [
             Markup('<meta charset="utf-8">'),
