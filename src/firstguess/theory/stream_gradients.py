@@ -25,6 +25,7 @@ from firstguess.network.token_grid import sequence
 from firstguess.network.tokens import Tokens
 from firstguess.theory.budget import Budget
 from firstguess.theory.carry import Folding, carry
+from firstguess.theory.stretches import stretch
 from firstguess.theory.tiles import Run, Stored, whole
 
 Back = Callable[[Array], Array]
@@ -64,18 +65,28 @@ def _through(layers: Sequence[Layer], points: Points, k: Array) -> tuple[Points,
     """Forth, keeping how each layer goes back."""
     backs: list[Back] = []
     for layer in layers:
-        backs.append(_back(layer, points, k))
-        budget = Budget(1)
-        run = carry((layer,), _start(points, k), budget)
-        k, points = whole(run, budget)[0], run.last
+        points, k, back = _one(layer, points, k)
+        backs.append(back)
     return points, k, backs
+
+
+def _one(layer: Layer, points: Points, k: Array) -> tuple[Points, Array, Back]:
+    """Points and covariance behind a layer, and its way back."""
+    sampled = stretch((layer,), points.grid) > 0
+    if not sampled and not isinstance(layer, Residual) and (back := _mixing(layer, points, k)) is None:
+        return _by_pair(layer, points, k)
+    back = _mixing(layer, points, k) or _by_pair(layer, points, k)[2]
+    budget = Budget(1)
+    run = carry((layer,), _start(points, k), budget)
+    return run.last, whole(run, budget)[0], back
 
 
 def _start(points: Points, k: Array) -> Run:
     return Run(Stored(k.copy(), None, points), points)
 
 
-def _back(layer: Layer, points: Points, k: Array) -> Back:
+def _mixing(layer: Layer, points: Points, k: Array) -> Back | None:
+    """The way back of a layer that is more than a factor an entry."""
     if isinstance(layer, Residual):
         branch, shortcut = (_through(path, points, k)[2] for path in layer.paths)
         return lambda g: _along(shortcut, g) + layer.scale**2 * _along(branch, g)
@@ -89,6 +100,11 @@ def _back(layer: Layer, points: Points, k: Array) -> Back:
         return lambda g: g
     if Mix.TOKENS in layer.mixes:
         raise _Unknown
+    return None
+
+
+def _by_pair(layer: Layer, points: Points, k: Array) -> tuple[Points, Array, Back]:
+    """A layer that acts on every entry: forth and back in one step."""
     frozen = replace(layer, frozen=True) if isinstance(layer, Dense) else layer
     move = frozen.covariance(points, Folding(_start(points, k), Budget(1, True)))
     if not isinstance(move, Move):
@@ -96,9 +112,10 @@ def _back(layer: Layer, points: Points, k: Array) -> Back:
     rows = slice(0, len(k))
     tile = Tile(k.copy(), np.ones_like(k), rows, rows)
     move.step(tile)
+    tile.fill_diagonal(move.after.q[rows])  # known better than arccos near c = 1 can give it
     factor = tile.t
     assert factor is not None
-    return lambda g: g * factor
+    return move.after, tile.k, lambda g: g * factor
 
 
 def _along(backs: Sequence[Back], g: Array) -> Array:
