@@ -134,6 +134,8 @@ def _nearly_independent(
     mean = float(np.sum(w * f))
     f = f - mean
     variance = float(np.sum(w * f * f))
+    if between == 0.0 and math.isfinite(variance):
+        return Moments(mean, 0.0, max(variance, 0.0))
     c = between / q
     new_between, weight = 0.0, 1.0
     before, hermite = np.ones_like(z), z

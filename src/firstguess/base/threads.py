@@ -23,8 +23,8 @@ def cores() -> int:
     return min(found, int(most)) if most.isdecimal() and int(most) else found
 
 
-def in_threads(job: Callable[[int], None], count: int) -> None:
-    """Run job(0) … job(count − 1), a core each, with products on the core that asks for them.
+def in_threads(job: Callable[[int], None], count: int, *, small: bool = False) -> None:
+    """Run job(0) … job(count − 1), a core each (`small` ones on one), with products on the core that asks for them.
 
     OpenBLAS' own threads would compete with ours, and keep a core busy for some 30 ms after each product.
     """
@@ -34,7 +34,7 @@ def in_threads(job: Callable[[int], None], count: int) -> None:
         with np.errstate(**errors):
             job(index)
 
-    workers = min(cores(), count)
+    workers = 1 if small else min(cores(), count)
     with _libraries().limit(limits=1, user_api="blas"):
         if workers <= 1:
             for index in range(count):

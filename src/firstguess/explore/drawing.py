@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -192,8 +192,3 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="11" text-anchor="{anchor}" fill="currentColor" fill-opacity="0.75">'
         f"{escape(text)}</text>"
     )
-
-
-def sampled(law: Callable[[float], float], low: float, high: float, count: int = 80) -> list[tuple[float, float]]:
-    """A function at evenly spaced places."""
-    return [(x, law(x)) for x in (low + (high - low) * k / (count - 1) for k in range(count))]

@@ -13,10 +13,11 @@ import numpy as np
 from firstguess.base.shares import percent
 from firstguess.base.text import power_of_ten, spaced
 from firstguess.explore.choice import Choice
-from firstguess.explore.drawing import BLUE, GREEN, GREY, ORANGE, Drawing, Scale, sampled
+from firstguess.explore.drawing import BLUE, GREEN, GREY, ORANGE, Drawing, Scale
 from firstguess.explore.seen import DIMENSION, WIDTH, Seen
 from firstguess.theory.diagrams import PhaseDiagram
 from firstguess.theory.phases import FixedPoint
+from firstguess.theory.ranked import average_kth
 from firstguess.theory.stream_growth import stream_growth
 from firstguess.theory.trade_off import Mark
 from firstguess.theory.words import EDGES, largest_share
@@ -81,7 +82,8 @@ def _shares(seen: Seen) -> str:
         drawing.line([(1 / law.classes, 0.0), (1 / law.classes, 0.97)], name="every network")
         over = f"Every class gets {percent(1 / law.classes)} in every network."
     elif law.classes == 2:
-        found = [(x, float(y)) for x, y in sampled(law.pdf, 0.004, 0.996, 120)]
+        at = np.linspace(0.004, 0.996, 120)
+        found = list(zip(at.tolist(), law.pdf(at).tolist(), strict=True))
         drawing = Drawing(
             Scale(0, 1), Scale(0, min(max(y for _, y in found), 6.0) * 1.08 + 0.05), "share of a class", "density"
         )
@@ -89,7 +91,7 @@ def _shares(seen: Seen) -> str:
         drawing.line(found)
     else:
         shown = min(law.classes, 10)
-        means = [law.kth_largest(k).mean for k in range(1, shown + 1)]
+        means = [average_kth(law.classes, k, law.gamma, quick=True) for k in range(1, shown + 1)]
         drawing = Drawing(
             Scale(0.4, shown + 0.6), Scale(0, max(means) * 1.08), "class, from the largest share on", "share"
         )

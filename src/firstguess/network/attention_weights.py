@@ -28,6 +28,7 @@ _WORK = 2e10  # operations that sampled heads of a layer may take, if fewer than
 NEGATIVE = 0.1  # of the diagonal: what annealed and renormalized weights may leave negative where tokens repeat
 _GOOD = 2e-3  # of the diagonal: the error of a sampled covariance at which no more heads are drawn
 _TOGETHER = 1 << 16  # entries of pairs of sequences that are tilted together
+_SMALL = 1 << 14  # entries that one core tilts sooner than others have started
 _AT_ONCE = 2_000_000  # numbers that heads drawn together may have
 
 
@@ -144,7 +145,7 @@ def annealed(k: Array, heads: Heads, *, renormalize: bool = False) -> Array:
         new[a, :, others] = found.swapaxes(0, 1)
         new[others, :, a] = found.swapaxes(1, 2)
 
-    in_threads(job, len(jobs))
+    in_threads(job, len(jobs), small=k.size <= _SMALL)
     return out
 
 

@@ -29,6 +29,7 @@ from firstguess.theory.guess_counts import MANY, pmf_of
 
 _STEP = 0.08  # of the logit given the center; halving it changes nothing in 12 digits (M up to 1000)
 _CENTERS = 320  # over the range in which the k-th center lies
+_QUICK = 64, 0.3  # both, for a chart
 _REPLICATES = 8  # of plurality's draws
 _SEED = 20261116
 
@@ -106,8 +107,15 @@ def of_rows(values: FloatArray) -> OverInits:
     return OverInits(float(values.mean()), error, np.sort(values))
 
 
+def average_kth(classes: int, k: int, gamma: float, *, quick: bool = False) -> float:
+    """E G_(k) for infinitely many data points, to about 1e-12 absolute; `quick`, eighteen times as fast, to 1e-8."""
+    if gamma in (0.0, math.inf):
+        return 1.0 / classes if gamma == 0.0 else 1.0 * (k == 1)
+    return expected_kth(classes, k, gamma, *_QUICK) if quick else expected_kth(classes, k, gamma)
+
+
 @lru_cache(maxsize=256)
-def expected_kth(classes: int, k: int, gamma: float) -> float:
+def expected_kth(classes: int, k: int, gamma: float, centers: int = _CENTERS, across_step: float = _STEP) -> float:
     """E G_(k) for infinitely many data points, 0 < γ < ∞, to about 1e-12 absolute.
 
     >>> print(f"{expected_kth(2, 1, 1.0):.9f} {sum(expected_kth(5, k, 3.0) for k in range(1, 6)):.9f}")
@@ -120,8 +128,8 @@ def expected_kth(classes: int, k: int, gamma: float) -> float:
     wide = np.linspace(-9.5, 9.5, 2001)
     log_density = log_count - 0.5 * wide**2 + (classes - k) * log_ndtr(wide) + (k - 1) * log_ndtr(-wide)
     inside = wide[log_density > log_density.max() - 42.0]
-    x, step = np.linspace(inside[0], inside[-1], _CENTERS, retstep=True)
-    t = np.arange(-9.6, 9.6 + _STEP / 2, _STEP)
+    x, step = np.linspace(inside[0], inside[-1], centers, retstep=True)
+    t = np.arange(-9.6, 9.6 + across_step / 2, across_step)
     y = rho * x[:, None] + across * t[None, :]
     d = 0.5 * (gap * x[:, None] - across * t[None, :])  # ½(x − y)
     both = plurality.joint_ndtr(x[:, None] - d, d, rho, gap)
@@ -129,7 +137,7 @@ def expected_kth(classes: int, k: int, gamma: float) -> float:
     log_terms = log_terms + (classes - k) * _log(both)
     if k > 1:
         log_terms = log_terms + (k - 1) * _log(ndtr(y) - both)
-    return float(np.exp(log_terms).sum() * float(step) * _STEP)
+    return float(np.exp(log_terms).sum() * float(step) * across_step)
 
 
 def _log(p: FloatArray) -> FloatArray:
@@ -201,11 +209,7 @@ class Sampled(Protocol):
 
 def predicted_kth(law: Sampled, infinite: Sampled, k: int) -> OverInits:
     """The k-th largest fraction; `infinite` is the same law for infinitely many points."""
-    gamma, classes = law.gamma, law.classes
-    if gamma in (0.0, math.inf):
-        mean = 1.0 / classes if gamma == 0.0 else 1.0 * (k == 1)
-    else:
-        mean = expected_kth(classes, k, gamma)
+    mean = average_kth(law.classes, k, law.gamma)
     return _predicted(law, infinite, lambda rows: kth_values(rows, k), mean, 0.0)
 
 
