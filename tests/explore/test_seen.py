@@ -1,5 +1,6 @@
 """What the explorer shows, computed another way: by `fg.predict` and by hand."""
 
+import math
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ from firstguess.explore import panels
 from firstguess.explore.choice import NORMS, Choice
 from firstguess.explore.drawing import Drawing, Scale, short
 from firstguess.explore.seen import phases_of, see
+from firstguess.theory.ranked import average_kth
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -78,6 +80,77 @@ def test_absorption_is_that_of_the_prediction():
     steps = fg.predict(fg.mlp(3)).absorption(lr=1e-6, dimension=1000, width=1000).median
     assert panels._steps(steps) in panels.live(see(choice))
     assert "1 step " in panels.live(see(Choice("plain", "relu", 3, lr=1e-6))) or steps > 1
+
+
+def test_of_max_pools_it_says_that_it_takes_too_long():
+    seen = see(Choice("plain", "tanh", 2, pool="maxpool(2)"))
+    assert seen.absorption is None
+    assert "too long" in panels.live(seen)
+    assert see(Choice("plain", "tanh", 2, pool="avgpool(2)")).absorption is not None
+
+
+@pytest.mark.parametrize("kind", ["transformer", "residual"])
+def test_gradients_of_the_stream_are_the_product_over_its_blocks(kind):
+    seen = see(Choice(kind, depth=3, length=8))
+    at = dict(seen.stream)
+    layers = seen.prediction.layers
+    blocks = [k for k, layer in enumerate(layers) if layer.layer.startswith("residual")]
+    assert sorted(at) == list(range(1, len(blocks) + 1))
+    assert at[len(blocks)] == 1.0
+    assert at[1] == pytest.approx(math.prod(layer.gradient for layer in layers[blocks[0] + 1 : blocks[-1] + 1]))
+    assert f"change by {panels._signed(at[1] ** (1 / (len(blocks) - 1)))} a residual block" in panels.live(seen)
+
+
+def test_a_change_in_words():
+    assert [panels._signed(v) for v in (1.0, 1.86, 0.9, 2.19, 47.16)] == [
+        "0 %", "+86 %", "−10 %", "a factor of 2.19", "a factor of 47.2"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("style", ["gpt2", "llama"])
+def test_what_is_not_known_of_tokens_is_said_with_its_reason(style):
+    choice = Choice("transformer", depth=2, length=8, style=style)
+    seen = see(choice)
+    page = panels.live(seen)
+    for title, why in (("Bias against gradients", "nonlinearity"), ("How long the bias lasts", "tangent kernel")):
+        assert re.search(f"<h3>{title}</h3><p>Not known for tokens: [^<]*{why}", page)
+    assert "attention" in phases_of(choice)
+    assert phases_of(choice) in panels.no_phases(phases_of(choice))
+    assert ("rotary" in re.search(r"<h3>Gradients</h3>(.*?)</div>", page)[1]) == (style == "llama")
+
+
+def test_and_the_theory_does_refuse_it():
+    """The sentences are true as long as these refuse."""
+    choice = Choice("transformer", depth=2, length=8)
+    with pytest.raises(fg.NotCovered):
+        fg.predict(choice.network, inputs=choice.inputs).absorption(lr=1e-4)
+    with pytest.raises(fg.NotCovered):
+        fg.frontier(choice.network)
+
+
+def test_every_kind_without_a_phase_diagram_says_why():
+    for choice in (
+        Choice("residual"),
+        Choice("text"),
+        Choice("text", text="embed(1) > dense > pool_tokens(mean) > dense"),
+    ):
+        assert isinstance(phases_of(choice), str)
+
+
+def test_bars_of_many_classes_are_the_average_shares():
+    """Quick ones against those of the law itself."""
+    seen = see(Choice("plain", "relu", 4, classes=10))
+    law = seen.prediction.guesses
+    page = panels.live(seen)
+    for k in (1, 2, 10):
+        quick = average_kth(10, k, law.gamma, quick=True)
+        assert quick == pytest.approx(law.kth_largest(k).mean, abs=1e-7)
+        assert f"number {k}: {percent(quick)}" in page
+
+
+def test_long_numbers_of_a_network_are_cut_for_the_eye():
+    assert panels._brief("dense(weight_var=0.30720000000000003)") == "dense(weight_var=0.3072)"
+    assert panels._brief("dense(weight_var=1.228)") == "dense(weight_var=1.228)"
 
 
 def test_tokens_and_text_have_pages():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -18,6 +19,8 @@ THREADS = (
 
 def cores() -> int:
     """How many of the machine's cores this process may use; no more than FIRSTGUESS_THREADS, where that is set."""
+    if sys.platform == "emscripten":
+        return 1  # a browser starts no threads
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     most = os.environ.get(THREADS, "")
     return min(found, int(most)) if most.isdecimal() and int(most) else found

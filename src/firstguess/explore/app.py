@@ -143,10 +143,11 @@ def _(
 @app.cell(hide_code=True)
 def _(FirstguessError, chosen, mo, network, panels, seen):
     try:
-        _found = seen.phases_of(chosen) if network is not None else None
-        _shown = mo.Html(panels.phases(chosen, *_found)) if _found else mo.md("")
+        _found = seen.phases_of(chosen) if network is not None else ""
+        _told = panels.no_phases(_found) if isinstance(_found, str) else panels.phases(chosen, *_found)
     except FirstguessError as _error:
-        _shown = mo.md(f"No phase diagram: {_error}")
+        _told = panels.no_phases(str(_error))
+    _shown = mo.Html(_told if network is not None else "")
     _shown  # noqa: B018
     return
 

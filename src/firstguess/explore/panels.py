@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -33,6 +34,7 @@ STYLE = """<style>
 </style>"""
 _LEAST = 1e-4  # γ below this is drawn as this
 _HUGE = 1e12
+_NO_GRADIENTS = "Not known in closed form for this network."
 
 
 def live(seen: Seen) -> str:
@@ -45,9 +47,14 @@ def live(seen: Seen) -> str:
         f'data-state="{escape(seen.choice.query)}" data-gamma="{gamma:.6g}" data-largest="{largest:.6g}">'
         f'<p class="fg-head"><b>{escape(p.verdict.capitalize())}</b>: the largest of {p.network.classes} classes gets '
         f"<b>{percent(largest)}</b> of the guesses on average; drift ratio γ = {_number(gamma)}.</p>"
-        f'<p class="fg-text">{escape(str(p.network))}</p>'
+        f'<p class="fg-text">{escape(_brief(str(p.network)))}</p>'
         f'<div class="fg-page">{"".join(parts)}</div></section>'
     )
+
+
+def _brief(text: str) -> str:
+    """Numbers to six digits; "Copy as Python" has them all."""
+    return re.sub(r"\d+\.\d{7,}", lambda found: f"{float(found[0]):.6g}", text)
 
 
 def refused(choice: Choice, why: str) -> str:
@@ -119,15 +126,19 @@ def _gradients(seen: Seen) -> str:
     growth = p.gradient_growth
     if stream is not None:
         said = f"Gradients change by {_signed(stream[0])} a residual block towards the input (mean square)."
-        return _panel("Gradients", f"<p>{said}</p>")
+        return _gradients_drawn(seen.stream, "residual block", said)
     if not growth.size or not np.isfinite(growth).all():
-        return _panel("Gradients", "<p>Not known in closed form for this network.</p>")
-    points = [(k, min(max(v, 1e-300), 1e300)) for k, v in seen.gradients]
+        return _panel("Gradients", f"<p>{escape(seen.why.get('gradients', _NO_GRADIENTS))}</p>")
+    said = f"Gradients change by {_signed(float(growth[-1]))} a layer towards the input (mean square, last layers)."
+    return _gradients_drawn(seen.gradients, "layer of weights", said)
+
+
+def _gradients_drawn(found: Sequence[tuple[int, float]], what: str, said: str) -> str:
+    points = [(k, min(max(v, 1e-300), 1e300)) for k, v in found]
     y = Scale.around([v for _, v in points], log=True, least=2.0)
-    drawing = Drawing(Scale(0.5, len(points) + 0.5), y, "layer of weights", "gradient, mean square")
+    drawing = Drawing(Scale(0.5, len(points) + 0.5), y, what, "gradient, mean square")
     drawing.line(points, ORANGE)
     drawing.level(1.0)
-    said = f"Gradients change by {_signed(float(growth[-1]))} a layer towards the input (mean square, last layers)."
     return _panel("Gradients", drawing.svg(said) + f"<p>{said}</p>")
 
 
@@ -135,7 +146,7 @@ def _signed(factor: float) -> str:
     change = 100 * (factor - 1)
     if abs(change) < 0.05:
         return "0 %"
-    return f"× {factor:.3g}" if change > 900 else f"{'+' if change > 0 else '−'}{abs(change):.2g} %"
+    return f"a factor of {factor:.3g}" if change >= 99.5 else f"{'+' if change > 0 else '−'}{abs(change):.2g} %"
 
 
 def _frontier(seen: Seen) -> str:
@@ -234,6 +245,12 @@ def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint) -> str:
     key = "Colour is γ at large depth, pale (even) to orange (deeply biased); on the line gradients keep their size."
     body = drawing.svg(said) + f"<p>{escape(said)}</p><p class=fg-soft>{key}</p>"
     return f'{STYLE}<section id="fg-phases" class="fg-page">{_panel("Phase diagram", body)}</section>'
+
+
+def no_phases(why: str) -> str:
+    """In place of the diagram."""
+    told = f"<p>{escape(why)}</p>"
+    return f'{STYLE}<section id="fg-phases" class="fg-page">{_panel("Phase diagram", told)}</section>'
 
 
 def _colours(gamma: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:

@@ -10,7 +10,9 @@ import numpy as np
 from firstguess.base.errors import FirstguessError
 from firstguess.explore.choice import Choice
 from firstguess.network.layer import text
+from firstguess.network.network import Network
 from firstguess.network.tokens import Tokens
+from firstguess.network.walk import every
 from firstguess.theory.curves import Absorption
 from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
 from firstguess.theory.phases import FixedPoint, fixed_point
@@ -18,7 +20,19 @@ from firstguess.theory.prediction import Prediction
 from firstguess.theory.readings import predict
 from firstguess.theory.trade_off import Frontier, frontier
 
-_TOKENS = "Known for networks of vectors only, not yet for those of tokens."
+_TOKENS = {
+    "frontier": "Not known for tokens: the limit on γ at given gradients is derived for networks of vectors; "
+    "attention mixes tokens, and the nonlinearity of a network that does is not known.",
+    "absorption": "Not known for tokens: it takes the tangent kernel, and that of attention is not part of the theory.",
+    "phases": "None for tokens: phases are fixed points of a repeated block of vectors, and none are known for "
+    "covariances of tokens, which attention changes from block to block.",
+}
+_PHASES = {
+    "residual": "Not drawn here: that of residual blocks takes 20 s. `firstguess phases` draws it.",
+    "text": "Drawn for plain networks only: a text may hold blocks that differ, which have no phase in common.",
+}
+_SLOW = "Takes too long for a slider with max pools of this activation: prediction.absorption(lr=…) has it."
+_ROTARY = "Not known: there is no formula for gradients through rotary positions unless attention is nearly uniform."
 DIMENSION = WIDTH = 1000  # that training is predicted for
 
 
@@ -40,13 +54,28 @@ class Seen:
         last = len(growth) + 1
         return [(last, 1.0), *((last - 1 - k, value) for k, value in enumerate(back))]
 
+    @property
+    def stream(self) -> list[tuple[int, float]]:
+        """(residual block, mean square of the stream's gradients behind it by that behind the last); none: []."""
+        back, value, found = reversed(self.prediction.layers), 1.0, list[float]()
+        for layer in back:
+            if layer.layer.startswith("residual"):
+                found.append(value)
+            if layer.gradient is None:
+                return []
+            value = value * layer.gradient if found else 1.0
+        return [(len(found) - k, v) for k, v in enumerate(found)]
+
 
 def see(choice: Choice) -> Seen:
     """Predict a choice; errors are the network's own, in one line."""
     network, inputs = choice.network, choice.inputs
     prediction = predict(network, inputs=inputs)
     if isinstance(inputs, Tokens):
-        return Seen(choice, prediction, None, None, dict.fromkeys(("frontier", "absorption"), _TOKENS))
+        why = dict(_TOKENS)
+        if any(getattr(layer, "rotary", False) for layer in every(network.layers)):
+            why["gradients"] = _ROTARY
+        return Seen(choice, prediction, None, None, why)
     why = dict[str, str]()
     standing: Frontier | None = None
     lasting: Absorption | None = None
@@ -55,16 +84,26 @@ def see(choice: Choice) -> Seen:
     except FirstguessError as error:
         why["frontier"] = error.reason
     try:
-        lasting = prediction.absorption(lr=choice.lr, dimension=DIMENSION, width=WIDTH)
+        if _slow(network):
+            why["absorption"] = _SLOW
+        else:
+            lasting = prediction.absorption(lr=choice.lr, dimension=DIMENSION, width=WIDTH)
     except FirstguessError as error:
         why["absorption"] = error.reason
     return Seen(choice, prediction, standing, lasting, why)
 
 
-def phases_of(choice: Choice) -> tuple[PhaseDiagram, FixedPoint] | None:
-    """The phase diagram of a plain choice's block, and its point in it. None: residual blocks take 20 s."""
+def _slow(network: Network) -> bool:
+    """Max pools of what is not piecewise linear: their tangents take a minute, those of a ReLU half a second once."""
+    layers = list(every(network.layers))
+    bent = any(layer.function is not None and layer.function.degree is None for layer in layers)
+    return bent and any(layer.kind == "maxpool" for layer in layers)
+
+
+def phases_of(choice: Choice) -> tuple[PhaseDiagram, FixedPoint] | str:
+    """The phase diagram of a plain choice's block, and its point in it; or why there is none."""
     if choice.kind != "plain":
-        return None
+        return _TOKENS["phases"] if isinstance(choice.inputs, Tokens) else _PHASES[choice.kind]
     layers = choice.network.layers
     block = " > ".join(text(layer) for layer in layers[1 : (len(layers) - 1) // choice.depth])
     return _diagram(block), fixed_point(block, weight_var=choice.weight_var, bias_var=choice.bias_var)
