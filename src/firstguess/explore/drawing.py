@@ -137,15 +137,16 @@ class Drawing:
             f'fill="{colour}"><title>{escape(name)}</title></rect>'
         )
 
-    def level(self, y: float, label: str = "", colour: str = GREY) -> None:
-        """A dashed line across, named at its right."""
+    def level(self, y: float, label: str = "", colour: str = GREY, *, left: bool = False) -> None:
+        """A dashed line across, named at its right, or left."""
         _, py = self.at(self.x.low, y)
         self.marks.append(
             f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{py:.1f}" y2="{py:.1f}" stroke="{colour}" '
             'stroke-dasharray="3 4"/>'
         )
         if label:
-            self.words(WIDTH - _RIGHT - 2, py - 4, label, anchor="end", colour=colour)
+            where, anchor = (_LEFT + 4, "start") if left else (WIDTH - _RIGHT - 2, "end")
+            self.words(where, py - 4, label, anchor=anchor, colour=colour)
 
     def picture(self, png: str) -> None:
         """Colours behind everything: a PNG in base64 over the whole field."""

@@ -15,6 +15,7 @@ from firstguess.ensemble.measurement import Measurement
 from firstguess.explore.choice import Choice
 from firstguess.explore.panels import STYLE
 from firstguess.modules.measuring import measure
+from firstguess.network.walk import needs_tokens
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.readings import predict
 
@@ -55,7 +56,8 @@ def beside(choice: Choice, data: Data, progress: Progress | None = None) -> OnDa
     predicted: Prediction | None = None
     measured: Measurement | None = None
     try:
-        predicted = predict(network, data=some, width=WIDTH, progress=progress)
+        width = None if needs_tokens(network.layers) else WIDTH  # of tokens there is no theory at finite width
+        predicted = predict(network, data=some, width=width, progress=progress)
     except FirstguessError as error:
         why.append(f"Not predicted on your data: {error.reason}.")
     try:
@@ -70,7 +72,8 @@ def table(found: OnData) -> str:
     rows: list[tuple[str, str, str, str]] = []
     if found.predicted is not None:
         p = found.predicted
-        rows.append(("predicted on your data", f"width {WIDTH}", "–", percent(p.guesses.expected_max())))
+        wide = "wide layers" if needs_tokens(p.network.layers) else f"width {WIDTH}"
+        rows.append(("predicted on your data", wide, "–", percent(p.guesses.expected_max())))
     if found.measured is not None:
         m = found.measured
         low, high = (float(end) for end in m.gamma_interval[-1])
@@ -80,6 +83,5 @@ def table(found: OnData) -> str:
     head = "<tr><th>reading</th><th>networks</th><th>drift ratio γ</th><th>largest share</th></tr>"
     notes = "".join(f"<p>{escape(line)}</p>" for line in found.why)
     title = f"<p>On {escape(found.name)}, {found.points} points:</p>"
-    return (
-        f'{STYLE}<section id="fg-data">{title}<div class="fg-scroll"><table>{head}{body}</table></div>{notes}</section>'
-    )
+    whole = f'<div class="fg-scroll"><table>{head}{body}</table></div>' if rows else ""
+    return f'{STYLE}<section id="fg-data">{title}{whole}{notes}</section>'

@@ -30,7 +30,7 @@ STYLE = """<style>
 .fg-scroll{overflow-x:auto}.fg-scroll table{border-collapse:collapse;font-size:.9rem}
 .fg-scroll td,.fg-scroll th{padding:.15rem .6rem;text-align:right;white-space:nowrap}
 .fg-scroll td:first-child,.fg-scroll th:first-child{text-align:left}
-.fg-wide{grid-column:1/-1}.fg-text{font-family:ui-monospace,monospace;overflow-x:auto;white-space:nowrap;font-size:.85rem}
+.fg-wide{grid-column:1/-1}.fg-text{font-family:ui-monospace,monospace;overflow-wrap:anywhere;font-size:.85rem}
 </style>"""
 _LEAST = 1e-4  # γ below this is drawn as this
 _HUGE = 1e12
@@ -89,11 +89,12 @@ def _shares(seen: Seen) -> str:
         drawing.line([(1 / law.classes, 0.0), (1 / law.classes, 0.97)], name="every network")
         over = f"Every class gets {percent(1 / law.classes)} in every network."
     elif law.classes == 2:
-        at = np.linspace(0.004, 0.996, 120)
+        reach = min(0.496, 6.0 * law.std())  # a narrow peak would fall between places far apart
+        at = np.linspace(0.5 - reach, 0.5 + reach, 121)
         found = list(zip(at.tolist(), law.pdf(at).tolist(), strict=True))
-        drawing = Drawing(
-            Scale(0, 1), Scale(0, min(max(y for _, y in found), 6.0) * 1.08 + 0.05), "share of a class", "density"
-        )
+        top = max(y for _, y in found)
+        top = top if law.gamma < 1.0 else min(top, 6.0)  # from γ = 1 on it has poles at the ends
+        drawing = Drawing(Scale(0, 1), Scale(0, top * 1.08 + 0.05), "share of a class", "density")
         drawing.area(found)
         drawing.line(found)
     else:
@@ -114,7 +115,7 @@ def _gamma(seen: Seen) -> str:
     y = Scale.around([*values.tolist(), EDGES[0] / 3, EDGES[2] * 3], log=True)
     drawing = Drawing(Scale(0.5, len(points) + 0.5), y, "layer of weights", "drift ratio γ")
     for edge, name in zip(EDGES, ("leaning", "biased", "deeply biased"), strict=True):
-        drawing.level(edge, name)
+        drawing.level(edge, name, left=True)
     drawing.line(points)
     drawing.dot(*points[-1], name=f"output: γ = {_number(float(seen.prediction.gamma[-1]))}")
     return _panel("γ through the layers", drawing.svg(f"γ from {_number(values[0])} to {_number(values[-1])}"))

@@ -24,8 +24,8 @@ _TOKENS = {
     "frontier": "Not known for tokens: the limit on γ at given gradients is derived for networks of vectors; "
     "attention mixes tokens, and the nonlinearity of a network that does is not known.",
     "absorption": "Not known for tokens: it takes the tangent kernel, and that of attention is not part of the theory.",
-    "phases": "None for tokens: phases are fixed points of a repeated block of vectors, and none are known for "
-    "covariances of tokens, which attention changes from block to block.",
+    "phases": "None for tokens: phases are known for repeated blocks of vectors, not for blocks with attention, which "
+    "mix tokens.",
 }
 _PHASES = {
     "residual": "Not drawn here: that of residual blocks takes 20 s. `firstguess phases` draws it.",
