@@ -152,3 +152,14 @@ def test_on_data_predicts_and_measures_on_demand(opened):
     said = tab.page.inner_text("#fg-data")
     assert "predicted on your data" in said
     assert "measured" in said
+
+
+def test_changes_of_a_transformer_on_demand(opened):
+    tab = opened("kind=transformer&depth=2&style=bert&length=8")
+    assert tab.page.locator("#fg-changes").count() == 0
+    tab.page.get_by_role("button", name="Predict changes").click()
+    tab.page.wait_for_selector("#fg-changes", timeout=90_000)
+    said = tab.page.inner_text("#fg-changes")
+    assert "gate the MLPs" in said
+    assert "pre-norm" in said
+    assert tab.errors == []

@@ -98,11 +98,29 @@ def test_gradients_of_the_stream_are_the_product_over_its_blocks(kind):
     assert sorted(at) == list(range(1, len(blocks) + 1))
     assert at[len(blocks)] == 1.0
     assert at[1] == pytest.approx(math.prod(layer.gradient for layer in layers[blocks[0] + 1 : blocks[-1] + 1]))
-    assert f"change by {panels._signed(at[1] ** (1 / (len(blocks) - 1)))} a residual block" in panels.live(seen)
+    assert f"change by {panels.signed(at[1] ** (1 / (len(blocks) - 1)))} a residual block" in panels.live(seen)
+
+
+@pytest.mark.parametrize("style", ["bert", "gpt2"])
+def test_changes_of_a_transformer_are_predictions_of_their_own(style):
+    from firstguess.explore.token_changes import changes, table
+
+    found = changes(Choice("transformer", depth=2, length=8, style=style, classes=3))
+    by_name = {change.name: change for change in found}
+    net = fg.transformer(style, depth=2, classes=3)
+    assert by_name["this network"].gamma == fg.predict(net, inputs=fg.Tokens(8)).gamma[-1]
+    phi = {"bert": "gelu", "gpt2": "gelu_tanh"}[style]
+    gated = fg.Network.parse(str(net).replace(f"width=3072) > {phi}", f"width=6144) > gated({phi})"), classes=3)
+    assert by_name["gate the MLPs"].gamma == fg.predict(gated, inputs=fg.Tokens(8)).gamma[-1]
+    assert any("pre-norm" in name for name in by_name) == (style == "bert")
+    assert by_name["head centred"].gamma == 0.0
+    page = table(found, 3)
+    assert page.count("<tr>") == len(found) + 1
+    assert percent(1 / 3) in page
 
 
 def test_a_change_in_words():
-    assert [panels._signed(v) for v in (1.0, 1.86, 0.9, 2.19, 47.16)] == [
+    assert [panels.signed(v) for v in (1.0, 1.86, 0.9, 2.19, 47.16)] == [
         "0 %", "+86 %", "−10 %", "a factor of 2.19", "a factor of 47.2"
     ]  # fmt: skip
 

@@ -154,6 +154,42 @@ def _(FirstguessError, chosen, mo, network, panels, seen):
 
 @app.cell(hide_code=True)
 def _(mo):
+    predict_changes = mo.ui.run_button(label="Predict changes")
+    return (predict_changes,)
+
+
+@app.cell(hide_code=True)
+def _(chosen, mo, network, predict_changes, seen, sys):
+    # remedies are written with PyTorch beside them, which a browser alone has not
+    _tokens = network is not None and seen.of_tokens(chosen) and sys.platform != "emscripten"
+    mo.hstack([mo.md("**What each change does**"), predict_changes], justify="start", wrap=True) if _tokens else mo.md(
+        ""
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def _(FirstguessError, chosen, mo, network, predict_changes, seen):
+    def _changes():
+        import importlib
+
+        token_changes = importlib.import_module("firstguess.explore.token_changes")
+        with mo.status.spinner(title="Predicting each change"):
+            return mo.Html(token_changes.table(token_changes.changes(chosen), chosen.classes))
+
+    if not predict_changes.value or network is None or not seen.of_tokens(chosen):
+        _shown = mo.md("")
+    else:
+        try:
+            _shown = _changes()
+        except FirstguessError as _error:
+            _shown = mo.md(str(_error))
+    _shown  # noqa: B018
+    return
+
+
+@app.cell(hide_code=True)
+def _(mo):
     source = mo.ui.dropdown(["digits", "a file of yours"], value="digits", label="Data")
     upload = mo.ui.file(filetypes=[".npz"], label="Choose an .npz with x (points first)")
     go = mo.ui.run_button(label="Predict and measure on data")

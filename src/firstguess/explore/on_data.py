@@ -33,6 +33,7 @@ class OnData:
     predicted: Prediction | None
     measured: Measurement | None
     why: tuple[str, ...]
+    own_width: bool = False  # a transformer's layers have widths of their own
 
 
 def uploaded(name: str, contents: bytes) -> Data:
@@ -64,7 +65,7 @@ def beside(choice: Choice, data: Data, progress: Progress | None = None) -> OnDa
         measured = measure(network, some, inits=INITS, width=WIDTH, progress=progress)
     except FirstguessError as error:
         why.append(f"Not measured: {error.reason}.")
-    return OnData(data.name, len(some), predicted, measured, tuple(why))
+    return OnData(data.name, len(some), predicted, measured, tuple(why), needs_tokens(network.layers))
 
 
 def table(found: OnData) -> str:
@@ -72,13 +73,14 @@ def table(found: OnData) -> str:
     rows: list[tuple[str, str, str, str]] = []
     if found.predicted is not None:
         p = found.predicted
-        wide = "wide layers" if needs_tokens(p.network.layers) else f"width {WIDTH}"
+        wide = "wide layers" if found.own_width else f"width {WIDTH}"
         rows.append(("predicted on your data", wide, "–", percent(p.guesses.expected_max())))
     if found.measured is not None:
         m = found.measured
         low, high = (float(end) for end in m.gamma_interval[-1])
         gamma = f"{m.gamma[-1]:.3g} ({low:.3g} to {high:.3g})"
-        rows.append(("measured", f"{m.inits} initializations, width {WIDTH}", gamma, percent(m.guesses.expected_max())))
+        width = "" if found.own_width else f", width {WIDTH}"
+        rows.append(("measured", f"{m.inits} initializations{width}", gamma, percent(m.guesses.expected_max())))
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     head = "<tr><th>reading</th><th>networks</th><th>drift ratio γ</th><th>largest share</th></tr>"
     notes = "".join(f"<p>{escape(line)}</p>" for line in found.why)

@@ -46,7 +46,7 @@ def live(seen: Seen) -> str:
         f'{STYLE}<section id="fg-live" aria-label="Prediction" aria-live="polite" '
         f'data-state="{escape(seen.choice.query)}" data-gamma="{gamma:.6g}" data-largest="{largest:.6g}">'
         f'<p class="fg-head"><b>{escape(p.verdict.capitalize())}</b>: the largest of {p.network.classes} classes gets '
-        f"<b>{percent(largest)}</b> of the guesses on average; drift ratio γ = {_number(gamma)}.</p>"
+        f"<b>{percent(largest)}</b> of the guesses on average; drift ratio γ = {number(gamma)}.</p>"
         f'<p class="fg-text">{escape(_brief(str(p.network)))}</p>'
         f'<div class="fg-page">{"".join(parts)}</div></section>'
     )
@@ -65,7 +65,8 @@ def refused(choice: Choice, why: str) -> str:
     )
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """As the page has it: three digits, powers of ten."""
     if value == 0.0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.3g}"
     return (
@@ -117,8 +118,8 @@ def _gamma(seen: Seen) -> str:
     for edge, name in zip(EDGES, ("leaning", "biased", "deeply biased"), strict=True):
         drawing.level(edge, name, left=True)
     drawing.line(points)
-    drawing.dot(*points[-1], name=f"output: γ = {_number(float(seen.prediction.gamma[-1]))}")
-    return _panel("γ through the layers", drawing.svg(f"γ from {_number(values[0])} to {_number(values[-1])}"))
+    drawing.dot(*points[-1], name=f"output: γ = {number(float(seen.prediction.gamma[-1]))}")
+    return _panel("γ through the layers", drawing.svg(f"γ from {number(values[0])} to {number(values[-1])}"))
 
 
 def _gradients(seen: Seen) -> str:
@@ -126,11 +127,11 @@ def _gradients(seen: Seen) -> str:
     stream = stream_growth([(layer.layer, layer.gradient) for layer in p.layers])
     growth = p.gradient_growth
     if stream is not None:
-        said = f"Gradients change by {_signed(stream[0])} a residual block towards the input (mean square)."
+        said = f"Gradients change by {signed(stream[0])} a residual block towards the input (mean square)."
         return _gradients_drawn(seen.stream, "residual block", said)
     if not growth.size or not np.isfinite(growth).all():
         return _panel("Gradients", f"<p>{escape(seen.why.get('gradients', _NO_GRADIENTS))}</p>")
-    said = f"Gradients change by {_signed(float(growth[-1]))} a layer towards the input (mean square, last layers)."
+    said = f"Gradients change by {signed(float(growth[-1]))} a layer towards the input (mean square, last layers)."
     return _gradients_drawn(seen.gradients, "layer of weights", said)
 
 
@@ -143,7 +144,8 @@ def _gradients_drawn(found: Sequence[tuple[int, float]], what: str, said: str) -
     return _panel("Gradients", drawing.svg(said) + f"<p>{said}</p>")
 
 
-def _signed(factor: float) -> str:
+def signed(factor: float) -> str:
+    """A factor as a change, in words."""
     change = 100 * (factor - 1)
     if abs(change) < 0.05:
         return "0 %"
@@ -193,7 +195,7 @@ def _lasting(seen: Seen) -> str:
         return _panel(title, f"<p>{escape(seen.why['absorption'])}</p>")
     found, lr = seen.absorption, seen.choice.lr
     where = (
-        f"Full-batch descent at a learning rate of {_number(lr)}, random inputs of {spaced(DIMENSION)} components, "
+        f"Full-batch descent at a learning rate of {number(lr)}, random inputs of {spaced(DIMENSION)} components, "
         f"layers of {spaced(WIDTH)}."
     )
     if found.quantile(0.95) == 0.0:
@@ -227,7 +229,7 @@ def _remedies(seen: Seen) -> str:
 
 def _row(k: int, m: Mark, classes: int) -> str:
     name = f"{k}. {m.name}" if k else m.name
-    cells = (_number(m.gamma), percent(largest_share(max(m.gamma, 0.0), classes)), f"× {_number(m.gradients)}")
+    cells = (number(m.gamma), percent(largest_share(max(m.gamma, 0.0), classes)), f"× {number(m.gradients)}")
     return f"<tr><td>{escape(name)}</td>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
 
 

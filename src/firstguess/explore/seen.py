@@ -100,10 +100,15 @@ def _slow(network: Network) -> bool:
     return bent and any(layer.kind == "maxpool" for layer in layers)
 
 
+def of_tokens(choice: Choice) -> bool:
+    """Whether its inputs are sequences."""
+    return isinstance(choice.inputs, Tokens)
+
+
 def phases_of(choice: Choice) -> tuple[PhaseDiagram, FixedPoint] | str:
     """The phase diagram of a plain choice's block, and its point in it; or why there is none."""
     if choice.kind != "plain":
-        return _TOKENS["phases"] if isinstance(choice.inputs, Tokens) else _PHASES[choice.kind]
+        return _TOKENS["phases"] if of_tokens(choice) else _PHASES[choice.kind]
     layers = choice.network.layers
     block = " > ".join(text(layer) for layer in layers[1 : (len(layers) - 1) // choice.depth])
     return _diagram(block), fixed_point(block, weight_var=choice.weight_var, bias_var=choice.bias_var)

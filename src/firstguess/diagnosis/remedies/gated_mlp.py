@@ -15,8 +15,13 @@ TITLE = "gate the MLPs"
 
 def variants(case: Case) -> Iterator[Variant]:
     """A network of tokens with φ(gate)·up where its blocks have φ between two dense layers."""
-    network = case.network
-    if network is None or not needs_tokens(network.layers):
+    if case.network is not None:
+        yield from variants_of(case.network)
+
+
+def variants_of(network: Network) -> Iterator[Variant]:
+    """The same, of a description."""
+    if not needs_tokens(network.layers):
         return
     layers = tuple(_gated(layer) for layer in network.layers)
     if layers != network.layers:

@@ -15,8 +15,13 @@ TITLE = "norms in front of branches (pre-norm), one more at the end"
 
 def variants(case: Case) -> Iterator[Variant]:
     """A network of tokens with pre-norm blocks where it has post-norm ones."""
-    network = case.network
-    if network is None or not needs_tokens(network.layers):
+    if case.network is not None:
+        yield from variants_of(case.network)
+
+
+def variants_of(network: Network) -> Iterator[Variant]:
+    """The same, of a description."""
+    if not needs_tokens(network.layers):
         return
     layers = _pre_norm(network.layers)
     if layers is not None:
