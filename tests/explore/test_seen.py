@@ -11,7 +11,7 @@ from firstguess.base.shares import percent
 from firstguess.explore import panels
 from firstguess.explore.choice import NORMS, Choice
 from firstguess.explore.drawing import Drawing, Scale, short
-from firstguess.explore.seen import phases_of, see
+from firstguess.explore.seen import phases_of, see, with_gradients
 from firstguess.theory.ranked import average_kth
 
 
@@ -169,6 +169,16 @@ def test_bars_of_many_classes_are_the_average_shares():
 def test_long_numbers_of_a_network_are_cut_for_the_eye():
     assert panels._brief("dense(weight_var=0.30720000000000003)") == "dense(weight_var=0.3072)"
     assert panels._brief("dense(weight_var=1.228)") == "dense(weight_var=1.228)"
+
+
+def test_gradients_that_waited_are_the_same():
+    choice = Choice("transformer", depth=2, length=8)
+    at_once, later = see(choice), see(choice, gradients=False)
+    assert "<h3>Gradients</h3>" in panels.live(at_once)
+    assert "<h3>Gradients</h3>" not in panels.live(later)
+    assert later.prediction.gamma.tolist() == at_once.prediction.gamma.tolist()
+    assert with_gradients(later).stream == at_once.stream
+    assert "a residual block towards the input" in panels.no_phases("none", with_gradients(later))
 
 
 def test_tokens_and_text_have_pages():

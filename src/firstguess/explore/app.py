@@ -132,19 +132,20 @@ def _(
         text.value,
     )
     try:
-        network = chosen.network
-        _shown = panels.live(seen.see(chosen))
+        network, at = chosen.network, seen.see(chosen, gradients=False)
+        _shown = panels.live(at)
     except FirstguessError as _error:
-        network, _shown = None, panels.refused(chosen, str(_error))
+        network, at, _shown = None, None, panels.refused(chosen, str(_error))
     mo.Html(_shown)
-    return chosen, network
+    return at, chosen, network
 
 
 @app.cell(hide_code=True)
-def _(FirstguessError, chosen, mo, network, panels, seen):
+def _(FirstguessError, at, chosen, mo, network, panels, seen):
     try:
         _found = seen.phases_of(chosen) if network is not None else ""
-        _told = panels.no_phases(_found) if isinstance(_found, str) else panels.phases(chosen, *_found)
+        _later = seen.with_gradients(at) if at is not None and at.gradients_later else None
+        _told = panels.no_phases(_found, _later) if isinstance(_found, str) else panels.phases(chosen, *_found)
     except FirstguessError as _error:
         _told = panels.no_phases(str(_error))
     _shown = mo.Html(_told if network is not None else "")

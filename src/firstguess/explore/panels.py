@@ -41,7 +41,8 @@ def live(seen: Seen) -> str:
     """All that moves with a slider; its attributes are for those who read it by program."""
     p = seen.prediction
     largest, gamma = p.guesses.expected_max(), float(p.gamma[-1])
-    parts = [_shares(seen), _gamma(seen), _gradients(seen), _frontier(seen), _lasting(seen), _remedies(seen)]
+    gradients = "" if seen.gradients_later else _gradients(seen)
+    parts = [_shares(seen), _gamma(seen), gradients, _frontier(seen), _lasting(seen), _remedies(seen)]
     return (
         f'{STYLE}<section id="fg-live" aria-label="Prediction" aria-live="polite" '
         f'data-state="{escape(seen.choice.query)}" data-gamma="{gamma:.6g}" data-largest="{largest:.6g}">'
@@ -250,10 +251,10 @@ def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint) -> str:
     return f'{STYLE}<section id="fg-phases" class="fg-page">{_panel("Phase diagram", body)}</section>'
 
 
-def no_phases(why: str) -> str:
-    """In place of the diagram."""
-    told = f"<p>{escape(why)}</p>"
-    return f'{STYLE}<section id="fg-phases" class="fg-page">{_panel("Phase diagram", told)}</section>'
+def no_phases(why: str, later: Seen | None = None) -> str:
+    """In place of the diagram; beside it the gradients that the live part did not wait for."""
+    told = _panel("Phase diagram", f"<p>{escape(why)}</p>") + ("" if later is None else _gradients(later))
+    return f'{STYLE}<section id="fg-phases" class="fg-page">{told}</section>'
 
 
 def _colours(gamma: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,10 +13,12 @@ from firstguess.network.layer import text
 from firstguess.network.network import Network
 from firstguess.network.tokens import Tokens
 from firstguess.network.walk import every
+from firstguess.theory import prototypes
 from firstguess.theory.curves import Absorption
 from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
 from firstguess.theory.phases import FixedPoint, fixed_point
 from firstguess.theory.prediction import Prediction
+from firstguess.theory.prototypes import predict_tokens
 from firstguess.theory.readings import predict
 from firstguess.theory.trade_off import Frontier, frontier
 
@@ -45,6 +47,7 @@ class Seen:
     frontier: Frontier | None
     absorption: Absorption | None
     why: dict[str, str]
+    gradients_later: bool = False
 
     @property
     def gradients(self) -> list[tuple[int, float]]:
@@ -67,15 +70,16 @@ class Seen:
         return [(len(found) - k, v) for k, v in enumerate(found)]
 
 
-def see(choice: Choice) -> Seen:
-    """Predict a choice; errors are the network's own, in one line."""
+def see(choice: Choice, *, gradients: bool = True) -> Seen:
+    """Predict a choice; errors are the network's own, in one line. `gradients` of tokens can wait: `with_gradients`."""
     network, inputs = choice.network, choice.inputs
-    prediction = predict(network, inputs=inputs)
+    later = isinstance(inputs, Tokens) and not gradients
+    prediction = predict_tokens(network, inputs, None, gradients=False) if later else predict(network, inputs=inputs)
     if isinstance(inputs, Tokens):
         why = dict(_TOKENS)
         if any(getattr(layer, "rotary", False) for layer in every(network.layers)):
             why["gradients"] = _ROTARY
-        return Seen(choice, prediction, None, None, why)
+        return Seen(choice, prediction, None, None, why, later)
     why = dict[str, str]()
     standing: Frontier | None = None
     lasting: Absorption | None = None
@@ -91,6 +95,13 @@ def see(choice: Choice) -> Seen:
     except FirstguessError as error:
         why["absorption"] = error.reason
     return Seen(choice, prediction, standing, lasting, why)
+
+
+def with_gradients(seen: Seen) -> Seen:
+    """With those that were put off."""
+    inputs = seen.choice.inputs
+    assert isinstance(inputs, Tokens)
+    return replace(seen, prediction=prototypes.with_gradients(seen.prediction, inputs), gradients_later=False)
 
 
 def _slow(network: Network) -> bool:

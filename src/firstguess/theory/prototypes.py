@@ -32,8 +32,11 @@ def check_no_tokens(network: Network) -> None:
         )
 
 
-def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Prediction:
-    """γ = C/(S − C) of every layer at equal places, and of the output: theory.md (28)."""
+def predict_tokens(network: Network, tokens: Tokens, points: int | None, *, gradients: bool = True) -> Prediction:
+    """γ = C/(S − C) of every layer at equal places, and of the output: theory.md (28).
+
+    Without `gradients`, which take as long as all the rest, they can be had later: `with_gradients`.
+    """
     started = time.perf_counter()
     last = network.layers[-1]
     if last.each_token:
@@ -51,14 +54,12 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Pred
     found = prototype_kernel(network, tokens)
     padded = getattr(network.layers[0], "padding", None) is not None
     assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())
+    factors = stream_gradients(network, tokens) if gradients else [None] * len(found.layers)
     own, other = float(found.covariance[0, 0]), float(found.covariance[0, 1])
     return Prediction(
         network,
         "closed form",
-        tuple(
-            replace(reading(layer), gradient=factor)
-            for layer, factor in zip(found.layers, stream_gradients(network, tokens), strict=True)
-        ),
+        tuple(replace(reading(layer), gradient=factor) for layer, factor in zip(found.layers, factors, strict=True)),
         # Two independent sequences are uncorrelated up to the rounding of sampled attention, in float32.
         Guesses(max(other / (own - other), 0.0) if own > other else math.inf, network.classes, points),
         ("i.i.d. tokens", *_ONE_LENGTH * padded, "wide layers", *assumptions, *found.remarks),
@@ -70,3 +71,11 @@ def predict_tokens(network: Network, tokens: Tokens, points: int | None) -> Pred
         },
         time.perf_counter() - started,
     )
+
+
+def with_gradients(p: Prediction, tokens: Tokens) -> Prediction:
+    """The same prediction, with the gradients that it was made without."""
+    if p.network.layers[-1].each_token:
+        return p
+    factors = stream_gradients(p.network, tokens)
+    return replace(p, layers=tuple(replace(one, gradient=f) for one, f in zip(p.layers, factors, strict=True)))
