@@ -28,6 +28,7 @@ NETWORKS = {
     "ReLU, plain": "",
     "GELU, depth 60": "activation=gelu&depth=60",
     "tanh with biases": "activation=tanh&weight_var=1.5&bias_var=0.1&depth=30",
+    "ReLU, ten classes": "classes=10",
     "LayerNorm after, ten classes": "norm=layernorm&after=1&classes=10",
     "residual, GELU": "kind=residual&activation=gelu&norm=layernorm&depth=20",
     "GPT-2 style, 32 tokens": "kind=transformer&depth=4",

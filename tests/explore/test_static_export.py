@@ -1,4 +1,4 @@
-"""The page as files: what the export writes. It cannot be run here: Pyodide is fetched from the web."""
+"""The page as files: what the export writes. It cannot be run here: NumPy for Pyodide is fetched from the web."""
 
 import shutil
 import subprocess
