@@ -43,5 +43,6 @@ def serve(port: int | None = None, *, said: Callable[[str], None], token: str | 
             raise InvalidInput(
                 "a free port", got=chosen, where="explore(port)", hint="--port 0: any that is free"
             ) from None
+        listener.listen()  # who is quicker than the server waits, and is not turned away
         said(f"http://{HOST}:{chosen}/?access_token={token}")
         server.run(sockets=[listener])
