@@ -53,7 +53,7 @@ NotNeutral = NotEven  # its name before there was a word for "even"
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What a check found: whether γ of the output and the average largest fraction are at most what is allowed.
+    """What a check found: whether γ of the output and the average largest share are at most what is allowed.
 
     `sure`: the numbers are so far from the limits that the answer is wrong with a chance of at most 5 %, after all
     looks at 50, 100, … initializations; and no initializer of an instance was guessed. Limits that were not set are
@@ -114,7 +114,7 @@ def assert_even(
 ) -> Measurement:
     """Raise `NotEven`, an AssertionError that explains itself, unless untrained networks guess evenly enough.
 
-    `max_share` limits the average largest fraction of the guesses (½ is even for two classes), `max_gamma` the drift
+    `max_share` limits the average share of the largest class (½ is even for two classes), `max_gamma` the drift
     ratio γ of the output. Where neither is given it is `max_gamma=1.0`, from where on a network is called biased: two
     classes' fractions are then spread uniformly (theory.md §1). Options are those of `fg.measure`; 50 initializations
     are drawn, and up to `inits` while they leave it open on which side of a limit the network is. The result depends
@@ -263,7 +263,7 @@ def _message(
 ) -> str:
     if tied:
         return f"{m.ties:.0%} of all guesses are ties: the head gives all classes the same logit"
-    names = {"gamma": "γ of the output is", "share": "the largest fraction of the guesses, on average, is"}
+    names = {"gamma": "γ of the output is", "share": "the share of the largest class, on average, is"}
     lines: list[str] = []
     for name, allowed in limits.items():
         value, low, high = _value(name, m)

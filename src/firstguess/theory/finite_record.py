@@ -12,7 +12,7 @@ from firstguess.base.shown import Shown
 class FiniteSize(Shown):
     """What finite width and dimension changed, and how well that is known.
 
-    `std` is the standard deviation of a guess fraction of infinitely many points, `infinite` the same for infinitely
+    `std` is the standard deviation of a class's share of infinitely many points, `infinite` the same for infinitely
     wide layers and infinitely many dimensions. `next_order` is an estimate of what the expansion leaves out of `std`,
     `error` the standard error of `std` where a chain was sampled (`networks` of them).
     """
@@ -31,7 +31,7 @@ class FiniteSize(Shown):
 
     @property
     def added(self) -> float:
-        """What finite size added to the standard deviation of a guess fraction."""
+        """What finite size added to the standard deviation of a class's share."""
         return self.std - self.infinite
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The law of the guess fractions: how untrained networks split a data set between the classes."""
+"""The distribution of class shares: how untrained networks split a data set between the classes."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class _Law:
 def guesses_chart(
     *laws: Guesses | Prediction, labels: Sequence[str] | None = None, title: str | None = None
 ) -> theme.Chart:
-    """The laws of a class's guess fraction over initializations, overlaid: theory.md (6)-(8).
+    """The distributions of a class's share over initializations, overlaid: theory.md (6)-(8).
 
     Densities that diverge at 0 and 1 leave at the top. γ = 0 and γ = ∞ have no density: they are arrows, as high as
-    they are probable. For more than two classes dashed lines mark the average largest fraction.
+    they are probable. For more than two classes dashed lines mark the average largest share.
     """
     named = _named(laws, labels)
     classes = sorted({law.guesses.classes for law in named})
@@ -79,7 +79,7 @@ def guesses_chart(
     )
     x = alt.X(
         "fraction:Q",
-        title="Fraction of the data that an untrained network guesses to be of one class",
+        title="Share of the data that an untrained network guesses to be of one class",
         scale=alt.Scale(domain=[0, end], nice=False),
         axis=alt.Axis(labelExpr=theme.PERCENT, tickCount=6),
     )
@@ -186,7 +186,7 @@ def _curve(law: _Law, rows: Sequence[Row], index: int, x: alt.X, y: alt.Y, colou
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y, color=colours)
     tooltip = [
         alt.Tooltip("law:N", title="law"),
-        alt.Tooltip("fraction:Q", title="fraction", format=".3f"),
+        alt.Tooltip("fraction:Q", title="share", format=".3f"),
         alt.Tooltip("exact:Q", title="density", format=".4g"),
     ]
     return [
@@ -246,7 +246,7 @@ def _largest(named: Sequence[_Law], end: float) -> list[alt.Chart]:
     for height, index in enumerate(order):
         place = _place(named[index])
         near = place < 0.6 * end
-        words = f"average largest fraction: {theme.percent(place)}"
+        words = f"average largest share: {theme.percent(place)}"
         row = {"fraction": place, "text": words, "law": named[index].label}
         base = alt.Chart(theme.data([row])).encode(x="fraction:Q")
         at = 24 + 26 * height
@@ -285,7 +285,7 @@ def _subtitle(laws: Sequence[Guesses | Prediction], named: Sequence[_Law], cut: 
     classes = sorted({law.guesses.classes for law in named})
     points = {law.guesses.points for law in named}
     words = " or ".join(theme.count(m) for m in classes)
-    setting = f"Guess fractions before training, over initializations. {words.capitalize()} classes"
+    setting = f"Class shares before training, over initializations. {words.capitalize()} classes"
     setting += f", {_points(*points)}." if len(points) == 1 else "."
     lines = [setting]
     predictions = [law for law in laws if isinstance(law, Prediction)]

@@ -1,4 +1,4 @@
-"""The measured law of the guesses with the predicted one over it: of one of two classes, or of the largest fraction."""
+"""The measured distribution of class shares, the predicted one over it: of one of two classes, or of the largest."""
 
 from __future__ import annotations
 

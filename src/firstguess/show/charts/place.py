@@ -26,7 +26,7 @@ _CELLS = 40  # along each axis
 
 
 def prediction_chart(prediction: Prediction, *, title: str | None = None) -> theme.Chart:
-    """The law of the guesses; where it is sampled, as a histogram beside γ by layer."""
+    """The distribution of class shares; where it is sampled, as a histogram beside γ by layer."""
     if isinstance(prediction.guesses, EmpiricalGuesses):
         return readings_chart(None, prediction, title=title)
     return guesses_chart(prediction, title=title)
