@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -145,6 +146,15 @@ def elided(text: str, width: int) -> str:
         return text
     head = max(width // 6, 1)
     return f"{text[:head]}…{text[-(width - head - 1) :]}"
+
+
+def percent_apart(text: str) -> str:
+    """The text with a space between a number and its %.
+
+    >>> percent_apart("62% of 50, even 10.0%")
+    '62 % of 50, even 10.0 %'
+    """
+    return re.sub(r"(?<=\d)%", " %", text)
 
 
 def percents(before: float, after: float) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.shown import Shown
-from firstguess.base.text import plain
+from firstguess.base.text import percent_apart, plain
 from firstguess.diagnosis.timed_ensemble import Progress, Replay, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.members import PARTLY, FindingKind
@@ -151,7 +151,7 @@ class Explanation(Shown):
         remarks = [f"{i}. {cause.kind}: {cause.words}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
             lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="     ")
-        return "\n".join(lines)
+        return percent_apart("\n".join(lines))
 
 
 @checks.known_options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from firstguess.base import checks, statistics
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.text import interval
+from firstguess.base.text import interval, percent_apart
 from firstguess.data import collect, load
 from firstguess.data.streams import limit
 from firstguess.diagnosis.causes import causes_of, without_ending
@@ -279,7 +279,7 @@ def _message(
     lines.append(f"  untrained, it puts {largest:.0%} of the inputs into one class on average (even: {even:.0%})")
     lines += [f"  {where}"] if where else []
     lines.append("  what to do: fg.diagnose(model, data) names the layer and tries remedies")
-    return "\n".join(lines)
+    return percent_apart("\n".join(lines))
 
 
 def _where(what: object, data: object, m: Measurement, seed: int, options: dict[str, Any]) -> str:
@@ -310,7 +310,7 @@ def _flow(what: object, data: object, m: Measurement, seed: int, options: dict[s
 def _words(cause: Cause) -> str:
     rise = f"from {max(cause.before, 0.0):.2f} to {cause.after:.2f}"
     if cause.kind == "data":
-        return f"c is {cause.after:.2f} in the data themselves: more than any layer adds"
+        return f"c is {cause.after:.2f} in the data themselves: more than any one layer adds, perhaps not than all together"
     if cause.kind.startswith("code: "):
         return f"c rises most in {cause.words}: {rise}"
     return f"c rises most at layer {cause.name} ({cause.kind}): {rise}"

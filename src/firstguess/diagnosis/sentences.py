@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from firstguess.base.shares import percent, percents, size_change
+from firstguess.base.shares import percent, percents, size_change_of
 from firstguess.base.text import spaced
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
         ("drift ratio γ of the output", verdict.gamma, verdict.low, verdict.high),
         ("γ of wide networks that guess so", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
     ):
-        around = "" if math.isnan(low) or math.isnan(high) else f" (95 %: {low:.3g} to {high:.3g})"
+        around = "" if math.isnan(low) or math.isnan(high) else f" (95 %: {_number(low)} to {_number(high)})"
         if not math.isnan(gamma):
-            rows.append((label, f"{gamma:.3g}{around}".replace("inf", "∞")))
+            rows.append((label, f"{_number(gamma)}{around}"))
     if not math.isnan(verdict.gamma):
         rows.append(("initial guessing bias at all", m.bias_test.words))
     on = f"{spaced(m.inits)} initializations, {spaced(m.points)} points, {spaced(m.classes)} classes"
@@ -144,7 +144,7 @@ def effects(a: Advice) -> list[Effect]:
         found.append(Effect("γ", _number(a.gamma_before), _number(a.gamma_after)))
     if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
         by = ", as theory has it" if a.how == "measured" else ""
-        before, after = size_change(a.gradient_before), size_change(a.gradient_after)
+        before, after = size_change_of(a.gradient_before, a.gradient_after)
         found.append(Effect("gradients", before, after, f" a layer{by}"))
     if not (math.isnan(a.nonlinearity_before) or math.isnan(a.nonlinearity_after)):
         found.append(Effect("nonlinearity", _number(a.nonlinearity_before), _number(a.nonlinearity_after)))
@@ -155,4 +155,6 @@ def effects(a: Advice) -> list[Effect]:
 
 
 def _number(value: float) -> str:
-    return "?" if math.isnan(value) else f"{value:.3g}".replace("inf", "∞")
+    if math.isnan(value):
+        return "?"
+    return spaced(float(f"{value:.3g}")) if 1000 <= abs(value) < 1e6 else f"{value:.3g}".replace("inf", "∞")

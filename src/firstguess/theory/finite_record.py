@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from firstguess.base.errors import FirstguessError
 from firstguess.base.shown import Shown
+
+
+def missing(error: FirstguessError) -> str:
+    """What an expansion or a chain lacked, for a remark on a page: no call of the reader's failed.
+
+    >>> from firstguess.base.errors import NotCovered
+    >>> missing(NotCovered("Gaussian weights, for an expansion in 1/width", got="init=uniform", where="layer 1"))
+    'it needs Gaussian weights'
+    """
+    return f"it needs {error.expected.partition(', for an expansion')[0]}"
 
 
 @dataclass(frozen=True)
