@@ -310,7 +310,7 @@ def _flow(what: object, data: object, m: Measurement, seed: int, options: dict[s
 def _words(cause: Cause) -> str:
     rise = f"from {max(cause.before, 0.0):.2f} to {cause.after:.2f}"
     if cause.kind == "data":
-        return f"c is {cause.after:.2f} in the data themselves: more than any one layer adds, perhaps not than all together"
+        return f"c is {cause.after:.2f} in the data themselves: more than any one layer adds (all may add more)"
     if cause.kind.startswith("code: "):
         return f"c rises most in {cause.words}: {rise}"
     return f"c rises most at layer {cause.name} ({cause.kind}): {rise}"

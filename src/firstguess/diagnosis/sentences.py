@@ -20,6 +20,7 @@ _STARTS = {
     "degenerate head": "The output layer does not tell inputs apart: these are not guesses yet",
     "broken": "This network gives no usable numbers, so nothing can be said about its guesses",
 }
+_LITTLE = 0.1  # of the way to an even split
 _READINGS = {"kernel reading": "predicted on your data", "closed form reading": "predicted for random data"}
 
 
@@ -90,8 +91,12 @@ def cause(d: Diagnosis) -> str:
     if found is None:
         return "no single step surely changes the guesses" if d.causes else "not known"
     it = "what they share" if found.kind == "data" else "them" if len(found.steps) > 1 else "it"
-    share = f"{percent(found.largest_after)} ± {points(found.error)}"
-    return f"{found.words}: without {it} the largest share would be {share}"
+    before, after = percents(found.largest_before, found.largest_after)
+    change = f"without {it} the largest share falls from {before} to {after} (± {points(found.error)})"
+    even = 0.0 if d.measurement is None else 1 / d.measurement.classes
+    if found.largest_before - found.largest_after < _LITTLE * (found.largest_before - even):
+        return f"no single step does much; of those that surely matter, {found.words}: {change}"
+    return f"{found.words}: {change}"
 
 
 def points(error: float) -> str:
@@ -157,4 +162,7 @@ def effects(a: Advice) -> list[Effect]:
 def _number(value: float) -> str:
     if math.isnan(value):
         return "?"
-    return spaced(float(f"{value:.3g}")) if 1000 <= abs(value) < 1e6 else f"{value:.3g}".replace("inf", "∞")
+    if 1000 <= abs(value) < 1e6:
+        return spaced(float(f"{value:.3g}"))
+    mantissa, e, exponent = f"{value:.3g}".replace("inf", "∞").partition("e")
+    return f"{mantissa}{e}{int(exponent)}" if e else mantissa  # 1.67e8

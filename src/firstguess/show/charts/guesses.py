@@ -21,6 +21,7 @@ from firstguess.theory.prediction import Prediction
 _WIDTH, _HEIGHT = 760, 380
 _MARGIN = 0.02  # of the axis, at both ends: how far into a pole at 0 or 1 the figure looks
 _CONTRAST = 8.0  # a peak may be this many times higher than the lowest law's before its top is cut off
+_DRAWN = 50  # bins of a law that is known by draws
 _STEPS = 60  # data points up to which the single counts are drawn as steps
 
 
@@ -44,6 +45,10 @@ class _Law:
         g = self.guesses
         if self.masses:
             return []
+        if isinstance(g, MixedGuesses) and g.pairs is not None:  # drawn: a density point by point is mostly noise
+            edges = np.linspace(0.0, end, _DRAWN + 1)
+            density = np.diff(g.cdf(edges)) * _DRAWN / end
+            return [(float(x), float(y)) for x, y in zip((edges[1:] + edges[:-1]) / 2, density, strict=True)]
         if g.points is not None:
             last = math.ceil(end * g.points)
             at = np.unique(np.round(np.linspace(0, last, min(last, 800) + 1))) / g.points
@@ -122,7 +127,8 @@ def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -
                 hint="guesses_chart(fg.predict(net))",
             )
         name = "drift ratio " if labels is None else f"{labels[index]}, "
-        text = f"{name}γ = {theme.number(guesses.gamma)}"
+        gamma = float(law.gamma[-1]) if isinstance(law, Prediction) else guesses.gamma  # as its page has it
+        text = f"{name}γ = {theme.number(gamma)}"
         if len({_guesses(other).classes for other in laws}) > 1:
             text += f", {theme.count(guesses.classes)} classes"
         if len({_guesses(other).points for other in laws}) > 1:
