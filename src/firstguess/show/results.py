@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.show import charts
 
-_SHARP = 2  # pixels of a picture in a notebook for one of the page
+_LARGEST = 300_000  # bytes of an SVG in a notebook
 
 if TYPE_CHECKING:
     from firstguess.base.shown import Chart
@@ -109,10 +109,7 @@ def save(diagnosis: Any, path: str | Path) -> Path:
 
 
 def _picture(result: Any) -> str:
-    """The chart as a picture that needs no network and no script, for sharp screens.
-
-    PNG: an SVG would be laid out for a font that the reader's browser may not have, and lose the ends of its texts.
-    """
+    """The chart as a picture that needs no network and no script: SVG, or PNG where that is smaller by far (maps)."""
     import base64
 
     import vl_convert
@@ -123,15 +120,12 @@ def _picture(result: Any) -> str:
         spec = chart(result).to_dict()
     except FirstguessError as error:
         return tag("p", f"No chart: {error}")
-    picture = vl_convert.vegalite_to_png(spec, scale=_SHARP)
-    wide = int.from_bytes(picture[16:20], "big") // _SHARP  # of the header
+    kind, picture = "svg+xml", vl_convert.vegalite_to_svg(spec).encode()
+    if len(picture) > _LARGEST:
+        kind, picture = "png", vl_convert.vegalite_to_png(spec)
+    source = f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
     title = " ".join(spec["title"].get("text", ""))
-    return tag(
-        "img",
-        src=f"data:image/png;base64,{base64.b64encode(picture).decode()}",
-        alt=title,
-        style=f"width:{wide}px;max-width:100%;height:auto",
-    ).removesuffix("</img>")
+    return tag("img", src=source, alt=title, style="max-width:100%;height:auto").removesuffix("</img>")
 
 
 def _measured(d: Any) -> Any:
