@@ -232,13 +232,14 @@ if not TYPE_CHECKING:  # an editor takes the names from above, and a name that i
 
     def __getattr__(name):
         import importlib
+        import sys
 
         if name in _ROOMS:
             value = importlib.import_module(f"firstguess.{name}")
         elif name in _HOMES:
             value = getattr(importlib.import_module(f"firstguess.{_HOMES[name]}"), name)
         else:
-            raise AttributeError(f"module 'firstguess' has no attribute {name!r}")
+            raise AttributeError(f"module 'firstguess' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         globals()[name] = value
         return value
 

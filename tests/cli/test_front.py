@@ -150,6 +150,15 @@ def test_tab_completes_names() -> None:
     assert "igb/fig5" in complete("firstguess reproduce igb/fig")
 
 
+def test_a_word_that_is_nearly_right_with_options() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "firstguess", "predict", "mpl", "--depth", "3"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.rstrip().endswith("Try: 'mlp'")
+
+
 def test_what_is_offered_is_taken() -> None:
     for name in completion.activations(""):
         fg.mlp(depth=2, activation=name)

@@ -27,6 +27,7 @@ def test_python_takes_what_the_shell_takes(tmp_path: Path, monkeypatch: pytest.M
     m = fg.measure("their_nets:make", X, inits=4)
     assert m.classes == 3
     assert fg.measure_gradients("their_nets:make", X, inits=2).inits == 2
+    assert fg.read("their_nets:make", X).network is not None
     sys.modules.pop("their_nets")
     alone = fg.measure("mlp", X, inits=4, width=10)
     assert alone.provenance["network"] == str(fg.mlp())
@@ -59,6 +60,11 @@ def test_torchs_own_words() -> None:
         with pytest.raises(fg.InvalidInput) as caught:
             fg.mlp(3, module)  # type: ignore[arg-type]
         assert hint in str(caught.value)
+    with pytest.raises(fg.InvalidInput, match=r"the module GELU.*'gelu'"):
+        fg.mlp(3, torch.nn.GELU)  # type: ignore[arg-type]
+    for norm, hint in ((torch.nn.LayerNorm(5), "'layernorm'"), (torch.nn.BatchNorm1d, "'batchnorm'")):
+        with pytest.raises(fg.InvalidInput, match=hint):
+            fg.mlp(3, norm=norm)  # type: ignore[arg-type]
 
 
 def test_swapped_arguments() -> None:
@@ -66,5 +72,22 @@ def test_swapped_arguments() -> None:
     for call in (fg.diagnose, fg.measure):
         with pytest.raises(fg.InvalidInput, match="the model comes first"):
             call(fg.data.blob(10, 6), model)
+    with pytest.raises(fg.InvalidInput, match="the model comes first"):
+        fg.diagnose(fg.data.blob(10, 6), "mlp")
+    with pytest.raises(fg.InvalidInput, match="Try: network first, then data="):
+        fg.predict(fg.data.blob(10, 6), model)  # type: ignore[misc]
     with pytest.raises(fg.InvalidInput, match=r"fg\.mlp\(5, 'relu'\)"):
         fg.mlp("relu", 5)  # type: ignore[arg-type]
+
+
+def test_options_of_a_network_and_missing_data() -> None:
+    with pytest.raises(fg.InvalidInput, match=r"Try: fg\.mlp\(depth=3\) as the network"):
+        fg.predict("mlp", depth=3)  # type: ignore[call-arg]
+    with pytest.raises(fg.InvalidInput, match=r"got no data\. Try: data="):
+        fg.measure("mlp")  # type: ignore[call-arg]
+
+
+def test_a_name_of_the_package_that_is_nearly_right() -> None:
+    with pytest.raises(AttributeError) as caught:
+        _ = fg.meassure  # type: ignore[attr-defined]
+    assert (caught.value.name, caught.value.obj) == ("meassure", fg)  # from these Python says: did you mean 'measure'?

@@ -19,6 +19,7 @@ from firstguess.base.text import number as text_number
 
 FloatArray = npt.NDArray[np.float64]
 Numbers = Sequence[float] | npt.NDArray[Any]
+OF_A_NETWORK = ("depth", "activation", "norm", "placement", "pool", "weight_var", "bias_var")  # said where it is made
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -34,10 +35,19 @@ def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
     Traceback (most recent call last):
         ...
     firstguess.InvalidInput: Expected options of <lambda> by name after x, but got 2 arguments without one. Try: data=
+    >>> known_options(lambda x, y: x)(3)
+    Traceback (most recent call last):
+        ...
+    firstguess.InvalidInput: Expected <lambda>(x, y), but got no y. Try: y=
+    >>> known_options(lambda x, *, width=0: x)("mlp", depth=3)
+    Traceback (most recent call last):
+        ...
+    firstguess.InvalidInput: Expected an option of <lambda>: width=, but got depth=. Try: fg.mlp(depth=3) as the network
     """
     parameters = inspect.signature(function).parameters
     name = getattr(function, "__name__", "this")
     plain = [key for key, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    wanted = [key for key in plain if parameters[key].default is inspect.Parameter.empty]
     named = [f"{key}=" for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
     open_ended = any(one.kind is one.VAR_POSITIONAL for one in parameters.values())
 
@@ -45,14 +55,20 @@ def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         for option in kwargs:
             if option not in parameters:
-                hint = "".join(difflib.get_close_matches(f"{option}=", named, n=1))
+                close = "".join(difflib.get_close_matches(f"{option}=", named, n=1))
+                said = f"fg.mlp({option}={kwargs[option]!r}) as the network" if option in OF_A_NETWORK else close
+                hint = said if len(said) < 80 else close
                 raise InvalidInput(f"an option of {name}: {', '.join(named)}", got=f"{option}=", hint=hint)
         if len(args) > len(plain) and named and not open_ended:
+            swapped = len(plain) == 1 and any(is_module(one) for one in args[1:]) and not callable(args[0])
             raise InvalidInput(
                 f"options of {name} by name after {', '.join(plain)}",
                 got=f"{len(args)} arguments without one",
-                hint=named[0],
+                hint=f"{plain[0]} first, then {named[0]}" if swapped else named[0],
             )
+        absent = [key for key in wanted[len(args) :] if key not in kwargs]
+        if absent:
+            raise InvalidInput(f"{name}({', '.join(plain)})", got=f"no {' and no '.join(absent)}", hint=f"{absent[0]}=")
         return function(*args, **kwargs)
 
     return checked
@@ -147,5 +163,6 @@ def check_count(value: int | None, name: str, kind: str, *, low: int = 1) -> Non
 
 
 def is_module(what: object) -> bool:
-    """Whether this is an `nn.Module`, without loading torch to ask."""
-    return any(base.__module__ == "torch.nn.modules.module" for base in type(what).__mro__)
+    """Whether this is an `nn.Module` or a class of them, without loading torch to ask."""
+    kind = what if isinstance(what, type) else type(what)
+    return any(base.__module__ == "torch.nn.modules.module" for base in kind.__mro__)

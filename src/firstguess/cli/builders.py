@@ -26,6 +26,7 @@ def described_by(network: str, options: Mapping[str, Any], classes: int | None) 
 
     given = {name: value for name, value in options.items() if value is not None}
     if network not in WORDS:
+        text = as_network(network, classes)  # what is no description at all says so first
         if given:
             names = ", ".join("--" + name.replace("_", "-") for name in given)
             raise InvalidInput(
@@ -33,7 +34,7 @@ def described_by(network: str, options: Mapping[str, Any], classes: int | None) 
                 got=f"{names} with a description",
                 hint='write them into the text, e.g. "20 x [dense(weight_var=2) > layernorm > relu] > dense"',
             )
-        return as_network(network, classes)
+        return text
     if network == "residual_mlp" and "pool" in given:
         raise InvalidInput(
             "no --pool with residual_mlp", got=given["pool"], hint="describe the network as text instead"

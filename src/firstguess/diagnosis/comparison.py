@@ -122,9 +122,10 @@ class Comparison(Shown):
         lines += ["  …" if d is None else _line(d, allowed) for d in shown]
         law = "G₀" if self.classes == 2 else "the largest share"
         lines.append(f"  Kolmogorov-Smirnov distance of the law of {law}: {self.distance:.4f} (p = {self.p_value:.2g})")
-        if not self.agrees:
+        if self.differences:
             w = self.worst
-            lines.append(f"  least likely: {w.name}, p = {w.p_value:.2g}")
+            least = f"; below {self.level / (len(self.differences) + 1):.1g} would disagree" if self.agrees else ""
+            lines.append(f"  least likely: {w.name}, p = {w.p_value:.2g}{least}")
         for note in self.notes:
             lines += textwrap.wrap(f"note: {note}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)

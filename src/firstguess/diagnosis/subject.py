@@ -77,6 +77,14 @@ class Subject:
         what = named(what)
         text = isinstance(what, str)
         what = as_network(what, where="diagnose") if isinstance(what, str) else what  # told before data are read
+        if not (isinstance(what, Network) or callable(what)):
+            swapped = callable(data) or isinstance(data, str)
+            raise InvalidInput(
+                "an nn.Module, a class or factory, a Network or its text",
+                got=f"a {type(what).__name__}",
+                where="diagnose",
+                hint="fg.diagnose(model, data)" + (": the model comes first" if swapped else ""),
+            )
         data = load(data) if isinstance(data, str) else data
         if isinstance(what, Network):
             self._data = as_data(data, most=points)
@@ -86,17 +94,10 @@ class Subject:
             self.network = what
             self.batches = collect(self._data, batch_size=batch_size or points)
             self.name = str(what)
-        elif callable(what):
+        else:
             self.model = cast(Model, what)
             self.batches = fed(what, collect(data, points, batch_size=batch_size), options.pop("forward", None))
             self.name = ""  # as the caller has it
-        else:
-            raise InvalidInput(
-                "an nn.Module, a class or factory, a Network or its text",
-                got=f"a {type(what).__name__}",
-                where="diagnose",
-                hint="fg.diagnose(model, data)" + (": the model comes first" if callable(data) else ""),
-            )
         self._points = sum(batch.size for batch in self.batches)
         self.whole = self._points < points  # else there may be more of them
         self.note = cut_note(data, None if points == POINTS else points, self._points)

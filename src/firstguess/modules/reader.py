@@ -21,6 +21,7 @@ from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.graph_reader import GraphReading, listed, read_graph
 from firstguess.modules.guard import PrivateRandomness, borrowed
 from firstguess.modules.initializers import Init
+from firstguess.modules.named import named
 from firstguess.modules.site import Modules, parameter_names
 from firstguess.modules.sources import Setup, Source, is_source, shaped_by, source
 from firstguess.modules.structure import Structure, Unread
@@ -36,7 +37,7 @@ _ALL = 1 << 30  # points of a batch: arrays are one
 
 
 def read(
-    model: nn.Module | Callable[[], nn.Module] | Source,
+    model: nn.Module | Callable[[], nn.Module] | Source | str,
     example: object = None,
     *,
     classes: int | None = None,
@@ -60,7 +61,7 @@ def read(
     (10, "PyTorch's default")
 
     Args:
-        model: An `nn.Module`, or a class or function that makes one.
+        model: An `nn.Module`, or a class or function that makes one; or the name of one, "package.module:factory".
         example: Inputs (anything `fg.measure` takes as data): shapes are then known, for pools to a given size, views
             and lazy layers. A pair (x, y) is inputs and labels.
         classes: A check, and for models that end in one output (two classes by its sign) or in none.
@@ -69,7 +70,7 @@ def read(
         seed: Of the draws.
         said: Findings about re-drawing that the notes need not repeat.
     """
-    seed = check_seed(seed, "read(seed)")
+    seed, model = check_seed(seed, "read(seed)"), named(model)
     if classes is not None:
         classes = checks.count(classes, 2, "number of classes", "read(classes)", "classes=2")
     batch = None if example is None else _batch(example)

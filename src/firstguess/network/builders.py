@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from firstguess.base.checks import check_count
+from firstguess.base.checks import check_count, is_module
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Function
 from firstguess.network.activations import lookup
 from firstguess.network.activations.record import Activation
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import Layer
-from firstguess.network.layers import Activate, Conv, Dense, Residual
+from firstguess.network.layers import KINDS, Activate, Conv, Dense, Residual
 from firstguess.network.network import Network
 
 Placement = Literal["before", "after"]
@@ -123,6 +123,10 @@ def _activate(what: str | Activation | Function) -> Layer:
 
 
 def _layer(what: str | Layer) -> Layer:
+    if is_module(what):
+        kind = what.__name__ if isinstance(what, type) else type(what).__name__
+        known = [word for word in KINDS if word == kind.lower().rstrip("123d")]
+        raise InvalidInput("one layer by its name", got=f"the module {kind}", hint=repr([*known, "layernorm"][0]))
     if not isinstance(what, str):
         return what
     layers = parse_layers(what)

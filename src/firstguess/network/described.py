@@ -30,10 +30,10 @@ def as_network(network: Network | str, classes: int | None = None, *, where: str
     if isinstance(network, str):
         return _of_text(network.strip(), 2 if classes is None else classes, where)
     if not isinstance(network, Network):
-        module = is_module(network)
+        module, kind = is_module(network), network if isinstance(network, type) else type(network)
         raise InvalidInput(
             "a Network or its text",
-            got=f"{type(network).__name__}, a module" if module else type(network).__name__,
+            got=f"{kind.__name__}, a module" if module else kind.__name__,
             where=where,
             hint=f"fg.{where}(fg.read(model, data).network)" if module else f"fg.{where}(fg.mlp(depth=20))",
         )

@@ -95,10 +95,11 @@ def activation(
         return what
     if callable(what):
         if is_module(what):
+            kind = what.__name__ if isinstance(what, type) else type(what).__name__
             raise InvalidInput(
                 "the name of an activation or a NumPy function",
-                got=f"the module {type(what).__name__}()",
-                hint=_as_name(type(what).__name__),
+                got=f"the module {kind}()",
+                hint=_as_name(kind),
             )
         return _custom(what, name or getattr(what, "__name__", "custom"), kinks, derivative)
     key = ALIASES.get(str(what).strip().lower(), str(what).strip().lower())
