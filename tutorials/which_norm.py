@@ -97,9 +97,10 @@ def _(kinds):
 @app.cell
 def _(largest):
     mo.md(f"""
-    The order is the same, but LayerNorm after the activation is not even on digits:
-    {largest["layernorm", "after"][1]:.0%} go to the largest class, and with BatchNorm there
-    {largest["batchnorm", "after"][1]:.0%} (an even split is 10 %). LayerNorm takes off the mean over the *nodes of
+    Where random data are biased, so are digits. But LayerNorm after the activation is not even here:
+    {100 * largest["layernorm", "after"][1]:.0f} % go to the largest class, and with BatchNorm there
+    {100 * largest["batchnorm", "after"][1]:.0f} % (an even split is 10 %). (The four that are alike are measured with
+    the same random numbers, so they are off by the same luck.) LayerNorm takes off the mean over the *nodes of
     one image*; what all images share, it leaves. BatchNorm takes off the mean over the *images*. Data that are
     centred to begin with help: `fg.data_bias` says what yours bring.
 

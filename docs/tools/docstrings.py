@@ -28,10 +28,27 @@ def fenced(text: str) -> str:
     return "\n".join(out)
 
 
+# Sections that docstrings cite, and the pages that have them; equations are on the theory's.
+_PAGES = {"9": "transformers", "10": "repair", "11": "models", "12": "finite-size"}
+_CITED = re.compile(r"\btheory\.md(?: §(\d+))?")
+
+
+def linked(text: str) -> str:
+    """Every mention of theory.md as a link to the page that has it (pages of the API are one folder down)."""
+
+    def link(found: re.Match[str]) -> str:
+        section = found[1] or ""
+        page = _PAGES.get(section, "theory")
+        return f"[theory{f' §{section}' if section and page == 'theory' else ''}](../{page}.html)"
+
+    lines = text.split("\n")
+    return "\n".join(line if line.lstrip().startswith((">>>", "...")) else _CITED.sub(link, line) for line in lines)
+
+
 class Examples(griffe.Extension):
-    """Fences the examples of every docstring that is read."""
+    """Fences the examples of every docstring that is read, and links what it cites."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
             text = re.sub(r"# doctest: .*$", "", obj.docstring.value, flags=re.MULTILINE)
-            obj.docstring.value = fenced(text)
+            obj.docstring.value = linked(fenced(text))

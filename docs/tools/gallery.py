@@ -98,7 +98,7 @@ PAPERS = {
 def page() -> str:
     """The page's text."""
     parts = [
-        "# Gallery\n\nWritten by `docs/tools/gallery.py`; do not edit. Every figure is one call of\n"
+        "# Gallery\n\n<!-- Written by docs/tools/gallery.py; do not edit. -->\n\nEvery figure is one call of\n"
         "[`fg.figures`](api/figures.md); `.png` may be `.svg`, `.pdf` or a self-contained `.html`. A click shows a\n"
         "picture at full size.\n",
         "```python\nimport numpy as np\n\nimport firstguess as fg\n```\n",

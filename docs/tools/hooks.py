@@ -39,7 +39,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite what only GitHub understands."""
-    return one_title(spaced(named_files(markdown, page.file.src_uri, {file.src_uri for file in files})))
+    known = {file.src_uri for file in files}
+    return unbroken(one_title(spaced(named_files(titled_links(markdown, page.file.src_uri), page.file.src_uri, known))))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -96,6 +97,34 @@ def named_files(text: str, page: str, known: set[str]) -> str:
         return f"`{name}`" if resolved.exists() else found[0]
 
     return outside_fences(text, lambda line: _LINK.sub(rewritten, line))
+
+
+def titled_links(text: str, page: str) -> str:
+    """On GitHub a page is known by its file; here `[theory.md](theory.md)` is called what its title is."""
+
+    def rewritten(found: re.Match[str]) -> str:
+        mark, words, target = found.groups()
+        path = (ROOT / "docs" / page).parent / target.partition("#")[0]
+        if mark or not re.fullmatch(r"(?:docs/)?[\w-]+\.md", words) or not path.is_file():
+            return found[0]
+        return f"[{path.read_text(encoding='utf-8').partition(chr(10))[0].removeprefix('# ')}]({target})"
+
+    return outside_fences(text, lambda line: _LINK.sub(rewritten, line))
+
+
+def unbroken(text: str) -> str:
+    """No line ends between a number and its %, or within 1 000; headings keep theirs, which name their anchors."""
+
+    def changed(line: str) -> str:
+        if line.startswith("#"):
+            return line
+        parts = re.split(r"(`[^`]*`)", line)
+        return "".join(
+            part if part.startswith("`") else re.sub(r"(?<=\d) (?=%|\d{3}\b(?![.,]?\d))", "\N{NO-BREAK SPACE}", part)
+            for part in parts
+        )
+
+    return outside_fences(text, changed)
 
 
 def one_title(text: str) -> str:

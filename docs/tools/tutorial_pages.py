@@ -56,8 +56,9 @@ def page(notebook: Path, shown: dict[str, Any]) -> dict[str, str | bytes]:
     files: dict[str, str | bytes] = {}
     for k, (cell, seen) in enumerate(zip(cells(notebook), shown["cells"], strict=True)):
         text = markdown_of(cell)
-        if text is None:
-            parts.append(f"```python\n{cell}\n```")
+        code = without_text(cell)
+        if text is None and code:
+            parts.append(f"```python\n{code}\n```")
             printed = "".join(line["text"] for line in seen["console"] if line.get("name") == "stdout")
             if printed.strip():
                 parts.append(f"```text\n{printed.rstrip()}\n```")
@@ -116,6 +117,14 @@ def markdown_of(cell: str) -> str | None:
         return None
     (said,) = first.value.args
     return textwrap.dedent(str(said.value)).strip() if isinstance(said, ast.Constant) else ""
+
+
+def without_text(cell: str) -> str:
+    """The code of a cell without the `mo.md(...)` at its end, which is shown as the text that it makes."""
+    last = ast.parse(cell).body[-1]
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and ast.unparse(last.value.func) == "mo.md":
+        return "\n".join(cell.split("\n")[: last.lineno - 1]).strip()
+    return cell
 
 
 def plain(html: str) -> str:

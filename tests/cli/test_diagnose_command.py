@@ -115,7 +115,7 @@ def test_check_is_a_gate(here: Path):
     assert json.loads(as_json.stdout)["max_gamma"] == 1.0
     shared = run("check", "mine:biased", "--data", "blob:n=100,d=20", "--init", "1,0", "--max-share", "0.7", cwd=here)
     assert shared.returncode == 1
-    assert "the largest fraction of the guesses, on average, is" in shared.stdout
+    assert "the share of the largest class, on average, is" in shared.stdout
 
 
 @pytest.mark.parametrize(

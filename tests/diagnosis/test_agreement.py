@@ -35,14 +35,14 @@ def comparisons(draw: st.DrawFn) -> Comparison:
         return Difference(name, draw(values), draw(values), draw(ERRORS), 0.0, draw(CHANCES), draw(st.just(0.0)))
 
     layers = tuple(one(f"γ {k}: layer", GAMMAS) for k in range(draw(st.integers(0, 3))))
-    names = ("std of a guess fraction", "E of the largest fraction", "P(largest fraction > 0.9)")
+    names = ("std of a class's share", "average largest share", "P(largest share > 0.9)")
     summaries = tuple(one(name, SHARES) for name in names)
     return Comparison(layers, summaries, 0.1, draw(CHANCES), 10, 100, draw(st.integers(1, 100)))
 
 
 def check(text: str, c: Comparison) -> None:
     """What a reader can check by looking."""
-    largest = next(d for d in c.summaries if d.name == "E of the largest fraction")
+    largest = next(d for d in c.summaries if d.name == "average largest share")
     gamma = c.layers[-1] if c.layers else None
     p = re.search(r"p = ([\d.e+-]+)", text)
     assert ("not what was measured" in text) + ("close to what" in text) + (text.startswith("as measured")) == 1

@@ -102,9 +102,9 @@ def test_predictions_are_for_the_points_measured():
     c = compare(predict(TEXT, points=17), simulated(4, points=50))
     gamma = float(predict(TEXT).gamma[-1])
     named = {d.name: d.predicted for d in c.summaries}
-    assert named["std of a guess fraction"] == Guesses(gamma, 2, 50).std()
-    assert named["E of the largest fraction"] == Guesses(gamma, 2, 50).expected_max()
-    assert named["P(largest fraction > 0.9)"] == Guesses(gamma, 2, 50).prob_max_above(0.9)
+    assert named["std of a class's share"] == Guesses(gamma, 2, 50).std()
+    assert named["average largest share"] == Guesses(gamma, 2, 50).expected_max()
+    assert named["P(largest share > 0.9)"] == Guesses(gamma, 2, 50).prob_max_above(0.9)
 
 
 def test_other_numbers_of_layers():

@@ -49,7 +49,7 @@ def test_the_share_of_the_largest_class_can_be_limited():
     m = fg.assert_even(one_layer, BLOB, max_share=0.8, width=60)
     assert m.guesses.expected_max() == pytest.approx(0.69, abs=5 * m.guesses.standard_error("expected_max"))
     with pytest.raises(
-        fg.NotEven, match=r"the largest fraction of the guesses, on average, is 0\.6.*at most 0\.6 is allowed"
+        fg.NotEven, match=r"the share of the largest class, on average, is 0\.6.*at most 0\.6 is allowed"
     ):
         fg.assert_even(one_layer, BLOB, max_share=0.6, width=60, inits=50)
     both = gate.check(one_layer, BLOB, 1.0, 0.6, width=60)

@@ -165,7 +165,7 @@ def test_constant_data_print_no_interval() -> None:
 def test_the_gate_does_not_blame_the_first_layer_for_the_data() -> None:
     found = check(mlp(), (X + 5.0, Y), inits=20)
     assert not found.passed
-    assert "in the data themselves: more than any layer adds" in found.message
+    assert "in the data themselves: more than any one layer adds" in found.message
 
 
 def test_a_notable_guess_without_cause_is_not_called_even() -> None:

@@ -76,4 +76,22 @@ def test_a_change_says_what_it_comes_to() -> None:
     assert sentences.result(first) == "the largest share falls to 55 % (measured)"
     assert sentences.result(second) == "guesses do not become more even (predicted)"
     assert [str(e) for e in sentences.effects(second)] == ["largest share 83 % → 99 %", "γ 3 → ∞"]
-    assert sentences.cause(sample()).startswith("all 2 ReLU: without them the largest share would be 56 % ± 2 %")
+    found = "all 2 ReLU: without them the largest share falls from 83 % to 56 % (± 2 %)"
+    assert sentences.cause(sample()) == found
+    assert sentences.known_by(first) == "measured"
+
+
+def test_a_main_cause_that_changes_little_says_so() -> None:
+    d = sample()  # of two classes: from 83 % an even split is 33 % away
+    little = replace(d.causes[0], largest_after=d.causes[0].largest_before - 0.02, error=0.005)
+    said = sentences.cause(replace(d, causes=(little,)))
+    assert said == (
+        "no single step does much; of those that surely matter, all 2 ReLU: without them the largest share falls from "
+        "83 % to 81 % (± 0.5 %)"
+    )
+
+
+def test_numbers_of_any_size_are_written_one_way() -> None:
+    d = sample()
+    large = replace(d, verdict=replace(d.verdict, gamma=1.673e8, low=8140.0, high=math.inf))
+    assert dict(sentences.facts(large))["drift ratio γ of the output"] == "1.67e8 (95 %: 8 140 to ∞)"

@@ -158,3 +158,27 @@ def test_readme_of_a_package_index_has_no_dead_ends() -> None:
     assert "![" not in text
     assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]*)\)", text))
     assert "18.391" in text  # the result that the first picture shows, as text
+
+
+def test_numbers_do_not_break_and_pages_go_by_their_titles() -> None:
+    pytest.importorskip("mkdocs", reason="the site needs mkdocs: `make docs` installs it")
+    hooks = tool("hooks")
+    assert hooks.unbroken("90 % of 1 797, `5 % of`\n# 5 % of it") == "90\xa0% of 1\xa0797, `5 % of`\n# 5 % of it"
+    assert hooks.titled_links("[theory.md](theory.md#5-phases)", "start.md") == (
+        "[The theory behind the numbers](theory.md#5-phases)"
+    )
+    assert hooks.titled_links("[a page](theory.md)", "start.md") == "[a page](theory.md)"
+
+
+def test_docstrings_lead_to_the_pages_that_have_what_they_cite() -> None:
+    pytest.importorskip("griffe", reason="the site needs mkdocstrings: `make docs` installs it")
+    linked = tool("docstrings").linked
+    assert linked("theory.md (6); theory.md §5") == "[theory](../theory.html) (6); [theory §5](../theory.html)"
+    assert linked("theory.md §12") == "[theory](../finite-size.html)"
+    assert linked(">>> read('theory.md')") == ">>> read('theory.md')"
+
+
+def test_text_that_a_cell_computes_is_not_shown_as_code() -> None:
+    pages = tool("tutorial_pages")
+    assert pages.without_text('a = 1\nmo.md(f"""\n{a}\n""")') == "a = 1"
+    assert pages.without_text("a = 1\nprint(a)") == "a = 1\nprint(a)"

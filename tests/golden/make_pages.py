@@ -91,7 +91,7 @@ def command(arguments: list[str], columns: int | None = None) -> str:
 def plain(text: str) -> str:
     """Without colours, times, versions and trailing blanks."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    text = re.sub(r"\b\d+(\.\d+)?(e-?\d+)? (s|ms|seconds)\b", "… s", text)
+    text = re.sub(r"\b\d+(\.\d+)?(e-?\d+)? (s|ms|seconds)\b(?!\.e\.)", "… s", text)
     text = re.sub(r"^( (closed form|kernel|measured)\b.*\S) +\d\S*$", r"\1 …", text, flags=re.MULTILINE)  # seconds
     text = re.sub(r"\b(firstguess|torch|numpy|python) \d[\w.+]*", r"\1 …", text)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"

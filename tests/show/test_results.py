@@ -157,7 +157,7 @@ def test_a_notebook_shows_the_chart_and_the_numbers(kind: str) -> None:
         assert len(page) < 1_000_000
         return
     shown = re.match(
-        r'<img src="data:image/(svg\+xml|png);base64,([^"]+)" alt="([^"]+)"[^>]*>(<pre>.*</pre>)$', page, re.S
+        r'<img src="data:image/(svg\+xml|png);base64,([^"]+)" alt="([^"]+)"[^>]*>(<pre style=.*</pre>)$', page, re.S
     )
     assert shown is not None, page[:500]
     if shown[1] == "svg+xml":

@@ -271,8 +271,8 @@ def test_scalars_arrays_and_shapes():
 def test_exchange_and_text(law):
     assert Guesses.from_dict(json.loads(json.dumps(law.to_dict()))) == law
     assert eval(repr(law), {"Guesses": Guesses, "inf": math.inf}) == law
-    assert "largest fraction" in str(law)
-    assert "largest fraction" in law._repr_html_()
+    assert "largest share" in str(law)
+    assert "largest share" in law._repr_html_()
     assert hash(law) == hash(Guesses(law.gamma, law.classes, law.points))
 
 
@@ -293,8 +293,8 @@ def test_exchange_and_text(law):
         (lambda: Guesses(1.0, 3).prob_max_above([0.5, -0.1]), "fraction t"),
         (lambda: Guesses(1.0).quantile(-0.1), "probability u"),
         (lambda: Guesses(1.0).quantile([0.2, 2]), "probability u"),
-        (lambda: Guesses(1.0).cdf(math.nan), "guess fraction g"),
-        (lambda: Guesses(1.0).pdf("half"), "guess fraction g"),
+        (lambda: Guesses(1.0).cdf(math.nan), "class share g"),
+        (lambda: Guesses(1.0).pdf("half"), "class share g"),
         (lambda: Guesses(1.0).sample(0), "samples"),
         (lambda: Guesses(1.0).sample(2.0), "samples"),
         (lambda: Guesses(1.0).sample(2, seed=-1), "seed"),

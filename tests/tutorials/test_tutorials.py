@@ -55,26 +55,32 @@ def test_notebooks_run_as_scripts(path: Path, tmp_path: Path) -> None:
 
 def test_one_class(seen: dict[str, tuple[str, dict[str, Any]]]) -> None:
     text, names = ran("one_class", seen)
-    # "every one of them has a favourite": more than four standard deviations of an even guess of 1 797 points
+    # "every one of them has a favourite": by `fg.Guesses(5.0, 10)` (these have γ about 7) a largest share is below 0.2
+    # with a chance of 8e-5, which falls at least as the sixth power of what is above 0.1: 5e-7 for 0.13, ten networks
     assert len(names["digits"].y) == 1797
-    assert min(names["shares"]) > 0.1 + 4 * np.sqrt(0.09 / 1797)
-    # "nothing special, and no fault was seen"
-    assert names["why"].surprise > 0.05
-    assert names["why"].kinds == ("expected from architecture",)
-    # "the cause is all 8 ReLU"; "theory expected as much"
+    assert min(names["shares"]) > 0.13
+    # the share of fresh networks, counted once more, and "no fault was seen". The model is the sixth of ten, so that it
+    # is beyond 50 fresh ones with a chance of 5e-5, and called unlike them (below 1e-4 by Student's t) never
+    why = names["why"]
+    assert why.surprise == np.mean(why.measurement.guesses.largest >= why.largest)
+    assert f"{100 * why.surprise:.0f} % of fresh networks" in text
+    assert set(why.kinds) <= {"expected from architecture"}
+    # "biased" begins at a largest share of 0.43; 0.73 is predicted, the standard error of 32 is 0.04: 1e-13
     d = names["d"]
     assert d.verdict.name in ("biased", "deeply biased")
+    # "the cause is all 8 ReLU": without them the share falls by 53 ± 6 %, 8 standard errors more than without others
     assert "ReLU" in d.causes[0].words
     assert d.expected is not None
     assert "norm after the activation" in str(d)
-    # what training did: an even start is ahead after 20 steps, on average over four networks, and not after 300
-    before, after = names["runs"]["before"], names["runs"]["after"]
-    assert after[:, 0, 0].mean() < before[:, 0, 0].mean() - 0.2
-    assert after[:, 2, 1].mean() > before[:, 2, 1].mean() + 0.05
-    assert after[:, 2, 2].mean() > before[:, 2, 2].mean()
-    assert abs(after[:, -1, 1].mean() - before[:, -1, 1].mean()) < 0.06
-    assert min(after[:, -1, 1].mean(), before[:, -1, 1].mean()) > 0.85
-    assert f"{names['early']['after'][1]:.0%}" in text
+    # "the largest share falls" at the start: the ensembles of the diagnosis and of the gate differ by 0.5 ± 0.04
+    before, after = d.measurement.guesses, names["passed"].guesses
+    apart = before.expected_max() - after.expected_max()
+    error = np.hypot(before.standard_error("expected_max"), after.standard_error("expected_max"))
+    assert apart > 5 * error  # false alarm: 7 standard errors, 1e-12
+    # of four networks trained nothing is asserted: the page has their means and errors, and these are the numbers
+    for place, look, what in (("before", 0, 0), ("after", 2, 1), ("before", 2, 2), ("after", 4, 1)):
+        seen = names["runs"][place][:, look, what]
+        assert f"{100 * np.mean(seen):.0f} ± {100 * np.std(seen, ddof=1) / np.sqrt(4):.0f} %" in text
     # the gate
     assert "at most 0.5 is allowed" in names["refused"]
 
@@ -88,11 +94,15 @@ def test_which_norm(seen: dict[str, tuple[str, dict[str, Any]]]) -> None:
         assert gamma["batchnorm", "before", depth] == pytest.approx(1 / (np.pi - 1), rel=1e-6)
         for kind in (("layernorm", "before"), ("rmsnorm", "before"), ("rmsnorm", "after")):
             assert gamma[(*kind, depth)] == pytest.approx(gamma[(*plain, depth)], rel=1e-6)
-    # "the order is the same, but LayerNorm after is not even on digits"
+    # half a 95 % interval is 1.96 standard errors: 5.9 of them, 4e-9 each, beyond 0.02 for width 200 and not infinite
     for foretold, measured, low, high in largest.values():
         assert abs(measured - foretold) < 3 * (high - low) / 2 + 0.02
-    assert largest[plain][1] > largest["batchnorm", "before"][1] > largest["layernorm", "after"][1] > 0.2
-    assert largest["layernorm", "after"][1] > largest["batchnorm", "after"][1] > 0.1
+    # "LayerNorm after is not even": 0.27 ± 0.01 here, 7 standard errors above 0.2, 13 above BatchNorm's; "where random
+    # data are biased, so are digits": 0.58 ± 0.03 beside 0.33 ± 0.02, 7. False alarms below 1e-11
+    assert largest[plain][1] > largest["batchnorm", "before"][1]
+    assert largest["layernorm", "after"][1] > 0.2
+    assert largest["layernorm", "after"][1] > largest["batchnorm", "after"][1]
+    assert all(share >= 0.1 for _, share, _, _ in largest.values())  # always: the largest of ten
     # the frontier: (1 + γ)·g = P, and 2129-fold gradients
     after = names["after"]
     assert (1 + after.gamma) * after.gradients == pytest.approx(after.nonlinearity)
@@ -104,16 +114,21 @@ def test_which_norm(seen: dict[str, tuple[str, dict[str, Any]]]) -> None:
 def test_lasting(seen: dict[str, tuple[str, dict[str, Any]]]) -> None:
     text, names = ran("lasting", seen)
     foretold, real, watched = names["foretold"], names["real"], names["watched"]
-    assert foretold.modes.ratio > 10  # "times faster": and the text has the number
-    assert f"moves {foretold.modes.ratio:.0f} times" in text
-    # tested against real training within 25 %, as docs/training.md states for gradient descent
-    assert real.absorption.median == pytest.approx(foretold.absorption.median, rel=0.25)
-    favoured, others = real.accuracy["favoured"].mean, real.accuracy["others"].mean
-    assert favoured[0] > 0.85 > 0.15 > others[0]
-    assert favoured[-1] < favoured[0]
-    assert others[-1] > others[0]
-    # the watched one
-    assert watched.largest.mean[0] > 0.3
-    assert 0 < watched.absorbed_at < 400
-    assert 0 < names["learned"] < 1
-    assert f"step {watched.absorbed_at:.0f} of 400" in text
+    assert foretold[300].modes.ratio > 10  # of the kernel: nothing is drawn, and the text has the number
+    assert f"moves {foretold[300].modes.ratio:.0f} times" in text
+    # "right to ten or twenty percent": asserted is a factor of 1.5. The median of 16 networks has an error of 1.25
+    # standard deviations/4: 4 % of 32 steps at width 200, where the ratio is 0.84, and 6 % of 26 at 300, where it is
+    # 1.04. That leaves 5.6 of them: a false alarm of 1e-8
+    for width in (200, 300):
+        assert 1 / 1.5 < real[width].absorption.median / foretold[width].absorption.median < 1.5
+        favoured, others = real[width].accuracy["favoured"].mean, real[width].accuracy["others"].mean
+        # By choice of the starts: of 150 points, 75 of each class, at least 135 are guessed to be of one
+        assert favoured[0] >= 60 / 75
+        assert others[0] <= 15 / 75
+        # "falls", "rises": by 0.18 ± 0.013 and 0.7 ± 0.015, more than 10 standard errors
+        assert favoured[-1] < favoured[0]
+        assert others[-1] > others[0]
+    # one network, watched: nothing about chance is asserted. The page says what the watch found, and when that was
+    assert watched.finding in text
+    below = np.flatnonzero(watched.largest.mean <= watched.level)
+    assert watched.steps[below[0] - 1] < watched.absorbed_at <= watched.steps[below[0]]

@@ -51,6 +51,19 @@ def size_change(mean_square: float) -> str:
     return "0 %" if text == "0" else f"{'+' if change > 0 else '−'}{text} %"
 
 
+def size_change_of(before: float, after: float) -> tuple[str, str]:
+    """Two of them to be compared: both in percent, or both as factors.
+
+    >>> size_change_of(1.03, 0.81), size_change_of(0.16, 1.0)
+    (('+1.5 %', '−10 %'), ('× 0.4', '× 1'))
+    """
+    said = size_change(before), size_change(after)
+    if not any(text.startswith("×") for text in said):
+        return said
+    one, other = (f"× {math.sqrt(x):.2g}" if x >= 0 else "not known" for x in (before, after))
+    return one, other
+
+
 def size_changes(low: float, high: float) -> str:
     """An interval of factors on the mean square, in the same words.
 

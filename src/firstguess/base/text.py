@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -95,6 +96,17 @@ def with_error(value: float, error: float) -> str:
     return f"{value:.4g}" if math.isnan(error) else f"{value:.4g} ± {error:.2g}"
 
 
+def duration(seconds: float) -> str:
+    """A time as one says it.
+
+    >>> duration(10.0), duration(75.0), duration(600.0), duration(0.25)
+    ('10 seconds', '75 seconds', '10 minutes', '0.2 seconds')
+    """
+    if seconds < 120.0:
+        return f"{seconds:{'.0f' if seconds >= 10.0 else '.1g'}} seconds"
+    return f"{spaced(round(seconds / 60.0))} minutes"
+
+
 def counted(texts: Iterable[str]) -> list[str]:
     """Each text once, in the order of the first, with how many times it came.
 
@@ -134,6 +146,15 @@ def elided(text: str, width: int) -> str:
         return text
     head = max(width // 6, 1)
     return f"{text[:head]}…{text[-(width - head - 1) :]}"
+
+
+def percent_apart(text: str) -> str:
+    """The text with a space between a number and its %.
+
+    >>> percent_apart("62% of 50, even 10.0%")
+    '62 % of 50, even 10.0 %'
+    """
+    return re.sub(r"(?<=\d)%", " %", text)
 
 
 def percents(before: float, after: float) -> str:

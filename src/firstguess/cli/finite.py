@@ -31,8 +31,8 @@ def show(prediction: Prediction, infinite: Prediction | None) -> None:
     rows = [
         (name, f"{a:.4f}", f"{b:.4f}", f"{b - a:+.4f}")
         for name, a, b in (
-            ("standard deviation of a guess fraction", one.std(), other.std()),
-            ("average largest guess fraction", one.expected_max(), other.expected_max()),
+            ("standard deviation of a class's share", one.std(), other.std()),
+            ("average share of the largest class", one.expected_max(), other.expected_max()),
             ("chance that one class gets over 90 %", one.prob_max_above(0.9), other.prob_max_above(0.9)),
         )
     ]
@@ -55,7 +55,5 @@ def needed(
         print_json({"network": network.to_dict(), "tolerance": tolerance, "width_needed": width})
         return
     wide = f"{width:,}".replace(",", " ")
-    said = (
-        f"{wide}: from there on infinite theory has the standard deviation of a guess fraction right to {tolerance:g}"
-    )
+    said = f"{wide}: from there on infinite theory has the standard deviation of a class's share right to {tolerance:g}"
     print_pairs("Width needed", [("network", f"{network}  ({network.classes} classes)"), ("width", said)])

@@ -1,4 +1,4 @@
-"""`firstguess predict`: γ by layer and the law of the guesses, without drawing a weight."""
+"""`firstguess predict`: γ by layer and the distribution of class shares, without drawing a weight."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def predict(
         float | None,
         typer.Option(
             metavar="TOLERANCE",
-            help="Only say from which width on infinite theory is right: the standard deviation of a guess fraction "
+            help="Only say from which width on infinite theory is right: the standard deviation of a class's share "
             "to this, e.g. 0.02.",
         ),
     ] = None,
@@ -147,8 +147,8 @@ def predict(
     """Predict how an untrained network spreads its guesses over the classes.
 
     Closed form: i.i.d. inputs, wide layers. γ is the drift ratio: up to 0.05 even, below 1 leaning, above 1 biased,
-    above 9.5 deeply biased; γ of two classes fixes the whole law of the guess fractions. With --data, the kernel: these
-    data, wide layers, a sampled law. With --width and --dimension, the guesses of networks of that size, and what size
+    above 9.5 deeply biased; γ fixes the whole distribution of class shares. With --data, the kernel: these data, wide
+    layers, a sampled distribution. With --width and --dimension, the guesses of networks of that size, and what size
     added to those of infinite ones.
     """
     import firstguess as fg
@@ -247,7 +247,7 @@ def _show(prediction: Prediction, layers: bool) -> None:
 
 
 def _chart(prediction: Prediction, references: list[Prediction], draw: Drawing) -> Chart:
-    """The law of the guesses or γ by depth; a kernel's beside the closed form's."""
+    """The distribution of class shares or γ by depth; a kernel's beside the closed form's."""
     import firstguess as fg
 
     if draw is Drawing.depth:

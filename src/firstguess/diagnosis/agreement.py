@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Agreement = Literal["as measured", "close", "not as measured", "too few to tell"]
 
-_LARGEST = "E of the largest fraction"  # as `compare` names it
+_LARGEST = "average largest share"  # as `compare` names it
 # What may still be called the same without looking at errors: γ by a ratio, with a floor where it is next to nothing.
 _SAME_GAMMA, _SAME_SHARE = 0.5, 0.1
 _CLOSE_GAMMA, _CLOSE_SHARE = 0.1, 0.02
@@ -54,7 +54,7 @@ def adjusted(c: Comparison) -> float:
 
 
 def _output(c: Comparison) -> tuple[Difference | None, Difference]:
-    """γ of the output, where it was measured, and the average largest fraction."""
+    """γ of the output, where it was measured, and the average largest share."""
     largest = next(d for d in c.summaries if d.name == _LARGEST)
     return (c.layers[-1] if c.layers else None), largest
 

@@ -16,7 +16,7 @@ class Cause:
     """A step that changes what inputs have in common, or all steps of a kind, and what the guesses are without it.
 
     `before` and `after` are c of two inputs before and behind it, `added` their difference (of several steps, the sum).
-    `largest_before` → `largest_after`: the average largest guess fraction as it is, and where the step hands on as
+    `largest_before` → `largest_after`: the average share of the largest class as it is, and where the step hands on as
     much correlation as it gets, with the standard error of the change; γ of the output likewise. Both are of the same
     `inits` initializations and `points` points. NaN: not tried, a note says why.
 

@@ -52,7 +52,7 @@ class Difference:
 class Comparison(Shown):
     """A prediction beside a measurement.
 
-    `layers`: γ of the layers with weights. `summaries`: std of a guess fraction, E max_c G_c, P(max_c G_c > 0.9).
+    `layers`: γ of the layers with weights. `summaries`: std of a class's share, E max_c G_c, P(max_c G_c > 0.9).
     `distance`: Kolmogorov-Smirnov distance of the laws of G₀ (two classes) or of max_c G_c (more), `p_value` its
     p-value. All predictions of guesses are for as many data points as were measured.
 
@@ -120,7 +120,7 @@ class Comparison(Shown):
             half = _ROWS // 2
             shown = [*shown[:half], None, *shown[-half:]]
         lines += ["  …" if d is None else _line(d, allowed) for d in shown]
-        law = "G₀" if self.classes == 2 else "the largest fraction"
+        law = "G₀" if self.classes == 2 else "the largest share"
         lines.append(f"  Kolmogorov-Smirnov distance of the law of {law}: {self.distance:.4f} (p = {self.p_value:.2g})")
         if self.differences:
             w = self.worst
@@ -162,7 +162,7 @@ def compare(
 
 
 def compare(prediction: Any, measurement: Any, *, level: float = LEVEL) -> Comparison | TrainingComparison:
-    """Lay a prediction beside a measurement: γ by layer and the law of the guesses, differences in standard errors.
+    """Lay a prediction beside a measurement: γ by layer and class shares, differences in standard errors.
 
     A prediction of training (`fg.predict_training`) is laid beside real training (`fg.train`): curves over steps.
 
@@ -182,7 +182,7 @@ def compare(prediction: Any, measurement: Any, *, level: float = LEVEL) -> Compa
     >>> m = Measurement(EmpiricalGuesses(Guesses(0.6, points=1000).sample(2000), points=1000), layers=())
     >>> c = compare(p, m)
     >>> c.agrees, c.worst.name
-    (False, 'std of a guess fraction')
+    (False, "std of a class's share")
     >>> print(f"{c.worst.predicted:.3f}, measured {c.worst.measured:.3f} ± {c.worst.se:.3f}")
     0.227, measured 0.251 ± 0.003
     """
@@ -284,9 +284,9 @@ def _summaries(law: Law, measurement: Measurement, own: PredictionError) -> tupl
         # SciPy overflows at probabilities near 1e-308; at 1e-15 a count above 0 has a p-value of about 0 as well.
         exact = float(cast(Any, stats.binomtest(count, seen.inits, min(max(often, 1e-15), 1.0))).pvalue)
     return (
-        _guess("std of a guess fraction", "std", law.std(), std_error, std_room, seen),
-        _guess("E of the largest fraction", "expected_max", law.expected_max(), max_error, max_room, seen),
-        Difference("P(largest fraction > 0.9)", often, share, se, _z(share - often, se), exact),
+        _guess("std of a class's share", "std", law.std(), std_error, std_room, seen),
+        _guess("average largest share", "expected_max", law.expected_max(), max_error, max_room, seen),
+        Difference("P(largest share > 0.9)", often, share, se, _z(share - often, se), exact),
     )
 
 

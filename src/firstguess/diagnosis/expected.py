@@ -48,7 +48,8 @@ class Expected:
             text += f" and γ = {gamma_of(p):.3g}".replace("inf", "∞")
         if self.comparison is None:
             return f"{text} ({self.why})" if self.why else text
-        return f"{text}: {said(self.comparison)}{self._excuse}"
+        remark = f" ({self.why})" if self.why else ""
+        return f"{text}: {said(self.comparison)}{self._excuse}{remark}"
 
     @property
     def size(self) -> str:

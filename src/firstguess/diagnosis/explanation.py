@@ -14,7 +14,7 @@ import numpy as np
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.shown import Shown
-from firstguess.base.text import plain
+from firstguess.base.text import percent_apart, plain
 from firstguess.diagnosis.timed_ensemble import Progress, Replay, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.members import PARTLY, FindingKind
@@ -45,7 +45,7 @@ _SAID = (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOTHING_
 class Explanation(Shown):
     """What a model guesses now, how surprising it is, and why. Print it.
 
-    `surprise` is the share of initializations of the same architecture, on the same data, whose largest fraction is at
+    `surprise` is the share of initializations of the same architecture, on the same data, whose largest share is at
     least this one's, and `interval` its 95 % Clopper-Pearson interval: a p-value, with error. `causes` has the most
     important first, and is empty where guesses are spread and nothing is wrong.
     """
@@ -62,7 +62,7 @@ class Explanation(Shown):
 
     @property
     def largest(self) -> float:
-        """The largest guess fraction; NaN if no point has finite logits."""
+        """The share of the largest class; NaN if no point has finite logits."""
         return max(self.fractions)
 
     @property
@@ -117,9 +117,9 @@ class Explanation(Shown):
         named = "" if self.measurement is None else self.measurement.data
         rows: list[tuple[str, str]] = [("data", named)] if named else []
         if math.isnan(self.largest):
-            rows.append(("largest guess fraction", "none: no point has finite logits"))
+            rows.append(("share of the largest class", "none: no point has finite logits"))
         else:
-            rows.append(("largest guess fraction", f"{self.largest:.1%}, class {self.favoured}  (even {even:.1%})"))
+            rows.append(("share of the largest class", f"{self.largest:.1%}, class {self.favoured}  (even {even:.1%})"))
         if self.measurement is not None and not math.isnan(self.surprise):
             low, high = self.interval
             share = f"{self.surprise:.1%} of {self.measurement.inits}  (95 %: {low:.1%} to {high:.1%})"
@@ -151,7 +151,7 @@ class Explanation(Shown):
         remarks = [f"{i}. {cause.kind}: {cause.words}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
             lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="     ")
-        return "\n".join(lines)
+        return percent_apart("\n".join(lines))
 
 
 @checks.known_options

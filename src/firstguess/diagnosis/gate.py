@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from firstguess.base import checks, statistics
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.text import interval
+from firstguess.base.text import interval, percent_apart
 from firstguess.data import collect, load
 from firstguess.data.streams import limit
 from firstguess.diagnosis.causes import causes_of, without_ending
@@ -53,7 +53,7 @@ NotNeutral = NotEven  # its name before there was a word for "even"
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What a check found: whether γ of the output and the average largest fraction are at most what is allowed.
+    """What a check found: whether γ of the output and the average largest share are at most what is allowed.
 
     `sure`: the numbers are so far from the limits that the answer is wrong with a chance of at most 5 %, after all
     looks at 50, 100, … initializations; and no initializer of an instance was guessed. Limits that were not set are
@@ -114,7 +114,7 @@ def assert_even(
 ) -> Measurement:
     """Raise `NotEven`, an AssertionError that explains itself, unless untrained networks guess evenly enough.
 
-    `max_share` limits the average largest fraction of the guesses (½ is even for two classes), `max_gamma` the drift
+    `max_share` limits the average share of the largest class (½ is even for two classes), `max_gamma` the drift
     ratio γ of the output. Where neither is given it is `max_gamma=1.0`, from where on a network is called biased: two
     classes' fractions are then spread uniformly (theory.md §1). Options are those of `fg.measure`; 50 initializations
     are drawn, and up to `inits` while they leave it open on which side of a limit the network is. The result depends
@@ -263,7 +263,7 @@ def _message(
 ) -> str:
     if tied:
         return f"{m.ties:.0%} of all guesses are ties: the head gives all classes the same logit"
-    names = {"gamma": "γ of the output is", "share": "the largest fraction of the guesses, on average, is"}
+    names = {"gamma": "γ of the output is", "share": "the share of the largest class, on average, is"}
     lines: list[str] = []
     for name, allowed in limits.items():
         value, low, high = _value(name, m)
@@ -279,7 +279,7 @@ def _message(
     lines.append(f"  untrained, it puts {largest:.0%} of the inputs into one class on average (even: {even:.0%})")
     lines += [f"  {where}"] if where else []
     lines.append("  what to do: fg.diagnose(model, data) names the layer and tries remedies")
-    return "\n".join(lines)
+    return percent_apart("\n".join(lines))
 
 
 def _where(what: object, data: object, m: Measurement, seed: int, options: dict[str, Any]) -> str:
@@ -310,7 +310,7 @@ def _flow(what: object, data: object, m: Measurement, seed: int, options: dict[s
 def _words(cause: Cause) -> str:
     rise = f"from {max(cause.before, 0.0):.2f} to {cause.after:.2f}"
     if cause.kind == "data":
-        return f"c is {cause.after:.2f} in the data themselves: more than any layer adds"
+        return f"c is {cause.after:.2f} in the data themselves: more than any one layer adds (all may add more)"
     if cause.kind.startswith("code: "):
         return f"c rises most in {cause.words}: {rise}"
     return f"c rises most at layer {cause.name} ({cause.kind}): {rise}"

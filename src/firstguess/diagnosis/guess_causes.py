@@ -96,7 +96,7 @@ class Observed:
 
 
 def surprise(largest: float, measurement: Measurement | None) -> tuple[float, float, float]:
-    """The share of initializations whose largest fraction is at least this, with its 95 % Clopper-Pearson interval."""
+    """The share of initializations whose largest share is at least this, with its 95 % Clopper-Pearson interval."""
     if measurement is None or math.isnan(largest):
         return (math.nan, math.nan, math.nan)
     tops = measurement.guesses.fractions.max(axis=1)
@@ -211,13 +211,13 @@ def _unlike(seen: Observed, found: list[GuessCause]) -> GuessCause | None:
     if seen.fresh == "part":
         return GuessCause(
             "unlike its fresh part",
-            f"none of {len(tops)} draws of what looks fresh gives a largest fraction above {tops.max():.1%} with the "
+            f"none of {len(tops)} draws of what looks fresh gives a largest share above {tops.max():.1%} with the "
             f"other weights as they are (chance of this one about {chance:.1g}): it is trained too, or set otherwise",
             {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])},
         )
     return GuessCause(
         "unlike its initialization",
-        f"none of {len(tops)} initializations has a largest fraction above {tops.max():.1%} (chance of this one about "
+        f"none of {len(tops)} initializations has a largest share above {tops.max():.1%} (chance of this one about "
         f"{chance:.1g}): its weights have changed since, by training, loading or a fault",
         {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])},
     )
@@ -234,7 +234,7 @@ def _trained(seen: Observed, found: list[GuessCause]) -> GuessCause | None:
 
 
 def _chance(seen: Observed) -> float:
-    """Of a largest fraction as large: Student's t for one more member, on the scale of log-odds.
+    """Of a largest share as large: Student's t for one more member, on the scale of log-odds.
 
     An even split has little variation but that of counting, so the standard deviation is at least the binomial one.
     """

@@ -39,7 +39,7 @@ def _parts(d: Diagnosis) -> Iterator[list[str]]:
         yield [
             f"What to change (tried, before → after; ranked for: {d.goal})",
             *(line for i, a in enumerate(d.ranked[:_ADVICE], 1) for line in _advice(f"{i}. ", a)),
-            *(["  as PyTorch: in the report, or d.ranked[0].code"] if any(a.code for a in d.ranked[:_ADVICE]) else []),
+            *(f"  as PyTorch: in the report, or d.ranked[{i}].code" for i in _with_code(d)[:1]),
         ]
     if d.did_not_help:
         yield [
@@ -67,6 +67,11 @@ def _numbers(d: Diagnosis) -> list[str]:
     width = max((len(label) for label, _ in rows), default=0)
     hang = " " * (width + 4)
     return [line for label, value in rows for line in _lines(value, f"  {label:<{width}}  ", hang)]
+
+
+def _with_code(d: Diagnosis) -> list[int]:
+    """Places of the changes that can be copied, of those that are shown."""
+    return [i for i, a in enumerate(d.ranked[:_ADVICE]) if a.code]
 
 
 def _advice(rank: str, a: Advice) -> list[str]:

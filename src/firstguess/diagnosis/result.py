@@ -35,9 +35,9 @@ _LIKELY = 0.9  # the chance from which on one word is the verdict
 class Verdict:
     """A word for the guesses, how sure it is, and the γ that explain it, each with its 95 % interval.
 
-    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose law has the average largest fraction that
+    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose law has the average largest share that
     was measured (theory.md (6)-(8)). `gamma` is measured at the output layer; where its word is another, `why` says so.
-    `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest fraction
+    `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest share
     (half a normal on each side); `probability` is that of `name`: 1 where guesses do not decide (a degenerate head,
     NaN), NaN where there is no interval (one initialization) and where an instance's own values had to say how it is
     drawn (findings "other scale", "kept values"). `low`, `high` and the like are NaN where γ could not be measured.
@@ -102,10 +102,10 @@ class Trainability:
 
 @dataclass(frozen=True)
 class Advice:
-    """A change that was tried: γ and the average largest fraction before and after, predicted or measured.
+    """A change that was tried: γ and the average largest share before and after, predicted or measured.
 
     `gradient` is theory's factor per layer going back, before and after (NaN: not known), `nonlinearity` P of theory.md
-    (31), `absorption` the steps of descent until the bias is gone by (16). `helps` says whether the largest fraction
+    (31), `absorption` the steps of descent until the bias is gone by (16). `helps` says whether the largest share
     falls by more than its error. `aim` is what the change is for, and `worth_it` whether it is one to make: guesses
     become more even, or its other aim is reached. `edit` is the change in short or as a description, `code` runnable
     PyTorch, `price` what it costs.

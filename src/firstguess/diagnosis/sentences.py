@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from firstguess.base.shares import percent, percents, size_change
+from firstguess.base.shares import percent, percents, size_change_of
 from firstguess.base.text import spaced
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _STARTS = {
     "degenerate head": "The output layer does not tell inputs apart: these are not guesses yet",
     "broken": "This network gives no usable numbers, so nothing can be said about its guesses",
 }
+_LITTLE = 0.1  # of the way to an even split
 _READINGS = {"kernel reading": "predicted on your data", "closed form reading": "predicted for random data"}
 
 
@@ -67,9 +68,9 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
         ("drift ratio γ of the output", verdict.gamma, verdict.low, verdict.high),
         ("γ of wide networks that guess so", verdict.guess_gamma, verdict.guess_low, verdict.guess_high),
     ):
-        around = "" if math.isnan(low) or math.isnan(high) else f" (95 %: {low:.3g} to {high:.3g})"
+        around = "" if math.isnan(low) or math.isnan(high) else f" (95 %: {_number(low)} to {_number(high)})"
         if not math.isnan(gamma):
-            rows.append((label, f"{gamma:.3g}{around}".replace("inf", "∞")))
+            rows.append((label, f"{_number(gamma)}{around}"))
     if not math.isnan(verdict.gamma):
         rows.append(("initial guessing bias at all", m.bias_test.words))
     on = f"{spaced(m.inits)} initializations, {spaced(m.points)} points, {spaced(m.classes)} classes"
@@ -90,8 +91,12 @@ def cause(d: Diagnosis) -> str:
     if found is None:
         return "no single step surely changes the guesses" if d.causes else "not known"
     it = "what they share" if found.kind == "data" else "them" if len(found.steps) > 1 else "it"
-    share = f"{percent(found.largest_after)} ± {points(found.error)}"
-    return f"{found.words}: without {it} the largest share would be {share}"
+    before, after = percents(found.largest_before, found.largest_after)
+    change = f"without {it} the largest share falls from {before} to {after} (± {points(found.error)})"
+    even = 0.0 if d.measurement is None else 1 / d.measurement.classes
+    if found.largest_before - found.largest_after < _LITTLE * (found.largest_before - even):
+        return f"no single step does much; of those that surely matter, {found.words}: {change}"
+    return f"{found.words}: {change}"
 
 
 def points(error: float) -> str:
@@ -144,7 +149,7 @@ def effects(a: Advice) -> list[Effect]:
         found.append(Effect("γ", _number(a.gamma_before), _number(a.gamma_after)))
     if not (math.isnan(a.gradient_before) or math.isnan(a.gradient_after)):
         by = ", as theory has it" if a.how == "measured" else ""
-        before, after = size_change(a.gradient_before), size_change(a.gradient_after)
+        before, after = size_change_of(a.gradient_before, a.gradient_after)
         found.append(Effect("gradients", before, after, f" a layer{by}"))
     if not (math.isnan(a.nonlinearity_before) or math.isnan(a.nonlinearity_after)):
         found.append(Effect("nonlinearity", _number(a.nonlinearity_before), _number(a.nonlinearity_after)))
@@ -155,4 +160,9 @@ def effects(a: Advice) -> list[Effect]:
 
 
 def _number(value: float) -> str:
-    return "?" if math.isnan(value) else f"{value:.3g}".replace("inf", "∞")
+    if math.isnan(value):
+        return "?"
+    if 1000 <= abs(value) < 1e6:
+        return spaced(float(f"{value:.3g}"))
+    mantissa, e, exponent = f"{value:.3g}".replace("inf", "∞").partition("e")
+    return f"{mantissa}{e}{int(exponent)}" if e else mantissa  # 1.67e8

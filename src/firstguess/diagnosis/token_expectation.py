@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.errors import NotCovered
+from firstguess.base.shares import percent
 from firstguess.data import Batch, Data
 from firstguess.network.network import Network
 from firstguess.network.tokens import Tokens
@@ -59,13 +60,14 @@ def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, sec
     """The kernel reading on all sequences, or γ of as many as fit the time; else the closed form with their p₂."""
     from firstguess.theory.readings import predict
 
-    count, refused = data.n, ""
+    count = data.n
+    refused: NotCovered | None = None
     while count >= min(_FEWEST, data.n):
         few = data if count == data.n else data.subset(count, seed)
         try:
             found = predict(network, data=few, draws=draws, seed=seed, seconds=seconds)
         except NotCovered as error:
-            refused, count = refused or str(error), count // 2
+            refused, count = refused or error, count // 2
             if network.layers[-1].each_token:
                 break  # whose law is drawn for its own tokens: γ alone does not give it
             continue
@@ -74,18 +76,16 @@ def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, sec
         law = Guesses(float(found.gamma[-1]), network.classes, data.n)
         said = f"γ is that of {count} of the {data.n} sequences, the time allowing no more"
         return replace(found, guesses=law, assumptions=(*found.assumptions, said)), said
+    assert refused is not None  # the loop ends by a prediction or by refusals
     tokens = tokens_of(np.asarray(data.x))
     padding = getattr(network.layers[0], "padding", None)
     if tokens is None or (padding is not None and bool((np.asarray(data.x) == padding).any())):
-        raise NotCovered("a kernel reading of these sequences", got=refused, hint="seconds=600, or fewer points")
-    try:
-        found = predict(network, inputs=tokens, points=data.n)
-    except FirstguessError as error:
-        raise NotCovered("a prediction for these sequences", got=str(error), hint="shorter sequences") from None
-    said = f"p₂ = {tokens.chance:.3g} as in these sequences"
+        raise refused
+    found = predict(network, inputs=tokens, points=data.n)
+    said = f"random tokens are taken instead, two of them the same in {percent(tokens.chance)} of cases, as in yours"
     if tokens.shared:
-        said += f", of which the first {tokens.shared} tokens are the same in all"
-    return found, f"closed form with {said}, because the kernel reading says: {refused}"
+        said += f"; the first {'is' if tokens.shared == 1 else f'{tokens.shared} are'} the same in all sequences"
+    return found, f"not on your own sequences, because {refused.reason}; {said}"
 
 
 def tokens_of(ids: NDArray[Any]) -> Tokens | None:

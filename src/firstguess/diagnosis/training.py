@@ -96,12 +96,13 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
         return f"towards the input {_whose(g)} vanish: {zero}"
     text = f"{_whose(g)} change by "
     if math.isnan(growth.value):
-        text += f"{size_change(growth.total)} towards the input over {_over(g)}, but by no one factor: they {word}"
+        whole = _on_the_whole(word)
+        text += f"{size_change(growth.total)} towards the input over {_over(g)}, but by no one factor: {whole}"
     else:
         step = "block" if g.stream else "layer"
         text += (
             f"{size_change(growth.value)} a {step} towards the input (95 %: {size_changes(growth.low, growth.high)}), "
-            f"over {_over(g)}: they {word}"
+            f"over {_over(g)}: {_on_the_whole(word)}"
         )
     if phase in ("ordered", "chaotic"):
         like = "as in the ordered phase" if phase == "ordered" else "as in chaos"
@@ -113,6 +114,11 @@ def _words(g: Gradients, phase: Phase, scale: float, ratio: float, predicted: fl
     if math.isfinite(ratio) and ratio < 1 / _APART:
         text += f". Points of the favoured class get {ratio:.2g} of the others' gradient: the others are learned first"
     return text
+
+
+def _on_the_whole(word: str) -> str:
+    """What becomes of gradients; the factor a layer need not be 1 where so few layers leave them their size."""
+    return "on the whole they keep their size" if word == "keep their size" else f"they {word}"
 
 
 def _whose(g: Gradients) -> str:

@@ -251,7 +251,7 @@ def check_data(x: NDArray[Any]) -> NDArray[np.float32]:
             "at least 2 data points of at least 1 dimension",
             got=f"shape {x.shape}",
             where="data",
-            hint="more points: guess fractions are shares of a data set",
+            hint="more points: class shares are shares of a data set",
         )
     data = np.ascontiguousarray(x, dtype=np.float32)
     for first in range(0, len(data), 4096):

@@ -1,4 +1,4 @@
-"""What an ensemble says about a network: the law of the guesses, γ and c by layer, with error bars and findings."""
+"""What an ensemble says about a network: class shares, γ and c by layer, with error bars and findings."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Measurement(Shown):
 
     @property
     def guess_gamma(self) -> float:
-        """The γ whose law, theory.md (6)-(8) for these classes and points, has the average largest fraction seen."""
+        """The γ whose law, theory.md (6)-(8) for these classes and points, has the average largest share seen."""
         return gamma_of_share(self.guesses.expected_max(), self.classes, self.points)
 
     @property
@@ -317,9 +317,9 @@ class Measurement(Shown):
             last = self.weights_layers[-1]
             rows.append(("drift ratio γ of the output", with_interval(last.gamma, last.low, last.high)))
         rows += [
-            ("average largest guess fraction", f"{largest}, even split {1 / g.classes:.4g}"),
+            ("average share of the largest class", f"{largest}, even split {1 / g.classes:.4g}"),
             ("chance that one class gets over 90 %", often),
-            ("standard deviation of a guess fraction", with_interval(g.std(), *g.interval("std"))),
+            ("standard deviation of a class's share", with_interval(g.std(), *g.interval("std"))),
         ]
         if self.own_guess is not None:
             rows.append(("chance to guess the own input", with_error(*self.own_guess)))

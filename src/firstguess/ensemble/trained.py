@@ -43,7 +43,7 @@ class TrainedMembers(Followed, Shown):
     interrupted: bool = False
 
     def guesses(self, step: int, *, relabelled: bool = False) -> EmpiricalGuesses:
-        """The law of the guess fractions at a step that was looked at, over networks that have not diverged.
+        """The distribution of class shares at a step that was looked at, over networks that have not diverged.
 
         `relabelled`: the class that a network favours at the start comes first.
         """

@@ -284,7 +284,7 @@ def _remarks(network: Network, rules: list[str]) -> Iterator[str]:
     try:
         prediction = closed_form.predict(network)
     except FirstguessError as error:
-        yield f"the closed form does not cover this network: {error}"
+        yield f"the closed form does not cover this network: {error.reason}"
         return
     if not rules or any(rule != TORCH_DEFAULT for rule in rules):
         return

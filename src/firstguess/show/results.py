@@ -98,7 +98,7 @@ def html(result: Any) -> str:
         return framed(result)
     from firstguess.show.report.elements import tag
 
-    return f"{_picture(result)}{tag('pre', str(result))}"
+    return f"{_picture(result)}{tag('pre', str(result), style='white-space:pre-wrap')}"  # long lines do not run out
 
 
 def save(diagnosis: Any, path: str | Path) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from firstguess.base.errors import NotCovered
+from firstguess.base.text import duration
 from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Layer, Mix
 from firstguess.network.walk import every, shapes, wants_all_pairs
@@ -75,8 +76,8 @@ class Budget:
         if need > self.seconds:
             raise NotCovered(
                 f"at most {max(2, int(self.n * math.sqrt(self.seconds / need)))} images, which take about "
-                f"{self.seconds / 60:.2g} minutes",
-                got=f"{self.n} images with up to {largest} positions: about {need / 60:.0f} minutes",
+                f"{duration(self.seconds)}",
+                got=f"{self.n} images with up to {largest} positions: about {duration(need)}",
                 where="data",
                 hint="points=…, smaller images, or the ensemble reading: fg.measure(...)",
             )

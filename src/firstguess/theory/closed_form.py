@@ -42,7 +42,7 @@ def predict(
     points: int | None = None,
     classes: int | None = None,
 ) -> Prediction:
-    """Predict γ by layer and the law of the guess fractions of an untrained network: theory.md (2)-(9).
+    """Predict γ by layer and the distribution of class shares of an untrained network: theory.md (2)-(9).
 
     `inputs` describes the data (default: the blob of the papers, components N(0, 1)); `points` is the size of the data
     set (None: infinitely many). Assumes i.i.d. inputs and wide layers.

@@ -1,4 +1,4 @@
-"""The measured law of the guess fractions, with the methods of the predicted one and error bars."""
+"""The measured distribution of class shares, with the methods of the predicted one and error bars."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Summary: TypeAlias = Literal["mean", "var", "std", "expected_max"] | tuple[Liter
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EmpiricalGuesses(Shown):
-    """The law of guess fractions as an ensemble shows it: the methods of `fg.Guesses`, and `interval` for their errors.
+    """Class shares as an ensemble shows them: the methods of `fg.Guesses`, and `interval` for their errors.
 
     `fractions[r, c]` is the share of the `points` data points that member r puts in class c. `pdf`, `cdf`, `quantile`
     are those of the fraction of a class chosen at random: theory says that all classes are alike, and pooling them uses
@@ -35,7 +35,7 @@ class EmpiricalGuesses(Shown):
     >>> from firstguess.theory.guesses import Guesses
     >>> measured = EmpiricalGuesses(Guesses(1.0, points=1000).sample(500), points=1000)
     >>> print(measured)
-    500 initializations, 2 classes, 1000 points: the largest fraction is 0.746 ± 0.006 on average and above 0.9
+    500 initializations, 2 classes, 1000 points: the largest share is 0.746 ± 0.006 on average and above 0.9
     with probability 0.180 ± 0.017
     >>> low, high = measured.interval("std")
     >>> print(f"{measured.std():.3f} ({low:.3f} to {high:.3f})")
@@ -96,7 +96,7 @@ class EmpiricalGuesses(Shown):
         >>> EmpiricalGuesses(np.array([[0.2, 0.8], [0.4, 0.6]]), points=5).cdf([0.1, 0.4, 0.7, 1.0]).tolist()
         [0.0, 0.5, 0.75, 1.0]
         """
-        at = checks.array(g, "a guess fraction g", "cdf(g)")
+        at = checks.array(g, "a class share g", "cdf(g)")
         # k/n computed in two ways may differ in the last digit: half a count of room decides it.
         near = at + 1e-9 / self.points
         return checks.like(g, np.searchsorted(self._sorted, near, side="right") / self._sorted.size)
@@ -135,7 +135,7 @@ class EmpiricalGuesses(Shown):
     def pdf(self, g: Numbers) -> FloatArray: ...
     def pdf(self, g: float | Numbers) -> float | FloatArray:
         """Density of a fraction: the height of `histogram()`, so an average over a bin and not a smooth curve."""
-        at = checks.array(g, "a guess fraction g", "pdf(g)")
+        at = checks.array(g, "a class share g", "pdf(g)")
         edges, density = self.histogram()
         cell = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, len(density) - 1)
         return checks.like(g, np.where((at >= 0) & (at <= 1), density[cell], 0.0))
@@ -152,7 +152,7 @@ class EmpiricalGuesses(Shown):
         """√var. For two classes, the standard deviation of G₀."""
         return float(statistics.spread(self.fractions, level=None).value[0])
 
-    # -- The largest fraction ------------------------------------------------------------------------------------
+    # -- The largest share ------------------------------------------------------------------------------------
 
     def expected_max(self) -> float:
         """The average of max_c G_c."""
@@ -163,13 +163,13 @@ class EmpiricalGuesses(Shown):
     @overload
     def prob_max_above(self, t: Numbers) -> FloatArray: ...
     def prob_max_above(self, t: float | Numbers) -> float | FloatArray:
-        """The share of the initializations whose largest fraction is above t."""
+        """The share of the initializations whose largest share is above t."""
         at = checks.unit(t, "a fraction t from 0 to 1", "prob_max_above(t)", "0.9")
         near = at + 1e-9 / self.points
         return checks.like(t, 1 - np.searchsorted(np.sort(self.largest), near, side="right") / self.inits)
 
     def kth_largest(self, k: int) -> OverInits:
-        """The k-th largest fraction of every initialization: its mean with standard error, and its law.
+        """The k-th largest share of every initialization: its mean with standard error, and its law.
 
         >>> print(EmpiricalGuesses(np.array([[0.2, 0.7, 0.1], [0.4, 0.3, 0.3]]), points=10).kth_largest(2).values)
         [0.2 0.3]
@@ -185,7 +185,7 @@ class EmpiricalGuesses(Shown):
     def interval(self, what: Summary, *, level: float = 0.95) -> Interval:
         """The interval of a summary: `"std"`, `"var"`, `"expected_max"`, or `("prob_max_above", 0.9)`.
 
-        By the law of the guesses where the members follow it, else by their own variance (docs/intervals.md has how
+        By the predicted distribution where the members follow it, else by their own variance (docs/intervals.md has how
         often they hold); Wilson's interval for `prob_max_above`. One initialization has none: (nan, nan). Where all
         agree, nothing varies: the interval is then what the initializations that were not seen can change.
 
@@ -298,9 +298,9 @@ class EmpiricalGuesses(Shown):
         often: Summary = ("prob_max_above", 0.9)
         size = f"{self.inits} initializations, {self.classes} classes, {self.points} points"
         if self.inits < 2:
-            return f"{size}: the largest fraction is {self.expected_max():.3f}; no error from one initialization"
+            return f"{size}: the largest share is {self.expected_max():.3f}; no error from one initialization"
         return (
-            f"{size}: the largest fraction is "
+            f"{size}: the largest share is "
             f"{self.expected_max():.3f} ± {self.standard_error('expected_max'):.3f} on average and above 0.9 with "
             f"probability {self.prob_max_above(0.9):.3f} ± {self.standard_error(often):.3f}"
         )

@@ -24,7 +24,7 @@ from firstguess.network.network import Network
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.theory.drawing import factor
 from firstguess.theory.finite_data import sampled_on_data
-from firstguess.theory.finite_record import FiniteSize
+from firstguess.theory.finite_record import FiniteSize, missing
 from firstguess.theory.kernel import KernelLayer
 from firstguess.theory.same_class import SameClass, same_class
 
@@ -101,7 +101,7 @@ def at_width(
     try:
         found, why = expanded_on_data(network, width, x, covariance), ""
     except NotCovered as error:
-        found, why = None, f"by networks that were drawn, since an expansion says: {error}"
+        found, why = None, f"by networks that were drawn, as no expansion in 1/width is known here: {missing(error)}"
     if found is not None and found.size.next_order <= max(_ENOUGH * found.size.std, _LEAST):
         return found
     try:

@@ -5,14 +5,25 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from firstguess.base.errors import FirstguessError
 from firstguess.base.shown import Shown
+
+
+def missing(error: FirstguessError) -> str:
+    """What an expansion or a chain lacked, for a remark on a page: no call of the reader's failed.
+
+    >>> from firstguess.base.errors import NotCovered
+    >>> missing(NotCovered("Gaussian weights, for an expansion in 1/width", got="init=uniform", where="layer 1"))
+    'it needs Gaussian weights'
+    """
+    return f"it needs {error.expected.partition(', for an expansion')[0]}"
 
 
 @dataclass(frozen=True)
 class FiniteSize(Shown):
     """What finite width and dimension changed, and how well that is known.
 
-    `std` is the standard deviation of a guess fraction of infinitely many points, `infinite` the same for infinitely
+    `std` is the standard deviation of a class's share of infinitely many points, `infinite` the same for infinitely
     wide layers and infinitely many dimensions. `next_order` is an estimate of what the expansion leaves out of `std`,
     `error` the standard error of `std` where a chain was sampled (`networks` of them).
     """
@@ -31,7 +42,7 @@ class FiniteSize(Shown):
 
     @property
     def added(self) -> float:
-        """What finite size added to the standard deviation of a guess fraction."""
+        """What finite size added to the standard deviation of a class's share."""
         return self.std - self.infinite
 
     @classmethod

@@ -27,7 +27,7 @@ from firstguess.network.network import Network
 from firstguess.network.signal import Signal
 from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.few_points import few_points, whole_batch
-from firstguess.theory.finite_record import FiniteSize
+from firstguess.theory.finite_record import FiniteSize, missing
 from firstguess.theory.guesses import Guesses
 from firstguess.theory.overlap_spectrum import MOST_CLASSES
 from firstguess.theory.pair_moments import PairMoments
@@ -86,7 +86,7 @@ def predict_finite(
         except FirstguessError as error:
             if found is None:
                 raise error.at("finite width") from None
-            remark = f"the next order is not small; the chain, which is exact, says: {error}"
+            remark = f"the next order is not small, and the chain, which is exact, cannot be had: {missing(error)}"
             found = found._replace(size=_with_remark(found.size, remark))
     points = infinite.guesses.points
     if found.counted is None:
@@ -189,7 +189,7 @@ def expanded(
             name, slope = (text(layer), None) if wide is None else (wide[index].layer, wide[index].gradient)
             layers.append(LayerReading(name, layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, slope))
     except FirstguessError as error:
-        return None, f"by a chain of networks, since an expansion says: {error}"
+        return None, f"by a chain of networks, as no expansion in 1/width is known here: {missing(error)}"
     classes = network.classes
     excess, rough = _excess(state, classes)
     std = math.sqrt(max(excess, 0.0) / classes)

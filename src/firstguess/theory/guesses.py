@@ -26,7 +26,7 @@ _MOST_POINTS = 10**15  # counts are then still whole numbers in float64
 
 @dataclass(frozen=True, repr=False)
 class Guesses(Shown):
-    """The law of guess fractions over initializations: theory.md (6) for two classes, (8) for more, (7) for n points.
+    """The distribution of class shares over initializations: theory.md (6), for more classes (8), for n points (7).
 
     `gamma` is the drift ratio γ of the logits (0 to ∞), `classes` is M, `points` is the number n of data points, or
     None for infinitely many. All classes are alike, so `pdf`, `cdf`, `quantile` are of any one fraction.
@@ -40,7 +40,7 @@ class Guesses(Shown):
     >>> print(f"{one_relu_layer.var():.8f} {one_relu_layer.expected_max():.8f}")
     0.05155762 0.69081130
     >>> print(Guesses(18.390547, classes=10))
-    γ = 18.39, 10 classes: the largest fraction is 0.811 on average and above 0.9 with probability 0.462
+    γ = 18.39, 10 classes: the largest share is 0.811 on average and above 0.9 with probability 0.462
     """
 
     gamma: float
@@ -81,7 +81,7 @@ class Guesses(Shown):
         >>> Guesses(1.0).cdf([0.1, 0.5, 0.9]).round(12).tolist()  # γ = 1 is where two classes are uniform
         [0.1, 0.5, 0.9]
         """
-        at = checks.array(g, "a guess fraction g", "cdf(g)")
+        at = checks.array(g, "a class share g", "cdf(g)")
         if self.points is not None:
             return checks.like(
                 g, self._counts().at_most(_floor(np.clip(at, -1.0, 1.0) * self.points).clip(-1, self.points))
@@ -104,7 +104,7 @@ class Guesses(Shown):
         >>> round(Guesses(4.0).pdf(0.5), 12), Guesses(0.25).pdf(0.0), Guesses(4.0).pdf(0.0)
         (0.5, 0.0, inf)
         """
-        at = checks.array(g, "a guess fraction g", "pdf(g)")
+        at = checks.array(g, "a class share g", "pdf(g)")
         inside = (at >= 0) & (at <= 1)
         if self.points is not None:
             nearest = _floor(np.clip(at, 0.0, 1.0) * self.points + 0.5).clip(0, self.points)
@@ -178,12 +178,12 @@ class Guesses(Shown):
         """
         return math.sqrt(self.var())
 
-    # -- The largest fraction ------------------------------------------------------------------------------------
+    # -- The largest share ------------------------------------------------------------------------------------
 
     def expected_max(self) -> float:
         """E max_c G_c = T(M, √c), the chance that M Gaussians and √c-correlated ones have the same arg-max.
 
-        Exact, because the class with the largest center has the largest fraction (theory.md (8)). Two classes:
+        Exact, because the class with the largest center has the largest share (theory.md (8)). Two classes:
         ½ + arctan(√γ)/π. With n data points: for two classes from the counts; for more, T plus the simulated mean of
         (largest of the counts)/n − (largest of the fractions), whose standard error is `expected_max_error`.
 
@@ -236,7 +236,7 @@ class Guesses(Shown):
         return checks.like(t, np.array([self._max_above(float(v))[1] for v in at.ravel()]).reshape(at.shape))
 
     def kth_largest(self, k: int) -> OverInits:
-        """The k-th largest fraction over initializations (k = 1: the largest): its mean, exact for n = ∞, and its law.
+        """The k-th largest share over initializations (k = 1: the largest): its mean, exact for n = ∞, and its law.
 
         >>> print(Guesses(1.0, classes=10).kth_largest(2))
         0.2141 on average, 0.102 to 0.332 in 90 % of the initializations
@@ -259,7 +259,7 @@ class Guesses(Shown):
     def cdf_error(self, g: Numbers) -> FloatArray: ...
     def cdf_error(self, g: float | Numbers) -> float | FloatArray:
         """The standard error of `cdf(g)`: 0 for two classes. For finite n, that of the n = ∞ law it is mixed from."""
-        at = checks.array(g, "a guess fraction g", "cdf_error(g)")
+        at = checks.array(g, "a class share g", "cdf_error(g)")
         if self._atoms():
             return checks.like(g, np.zeros_like(at))
         return checks.like(g, self._curve().error_at(cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0)))))
@@ -318,7 +318,7 @@ class Guesses(Shown):
         points = "" if self.points is None else f", {self.points} points"
         largest, often = self.expected_max(), self.prob_max_above(0.9)
         return (
-            f"γ = {self.gamma:.4g}, {self.classes} classes{points}: the largest fraction is {largest:.3f} on average "
+            f"γ = {self.gamma:.4g}, {self.classes} classes{points}: the largest share is {largest:.3f} on average "
             f"and above 0.9 with probability {often:.3f}"
         )
 

@@ -1,4 +1,4 @@
-"""The law of the guess fractions where networks differ: a mixture of laws, one γ each (theory.md (45)).
+"""The distribution of class shares where networks differ: a mixture of laws, one γ each (theory.md (45)).
 
 Of more than two classes it is another one where overlaps differ over pairs of points more than by their mean (nearly
 even networks): drawn from `overlap_spectrum`.
@@ -43,7 +43,7 @@ def _stand_in(shape: Spectrum, e: float, classes: int) -> FloatArray:
 
 @dataclass(frozen=True, repr=False)
 class MixedGuesses(Shown):
-    """Guess fractions over networks of finite width: the methods of `fg.Guesses`, each network with a γ of its own.
+    """Class shares over networks of finite width: the methods of `fg.Guesses`, each network with a γ of its own.
 
     `gammas` and `weights`: a quadrature over networks. What `Guesses` knows exactly is exact here too, for this
     mixture; `kth_largest` and `entropy` are drawn. `pairs`: how overlaps of pairs differ within a network; then `var`
@@ -117,7 +117,7 @@ class MixedGuesses(Shown):
     def cdf(self, g: float | Numbers) -> float | FloatArray:
         """P(G_c ≤ g) over networks."""
         if self._drawn is not None:
-            return checks.like(g, self._drawn.cdf(checks.array(g, "a guess fraction g", "cdf(g)")))
+            return checks.like(g, self._drawn.cdf(checks.array(g, "a class share g", "cdf(g)")))
         return self._mean([part.cdf(g) for part in self.parts])
 
     @overload
@@ -127,7 +127,7 @@ class MixedGuesses(Shown):
     def pdf(self, g: float | Numbers) -> float | FloatArray:
         """Density of G_c; n·P of the nearest count for finite n."""
         if self._drawn is not None:
-            return checks.like(g, self._drawn.pdf(checks.array(g, "a guess fraction g", "pdf(g)")))
+            return checks.like(g, self._drawn.pdf(checks.array(g, "a class share g", "pdf(g)")))
         return self._mean([part.pdf(g) for part in self.parts])
 
     @overload
@@ -212,7 +212,7 @@ class MixedGuesses(Shown):
     def cdf_error(self, g: float | Numbers) -> float | FloatArray:
         """The standard error of `cdf(g)`: 0 for two classes."""
         if self._drawn is not None:
-            return checks.like(g, self._drawn.cdf_error(checks.array(g, "a guess fraction g", "cdf_error(g)")))
+            return checks.like(g, self._drawn.cdf_error(checks.array(g, "a class share g", "cdf_error(g)")))
         return checks.like(g, self._error([part.cdf_error(g) for part in self.parts]))
 
     @property
@@ -223,7 +223,7 @@ class MixedGuesses(Shown):
         return float(self._error([part.error for part in self.parts]))
 
     def kth_largest(self, k: int) -> OverInits:
-        """The k-th largest fraction over networks, drawn."""
+        """The k-th largest share over networks, drawn."""
         return of_rows(kth_values(self.sample(_DRAWN, seed=_SEED), check_rank(k, self.classes)))
 
     def entropy(self) -> OverInits:
@@ -276,6 +276,6 @@ class MixedGuesses(Shown):
         points = "" if self.points is None else f", {self.points} points"
         return (
             f"γ from {min(self.gammas):.4g} to {max(self.gammas):.4g} over networks, {self.classes} classes{points}: "
-            f"the largest fraction is {self.expected_max():.3f} on average and above 0.9 with probability "
+            f"the largest share is {self.expected_max():.3f} on average and above 0.9 with probability "
             f"{self.prob_max_above(0.9):.3f}"
         )

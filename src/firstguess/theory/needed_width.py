@@ -23,7 +23,7 @@ def width_needed(
     classes: int | None = None,
     seed: int = 0,
 ) -> int:
-    """The width from which on the infinite theory is right: its standard deviation of a guess fraction, to `tolerance`.
+    """The width from which on the infinite theory is right: its standard deviation of a class's share, to `tolerance`.
 
     Layers that name a width keep it. The difference falls with the width (theory.md §12), so it is found by doubling
     and halving, to 2 %. `tolerance=0.02`: two percent of the data. For inputs of infinitely many dimensions.

@@ -1,4 +1,4 @@
-"""What a reading says about a network: γ, c and q through its layers, the law of the guesses, a verdict."""
+"""What a reading says about a network: γ, c and q through its layers, the distribution of class shares, a verdict."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Reading = Literal["closed form", "kernel"]
 def regime(gamma: float) -> Regime:
     """The regime of a drift ratio, as phases are named: neutral below γ = 1, deeply biased from tan²(0.4π) ≈ 9.47 on.
 
-    γ = 1 is where the law of a two-class guess fraction is uniform (theory.md §1). The papers call deep what happens as
-    γ → ∞; for finite networks the line is drawn where the average largest fraction of two classes passes 90 %. What
+    γ = 1 is where the law of a share of two classes is uniform (theory.md §1). The papers call deep what happens as
+    γ → ∞; for finite networks the line is drawn where the average largest share of two classes passes 90 %. What
     results print is `verdict`, which calls fewer networks even.
 
     >>> regime(0.47), regime(2.8), regime(18.4)
@@ -140,10 +140,10 @@ class Prediction(Shown):
 
     @property
     def verdict(self) -> Word:
-        """even, leaning, biased or deeply biased (theory.md §1): by the law of the guesses.
+        """even, leaning, biased or deeply biased (theory.md §1): by the distribution of class shares.
 
         In closed form this is the word for γ of the output; on data, and at finite width, it is that of the γ whose law
-        has the same average largest fraction, which a kernel with clusters of points has more of than its γ says.
+        has the same average largest share, which a kernel with clusters of points has more of than its γ says.
         """
         if self.reading == "closed form" and self.finite_size is None:
             return word(float(self.gamma[-1]))
@@ -299,9 +299,9 @@ class Prediction(Shown):
             ("initial guessing bias at all", self._bias_words),
             ("drift ratio γ of the output", f"{self.gamma[-1]:.6g}"),
             ("correlation c of two inputs' outputs", f"{self.correlation[-1]:.6g}"),
-            ("average largest guess fraction", f"{g.expected_max():.4f}  (even split {1 / g.classes:.4g})"),
+            ("average share of the largest class", f"{g.expected_max():.4f}  (even split {1 / g.classes:.4g})"),
             ("chance that one class gets over 90 %", f"{g.prob_max_above(0.9):.4g}"),
-            ("standard deviation of a guess fraction", f"{g.std():.4g}"),
+            ("standard deviation of a class's share", f"{g.std():.4g}"),
         ]
         if self.finite_size is not None:
             rows.append(("finite size", str(self.finite_size)))

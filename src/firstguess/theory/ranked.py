@@ -1,6 +1,6 @@
-"""The k-th largest fraction and the entropy of the guesses, over initializations: theory.md (8), IGB App. H.
+"""The k-th largest share and the entropy of the guesses, over initializations: theory.md (8), IGB App. H.
 
-A class's fraction grows with its center, so the class whose center is k-th has the k-th largest fraction, and its mean
+A class's share grows with its center, so the class whose center is k-th has the k-th largest share, and its mean
 is the chance that a data point is put there: of M independent pairs (center x, logit y) of correlation √c,
 
     E G_(k) = M!/((k−1)!(M−k)!) ∬ φ₂(x, y) [Φ(y) − Φ₂(x, y)]^{k−1} Φ₂(x, y)^{M−k} dx dy,
@@ -87,7 +87,7 @@ def check_rank(k: object, classes: int) -> int:
 
 
 def kth_values(fractions: FloatArray, k: int) -> FloatArray:
-    """The k-th largest fraction of every row."""
+    """The k-th largest share of every row."""
     place = fractions.shape[1] - k
     return np.partition(fractions, place, axis=1)[:, place]
 
@@ -208,7 +208,7 @@ class Sampled(Protocol):
 
 
 def predicted_kth(law: Sampled, infinite: Sampled, k: int) -> OverInits:
-    """The k-th largest fraction; `infinite` is the same law for infinitely many points."""
+    """The k-th largest share; `infinite` is the same law for infinitely many points."""
     mean = average_kth(law.classes, k, law.gamma)
     return _predicted(law, infinite, lambda rows: kth_values(rows, k), mean, 0.0)
 

@@ -49,7 +49,7 @@ def predict(
     seconds: float = 600.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Prediction:
-    """Predict γ by layer and the law of the guess fractions of an untrained network.
+    """Predict γ by layer and the distribution of class shares of an untrained network.
 
     Without `data`: the closed form, for i.i.d. inputs (theory.md (2)-(9)). `inputs` describes them (default: the blob
     of the papers, components N(0, 1)); `points` is the size of the data set (None: infinitely many). Networks of tokens

@@ -72,10 +72,12 @@ def _through(layers: Sequence[Layer], points: Points, k: Array) -> tuple[Points,
 
 def _one(layer: Layer, points: Points, k: Array) -> tuple[Points, Array, Back]:
     """Points and covariance behind a layer, and its way back."""
-    sampled = stretch((layer,), points.grid) > 0
-    if not sampled and not isinstance(layer, Residual) and (back := _mixing(layer, points, k)) is None:
-        return _by_pair(layer, points, k)
-    back = _mixing(layer, points, k) or _by_pair(layer, points, k)[2]
+    back = _mixing(layer, points, k)
+    if back is None:
+        found = _by_pair(layer, points, k)
+        if stretch((layer,), points.grid) == 0:  # else it is sampled, forth by a rule of its own
+            return found
+        back = found[2]
     budget = Budget(1)
     run = carry((layer,), _start(points, k), budget)
     return run.last, whole(run, budget)[0], back

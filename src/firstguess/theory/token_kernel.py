@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.float_range import float_range
 from firstguess.base.gaussian import Array
+from firstguess.base.text import duration
 from firstguess.network.grid import Shape
 from firstguess.network.layer import Layer, Mix, Parity, text
 from firstguess.network.network import Network
@@ -193,8 +194,8 @@ def _plan(
     need = _ENTRY * effort * rows**2 / 2.0
     if need > seconds:
         raise NotCovered(
-            f"sequences that take about {seconds / 60:.2g} minutes",
-            got=f"{n} sequences of {places} tokens: about {need / 60:.0f} minutes",
+            f"sequences that take at most {duration(seconds)}",
+            got=f"{n} sequences of {places} tokens: about {duration(need)}",
             where="data",
             hint=f"points={max(2, int(n * (seconds / need) ** 0.5))}, or seconds=…",
         )

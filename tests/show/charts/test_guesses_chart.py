@@ -70,7 +70,7 @@ def test_many_classes_mark_the_average_largest_fraction() -> None:
     marks = [row for row in rows(chart) if str(row.get("text", "")).startswith("average largest")]
     assert {row["fraction"] for row in marks} == {law.expected_max()}
     text = svg_text(chart)
-    assert "average largest fraction: 59 %" in text
+    assert "average largest share: 59 %" in text
     assert "10 classes" in text
 
 

@@ -80,7 +80,7 @@ def test_it_says_everything_in_order(page: str) -> None:
         "this network already prefers one class over the others: on average its favourite gets",
         "where an even split would be 50 %",
         "chance that this is right: 97 %",
-        "Main cause All 2 ReLU: without them the largest share would be 56 % ± 2 %.",
+        "Main cause All 2 ReLU: without them the largest share falls from 83 % to 56 % (± 2 %).",
         "Expected? No: theory predicts something else for the architecture.",
         "Best fix Norm after the activation: the largest share falls to 55 % (measured).",
         "Its price Gradients grow going back.",

@@ -12,7 +12,7 @@ def find(seen: Seen) -> Fault | None:
         return None
     cure, evidence = "", {"layers": norms}
     if seen.trained is not None and seen.notable:
-        cure = f"; in train mode the largest fraction is {seen.trained.largest:.1%}"
+        cure = f"; in train mode the largest share is {seen.trained.largest:.1%}"
         evidence |= {"largest_in_train_mode": seen.trained.largest}
     return Fault(
         "batchnorm in eval mode before training",

@@ -13,8 +13,8 @@ from firstguess.modules.head import logits_of, needed
 
 TITLE = "centre the head (fg.repair)"
 PRICE = (
-    "it changes first guesses, not trainability: gradients and nonlinearity stay. The worst class gained early in a "
-    "ResNet, not in a CNN or a ViT"
+    "it changes first guesses, not trainability: gradients and nonlinearity stay. In our trainings the worst class "
+    "gained early in a ResNet, not in a CNN or a ViT"
 )
 _CODE = """import firstguess as fg
 

@@ -46,7 +46,7 @@ def variants(case: Case) -> Iterator[Variant]:
         aim="gradients",
         code="" if case.model is None else f"{IMPORTS}{_CODE.format(weight_var=target, bias_var=bias_var)}",
         price="none in gradients; guesses of a deep plain network are biased there",
-        note="at the edge gradients keep their size, through any depth",
+        note="at the edge gradients keep their size through any depth, once the signal's own size has settled",
         otherwise="for gradients, not for even guesses: deep plain networks at the edge are biased, and keep gradients",
     )
 

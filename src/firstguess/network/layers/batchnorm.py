@@ -290,8 +290,8 @@ class BatchNorm(Layer):
         if site.axes not in (None, needed):
             return Meaning(why=f"normalizes over an axis of positions ({site.axes} axes)")
         note = (
-            "BatchNorm is described with all data as one batch, as in training; the batch size matters (theory.md "
-            "(5)), and in evaluation mode an untrained BatchNorm does nothing"
+            "BatchNorm is described with all data as one batch, as in training; the batch size matters, and in "
+            "evaluation mode an untrained BatchNorm does nothing"
         )
         return Meaning((cls(),), axes=needed, notes=(note,), affine=True)
 

@@ -1,4 +1,4 @@
-"""What each change does: the largest guess fraction and the drift ratio, before and after."""
+"""What each change does: the share of the largest class and the drift ratio, before and after."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BEFORE, _HELPS, _SAME = theme.SOFT, theme.PALETTE[0], theme.PALETTE[4]
 def advice_chart(advice: Sequence[Advice], *, title: str | None = None, narrow: bool = False) -> theme.Chart:
     """Every change that was tried, as a line from before (hollow) to after (filled).
 
-    Left: the average largest guess fraction. Right: γ of the output, logarithmic with a place for 0 and ∞; left out
+    Left: the average share of the largest class. Right: γ of the output, logarithmic with a place for 0 and ∞; left out
     where no γ is known; `narrow`, for a phone, one below the other. Changes after which guesses are not more even,
     beyond the error, are orange.
     """

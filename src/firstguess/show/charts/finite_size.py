@@ -1,4 +1,4 @@
-"""What finite width adds to the spread of a guess fraction."""
+"""What finite width adds to the spread of a class's share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def finite_size_chart(size: FiniteSize, *, title: str | None = None) -> theme.Chart:
-    """The standard deviation of a guess fraction at this size and at infinite size."""
+    """The standard deviation of a class's share at this size and at infinite size."""
     named = [
         f"{name} {spaced(value)}" for name, value in (("width", size.width), ("dimension", size.dimension)) if value
     ]
@@ -22,7 +22,7 @@ def finite_size_chart(size: FiniteSize, *, title: str | None = None) -> theme.Ch
     known = "± 2 standard errors" if size.way == "chain" else "the next order of the expansion"
     return dots_chart(
         {"": [Dot("infinite size", "predicted", size.infinite), Dot(here, "predicted", size.std, error)]},
-        title=title or f"Finite size adds {theme.number(size.added)} to the spread of a guess fraction",
-        x_title="Standard deviation of a guess fraction",
+        title=title or f"Finite size adds {theme.number(size.added)} to the spread of a class's share",
+        x_title="Standard deviation of a class's share",
         subtitle=[f"Infinitely many data points; the bar is {known}."],
     )

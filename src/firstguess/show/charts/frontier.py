@@ -79,7 +79,7 @@ class _Frame:
         every = max(1, math.ceil(len(decades) / 8))
         values = [10.0**k for k in decades if k % every == 0]
         plain = "datum.value >= 0.001 && datum.value <= 10000"
-        words = f"'× ' + ({plain} ? format(datum.value, ',~g') : format(datum.value, '.0e'))"
+        words = f"'× ' + ({plain} ? replace(format(datum.value, ',~g'), ',', ' ') : format(datum.value, '.0e'))"
         return alt.X(
             "g:Q",
             title="Gradients from output to input: factor on their mean square, for a signal of constant size",
@@ -94,7 +94,7 @@ class _Frame:
             "y:Q",
             title="Bias: drift ratio γ of the output",
             scale=alt.Scale(type="log", domain=[1.0, self.top], nice=False),
-            axis=alt.Axis(values=ticks, labelExpr="format(datum.value - 1, ',.2~r')", grid=True),
+            axis=alt.Axis(values=ticks, labelExpr="replace(format(datum.value - 1, ',.2~r'), ',', ' ')", grid=True),
         )
 
 

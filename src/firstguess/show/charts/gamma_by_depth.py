@@ -74,7 +74,8 @@ class GammaScale:
         first, last = round(math.log10(self.unit)), math.floor(math.log10(self.top / (3 if self.infinite else 1)))
         step = max(1, math.ceil((last - first + 1) / 6))
         ticks = [0.0, *(10.0**k for k in range(first, last + 1) if k % step == 0), *([self.top] * self.infinite)]
-        words = "datum.value < 1e6 ? format(datum.value, ',~f') : replace(format(datum.value, '~e'), '+', '')"
+        plain = "replace(format(datum.value, ',~f'), ',', ' ')"
+        words = f"datum.value < 1e6 ? {plain} : replace(format(datum.value, '~e'), '+', '')"
         if self.infinite:
             words = f"datum.value >= {0.999 * self.top} ? '∞' : {words}"
         return {
@@ -121,7 +122,7 @@ def layer_axis(longest: int, output: int | None) -> alt.X:
     """The axis of layers, whose last is called by its name."""
     step = next(s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if longest / s <= 8)
     ticks = [1, *range(step if step > 1 else 2, longest + 1, step)]
-    words = "format(datum.value, ',')"
+    words = "replace(format(datum.value, ','), ',', ' ')"
     if output is not None:
         ticks = [t for t in ticks if t <= output - max(1.0, 0.1 * output)] + [output]
         words = f"datum.value == {output} ? 'output' : {words}"

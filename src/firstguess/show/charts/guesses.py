@@ -1,4 +1,4 @@
-"""The law of the guess fractions: how untrained networks split a data set between the classes."""
+"""The distribution of class shares: how untrained networks split a data set between the classes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from firstguess.theory.prediction import Prediction
 _WIDTH, _HEIGHT = 760, 380
 _MARGIN = 0.02  # of the axis, at both ends: how far into a pole at 0 or 1 the figure looks
 _CONTRAST = 8.0  # a peak may be this many times higher than the lowest law's before its top is cut off
+_DRAWN = 50  # bins of a law that is known by draws
 _STEPS = 60  # data points up to which the single counts are drawn as steps
 
 
@@ -44,6 +45,10 @@ class _Law:
         g = self.guesses
         if self.masses:
             return []
+        if isinstance(g, MixedGuesses) and g.pairs is not None:  # drawn: a density point by point is mostly noise
+            edges = np.linspace(0.0, end, _DRAWN + 1)
+            density = np.diff(g.cdf(edges)) * _DRAWN / end
+            return [(float(x), float(y)) for x, y in zip((edges[1:] + edges[:-1]) / 2, density, strict=True)]
         if g.points is not None:
             last = math.ceil(end * g.points)
             at = np.unique(np.round(np.linspace(0, last, min(last, 800) + 1))) / g.points
@@ -60,10 +65,10 @@ class _Law:
 def guesses_chart(
     *laws: Guesses | Prediction, labels: Sequence[str] | None = None, title: str | None = None
 ) -> theme.Chart:
-    """The laws of a class's guess fraction over initializations, overlaid: theory.md (6)-(8).
+    """The distributions of a class's share over initializations, overlaid: theory.md (6)-(8).
 
     Densities that diverge at 0 and 1 leave at the top. γ = 0 and γ = ∞ have no density: they are arrows, as high as
-    they are probable. For more than two classes dashed lines mark the average largest fraction.
+    they are probable. For more than two classes dashed lines mark the average largest share.
     """
     named = _named(laws, labels)
     classes = sorted({law.guesses.classes for law in named})
@@ -79,7 +84,7 @@ def guesses_chart(
     )
     x = alt.X(
         "fraction:Q",
-        title="Fraction of the data that an untrained network guesses to be of one class",
+        title="Share of the data that an untrained network guesses to be of one class",
         scale=alt.Scale(domain=[0, end], nice=False),
         axis=alt.Axis(labelExpr=theme.PERCENT, tickCount=6),
     )
@@ -122,7 +127,8 @@ def _named(laws: Sequence[Guesses | Prediction], labels: Sequence[str] | None) -
                 hint="guesses_chart(fg.predict(net))",
             )
         name = "drift ratio " if labels is None else f"{labels[index]}, "
-        text = f"{name}γ = {theme.number(guesses.gamma)}"
+        gamma = float(law.gamma[-1]) if isinstance(law, Prediction) else guesses.gamma  # as its page has it
+        text = f"{name}γ = {theme.number(gamma)}"
         if len({_guesses(other).classes for other in laws}) > 1:
             text += f", {theme.count(guesses.classes)} classes"
         if len({_guesses(other).points for other in laws}) > 1:
@@ -186,7 +192,7 @@ def _curve(law: _Law, rows: Sequence[Row], index: int, x: alt.X, y: alt.Y, colou
     base = alt.Chart(theme.data(rows)).encode(x=x, y=y, color=colours)
     tooltip = [
         alt.Tooltip("law:N", title="law"),
-        alt.Tooltip("fraction:Q", title="fraction", format=".3f"),
+        alt.Tooltip("fraction:Q", title="share", format=".3f"),
         alt.Tooltip("exact:Q", title="density", format=".4g"),
     ]
     return [
@@ -246,7 +252,7 @@ def _largest(named: Sequence[_Law], end: float) -> list[alt.Chart]:
     for height, index in enumerate(order):
         place = _place(named[index])
         near = place < 0.6 * end
-        words = f"average largest fraction: {theme.percent(place)}"
+        words = f"average largest share: {theme.percent(place)}"
         row = {"fraction": place, "text": words, "law": named[index].label}
         base = alt.Chart(theme.data([row])).encode(x="fraction:Q")
         at = 24 + 26 * height
@@ -285,7 +291,7 @@ def _subtitle(laws: Sequence[Guesses | Prediction], named: Sequence[_Law], cut: 
     classes = sorted({law.guesses.classes for law in named})
     points = {law.guesses.points for law in named}
     words = " or ".join(theme.count(m) for m in classes)
-    setting = f"Guess fractions before training, over initializations. {words.capitalize()} classes"
+    setting = f"Class shares before training, over initializations. {words.capitalize()} classes"
     setting += f", {_points(*points)}." if len(points) == 1 else "."
     lines = [setting]
     predictions = [law for law in laws if isinstance(law, Prediction)]

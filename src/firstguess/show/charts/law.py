@@ -1,4 +1,4 @@
-"""The measured law of the guesses with the predicted one over it: of one of two classes, or of the largest fraction."""
+"""The measured distribution of class shares, the predicted one over it: of one of two classes, or of the largest."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from firstguess.theory import histograms
 from firstguess.theory.prediction import Prediction
 
 _WIDTH, _HEIGHT = 760, 340
+_SHORT = 40  # characters of an assumption that fits below a chart
 _LATE = 0.75  # from here on a line's name is on its left, as in `parts.mark`
 _LETTER = 7.5  # pixels of 14 points' type, on average
 
@@ -73,7 +74,8 @@ def _subtitle(measurement: Measurement, prediction: Prediction | None, histogram
     inits, points = theme.spaced(seen.inits), theme.spaced(seen.points)
     text = f"{inits} initializations, {theme.count(seen.classes)} classes, {points} data points{room}."
     if prediction is not None:
-        assumed = theme.assumed(prediction.assumptions)
+        short = [said for said in prediction.assumptions if len(said) <= _SHORT]  # the page has the others
+        assumed = theme.assumed(short) + (", and more" if len(short) < len(prediction.assumptions) else "")
         known = "on your data" if prediction.reading == "kernel" else "for random data"
         text += f" Predicted {known}{f'; assumed: {assumed}' if assumed else ''}."
     if histogram.cut:

@@ -1,4 +1,4 @@
-"""Prediction against measurement: the law of the guesses, and γ by layer with error bars."""
+"""Prediction against measurement: the distribution of class shares, and γ by layer with error bars."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from firstguess.theory.prediction import Prediction
 
 
 def compare_chart(prediction: Prediction, measurement: Measurement, *, title: str | None = None) -> theme.Chart:
-    """What was predicted beside what was measured: guess fractions at the left, γ by layer at the right.
+    """What was predicted beside what was measured: class shares at the left, γ by layer at the right.
 
-    Left: the measured histogram of all guess fractions, and the predicted probability of the same bins for as many data
+    Left: the measured histogram of all class shares, and the predicted probability of the same bins for as many data
     points, theory.md (7). Right: predicted γ with the difference that `fg.compare` allows on so many points, and
     measured γ with 95 % intervals; only the output's where the two do not have the same number of layers with weights,
     and no right half where no such layer was probed.

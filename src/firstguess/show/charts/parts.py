@@ -26,7 +26,7 @@ _PALE = "#F2CFB3"  # the prediction's orange, as faint as the bars of what is al
 _CHARACTER = 7.6  # pixels of 15 points' type, on average
 
 
-# -- The law of the guesses ----------------------------------------------------------------------------------------
+# -- The distribution of class shares ----------------------------------------------------------------------------------
 
 
 def histogram_layers(
@@ -57,10 +57,10 @@ def histogram_layers(
 
 
 def law_panel(laws: Mapping[str, Law], measured: EmpiricalGuesses | None, *, bars: str = "measured") -> alt.LayerChart:
-    """The law of the guess fractions, all classes together."""
+    """The distribution of class shares, all classes together."""
     histogram = pooled(laws, measured)
-    words = "Fraction of the data guessed to be of one class"
-    title = "The law of the guess fractions"
+    words = "Share of the data guessed to be of one class"
+    title = "The distribution of class shares"
     if histogram.cut:
         title += f" (the {histogram.cut} goes on above)"
     classes = next(law.classes for law in (*laws.values(), measured) if law is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ _CELLS = 40  # along each axis
 
 
 def prediction_chart(prediction: Prediction, *, title: str | None = None) -> theme.Chart:
-    """The law of the guesses; where it is sampled, as a histogram beside γ by layer."""
+    """The distribution of class shares; where it is sampled, as a histogram beside γ by layer."""
     if isinstance(prediction.guesses, EmpiricalGuesses):
         return readings_chart(None, prediction, title=title)
     return guesses_chart(prediction, title=title)
@@ -41,7 +42,8 @@ def structure_chart(structure: Structure, *, title: str | None = None) -> theme.
 
 def tuned_chart(tuned: Tuned, *, title: str | None = None) -> theme.Chart:
     """γ by depth of the tuned network."""
-    return gamma_by_depth_chart([predict(tuned.network, inputs=tuned.inputs)], title=title)
+    name = re.sub(r"\d+\.\d{5,}", lambda found: f"{float(found[0]):.4g}", str(tuned.network))
+    return gamma_by_depth_chart({name: predict(tuned.network, inputs=tuned.inputs)}, title=title)
 
 
 def fixed_point_chart(point: FixedPoint, *, title: str | None = None) -> theme.Chart:

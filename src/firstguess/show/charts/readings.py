@@ -1,4 +1,4 @@
-"""Closed form, kernel and ensemble side by side: the law of the guesses, and γ by layer."""
+"""Closed form, kernel and ensemble side by side: the distribution of class shares, and γ by layer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def readings_chart(
 ) -> theme.Chart:
     """The readings of one network on one data set; any may be left out, but not all.
 
-    Left: the law of a class's guess fraction, all readings in the same bins; the measured one is filled. Right: γ of
+    Left: the distribution of a class's share, all readings in the same bins; the measured one is filled. Right: γ of
     the pre-activations by layer, measured with 95 % intervals (only the output's where it has other layers).
     """
     predictions = _check(closed_form, kernel, measurement)

@@ -1,4 +1,4 @@
-"""The law of guess fractions that were counted or drawn."""
+"""The distribution of class shares that were counted or drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def sampled_law_chart(guesses: EmpiricalGuesses, *, title: str | None = None) -> theme.Chart:
-    """The histogram of all guess fractions over initializations."""
+    """The histogram of all class shares over initializations."""
     share = theme.percent(guesses.expected_max())
     drawn, points, classes = spaced(guesses.inits), spaced(guesses.points), theme.count(guesses.classes)
     return theme.house(

@@ -42,7 +42,7 @@ def matched_chart(matched: Matched, *, title: str | None = None) -> theme.Chart:
     first, then = matched.loss
     return _percent(
         dots,
-        title or "Guesses that are expected from a head that starts at the prior",
+        title or "Guesses expected from a head that starts at the prior",
         [f"First loss {first:.3g} → {then:.3g}{_rest(matched.prior, rows)}."],
     )
 
@@ -53,7 +53,7 @@ def repaired_chart(repaired: Repaired, *, title: str | None = None) -> theme.Cha
     return _percent(
         [Dot("largest class", "before", before), Dot("largest class", "after", after)],
         title or f"Largest class: {percents(before, after)} of the guesses",
-        [f"Drift ratio γ of the output {theme.number(g0)} → {theme.number(g1)}."],
+        [f"Drift ratio γ of the output {theme.number(g0)} → {theme.number(g1 if abs(g1) > 1e-6 else 0.0)}."],
     )
 
 

@@ -1,4 +1,4 @@
-"""Guess fractions as a strip: one column an initialization, divided as that network divides the data."""
+"""Class shares as a strip: one column an initialization, divided as that network divides the data."""
 
 from __future__ import annotations
 

@@ -200,7 +200,8 @@ def lasting(d: Diagnosis) -> Markup:
     meaning = (
         "The starting bias is how the accuracy on a class depends on which class an initialization favours; what is "
         "left of it is its part at a later step. No network was trained: logits of this model's own initializations "
-        "move along the tangent kernel of its description, as those of wide networks do."
+        "move along the tangent kernel of its description, as those of wide networks do. By then the largest "
+        "share need not be small: guesses may have gone over to another class."
     )
     shown = table(["Training", "predicted"], rows, numbers=(1,), caption="How long the bias lasts")
     return section(

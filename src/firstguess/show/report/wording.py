@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.result import Verdict
 
 _NAMES = {
-    "std of a guess fraction": "spread of a class's share (standard deviation)",
-    "E of the largest fraction": "largest share, average",
-    "P(largest fraction > 0.9)": "chance that one class gets over 90 %",
+    "std of a class's share": "spread of a class's share (standard deviation)",
+    "average largest share": "largest share, average",
+    "P(largest share > 0.9)": "chance that one class gets over 90 %",
 }
 
 
