@@ -11,7 +11,7 @@ from firstguess.base.shares import percent
 from firstguess.explore import panels
 from firstguess.explore.choice import NORMS, Choice
 from firstguess.explore.drawing import Drawing, Scale, short
-from firstguess.explore.seen import phases_of, see, with_gradients
+from firstguess.explore.seen import phases_of, see, with_the_rest
 from firstguess.theory.ranked import average_kth
 
 
@@ -173,12 +173,26 @@ def test_long_numbers_of_a_network_are_cut_for_the_eye():
 
 def test_gradients_that_waited_are_the_same():
     choice = Choice("transformer", depth=2, length=8)
-    at_once, later = see(choice), see(choice, gradients=False)
+    at_once, later = see(choice), see(choice, whole=False)
     assert "<h3>Gradients</h3>" in panels.live(at_once)
     assert "<h3>Gradients</h3>" not in panels.live(later)
     assert later.prediction.gamma.tolist() == at_once.prediction.gamma.tolist()
-    assert with_gradients(later).stream == at_once.stream
-    assert "a residual block towards the input" in panels.no_phases("none", with_gradients(later))
+    assert with_the_rest(later).stream == at_once.stream
+    told = panels.rest(with_the_rest(later), later.later)
+    assert "a residual block towards the input" in told
+    assert told in panels.no_phases("none", told)
+
+
+def test_absorption_of_many_classes_that_waited_is_the_same():
+    choice = Choice("plain", "relu", 4, classes=10)
+    at_once, later = see(choice), see(choice, whole=False)
+    assert "How long the bias lasts" not in panels.live(later)
+    assert later.later == ("absorption",)
+    assert see(Choice("plain", "relu", 4), whole=False).later == ()  # two classes have a formula
+    told = panels.rest(with_the_rest(later), later.later)
+    assert told in panels.live(at_once)
+    assert "in the median" in told
+    assert told in panels.phases(choice, *phases_of(choice), told)
 
 
 def test_tokens_and_text_have_pages():

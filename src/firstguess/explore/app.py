@@ -132,7 +132,7 @@ def _(
         text.value,
     )
     try:
-        network, at = chosen.network, seen.see(chosen, gradients=False)
+        network, at = chosen.network, seen.see(chosen, whole=False)
         _shown = panels.live(at)
     except FirstguessError as _error:
         network, at, _shown = None, None, panels.refused(chosen, str(_error))
@@ -142,12 +142,13 @@ def _(
 
 @app.cell(hide_code=True)
 def _(FirstguessError, at, chosen, mo, network, panels, seen):
+    _rest = panels.rest(seen.with_the_rest(at), at.later) if at is not None else ""
     try:
         _found = seen.phases_of(chosen) if network is not None else ""
-        _later = seen.with_gradients(at) if at is not None and at.gradients_later else None
-        _told = panels.no_phases(_found, _later) if isinstance(_found, str) else panels.phases(chosen, *_found)
+        _drawn = isinstance(_found, tuple)
+        _told = panels.phases(chosen, *_found, _rest) if _drawn else panels.no_phases(_found, _rest)
     except FirstguessError as _error:
-        _told = panels.no_phases(str(_error))
+        _told = panels.no_phases(_error.reason, _rest)
     _shown = mo.Html(_told if network is not None else "")
     _shown  # noqa: B018
     return

@@ -17,6 +17,7 @@ from firstguess.explore.choice import Choice
 from firstguess.explore.drawing import BLUE, GREEN, GREY, ORANGE, Drawing, Scale
 from firstguess.explore.seen import DIMENSION, WIDTH, Seen
 from firstguess.theory.diagrams import PhaseDiagram
+from firstguess.theory.guesses import Guesses
 from firstguess.theory.phases import FixedPoint
 from firstguess.theory.ranked import average_kth
 from firstguess.theory.stream_growth import stream_growth
@@ -41,8 +42,8 @@ def live(seen: Seen) -> str:
     """All that moves with a slider; its attributes are for those who read it by program."""
     p = seen.prediction
     largest, gamma = p.guesses.expected_max(), float(p.gamma[-1])
-    gradients = "" if seen.gradients_later else _gradients(seen)
-    parts = [_shares(seen), _gamma(seen), gradients, _frontier(seen), _lasting(seen), _remedies(seen)]
+    gradients, lasting = ("" if name in seen.later else draw(seen) for name, draw in _PUT_OFF.items())
+    parts = [_shares(seen), _gamma(seen), gradients, _frontier(seen), lasting, _remedies(seen)]
     return (
         f'{STYLE}<section id="fg-live" aria-label="Prediction" aria-live="polite" '
         f'data-state="{escape(seen.choice.query)}" data-gamma="{gamma:.6g}" data-largest="{largest:.6g}">'
@@ -85,6 +86,7 @@ def _panel(title: str, body: str, *, wide: bool = False) -> str:
 def _shares(seen: Seen) -> str:
     """Two classes: the density of a share; more: the average shares in order."""
     law = seen.prediction.guesses
+    assert isinstance(law, Guesses)  # of closed forms
     over = f"One class gets over 90 % of the guesses in {percent(law.prob_max_above(0.9))} of networks."
     if law.std() < 1e-6:
         drawing = Drawing(Scale(0, 1), Scale(0, 1.0), "share of a class", "")
@@ -215,6 +217,14 @@ def _steps(count: float) -> str:
     return f"{spaced(whole)} step{'' if whole == 1 else 's'}"
 
 
+_PUT_OFF = {"gradients": _gradients, "absorption": _lasting}
+
+
+def rest(seen: Seen, names: Sequence[str]) -> str:
+    """The parts that the live ones did not wait for."""
+    return "".join(_PUT_OFF[name](seen) for name in names)
+
+
 def _remedies(seen: Seen) -> str:
     f = seen.frontier
     if f is None:
@@ -237,8 +247,8 @@ def _row(k: int, m: Mark, classes: int) -> str:
 # -- Phases -----------------------------------------------------------------------------------------------------------
 
 
-def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint) -> str:
-    """Where the variances stand: colours are γ at depth, the lines where gradients keep their size."""
+def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint, rest: str = "") -> str:
+    """Where the variances stand: colours are γ at depth, the lines where gradients keep their size; `rest`: beside."""
     w, b = (Scale(float(v[0]), float(v[-1])) for v in (diagram.weight_vars, diagram.bias_vars))
     drawing = Drawing(w, b, "weight variance", "bias variance")
     drawing.picture(_colours(diagram.gamma))
@@ -248,13 +258,13 @@ def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint) -> str:
     said = f"Here, at large depth: {here.name}."
     key = "Colour is γ at large depth, pale (even) to orange (deeply biased); on the line gradients keep their size."
     body = drawing.svg(said) + f"<p>{escape(said)}</p><p class=fg-soft>{key}</p>"
-    return f'{STYLE}<section id="fg-phases" class="fg-page">{_panel("Phase diagram", body)}</section>'
+    return f'{STYLE}<section id="fg-phases" class="fg-page">{_panel("Phase diagram", body)}{rest}</section>'
 
 
-def no_phases(why: str, later: Seen | None = None) -> str:
-    """In place of the diagram; beside it the gradients that the live part did not wait for."""
-    told = _panel("Phase diagram", f"<p>{escape(why)}</p>") + ("" if later is None else _gradients(later))
-    return f'{STYLE}<section id="fg-phases" class="fg-page">{told}</section>'
+def no_phases(why: str, rest: str = "") -> str:
+    """In place of the diagram; `rest`: beside it."""
+    told = _panel("Phase diagram", f"<p>{escape(why)}</p>")
+    return f'{STYLE}<section id="fg-phases" class="fg-page">{told}{rest}</section>'
 
 
 def _colours(gamma: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:

@@ -47,7 +47,7 @@ class Seen:
     frontier: Frontier | None
     absorption: Absorption | None
     why: dict[str, str]
-    gradients_later: bool = False
+    later: tuple[str, ...] = ()  # what the charts do not wait for: gradients of tokens, absorption of many classes
 
     @property
     def gradients(self) -> list[tuple[int, float]]:
@@ -70,38 +70,49 @@ class Seen:
         return [(len(found) - k, v) for k, v in enumerate(found)]
 
 
-def see(choice: Choice, *, gradients: bool = True) -> Seen:
-    """Predict a choice; errors are the network's own, in one line. `gradients` of tokens can wait: `with_gradients`."""
+def see(choice: Choice, *, whole: bool = True) -> Seen:
+    """Predict a choice; errors are the network's own. Unless `whole`, what is slow waits for `with_the_rest`."""
     network, inputs = choice.network, choice.inputs
-    later = isinstance(inputs, Tokens) and not gradients
-    prediction = predict_tokens(network, inputs, None, gradients=False) if later else predict(network, inputs=inputs)
+    if isinstance(inputs, Tokens) and not whole:
+        prediction = predict_tokens(network, inputs, None, gradients=False)
+    else:
+        prediction = predict(network, inputs=inputs)
     if isinstance(inputs, Tokens):
         why = dict(_TOKENS)
         if any(getattr(layer, "rotary", False) for layer in every(network.layers)):
             why["gradients"] = _ROTARY
-        return Seen(choice, prediction, None, None, why, later)
+        return Seen(choice, prediction, None, None, why, ("gradients",) * (not whole))
     why = dict[str, str]()
     standing: Frontier | None = None
-    lasting: Absorption | None = None
     try:
         standing = frontier(network, targets=(), inputs=inputs)
     except FirstguessError as error:
         why["frontier"] = error.reason
+    seen = Seen(choice, prediction, standing, None, why, ("absorption",) * (not whole and network.classes > 2))
+    return seen if seen.later else _lasting(seen)
+
+
+def _lasting(seen: Seen) -> Seen:
+    """With the time that the bias lasts, or why it is not known."""
+    p = seen.prediction
     try:
-        if _slow(network):
-            why["absorption"] = _SLOW
-        else:
-            lasting = prediction.absorption(lr=choice.lr, dimension=DIMENSION, width=WIDTH)
+        if not _slow(p.network):
+            found = p.absorption(lr=seen.choice.lr, dimension=DIMENSION, width=WIDTH)
+            return replace(seen, absorption=found, later=())
+        why = _SLOW
     except FirstguessError as error:
-        why["absorption"] = error.reason
-    return Seen(choice, prediction, standing, lasting, why)
+        why = error.reason
+    return replace(seen, why={**seen.why, "absorption": why}, later=())
 
 
-def with_gradients(seen: Seen) -> Seen:
-    """With those that were put off."""
+def with_the_rest(seen: Seen) -> Seen:
+    """With what was put off."""
+    if not seen.later:
+        return seen
     inputs = seen.choice.inputs
-    assert isinstance(inputs, Tokens)
-    return replace(seen, prediction=prototypes.with_gradients(seen.prediction, inputs), gradients_later=False)
+    if isinstance(inputs, Tokens):
+        return replace(seen, prediction=prototypes.with_gradients(seen.prediction, inputs), later=())
+    return _lasting(seen)
 
 
 def _slow(network: Network) -> bool:
