@@ -229,3 +229,9 @@ def test_no_page_has_numbers_that_are_none():
         )
         page = panels.live(see(choice))
         assert not re.search(r"\bnan\b|\binf\b", page), choice
+
+
+def test_a_rounded_nothing_is_said_as_nothing():
+    seen = see(Choice("transformer", depth=4, style="llama", length=16))
+    assert 0.0 < abs(seen.prediction.gamma[-1]) < 1e-6  # sampled attention, in float32
+    assert "drift ratio γ = 0." in panels.live(seen)

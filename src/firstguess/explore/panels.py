@@ -35,6 +35,7 @@ STYLE = """<style>
 </style>"""
 _LEAST = 1e-4  # γ below this is drawn as this
 _HUGE = 1e12
+_NOTHING = 1e-6  # what rounding leaves of a γ that is 0, on either side
 _NO_GRADIENTS = "Not known in closed form for this network."
 
 
@@ -42,13 +43,14 @@ def live(seen: Seen) -> str:
     """All that moves with a slider; its attributes are for those who read it by program."""
     p = seen.prediction
     largest, gamma = p.guesses.expected_max(), float(p.gamma[-1])
+    told = gamma if abs(gamma) > _NOTHING else 0.0
     gradients, lasting = ("" if name in seen.later else draw(seen) for name, draw in _PUT_OFF.items())
     parts = [_shares(seen), _gamma(seen), gradients, _frontier(seen), lasting, _remedies(seen)]
     return (
         f'{STYLE}<section id="fg-live" aria-label="Prediction" aria-live="polite" '
         f'data-state="{escape(seen.choice.query)}" data-gamma="{gamma:.6g}" data-largest="{largest:.6g}">'
         f'<p class="fg-head"><b>{escape(p.verdict.capitalize())}</b>: the largest of {p.network.classes} classes gets '
-        f"<b>{percent(largest)}</b> of the guesses on average; drift ratio γ = {number(gamma)}.</p>"
+        f"<b>{percent(largest)}</b> of the guesses on average; drift ratio γ = {number(told)}.</p>"
         f'<p class="fg-text">{escape(_brief(str(p.network)))}</p>'
         f'<div class="fg-page">{"".join(parts)}</div></section>'
     )
