@@ -150,7 +150,7 @@ class Explanation(Shown):
             lines.append(f"  {self._without_cause}")
         remarks = [f"{i}. {cause.kind}: {cause.words}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
-            lines += textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="     ")
+            lines += textwrap.wrap(percent_apart(remark), _COLUMNS, initial_indent="  ", subsequent_indent="     ")
         return percent_apart("\n".join(lines))
 
 
