@@ -148,6 +148,15 @@ def elided(text: str, width: int) -> str:
     return f"{text[:head]}…{text[-(width - head - 1) :]}"
 
 
+def rounded_off(gamma: float) -> float:
+    """0 for a γ that is 0 but for rounding, on either side.
+
+    >>> rounded_off(-7.5e-9), rounded_off(2e-5)
+    (0.0, 2e-05)
+    """
+    return 0.0 if abs(gamma) < 1e-6 else gamma
+
+
 def percent_apart(text: str) -> str:
     """The text with a space between a number and its %.
 

@@ -12,7 +12,7 @@ from html import escape
 import numpy as np
 
 from firstguess.base.shares import percent
-from firstguess.base.text import power_of_ten, spaced
+from firstguess.base.text import power_of_ten, rounded_off, spaced
 from firstguess.explore.choice import Choice
 from firstguess.explore.drawing import BLUE, GREEN, GREY, ORANGE, Drawing, Scale
 from firstguess.explore.seen import DIMENSION, WIDTH, Seen
@@ -35,7 +35,6 @@ STYLE = """<style>
 </style>"""
 _LEAST = 1e-4  # γ below this is drawn as this
 _HUGE = 1e12
-_NOTHING = 1e-6  # what rounding leaves of a γ that is 0, on either side
 _NO_GRADIENTS = "Not known in closed form for this network."
 
 
@@ -43,14 +42,13 @@ def live(seen: Seen) -> str:
     """All that moves with a slider; its attributes are for those who read it by program."""
     p = seen.prediction
     largest, gamma = p.guesses.expected_max(), float(p.gamma[-1])
-    told = gamma if abs(gamma) > _NOTHING else 0.0
     gradients, lasting = ("" if name in seen.later else draw(seen) for name, draw in _PUT_OFF.items())
     parts = [_shares(seen), _gamma(seen), gradients, _frontier(seen), lasting, _remedies(seen)]
     return (
         f'{STYLE}<section id="fg-live" aria-label="Prediction" aria-live="polite" '
         f'data-state="{escape(seen.choice.query)}" data-gamma="{gamma:.6g}" data-largest="{largest:.6g}">'
         f'<p class="fg-head"><b>{escape(p.verdict.capitalize())}</b>: the largest of {p.network.classes} classes gets '
-        f"<b>{percent(largest)}</b> of the guesses on average; drift ratio γ = {number(told)}.</p>"
+        f"<b>{percent(largest)}</b> of the guesses on average; drift ratio γ = {number(rounded_off(gamma))}.</p>"
         f'<p class="fg-text">{escape(_brief(str(p.network)))}</p>'
         f'<div class="fg-page">{"".join(parts)}</div></section>'
     )

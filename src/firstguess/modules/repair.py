@@ -15,6 +15,7 @@ from firstguess.base.checks import count, known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.shares import percents
 from firstguess.base.shown import Shown
+from firstguess.base.text import rounded_off
 from firstguess.data import Batch, collect, load
 from firstguess.modules.calling import Caller
 from firstguess.modules.feeding import Forward, fed
@@ -63,7 +64,7 @@ class Repaired(Shown):
 
     def __repr__(self) -> str:
         (g0, g1), (m0, m1) = self.gamma, self.largest
-        return f"Repaired({self.how}: γ {g0:.3g} → {_small(g1):.3g}, largest class {m0:.0%} → {m1:.0%})"
+        return f"Repaired({self.how}: γ {g0:.3g} → {rounded_off(g1):.3g}, largest class {m0:.0%} → {m1:.0%})"
 
     def __str__(self) -> str:
         keys = [f"changed: {', '.join(self.changed)}"] if self.changed else []
@@ -71,16 +72,11 @@ class Repaired(Shown):
         (g0, g1), (m0, m1) = self.gamma, self.largest
         return "\n".join(
             [
-                f"γ {g0:.3g} → {_small(g1):.3g}, largest class {' → '.join(percents(m0, m1))} of the guesses",
+                f"γ {g0:.3g} → {rounded_off(g1):.3g}, largest class {' → '.join(percents(m0, m1))} of the guesses",
                 *keys,
                 *self.notes,
             ]
         )
-
-
-def _small(gamma: float) -> float:
-    """0 for what is 0 but for rounding."""
-    return 0.0 if abs(gamma) < 1e-6 else gamma
 
 
 @known_options

@@ -94,7 +94,7 @@ class _Frame:
             "y:Q",
             title="Bias: drift ratio γ of the output",
             scale=alt.Scale(type="log", domain=[1.0, self.top], nice=False),
-            axis=alt.Axis(values=ticks, labelExpr="replace(format(datum.value - 1, ',.2~r'), ',', ' ')", grid=True),
+            axis=alt.Axis(values=ticks, labelExpr="replace(format(datum.value - 1, ',.2~r'), /,/g, ' ')", grid=True),
         )
 
 

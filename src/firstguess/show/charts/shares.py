@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.base.text import percents, spaced
+from firstguess.base.text import percents, rounded_off, spaced
 from firstguess.show.charts import theme
 from firstguess.show.charts.dots import Dot, dots_chart
 
@@ -53,7 +53,7 @@ def repaired_chart(repaired: Repaired, *, title: str | None = None) -> theme.Cha
     return _percent(
         [Dot("largest class", "before", before), Dot("largest class", "after", after)],
         title or f"Largest class: {percents(before, after)} of the guesses",
-        [f"Drift ratio γ of the output {theme.number(g0)} → {theme.number(g1 if abs(g1) > 1e-6 else 0.0)}."],
+        [f"Drift ratio γ of the output {theme.number(g0)} → {theme.number(rounded_off(g1))}."],
     )
 
 
