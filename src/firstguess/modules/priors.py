@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -16,7 +16,10 @@ from torch import nn
 
 from firstguess.base.checks import count, known_options
 from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.shares import percents
 from firstguess.base.shown import Shown
+from firstguess.base.text import page, spaced
+from firstguess.data import batches as stream
 from firstguess.data import collect, load
 from firstguess.modules.feeding import Forward, fed
 from firstguess.modules.guard import private_copy, unwrapped
@@ -27,7 +30,9 @@ from firstguess.modules.sources import Mode
 
 Array: TypeAlias = NDArray[np.float64]
 Aim: TypeAlias = Literal["loss", "guesses"]
-_EXCESS = 0.01  # nats by which the first loss may be above the prior's entropy
+_EXCESS = 0.01  # nats by which the first loss may differ from the prior's entropy
+_ERRORS = 3.0  # standard errors of the loss on a sample of the points that are kept clear of that limit
+_SHRINK = 0.9  # the head's weights are multiplied by this until the loss is within the limit
 _ADVICE = "Early in training class weights in the loss do far more for rare classes than any start; in the end less."
 
 
@@ -38,7 +43,8 @@ class Matched(Shown):
     model: nn.Module = field(repr=False)
     prior: Array
     shares: Array
-    loss: tuple[float, float]  # cross-entropy with labels of this prior, before and after, measured on these points
+    loss: tuple[float, float]  # cross-entropy before and after, on these points and their labels
+    entropy: float  # of the prior: the loss of a model that knows the frequencies and nothing else
     scale: float  # by which the head's weights were multiplied
     changed: tuple[str, ...]
     added: tuple[str, ...]
@@ -54,6 +60,7 @@ class Matched(Shown):
             "prior": self.prior.tolist(),
             "shares": self.shares.tolist(),
             "loss": list(self.loss),
+            "entropy": self.entropy,
             "scale": self.scale,
             "changed": list(self.changed),
             "added": list(self.added),
@@ -64,17 +71,15 @@ class Matched(Shown):
         return f"Matched({len(self.prior)} classes, first loss {self.loss[0]:.3g} → {self.loss[1]:.3g})"
 
     def __str__(self) -> str:
-        prior = ", ".join(f"{p:.1%}" for p in self.prior[:10])
-        shares = ", ".join(f"{p:.1%}" for p in self.shares[:10])
+        before, after = self.loss
         more = ", …" if len(self.prior) > 10 else ""
-        return "\n".join(
-            [
-                f"prior {prior}{more}",
-                f"expected guesses {shares}{more}",
-                f"first loss {self.loss[0]:.3g} → {self.loss[1]:.3g}, the head's weights × {self.scale:.3g}",
-                *self.notes,
-            ]
-        )
+        rows = [
+            ("prior", ", ".join(percents(*self.prior[:10])) + more),
+            ("first loss", f"{before:.3g} → {after:.3g} (the entropy of the prior is {self.entropy:.3g})"),
+            ("expected guesses", ", ".join(percents(*self.shares[:10])) + more),
+            ("head's weights", "as they were" if self.scale == 1.0 else f"× {self.scale:.3g}"),
+        ]
+        return page("Head matched to the classes' frequencies", rows, remarks=self.notes)
 
 
 @known_options
@@ -92,16 +97,18 @@ def match_prior(
     run: Mode = "train",
     seed: int = 0,
 ) -> Matched:
-    """A copy of `model` whose head's bias is the logarithm of the prior, its weights scaled for one of two aims.
+    """A copy of `model` whose head's bias is the logarithm of the prior; a head with one logit gets log(p/(1 − p)).
 
-    "loss": so small that the first loss is the prior's entropy, up to 0.01; "guesses" (two classes): so that on average
-    over initializations guesses have the prior's shares. Both at once is impossible: theory.md (36).
+    "loss": the first cross-entropy is the prior's entropy, up to 0.01; the head's weights are made smaller where that
+    needs it, never larger. "guesses" (two classes): the weights are scaled so that on average over initializations
+    guesses have the prior's shares. Both at once is impossible: theory.md (36).
 
     Args:
         model: An untrained model; one that looks trained is refused, unless `force=True`.
-        data: Points and, for `prior="labels"`, their labels.
-        prior: "labels", or the shares of the classes.
+        data: Points and, for `prior="labels"`, their labels: all labels are counted, which reads a loader to its end.
+        prior: "labels", or the shares of the classes, as a list; the loss is then that of labels drawn from it.
         mode: "loss" or "guesses".
+        points: How many points the loss is measured on.
         run: "train": BatchNorm normalizes by the batch; "eval": by its running statistics.
 
     >>> model = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 2))
@@ -120,12 +127,9 @@ def match_prior(
         raise InvalidInput('"loss" or "guesses"', got=mode, where="match_prior(mode)", hint='mode="loss"')
     if not force:
         refuse_trained(model, "match_prior")
-    whole = load(data) if isinstance(data, str) else data
-    batches = fed(
-        model,
-        collect(whole, count(points, 2, "number of points", "match_prior(points)", "points=512"), seed=seed),
-        forward,
-    )
+    whole = load(data) if isinstance(data, str) else list(data) if isinstance(data, Iterator) else data
+    taken = collect(whole, count(points, 2, "number of points", "match_prior(points)", "points=512"), seed=seed)
+    batches = fed(model, taken, forward)
     fixed = model if in_place else private_copy(unwrapped(model))
     if fixed is None:
         raise InvalidInput(
@@ -133,82 +137,134 @@ def match_prior(
         )
     keys = set(fixed.state_dict())
     before = logits_of(fixed, batches, pick=logits, mode=run)
-    p = _shares(prior, before)
+    by_labels = isinstance(prior, str)
+    counts = _counts(prior, whole, before) if by_labels else np.asarray(prior, dtype=np.float64)
+    p = _shares(counts, before.classes, counts.sum() if by_labels else len(before.rows))
     head = needed(before, "match_prior")
     weight = getattr(head.module, "weight", None)
     if not isinstance(weight, torch.Tensor) or weight.ndim < 2:
         raise NotCovered("a head with a matrix of weights", got=head.path, where="match_prior")
-    if before.rows.ndim == 1:
-        raise NotCovered(
-            "two logits for two classes", got="one logit", where="match_prior", hint="nn.Linear(features, 2)"
-        )
-    size = _size(before, head.bias)
-    wanted = _wanted(p, mode)
-    factor = wanted / size
+    bare = before.rows if head.bias is None else before.rows - head.bias.detach().float().cpu()
+    labels = _whole_numbers(before.labels) if by_labels and before.labels is not None else None
+    size = math.sqrt(float(contrasts(bare).square().mean()))
+    if mode == "loss":
+        part = len(bare) / counts.sum() if by_labels else 0.0
+        factor = _scale(_columns(bare), p, labels, math.sqrt(max(0.0, 1.0 - part)))
+    else:
+        factor = _by_guesses(p, size, one_logit=bare.ndim == 1)
+    logs = np.log(p)
     with torch.no_grad():
         weight.mul_(factor)
         if head.bias is not None:
             head.bias.zero_()
-    head.move(torch.from_numpy(np.log(p)))
+    head.move(torch.from_numpy(logs if bare.ndim > 1 else logs[1:] - logs[:1]))
     after = logits_of(fixed, batches, pick=logits, mode=run)
-    moved = (head.key, f"{head.path}.weight" if head.path else "weight")
-    gamma = before.gamma()
-    notes = (
-        f"γ {gamma:.2g} only adds spread between initializations: a single network's guesses are off by that.",
-        _ADVICE,
-    )
+    moved = (head.key, *((f"{head.path}.weight" if head.path else "weight",) if factor != 1.0 else ()))
+    entropy = float(-(p * logs).sum())
+    spread = factor * size / (math.sqrt(2.0) if bare.ndim == 1 else 1.0)  # one logit is a difference of two
     return Matched(
         fixed,
         p,
-        expected_shares(np.log(p), wanted),
-        (_loss(before, p), _loss(after, p)),
+        expected_shares(logs, spread),
+        (entropy + _excess(before, p, labels), entropy + _excess(after, p, labels)),
+        entropy,
         factor,
         tuple(key for key in moved if key in keys),
         tuple(key for key in moved if key not in keys),
-        notes,
+        tuple(_notes(counts, before, mode, by_labels=by_labels)),
     )
 
 
-def _shares(prior: Any, logits: Seen) -> Array:
-    if isinstance(prior, str):
-        if prior != "labels":
-            raise InvalidInput('"labels" or shares of the classes', got=repr(prior), where="match_prior(prior)")
-        if logits.labels is None:
-            raise InvalidInput(
-                "data with labels", got="none", where="match_prior(data)", hint="data=(x, y), or prior=[0.9, 0.1]"
-            )
-        prior = np.bincount(logits.labels.numpy(), minlength=logits.classes)
-    p = np.asarray(prior, dtype=np.float64)
-    if p.shape != (logits.classes,) or not np.isfinite(p).all() or not (p > 0).all():
-        least = 1.0 / (2 * len(logits.rows))
+def _counts(prior: str, data: object, logits: Seen) -> Array:
+    """How many labels of each class there are in all of the data; negative ones (ignored by losses) do not count."""
+    if prior != "labels":
+        raise InvalidInput('"labels" or shares of the classes', got=repr(prior), where="match_prior(prior)")
+    counts = np.zeros(logits.classes)
+    for batch in () if logits.labels is None else stream(data):
+        if batch.labels is None:
+            continue
+        labels = _whole_numbers(batch.labels)
+        labels = labels[labels >= 0].numpy()
+        if labels.size and labels.max() >= logits.classes:
+            raise InvalidInput(f"labels below {logits.classes}", got=int(labels.max()), where="match_prior(data)")
+        counts += np.bincount(labels, minlength=logits.classes)
+    if not counts.sum() > 0:
         raise InvalidInput(
-            f"{logits.classes} shares above 0",
-            got=np.array2string(p, precision=3, threshold=10),
-            where="match_prior(prior)",
-            hint=f"a class that never occurs gets a small share, such as {least:.1g}",
+            "data with labels", got="none", where="match_prior(data)", hint="data=(x, y), or prior=[0.9, 0.1]"
         )
+    return counts
+
+
+def _whole_numbers(labels: torch.Tensor) -> torch.Tensor:
+    whole = labels.reshape(-1).long()
+    if labels.is_floating_point() and not torch.equal(whole.to(labels.dtype), labels.reshape(-1)):
+        raise InvalidInput("labels 0, 1, …", got="numbers that are not whole", where="match_prior(data)")
+    return whole
+
+
+def _shares(counts: Array, classes: int, examples: float) -> Array:
+    """The prior; half an example stands for a class that has none, so that its logarithm is finite."""
+    if counts.shape != (classes,) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
+        raise InvalidInput(
+            f"{classes} shares of at least 0",
+            got=np.array2string(counts, precision=3, threshold=10),
+            where="match_prior(prior)",
+        )
+    p = np.maximum(counts / counts.sum(), 0.5 / examples)
     return p / p.sum()
 
 
-def _size(logits: Seen, bias: torch.Tensor | None) -> float:
-    """Root mean square of the logits' contrasts without the bias that will go: s of theory.md (36)."""
-    rows = logits.rows if bias is None else logits.rows - bias.detach().float().cpu()
-    size = math.sqrt(float(contrasts(rows).square().mean()))
-    if not size > 0.0:
-        raise InvalidInput("logits that differ", got="a head whose logits are all alike", where="match_prior")
-    return size
+def _columns(rows: torch.Tensor) -> torch.Tensor:
+    """Logits (points, classes) in double precision; one logit is class 1 against 0."""
+    wide = rows.double()
+    return torch.stack((torch.zeros_like(wide), wide), 1) if rows.ndim == 1 else wide
 
 
-def _wanted(p: Array, aim: Aim) -> float:
-    """s: by the excess of the loss, ε = s²(1 − Σp²)/2; or so that guesses of two classes follow the prior."""
-    if aim == "loss":
-        return math.sqrt(2.0 * _EXCESS / (1.0 - float(np.sum(p * p))))
+def _above(outputs: torch.Tensor, p: Array, labels: torch.Tensor | None) -> torch.Tensor:
+    """Cross-entropy of every point minus that of the prior itself; of labels drawn from it where none are given."""
+    gain = torch.log_softmax(outputs, 1) - torch.from_numpy(np.log(p))
+    if labels is None:
+        return -gain @ torch.from_numpy(p)
+    known = labels >= 0
+    return -gain[known].gather(1, labels[known, None])[:, 0]
+
+
+def _excess(logits: Seen, p: Array, labels: torch.Tensor | None) -> float:
+    return float(_above(_columns(logits.rows), p, labels).mean())
+
+
+def _scale(bare: torch.Tensor, p: Array, labels: torch.Tensor | None, unseen: float) -> float:
+    """At most 1: the head's factor whose loss is within the limit, for all points if these are a sample of them."""
+    logs, factor = torch.from_numpy(np.log(p)), 1.0
+    while True:
+        above = _above(factor * bare + logs, p, labels)
+        error = unseen * float(above.std()) / math.sqrt(len(above)) if len(above) > 1 else 0.0
+        if abs(float(above.mean())) + _ERRORS * error <= _EXCESS:
+            return factor
+        factor *= _SHRINK
+
+
+def _by_guesses(p: Array, size: float, *, one_logit: bool) -> float:
+    """The factor after which guesses of two classes follow the prior on average: s of theory.md (36)."""
     if len(p) != 2:
         raise NotCovered("two classes, for guesses that follow the prior", got=f"{len(p)} classes", hint='mode="loss"')
+    if not size > 0.0:
+        raise InvalidInput("logits that differ", got="a head whose logits are all alike", where="match_prior")
     q = float(p.min())
     if math.isclose(q, 0.5):
         return 1.0  # any size has even guesses
-    return float(special.logit(q) / (math.sqrt(2.0) * special.ndtri(q)))
+    return float(special.logit(q) / special.ndtri(q)) / (size if one_logit else size * math.sqrt(2.0))
+
+
+def _notes(counts: Array, before: Seen, mode: Aim, *, by_labels: bool) -> Iterator[str]:
+    if by_labels:
+        yield f"Frequencies of all {spaced(counts.sum())} labels; the loss is that of {spaced(len(before.rows))} points."
+    if (counts == 0).any():
+        absent = ", ".join(str(k) for k in np.flatnonzero(counts == 0)[:10])
+        yield f"No examples of class {absent}: half an example is assumed, so that the logarithm is finite."
+    if mode == "guesses":
+        yield f"γ {before.gamma():.2g} only adds spread between initializations: a single network's guesses are off by it."
+    yield _ADVICE
 
 
 def expected_shares(biases: Array, scale: float) -> Array:
@@ -218,15 +274,9 @@ def expected_shares(biases: Array, scale: float) -> Array:
     [0.1, 0.9]
     """
     t, w = np.polynomial.hermite_e.hermegauss(200)
-    apart = (biases[:, None] - biases[None, :]) / scale
+    apart = (biases[:, None] - biases[None, :]) / max(scale, 1e-12)
     logs = special.log_ndtr(t[None, None, :] + apart[:, :, None])
     for k in range(len(biases)):
         logs[k, k] = 0.0
     found = np.exp(logs.sum(axis=1)) @ (w / w.sum())
     return found / found.sum()
-
-
-def _loss(logits: Seen, p: Array) -> float:
-    """Cross-entropy with labels drawn from the prior, whatever the point."""
-    logs = torch.log_softmax(logits.rows.double(), 1).mean(0).numpy()
-    return float(-(p * logs).sum())

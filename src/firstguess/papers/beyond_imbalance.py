@@ -36,6 +36,7 @@ EARLY = 30
 ROOM = 0.05  # of recall: less is no difference
 DWARFS = 0.05  # of recall: by how much class weights must be ahead
 _FIRST = 0.99  # of the training points guessed as the minority by a tilted start
+_EXCESS = 0.01  # nats of the first loss above the entropy of the prior, where the head starts at the log prior
 _TEXT = "5 x [dense(weight_var=2, bias_var=1e-12) > relu] > dense(weight_var=2, bias_var=1e-12)"
 
 
@@ -90,7 +91,8 @@ def imbalance(run: Run) -> Outcome:
             "One rate an optimizer for all arms: "
             + ", ".join(f"{o} {lr:g}" for o, lr in RATES.items())
             + f". The tilted start guesses {_FIRST:.0%} of the training points as the minority; the log prior is "
-            'fg.match_prior(mode="loss"), which also shrinks the head; class weights are inverse frequencies.',
+            "a head's bias with weights so small that the first loss is the prior's entropy + 0.01; class weights are "
+            "inverse frequencies.",
         ],
     )
 
@@ -116,16 +118,27 @@ def factory(arm: str, x: Data, width: int) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         import torch
 
-        from firstguess.modules.priors import match_prior
-
         model = drawn(places, torch.initial_seed(), flat=False)  # made under the member's own seed
         if arm == PRIOR:
-            return match_prior(model, (x.x, x.y), mode="loss", in_place=True, points=x.n).model
+            log_prior(model, torch.from_numpy(np.array(x.x, dtype=np.float32)), x.y)
         if arm == TILTED:
             tilt(model, torch.from_numpy(np.array(x.x, dtype=np.float32)))
         return model
 
     return make
+
+
+def log_prior(model: nn.Sequential, x: torch.Tensor, labels: Any) -> None:
+    """The head's bias is the log prior; its weights have the size whose first loss is _EXCESS above the entropy."""
+    import torch
+
+    p = np.bincount(labels, minlength=2) / len(labels)
+    weight, bias = model[-1].get_parameter("weight"), model[-1].get_parameter("bias")
+    with torch.no_grad():
+        out = model(x).double() - bias.double()
+        size = float((out - out.mean(1, keepdim=True)).square().mean()) * 2.0
+        weight.mul_(float(np.sqrt(2.0 * _EXCESS / (1.0 - np.sum(p * p)) / size)))
+        bias.copy_(torch.from_numpy(np.log(p)))
 
 
 def tilt(model: nn.Sequential, x: torch.Tensor) -> None:
