@@ -258,12 +258,13 @@ def _by_guesses(p: Array, size: float, *, one_logit: bool) -> float:
 
 def _notes(counts: Array, before: Seen, mode: Aim, *, by_labels: bool) -> Iterator[str]:
     if by_labels:
-        yield f"Frequencies of all {spaced(counts.sum())} labels; the loss is that of {spaced(len(before.rows))} points."
+        used = spaced(len(before.rows))
+        yield f"Frequencies of all {spaced(counts.sum())} labels; the loss is that of {used} points."
     if (counts == 0).any():
         absent = ", ".join(str(k) for k in np.flatnonzero(counts == 0)[:10])
         yield f"No examples of class {absent}: half an example is assumed, so that the logarithm is finite."
     if mode == "guesses":
-        yield f"γ {before.gamma():.2g} only adds spread between initializations: a single network's guesses are off by it."
+        yield f"γ {before.gamma():.2g} spreads the guesses of single networks around the expected ones."
     yield _ADVICE
 
 
