@@ -68,7 +68,7 @@ def test_nan_is_blamed_on_the_layer_that_made_it():
         model[2].weight[3, 4] = math.nan
     e = explain_guess(model, points(), inits=5)
     assert e.kinds[0] == "NaN or Inf"
-    assert e.causes[0].evidence == {"layer": "2", "points_lost": 1.0}
+    assert e.causes[0].numbers == {"layer": "2", "points_lost": 1.0}
     assert math.isnan(e.largest)
     assert math.isnan(e.surprise)
     assert e.measurement is not None  # its initializations are fine: the weights are at fault
@@ -81,7 +81,7 @@ def test_inf_on_some_points_only():
     with torch.no_grad():
         model[0].weight *= 100
     e = explain_guess(model, x, inits=5)
-    assert e.causes[0].evidence == {"layer": "0", "points_lost": 0.1}
+    assert e.causes[0].numbers == {"layer": "0", "points_lost": 0.1}
     assert sum(e.fractions) == pytest.approx(1.0)
 
 
@@ -91,7 +91,7 @@ def test_zero_head():
         model[4].weight.zero_()
     e = explain_guess(model, points(), inits=5)
     assert e.kinds == ("zero head",)
-    assert e.causes[0].evidence["ties"] == 1.0
+    assert e.causes[0].numbers["ties"] == 1.0
     assert e.largest < 0.35  # ties are broken at random: nine standard deviations of a fifth of 600
 
 
@@ -101,8 +101,8 @@ def test_dead_units():
         model[2].bias.fill_(-100.0)
     e = explain_guess(model, points(), inits=20)
     assert e.kinds[0] == "dead units"
-    assert e.causes[0].evidence["layer"] == "3"
-    assert e.causes[0].evidence["dead"] == 1.0
+    assert e.causes[0].numbers["layer"] == "3"
+    assert e.causes[0].numbers["dead"] == 1.0
     assert e.largest == 1.0
 
 
@@ -122,8 +122,8 @@ def test_saturated_layers():
         model[0].bias.fill_(4.0)
     e = explain_guess(model, points(), inits=20)
     assert e.kinds == ("saturated outputs",)
-    assert e.causes[0].evidence["layer"] == "1"
-    assert e.causes[0].evidence["saturated"] > 0.9
+    assert e.causes[0].numbers["layer"] == "1"
+    assert e.causes[0].numbers["saturated"] > 0.9
 
 
 @pytest.mark.parametrize("by_module", [True, False])
@@ -142,7 +142,7 @@ def test_saturated_probabilities(by_module: bool):
     e = explain_guess(model, points(), inits=20)
     assert e.kinds == ("softmax twice", "saturated outputs", "head bias")
     assert "outputs are probabilities" in e.causes[0].message
-    assert e.causes[1].evidence["outputs"] == "softmax"
+    assert e.causes[1].numbers["outputs"] == "softmax"
     assert e.favoured == 1
 
 
@@ -154,8 +154,8 @@ def test_batchnorm_in_eval_mode_before_training():
         assert e.kinds[0] == "batchnorm in eval mode before training"  # a fact, whatever the guess
         seen += notable(e)
         if notable(e):
-            assert e.causes[0].evidence["layers"][0] == "2"
-            assert e.causes[0].evidence["largest_in_train_mode"] < 0.65
+            assert e.causes[0].numbers["layers"][0] == "2"
+            assert e.causes[0].numbers["largest_in_train_mode"] < 0.65
         assert explain_guess(model.train(), points(), inits=10).causes == ()  # its cure
     assert seen > 0
 
@@ -177,8 +177,8 @@ def test_head_bias():
     e = explain_guess(model, points(), inits=20)
     assert e.kinds == ("head bias",)
     assert e.favoured == 1
-    assert e.causes[0].evidence["bias"] == [0.0, 5.0]
-    assert e.causes[0].evidence["largest_without"] < 0.9
+    assert e.causes[0].numbers["bias"] == [0.0, 5.0]
+    assert e.causes[0].numbers["largest_without"] < 0.9
 
 
 def test_head_bias_of_one_logit():
@@ -199,8 +199,8 @@ def test_data_that_are_not_centred():
         seen += notable(e)
         if notable(e):
             assert e.kinds[0] == "data not centred"
-            assert e.causes[0].evidence["gamma"] == pytest.approx(1 / 0.09, rel=0.1)
-            assert e.causes[0].evidence["largest_centred"] < 0.65
+            assert e.causes[0].numbers["gamma"] == pytest.approx(1 / 0.09, rel=0.1)
+            assert e.causes[0].numbers["largest_centred"] < 0.65
     assert seen > 0
 
 
@@ -221,9 +221,9 @@ def test_a_part_that_data_have_does_not_come_and_go_with_the_seed(dtype: torch.d
         seen += notable(e)
         if notable(e):
             (cause,) = (c for c in e.causes if c.kind == "data not centred")
-            low, high = cause.evidence["share_interval"]
-            assert low < cause.evidence["share"] < high
-            assert cause.evidence["partly"]
+            low, high = cause.numbers["share_interval"]
+            assert low < cause.numbers["share"] < high
+            assert cause.numbers["partly"]
             assert cause.message.startswith("partly: ")
             assert e.kinds[-1] == "data not centred"  # behind what explains more
     assert seen > 0
@@ -238,8 +238,8 @@ def test_expected_from_architecture():
         if "expected from architecture" in e.kinds:
             seen += 1
             assert e.kinds == ("expected from architecture",)
-            assert e.causes[0].evidence["p"] == e.surprise
-            assert e.causes[0].evidence["gamma"] > 1
+            assert e.causes[0].numbers["p"] == e.surprise
+            assert e.causes[0].numbers["gamma"] > 1
     assert seen > 0
 
 
@@ -257,7 +257,7 @@ def test_unlike_its_initialization():
     assert e.kinds == ("unlike its initialization",)
     assert (e.favoured, e.surprise) == (0, 0.0)
     assert e.interval[1] == pytest.approx(stats.binomtest(0, 30).proportion_ci(0.95).high)
-    assert e.causes[0].evidence["chance"] < 1e-4
+    assert e.causes[0].numbers["chance"] < 1e-4
 
 
 def test_healthy_models_have_no_cause():
@@ -404,8 +404,19 @@ def test_it_prints_and_goes_to_json_and_back():
         assert repr(e).startswith("Explanation(")
 
 
+def test_a_factory_is_taken_for_what_it_makes():
+    def make() -> nn.Module:
+        model = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 3))
+        nn.init.zeros_(model[2].weight)
+        nn.init.zeros_(model[2].bias)
+        return model
+
+    (fault,) = explain_guess(make, points(), inits=5).faults
+    assert (fault.name, fault.where, fault.layer) == ("zero head", "`2` (Linear)", "2")
+
+
 def test_bad_input():
-    for bad in (nn.Linear, lambda: nn.Linear(20, 2), "dense > relu > dense"):
+    for bad in (nn.Linear, lambda: 3, "dense > relu > dense"):
         with pytest.raises(InvalidInput, match=r"nn\.Module"):
             explain_guess(bad, points())
     model = odd(0)

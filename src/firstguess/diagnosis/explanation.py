@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from firstguess.data import Batch
-    from firstguess.diagnosis.guess_causes import GuessCause
+    from firstguess.diagnosis.faults import Fault, Loss, Optimizer
     from firstguess.modules.choice import Strategy
     from firstguess.modules.feeding import Forward
     from firstguess.modules.fresh import Redrawn
@@ -54,7 +55,7 @@ class Explanation(Shown):
     points: int
     surprise: float
     interval: tuple[float, float]
-    causes: tuple[GuessCause, ...]
+    causes: tuple[Fault, ...]
     measurement: Measurement | None  # None: no initialization gave finite logits
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -72,8 +73,15 @@ class Explanation(Shown):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of the causes, the most important first."""
-        return tuple(cause.kind for cause in self.causes)
+        """The names of the causes, the most important first."""
+        return tuple(cause.name for cause in self.causes)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The causes that are faults, the headline first; what another one explains is among its symptoms."""
+        from firstguess.diagnosis.faults import FaultName
+
+        return tuple(cause for cause in self.causes if cause.name in get_args(FaultName))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN as text; `Explanation.from_dict` reads it back."""
@@ -85,7 +93,7 @@ class Explanation(Shown):
                 "favoured": self.favoured,
                 "surprise": self.surprise,
                 "interval": list(self.interval),
-                "causes": [asdict(cause) for cause in self.causes],
+                "causes": [cause.to_dict() for cause in self.causes],
                 "measurement": None if self.measurement is None else self.measurement.to_dict(),
                 "notes": list(self.notes),
                 "seconds": self.seconds,
@@ -96,7 +104,7 @@ class Explanation(Shown):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
         """The inverse of `to_dict`."""
-        from firstguess.diagnosis.guess_causes import GuessCause
+        from firstguess.diagnosis.faults import Fault
 
         low, high = data["interval"]
         return cls(
@@ -104,7 +112,7 @@ class Explanation(Shown):
             data["points"],
             float(data["surprise"]),
             (float(low), float(high)),
-            tuple(GuessCause(**cause) for cause in data["causes"]),
+            tuple(Fault.from_dict(cause) for cause in data["causes"]),
             None if data["measurement"] is None else Measurement.from_dict(data["measurement"]),
             tuple(data["notes"]),
             data["seconds"],
@@ -159,6 +167,12 @@ def explain_guess(
     model: object,
     data: object,
     *,
+    loss: Loss = None,
+    optimizer: Optimizer = None,
+    loader: object = None,
+    dataset: object = None,
+    reference: object = None,
+    steps: int | None = None,
     inits: int = 50,
     seed: int = 0,
     points: int = 1000,
@@ -189,8 +203,14 @@ def explain_guess(
     ('zero head',)
 
     Args:
-        model: An `nn.Module` (an instance, in the mode that is to be explained).
-        data: Anything that `fg.measure` takes.
+        model: An `nn.Module` (an instance, in the mode that is to be explained), or a function that makes one.
+        data: Anything that `fg.measure` takes; labels as your loss gets them.
+        loss: What you train with, of (outputs, labels): a module or any function.
+        optimizer: What you train with: the instance, or a function of the parameters as for `fg.train`.
+        loader: Of training, to look at the order of its labels; by default `data` where that is a DataLoader.
+        dataset: Of training, to draw an item twice; by default the loader's.
+        reference: Training inputs, to compare `data` with.
+        steps: How many you plan to train, for whether the learning rate is too small.
         inits: Initializations to compare with; fewer if time runs out, which the notes then say. Whether centred data
             help is asked of up to 200, while fewer leave it open.
         seed: Of the ensemble, and of dropout where the model is in train mode.
@@ -209,7 +229,7 @@ def explain_guess(
     from torch import nn
 
     from firstguess.data import collect, load
-    from firstguess.diagnosis.faults import Seen, faults_of
+    from firstguess.diagnosis.faults import find_faults
     from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes
     from firstguess.diagnosis.notable import is_notable
     from firstguess.modules.engine import ModuleEngine
@@ -219,6 +239,9 @@ def explain_guess(
     from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
 
     started = time.perf_counter()
+    what = model
+    if not isinstance(model, nn.Module):
+        model = _made(model, seed)
     if not isinstance(model, nn.Module):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
         hint = "Model()" if isinstance(model, type) else "fg.explain_guess(model, data): the model comes first"
@@ -276,7 +299,7 @@ def explain_guess(
     )
     options["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
-    engine = ModuleEngine(model, batches, seed=seed, **options)
+    engine = ModuleEngine(what, batches, seed=seed, **options)
     kinds = {finding.kind for finding in engine.run(0, 0).findings}
     fresh = "nothing" if FindingKind.NOTHING_FRESH in kinds else "part" if kinds & PARTLY else "all"
     parts = drawn(engine, 0, inits if fresh != "nothing" else 1, deadline, progress, least=_LEAST)
@@ -296,8 +319,24 @@ def explain_guess(
     pairs = excesses(parts, ())
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and fresh == "all" and time.perf_counter() + 3 * member < limit:
-        pairs = paired(engine, parts, ModuleEngine(model, flat, seed=seed, **options), limit)
-    faults = faults_of(Seen(looked, measurement, notable, trained))
+        pairs = paired(engine, parts, ModuleEngine(what, flat, seed=seed, **options), limit)
+    faults, unasked = find_faults(
+        looked,
+        measurement,
+        model=model,
+        batches=batches,
+        trained=trained,
+        loss=loss,
+        optimizer=optimizer,
+        loader=data if loader is None and hasattr(data, "dataset") else loader,
+        dataset=dataset,
+        reference=reference,
+        steps=steps,
+        logits=logits,
+        seed=seed,
+        seconds=0.3 * seconds,
+    )
+    notes += unasked
     seen = Observed(now, measurement, faults, bias, shifted, *pairs, fresh)
     p, low, high = seen.p
     return Explanation(
@@ -311,6 +350,20 @@ def explain_guess(
         time.perf_counter() - started,
         looked.loss,
     )
+
+
+def _made(what: object, seed: int) -> object:
+    """What a factory makes; anything else as it is."""
+    from firstguess.modules.guard import PrivateRandomness
+
+    if not callable(what):
+        return what
+    try:
+        inspect.signature(what).bind()
+    except (TypeError, ValueError):  # it wants arguments
+        return what
+    with PrivateRandomness(seed):
+        return what()
 
 
 def _data_bias(batches: Sequence[Batch]) -> Any:

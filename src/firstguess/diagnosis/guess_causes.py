@@ -11,31 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy import special
 
 from firstguess.base.statistics import FloatArray, proportion
-from firstguess.diagnosis.faults import Fault, FaultName
+from firstguess.diagnosis.faults import Fault
 from firstguess.diagnosis.notable import excess, is_notable
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.members import FindingKind
 from firstguess.modules.snapshot import Snapshot
 from firstguess.theory.databias import DataBias
 
-Kind: TypeAlias = (
-    FaultName
-    | Literal[
-        "data not centred",
-        "expected from architecture",
-        "expected of the fresh part",
-        "unlike its initialization",
-        "unlike its fresh part",
-        "trained",
-    ]
-)
 Fresh: TypeAlias = Literal["all", "part", "nothing"]
 
 GAMMA = 0.3  # γ₀ of the data from which centring is tried: two classes split 66 to 34 by it alone
@@ -52,21 +41,6 @@ _OWN = {"NaN or Inf", "log(0)", "zero head", "dead units", "saturated outputs", 
     "Dropout(1)",  # which initializations are measured without
     "same output for all inputs",
 }
-
-
-@dataclass(frozen=True)
-class GuessCause:
-    """One reason for the guess: `kind` is a stable word, `evidence` holds the numbers behind the message."""
-
-    kind: Kind
-    message: str
-    evidence: dict[str, Any] = field(default_factory=dict)
-    do: str = ""  # what to do about a fault
-
-    @property
-    def words(self) -> str:
-        """The message, and what to do."""
-        return f"{self.message}. What to do: {self.do}" if self.do else self.message
 
 
 @dataclass(frozen=True)
@@ -104,14 +78,14 @@ def surprise(largest: float, measurement: Measurement | None) -> tuple[float, fl
     return (hits / inits, *proportion(hits, inits, method="exact"))
 
 
-def causes(seen: Observed) -> tuple[GuessCause, ...]:
+def causes(seen: Observed) -> tuple[Fault, ...]:
     """Those that hold, the most important first: faults, then what is none."""
-    found = [GuessCause(fault.name, fault.message, fault.evidence, fault.do) for fault in seen.faults]
+    found = list(seen.faults)
     for test in _TESTS:
         cause = test(seen, found)
         if cause is not None:
             found.append(cause)
-    return tuple(sorted(found, key=lambda cause: bool(cause.evidence.get("partly"))))
+    return tuple(sorted(found, key=lambda cause: bool(cause.numbers.get("partly"))))
 
 
 def is_clear(raw: FloatArray, cured: FloatArray) -> bool:
@@ -133,7 +107,7 @@ def _taken(raw: FloatArray, cured: FloatArray) -> tuple[float, float, float]:
     return 1 - rest, 1 - rest - 1.96 * error, 1 - rest + 1.96 * error
 
 
-def _data(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+def _data(seen: Observed, _: list[Fault]) -> Fault | None:
     if not seen.notable or seen.bias is None or seen.centred is None or len(seen.centred_excess) < 2:
         return None
     raw, cured = seen.raw_excess[: len(seen.centred_excess)], seen.centred_excess
@@ -147,13 +121,13 @@ def _data(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
     if high < _SLIGHT or not mine:
         return None
     partly = low < _HALF
-    return GuessCause(
+    return Fault(
         "data not centred",
         f"{'partly: ' if partly else ''}the points share a direction, γ₀ = {seen.bias.gamma:.3g}; with the mean point "
         f"subtracted the excess over an even split falls from {raw.mean():.2f} to {cured.mean():.2f}, by {share:.0%} "
         f"(95 %: {low:.0%} to {high:.0%}), on average over {len(cured)} initializations, and this model's largest "
         f"fraction is {seen.centred.largest:.1%}",
-        {
+        numbers={
             "gamma": seen.bias.gamma,
             "largest_centred": seen.centred.largest,
             "excess": float(raw.mean()),
@@ -166,7 +140,7 @@ def _data(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
     )
 
 
-def _expected(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
+def _expected(seen: Observed, _: list[Fault]) -> Fault | None:
     p, low, high = seen.p
     if not seen.notable or seen.measurement is None or not p >= _OFTEN:
         return None
@@ -179,17 +153,17 @@ def _expected(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
         "; but its own weights are not what its initializers give (trained?), so this need not be why" if other else ""
     )
     if seen.fresh == "part":
-        return GuessCause(
+        return Fault(
             "expected of the fresh part",
             f"{p:.0%} of {m.inits} draws of the fresh part do the same or more on these data, with the trained weights "
             f"as they are: γ = {gamma:.3g} at the output",
-            {"p": p, "interval": [low, high], "gamma": gamma},
+            numbers={"p": p, "interval": [low, high], "gamma": gamma},
         )
-    return GuessCause(
+    return Fault(
         "expected from architecture",
         f"{p:.0%} of {m.inits} initializations on these data do the same or more: {m.verdict}, γ = {gamma:.3g} at the "
         f"output{where}{changed}",
-        {
+        numbers={
             "p": p,
             "interval": [low, high],
             "gamma": gamma,
@@ -200,7 +174,7 @@ def _expected(seen: Observed, _: list[GuessCause]) -> GuessCause | None:
     )
 
 
-def _unlike(seen: Observed, found: list[GuessCause]) -> GuessCause | None:
+def _unlike(seen: Observed, found: list[Fault]) -> Fault | None:
     chance = _chance(seen)
     # Data, and what is in the architecture, are the same in the ensemble: they do not explain what it never does.
     if any(cause.kind in _OWN for cause in found):
@@ -209,24 +183,24 @@ def _unlike(seen: Observed, found: list[GuessCause]) -> GuessCause | None:
         return None
     tops = seen.measurement.guesses.fractions.max(axis=1)
     if seen.fresh == "part":
-        return GuessCause(
+        return Fault(
             "unlike its fresh part",
             f"none of {len(tops)} draws of what looks fresh gives a largest share above {tops.max():.1%} with the "
             f"other weights as they are (chance of this one about {chance:.1g}): it is trained too, or set otherwise",
-            {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])},
+            numbers={"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])},
         )
-    return GuessCause(
+    return Fault(
         "unlike its initialization",
         f"none of {len(tops)} initializations has a largest share above {tops.max():.1%} (chance of this one about "
         f"{chance:.1g}): its weights have changed since, by training, loading or a fault",
-        {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])},
+        numbers={"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])},
     )
 
 
-def _trained(seen: Observed, found: list[GuessCause]) -> GuessCause | None:
+def _trained(seen: Observed, found: list[Fault]) -> Fault | None:
     if seen.fresh != "nothing" or not seen.notable or found:
         return None
-    return GuessCause(
+    return Fault(
         "trained",
         "every weight looks trained: the guesses are what training, and the data, made of them, and the initialization "
         'has no part in it that could be told; redraw="all" compares with initializations of the same architecture',
@@ -252,7 +226,7 @@ def _chance(seen: Observed) -> float:
     return float(special.stdtr(len(tops) - 1, -z))
 
 
-_TESTS: tuple[Callable[[Observed, list[GuessCause]], GuessCause | None], ...] = (
+_TESTS: tuple[Callable[[Observed, list[Fault]], Fault | None], ...] = (
     _data,
     _expected,
     _unlike,

@@ -18,7 +18,7 @@ from firstguess.diagnosis.advising import Advised, Trial, advise, case_of, growt
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.expected import Expected
-from firstguess.diagnosis.faults import named
+from firstguess.diagnosis.faults import find_faults
 from firstguess.diagnosis.foretold import GOALS, Descent
 from firstguess.diagnosis.lasting import Lasting, Optimizer
 from firstguess.diagnosis.remedies import Case
@@ -167,7 +167,7 @@ def diagnose(
             progress=lambda done, total: tick(LOOKED + (MEASURED - LOOKED) * done // max(total, 1), 100),
         )
     except NotFinite as error:
-        return replace(_broken(subject, error, clock), faults=named(look))
+        return replace(_broken(subject, error, clock), faults=find_faults(look)[0])
     check_fresh(m)
     partly = any(finding.kind in PARTLY for finding in m.findings)
     notes: list[str] = [subject.note] if subject.note else []
@@ -275,7 +275,7 @@ def diagnose(
         (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
         m.provenance,
         clock.passed,
-        named(look, m),
+        find_faults(look, m)[0],
         lasts,
         goal,
         subject.data_name,

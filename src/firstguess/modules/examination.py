@@ -70,6 +70,7 @@ class Examination:
     loss_even: float  # … with labels that are drawn evenly: what is known without any
     tiny: dict[str, float]  # layers whose weights are tiny -> RMS·√fan_in
     weighted: int  # layers with weights
+    types: dict[str, str]  # path of a module -> its class
     a_point: float = math.nan  # seconds of a pass for one point, where that was timed
 
 
@@ -219,6 +220,7 @@ def examine(
         sums.even / sums.points if sums.points else math.nan,
         dict(_tiny_weights(model)),
         sum(is_weighted(module) for module in model.modules()),
+        {name or "(model)": type(module).__name__ for name, module in model.named_modules()},
     )
 
 

@@ -4,9 +4,13 @@ False alarms: most are facts of the model or its data, with thresholds far from 
 has a chance of 1e-6 a layer, or four standard deviations of the ensemble. docs/named-faults.md has the scores.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from firstguess.data import Batch
 from firstguess.diagnosis.faults import (
     dead_units,
     dropout,
@@ -29,6 +33,12 @@ from firstguess.diagnosis.faults.base import Fault, FaultName, Seen
 from firstguess.diagnosis.notable import is_notable
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.examination import Examination
+from firstguess.modules.outputs import Pick
+from firstguess.modules.snapshot import Snapshot
+
+# A loss of (outputs, labels), and an optimizer: an instance, or a function of the parameters.
+Loss: TypeAlias = "Callable[[Any, Any], Any] | None"
+Optimizer: TypeAlias = Any
 
 # The first to be named stands first on the page: data before the model, causes before what follows from them.
 FAULTS: tuple[Callable[[Seen], Fault | None], ...] = (
@@ -62,12 +72,32 @@ def faults_of(seen: Seen) -> tuple[Fault, ...]:
     return tuple(found)
 
 
-def named(look: Examination | None, m: Measurement | None = None) -> tuple[Fault, ...]:
-    """Faults of a model that was looked at once, beside its initializations where these could be measured."""
+def find_faults(
+    look: Examination | None,
+    measurement: Measurement | None = None,
+    *,
+    model: Any = None,
+    batches: Sequence[Batch] = (),
+    trained: Snapshot | None = None,
+    loss: Loss = None,
+    optimizer: Optimizer = None,
+    loader: Any = None,
+    dataset: Any = None,
+    reference: Any = None,
+    steps: int | None = None,
+    logits: Pick = None,
+    seed: int = 0,
+    seconds: float = 3.0,
+) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
+    """Name the faults of a model that was looked at once, headline first, and what could not be asked.
+
+    `measurement` is of its initializations, `trained` a look with BatchNorms in train mode; `model` (an instance, or
+    what makes one) and `batches` with labels as the loss gets them are needed for what `loss` and `optimizer` tell.
+    """
     if look is None:
-        return ()
+        return (), ()
     now = look.now
-    return faults_of(Seen(look, m, is_notable(now.fractions, now.points - now.lost)))
+    return faults_of(Seen(look, measurement, is_notable(now.fractions, now.points - now.lost), trained)), ()
 
 
-__all__ = ["FAULTS", "Fault", "FaultName", "Seen", "faults_of", "named"]
+__all__ = ["FAULTS", "Fault", "FaultName", "Loss", "Optimizer", "Seen", "faults_of", "find_faults"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from firstguess.base.text import plain
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.examination import Examination
 from firstguess.modules.snapshot import Snapshot
@@ -35,20 +36,53 @@ FaultName: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault with a name: one sentence on what was seen, what to do, and the numbers behind it."""
+    """A fault with a name: one sentence, the place, one line of evidence, what to change, and the numbers.
 
-    name: FaultName
+    `symptoms` are faults that this one explains: they stand under it.
+    """
+
+    name: str
     message: str
-    do: str
-    layer: str = ""
-    evidence: dict[str, Any] = field(default_factory=dict)
+    where: str = ""
+    evidence: str = ""
+    fix: str = ""
+    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
+    symptoms: tuple[Fault, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def do(self) -> str:
+        """The fix."""
+        return self.fix
+
+    @property
+    def layer(self) -> str:
+        """The path of the layer, where there is one."""
+        return str(self.numbers.get("layer", ""))
+
+    @property
+    def words(self) -> str:
+        """The message with its evidence, what to do, and what it explains."""
+        parts = [f"{self.message} ({self.evidence})" if self.evidence else self.message]
+        parts += [f"What to do: {self.fix}"] if self.fix else []
+        parts += [f"It explains: {', '.join(one.name for one in self.symptoms)}"] if self.symptoms else []
+        return ". ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+        """Plain data; `Fault.from_dict` reads it back."""
+        return plain({**vars(self), "symptoms": [one.to_dict() for one in self.symptoms]})
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Fault:
+        """The inverse of `to_dict`."""
+        return cls(**{**data, "symptoms": tuple(cls.from_dict(one) for one in data.get("symptoms", ()))})
 
     def __str__(self) -> str:
-        return f"! {self.name}{f' at {self.layer}' if self.layer else ''}: {self.message}. What to do: {self.do}"
+        return f"! {self.name}{f' at {self.where}' if self.where else ''}: {self.words}"
 
 
 @dataclass(frozen=True)
@@ -59,11 +93,19 @@ class Seen:
     measurement: Measurement | None = None
     notable: bool = False  # whether the guess is far from an even split
     trained: Snapshot | None = None  # with BatchNorms that have seen no data in train mode
-    found: Sequence[FaultName] = ()  # named before this one
+    found: Sequence[str] = ()  # named before this one
 
     @property
     def now(self) -> Snapshot:
         return self.examination.now
+
+    def fault(
+        self, name: FaultName, message: str, fix: str, layer: str = "", evidence: str = "", **numbers: Any
+    ) -> Fault:
+        """A fault at a layer, whose type is said with its path."""
+        kind = self.examination.types.get(layer, "")
+        where = f"`{layer}`{f' ({kind})' if kind else ''}" if layer else ""
+        return Fault(name, message, where, evidence, fix, {"layer": layer, **numbers} if layer else numbers)
 
     @property
     def words_of_loss(self) -> str:

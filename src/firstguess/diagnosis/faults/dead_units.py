@@ -32,17 +32,19 @@ def _against_initializations(seen: Seen) -> Fault | None:
     if {"saturated outputs", "vanishing logits"} & set(seen.found):  # which make values one up to rounding
         return None
     first, (share, usual) = next(iter(layers.items()))
-    return Fault(
+    return seen.fault(
         "dead units",
-        f"{first}: {share:.0%} of its nodes give one value on all points, {usual:.0%} after an initialization; "
-        f"{len(layers)} such layers",
+        "most units of a layer give one value on all points, far more than after an initialization",
         _DO,
         first,
-        {"layer": first, "dead": share, "dead_in_ensemble": usual, "layers": list(layers)},
+        f"{first}: {share:.0%} of its units, {usual:.0%} after an initialization; {len(layers)} such layers",
+        dead=share,
+        dead_in_ensemble=usual,
+        layers=list(layers),
     )
 
 
-_DO = "look at the biases and weights in front of it, and at the learning rate if it was trained"
+_DO = "look at the biases and weights before it, and at the learning rate if it was trained"
 
 
 def dead_layers(seen: Seen) -> dict[str, tuple[float, float]]:
@@ -91,11 +93,12 @@ def _outright(seen: Seen) -> Fault | None:
     if not found:
         return None
     first, share = next(iter(found.items()))
-    return Fault(
+    return seen.fault(
         "dead units",
-        f"the ReLU {first}: {share:.0%} of its units are 0 on all points, and pass no gradient; {len(found)} such "
-        f"{'layers' if len(found) > 1 else 'layer'}",
+        "units of a ReLU are 0 on all points, and pass no gradient",
         _DO,
         first,
-        {"layer": first, "dead": share, "layers": list(found)},
+        f"{first}: {share:.0%} of its units; {len(found)} such {'layers' if len(found) > 1 else 'layer'}",
+        dead=share,
+        layers=list(found),
     )

@@ -12,10 +12,12 @@ def find(seen: Seen) -> Fault | None:
         return None
     place, p = next(iter(dropped.items()))
     left = "nothing" if p == 1 else f"{1 - p:.1%}"
-    return Fault(
+    return seen.fault(
         "Dropout(1)",
-        f"dropout with p = {p:g} leaves {left} of the signal in training: p is the part that is dropped, not kept",
-        "a p such as 0.1",
+        f"dropout leaves {left} of the signal in training: p is the part that is dropped, not kept",
+        "nn.Dropout(p=0.1)",
         place,
-        {"layer": place, "p": p, "layers": list(dropped)},
+        f"p = {p:g}",
+        p=p,
+        layers=list(dropped),
     )

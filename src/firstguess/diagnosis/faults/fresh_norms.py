@@ -10,15 +10,15 @@ def find(seen: Seen) -> Fault | None:
     norms = seen.examination.norms
     if not norms:
         return None
-    cure, evidence = "", {"layers": norms}
+    cure, numbers = "", {"layers": norms}
     if seen.trained is not None and seen.notable:
         cure = f"; in train mode the largest share is {seen.trained.largest:.1%}"
-        evidence |= {"largest_in_train_mode": seen.trained.largest}
-    return Fault(
+        numbers |= {"largest_in_train_mode": seen.trained.largest}
+    return seen.fault(
         "batchnorm in eval mode before training",
-        f"{len(norms)} BatchNorms ({norms[0]} first) are in eval mode with running statistics that have seen no data, "
-        f"so they do nothing{cure}",
+        "BatchNorms are in eval mode with running statistics that have seen no data, so they do nothing",
         "model.train(), as in the first step of training",
         norms[0],
-        evidence,
+        f"{len(norms)} of them{cure}",
+        **numbers,
     )

@@ -35,11 +35,12 @@ def find(seen: Seen) -> Fault | None:
     rest = math.sqrt(max(0.0, seen.examination.size**2 - own))
     if not fewer and apart <= _APART * rest:
         return None
-    return Fault(
+    return seen.fault(
         "head bias",
-        f"{now.head}.bias is {apart:.3g} larger for class {favoured} than for others and decides: the class gets "
-        f"{mine:.1%} of the points, and {without:.1%} without it",
-        "nn.init.zeros_(head.bias), unless it is set to the classes' frequencies on purpose",
+        f"the head's bias decides for class {favoured}",
+        f"nn.init.zeros_(model.{now.head}.bias), unless it is set to the classes' frequencies on purpose",
         now.head,
-        {"layer": now.head, "bias": now.bias.tolist(), "largest_without": float(now.without_bias.max())},
+        f"it is {apart:.3g} larger than for others; the class gets {mine:.1%} of the points, {without:.1%} without it",
+        bias=now.bias.tolist(),
+        largest_without=float(now.without_bias.max()),
     )

@@ -16,22 +16,23 @@ def find(seen: Seen) -> Fault | None:
     x = seen.examination
     for place, points in x.ops.hidden_points.items():
         share = points / max(x.now.samples, 1)
-        return Fault(
+        return seen.fault(
             "mask that hides everything",
-            f"at {share:.0%} of the points every score is masked, so that the softmax has nothing to choose from",
+            "every score is masked, so that the softmax has nothing to choose from",
             _DO,
             place,
-            {"layer": place, "share": share},
+            f"at {share:.0%} of the points",
+            share=share,
         )
     lost = x.now.lost > 0 or x.same or x.now.points == 0
     if x.masks and (lost or "attention_mask" in x.masks):
         name = x.masks[0]
         what = "its outputs are NaN" if x.now.lost else "no token is left" if not x.now.points else "nothing is left"
         what = "its outputs are the same for all points" if x.same and not x.now.lost else what
-        return Fault(
+        return seen.fault(
             "mask that hides everything",
             f"{name} has one value throughout, and hides every token: {what}",
             _DO,
-            evidence={"mask": name},
+            mask=name,
         )
     return None

@@ -11,17 +11,18 @@ def find(seen: Seen) -> Fault | None:
     """Facts, up to a rounding of 1e-6 of the largest value."""
     given = seen.examination.given
     if given.same:
-        return Fault(
+        return seen.fault(
             "identical inputs",
-            f"all {seen.examination.now.points} points are the same (one point copied, or each replaced by their mean)",
+            "all points are the same: one point copied, or each replaced by their mean",
             _LOOK,
-            evidence={"same": True},
+            evidence=f"{seen.examination.now.points} points",
+            same=True,
         )
     if given.flat:
-        return Fault(
+        return seen.fault(
             "inputs replaced by their mean",
             "every point has one value in all its entries, as if it were replaced by its mean",
             "look at what the loader gives, and at averages (mean, pooling) in its transforms",
-            evidence={"flat": True},
+            flat=True,
         )
     return None

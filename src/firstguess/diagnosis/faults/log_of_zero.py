@@ -12,10 +12,12 @@ def find(seen: Seen) -> Fault | None:
         return None
     place, count = next(iter(x.ops.logs.items()))
     share = x.now.lost / max(x.now.points, 1)
-    return Fault(
+    return seen.fault(
         "log(0)",
-        f"a logarithm of 0 gives −Inf {count} times, and {share:.1%} of the points have outputs that are not finite",
+        "a logarithm of 0 gives −Inf, and it reaches the outputs",
         "log_softmax instead of log(softmax(x)); else log(x.clamp_min(1e-12)), or log1p",
         place,
-        {"layer": place, "count": count, "points_lost": share},
+        f"{count} times; {share:.1%} of the points have outputs that are not finite",
+        count=count,
+        points_lost=share,
     )

@@ -11,11 +11,10 @@ def find(seen: Seen) -> Fault | None:
     if not x.same or seen.found:
         return None
     place = f" from {x.same_from} on" if x.same_from else ""
-    return Fault(
+    return seen.fault(
         "same output for all inputs",
         f"all points of a batch have the same values{place}, though inputs differ: the batch was averaged (inputs "
         "replaced by their mean), or what tells points apart is lost to rounding",
         "look for a mean over dim 0, and for layers that shrink the signal",
         x.same_from,
-        {"layer": x.same_from},
     )

@@ -11,10 +11,11 @@ def find(seen: Seen) -> Fault | None:
     if not now.nonfinite:
         return None
     share = now.lost / max(now.points, 1)
-    return Fault(
+    return seen.fault(
         "NaN or Inf",
-        f"{now.nonfinite} is the first layer that gives NaN or Inf; {share:.1%} of the points have no guess",
+        f"{now.nonfinite} is the first layer that gives NaN or Inf",
         "look at that layer's weights and inputs: torch.isfinite(…).all()",
         now.nonfinite,
-        {"layer": now.nonfinite, "points_lost": share},
+        f"{share:.1%} of the points have no guess",
+        points_lost=share,
     )

@@ -1,4 +1,4 @@
-"""A ReLU behind the head."""
+"""A ReLU after the head."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ def find(seen: Seen) -> Fault | None:
     x = seen.examination
     if not x.relu or not x.zeros or "Dropout(1)" in seen.found:
         return None
-    return Fault(
+    return seen.fault(
         "ReLU after the head",
-        f"logits go through a ReLU: {x.zeros:.0%} of them are 0, where no gradient passes and classes tie",
+        "logits go through a ReLU: where they are 0 no gradient passes, and classes tie",
         "no activation after the last layer",
         x.relu,
-        {"layer": x.relu, "zeros": x.zeros},
+        f"{x.zeros:.0%} of them are 0",
+        zeros=x.zeros,
     )

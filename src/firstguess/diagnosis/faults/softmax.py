@@ -9,7 +9,7 @@ def over_batch(seen: Seen) -> Fault | None:
     """Outputs of each class that sum to 1 over the points of a batch."""
     if not seen.examination.over_batch:
         return None
-    return Fault(
+    return seen.fault(
         "softmax over the batch",
         "each class's outputs sum to 1 over the points of a batch, so that points compete with each other, not classes",
         "softmax over the classes, dim=-1; or none at all, where the loss is CrossEntropyLoss",
@@ -22,13 +22,13 @@ def twice(seen: Seen) -> Fault | None:
     if x.ops.twice:
         place = x.ops.twice[0]
         message = "a softmax of what are probabilities already: its outputs are all within a factor e of each other"
-        return Fault("softmax twice", message, "one softmax, or none where the loss has it", place, {"layer": place})
+        return seen.fault("softmax twice", message, "one softmax, or none where the loss has it", place)
     if not x.probabilities:
         return None
-    return Fault(
+    return seen.fault(
         "softmax twice",
         "outputs are probabilities; if your loss applies softmax again, as CrossEntropyLoss does, gradients are small "
         "and the loss cannot come near 0",
         "no softmax at the end of the model; or log_softmax with NLLLoss",
-        evidence={"outputs": "softmax"},
+        outputs="softmax",
     )

@@ -22,9 +22,14 @@ def find(seen: Seen) -> Fault | None:
         return None
     what = "pixels from 0 to 255 that nobody scaled" if pixels else f"values from {given.low:.3g} to {given.high:.3g}"
     words = seen.words_of_loss
-    return Fault(
+    return seen.fault(
         "unscaled inputs",
-        f"the first layer with weights gets {what}, of RMS {given.rms:.3g}{f'; {words}' if words else ''}",
+        f"the first layer with weights gets {what}",
         "x / 255, then subtract the mean and divide by the standard deviation" if pixels else "standardize the inputs",
-        evidence={"low": given.low, "high": given.high, "rms": given.rms, "loss": loss, "pixels": pixels},
+        evidence=f"RMS {given.rms:.3g}{f'; {words}' if words else ''}",
+        low=given.low,
+        high=given.high,
+        rms=given.rms,
+        loss=loss,
+        pixels=pixels,
     )

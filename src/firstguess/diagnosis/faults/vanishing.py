@@ -24,10 +24,12 @@ def find(seen: Seen) -> Fault | None:
         more = f" ({len(tiny)} such layers)" if len(tiny) > 1 else ""
         parts.append(f"the weights of {first} have RMS·√fan_in = {tiny[first]:.1g}, initializers give 0.1 to 2{more}")
     parts.append(f"logits differ by {x.size:.1g} (RMS)")
-    return Fault(
+    return seen.fault(
         "vanishing logits",
-        "; ".join(parts),
-        "weights at the size that their initializer gives, e.g. nn.init.kaiming_normal_",
+        "weights, or logits, have next to no size",
+        f"weights at the size that their initializer gives, e.g. nn.init.kaiming_normal_(model.{first}.weight)",
         first,
-        {"layer": first, "logits": x.size, "weights": tiny},
+        "; ".join(parts),
+        logits=x.size,
+        weights=tiny,
     )

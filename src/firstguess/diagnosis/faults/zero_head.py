@@ -23,10 +23,11 @@ def find(seen: Seen) -> Fault | None:
         if now.head_zero
         else "up to rounding, which decides"
     )
-    return Fault(
+    return seen.fault(
         "zero head",
         f"{now.head}: {why}, {then}",
         "small random weights; or leave it if it is meant: the first step of training moves it",
         now.head,
-        {"layer": now.head, "ties": now.ties, "weights_zero": now.head_zero},
+        ties=now.ties,
+        weights_zero=now.head_zero,
     )

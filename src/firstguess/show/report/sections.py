@@ -27,8 +27,8 @@ def faults(d: Diagnosis) -> Markup:
         tag(
             "li",
             tag("strong", f.name),
-            f" at {f.layer}" if f.layer else "",
-            f": {sentence(f.message)} What to do: {f.do}.",
+            f" at {f.where}" if f.where else "",
+            f": {sentence(f.words)}",
             class_="finding",
         )
         for f in d.faults
