@@ -239,7 +239,7 @@ def explain_guess(
     from firstguess.modules.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
 
     started = time.perf_counter()
-    what = model
+    what: Any = model
     if not isinstance(model, nn.Module):
         model = _made(model, seed)
     if not isinstance(model, nn.Module):

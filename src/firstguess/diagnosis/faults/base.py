@@ -79,7 +79,8 @@ class Fault:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fault:
         """The inverse of `to_dict`."""
-        return cls(**{**data, "symptoms": tuple(cls.from_dict(one) for one in data.get("symptoms", ()))})
+        known: dict[str, Any] = {**data, "symptoms": tuple(cls.from_dict(one) for one in data.get("symptoms", ()))}
+        return cls(**known)
 
     def __str__(self) -> str:
         return f"! {self.name}{f' at {self.where}' if self.where else ''}: {self.words}"
