@@ -55,7 +55,7 @@ def test_what_logits_may_be() -> None:
     assert one.values.tolist() == [[-0.5, 0.5], [1.0, -1.0], [-1.5, 1.5]]
     assert one.guesses.tolist() == [1, 0, 1]
     tied = fg.Logits([[0.0, 0.0, -1.0], [0.0, 0.0, -1.0]])
-    assert tied.shares.tolist() == [0.5, 0.5, 0.0]
+    assert tied.shares[:2].sum() == 1.0  # one of the two, at random, as everywhere
     assert math.isnan(tied.distance)
     sure = fg.Logits([[0.0, 1.0], [0.0, 1.0]])
     assert sure.distance == math.inf

@@ -6,6 +6,8 @@ guesses nothing (a zero head) look even, or all of one class.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,3 +32,19 @@ def settle(top: NDArray[np.bool_], stream: np.random.Generator) -> int:
         tied = top[:, points]
         top[:, points] = tied & (np.cumsum(tied, axis=0, dtype=np.int32) - 1 == choice)
     return len(several)
+
+
+def guesses(logits: NDArray[Any], stream: np.random.Generator) -> NDArray[np.intp]:
+    """The class, along the last axis, of the largest logit; where several share it, one of them at random.
+
+    >>> guesses(np.array([[1.0, 3.0, 2.0], [0.0, 1.0, 1.0]]), np.random.default_rng(0)).tolist()
+    [1, 2]
+    """
+    best = logits.argmax(axis=-1)
+    top = logits == np.take_along_axis(logits, best[..., None], axis=-1)  # False throughout where the largest is NaN
+    tied = np.count_nonzero(top, axis=-1) > 1
+    if tied.any():
+        of_tied = np.ascontiguousarray(top[tied].T)
+        settle(of_tied, stream)
+        best[tied] = of_tied.argmax(axis=0)
+    return best

@@ -169,6 +169,8 @@ def diagnose(
     except NotFinite as error:
         return replace(_broken(subject, error, clock), faults=find_faults(look)[0])
     check_fresh(m)
+    if look is not None and look.now.single and look.now.probabilities:
+        subject.decide_at_half()
     partly = any(finding.kind in PARTLY for finding in m.findings)
     notes: list[str] = [subject.note] if subject.note else []
     parts = Stages(m, clock, tick)

@@ -39,6 +39,7 @@ from firstguess.modules.gradients import measure_gradients
 from firstguess.modules.guard import every_module_called, is_lazy
 from firstguess.modules.measuring import measure
 from firstguess.modules.named import named
+from firstguess.modules.bounded import EPS
 from firstguess.modules.outputs import as_rows, find_logits
 from firstguess.modules.reader import read
 from firstguess.modules.snapshot import fewer
@@ -166,6 +167,11 @@ class Subject:
         return replace(
             m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin | {"name": self.data_name}}
         )
+
+    def decide_at_half(self) -> None:
+        """One output is a probability: what follows reads its logit, whose sign decides."""
+        pick = self._options.get("logits")
+        self._options = self._options | {"logits": lambda output: torch.logit(find_logits(output, pick), EPS)}
 
     def release(self) -> None:
         """A large model's copy, before others are made: it is made again if it is needed."""

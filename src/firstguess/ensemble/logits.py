@@ -19,8 +19,10 @@ from scipy import special
 from firstguess.base.errors import InvalidInput
 from firstguess.base.shown import Shown
 from firstguess.base.text import page, plain
+from firstguess.base.ties import guesses
 
 FloatArray = NDArray[np.float64]
+_TIES = 0x7135
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,14 +69,13 @@ class Logits(Shown):
 
     @property
     def guesses(self) -> NDArray[np.int64]:
-        """The class of each point, (points,); of tied ones the first."""
-        return self.values.argmax(axis=1).astype(np.int64)
+        """The class of each point, (points,); of classes that share the largest logit one, at random."""
+        return guesses(self.values, np.random.default_rng([self.member, _TIES])).astype(np.int64)
 
     @property
     def shares(self) -> FloatArray:
-        """The share of the points in each class, (classes,); ties count in equal parts."""
-        largest = self.values == self.values.max(axis=1, keepdims=True)
-        return (largest / largest.sum(axis=1, keepdims=True)).mean(axis=0)
+        """The share of the points in each class, (classes,)."""
+        return np.bincount(self.guesses, minlength=self.classes) / self.points
 
     @property
     def favoured(self) -> int:
@@ -147,12 +148,14 @@ class Logits(Shown):
     def summary(self) -> list[tuple[str, str]]:
         """Label and value of every headline number."""
         share, f = self.shares[self.favoured], self.favoured
-        apart = f"{self.offset:.3g}, {self.distance:.2f} spreads of the cloud"
-        rows = [
-            ("favoured class", f"{f}, {share:.1%} of {self.points} points (even split {1 / self.classes:.1%})"),
-            ("its center beyond the boundary", apart),
-            ("share if the margin were Gaussian", f"{self.gaussian_share:.1%}"),
-        ]
+        rows = [("favoured class", f"{f}, {share:.1%} of {self.points} points (even split {1 / self.classes:.1%})")]
+        if self.margin_spread > 0.0:
+            apart = f"{self.offset:.3g}, {self.distance:.2f} spreads of the cloud"
+            rows.append(("its center beyond the boundary", apart))
+            rows.append(("share if the margin were Gaussian", f"{self.gaussian_share:.1%}"))
+        else:
+            told = f"{self.offset:.3g}, on every point" if self.offset else "0 on every point: all guesses are ties"
+            rows.append(("its center beyond the boundary", told))
         if self.classes <= 10:
             rows.append(("class centers", ", ".join(f"{c:.3g}" for c in self.centers)))
             rows.append(("spread over the data", ", ".join(f"{s:.3g}" for s in self.spread)))

@@ -39,6 +39,7 @@ class FindingKind(StrEnum):
     BATCH_OF_ONE = "batch of one"
     EVAL_BATCHNORM = "eval batchnorm"
     PROBABILITIES = "probabilities"
+    REGRESSION = "regression"
     NODE = "node"
     CONTROL_FLOW = "control flow"
     NO_GRADIENT = "no gradient"

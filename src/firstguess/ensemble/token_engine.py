@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firstguess.base import ties
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores
@@ -126,7 +127,7 @@ class TokenEngine:
         if not 0 <= start < stop:
             raise InvalidInput("members start < stop", got=f"{start} … {stop}", where="run", hint="run(0, 100)")
         inits = stop - start
-        fractions, ties = np.empty((inits, self.classes)), np.zeros(inits, np.int64)
+        fractions, tied = np.empty((inits, self.classes)), np.zeros(inits, np.int64)
         stats, bad = np.empty((inits, len(self.layers), 4)), dict[int, Place]()
         own = np.zeros(inits)
         seeds = member_seeds(self.seed, start, stop)
@@ -139,7 +140,7 @@ class TokenEngine:
             if place is not None:
                 bad[index] = place
             if 0 in guesses.tied:
-                ties[index] = guesses.ties(0)
+                tied[index] = guesses.ties(0)
                 guesses.settle(0, tie_stream(self.seed, start + index))
             fractions[index] = guesses.counts[0].numpy() / self.points
             if bool(guesses.lost[0]):
@@ -150,7 +151,7 @@ class TokenEngine:
         with one_torch_thread(), ThreadPoolExecutor(min(self._threads, inits)) as pool:
             for _ in pool.map(one, range(inits)):
                 pass
-        found = Members(start, fractions, ties, stats, self._nonfinite(start, inits, bad))
+        found = Members(start, fractions, tied, stats, self._nonfinite(start, inits, bad))
         return replace(found, own=own) if self._places[-1].layer.each_token else found
 
     def _nonfinite(self, start: int, inits: int, bad: dict[int, Place]) -> tuple[Finding, ...]:
@@ -168,14 +169,14 @@ class TokenEngine:
         modules = list(drawn(self._places, seed).to(self._dtype))
         moments = {i: NodeMoments() for i in self._probes}
         guesses, lost, hits = GuessCounts(1, self.classes), len(modules), 0
-        first = 0
+        first, broken = 0, tie_stream(seed, 0)
         for given, guessed in self._chunks():
             x = given
             for index, module in enumerate(modules):
                 x = module(x)
                 if index == len(modules) - 1 and self._places[-1].layer.each_token:
                     x = x[guessed]  # tokens are points
-                    hits += int((x.argmax(1) == given[guessed]).sum())
+                    hits += int((ties.guesses(x.numpy(), broken) == given[guessed].numpy()).sum())
                 if index < lost and not bool(torch.isfinite(x).all()):
                     lost = index
                 if index in moments:

@@ -68,6 +68,7 @@ def train_description(
         how.looks,
         mean_loss(how.loss),
         level_of(level, network.classes, labels),
+        how.seed,
     )
     settings = {
         "network": str(network),

@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.ties import guesses
 from firstguess.ensemble import blocks
+from firstguess.ensemble.seeds import tie_stream
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_plan import MeanLoss, Start
 from firstguess.ensemble.training_store import MemberStore
@@ -78,13 +80,19 @@ class Task:
     looks: NDArray[np.int64]
     loss: MeanLoss
     level: float
+    seed: int = 0
+
+    def shares(self, member: int, logits: Values) -> tuple[NDArray[np.intp], Array]:
+        """The class of every point, and the share of each class. Ties of a member are broken alike at every look."""
+        best = guesses(logits, tie_stream(self.seed, member))
+        return best, np.bincount(best, minlength=self.classes) / len(best)
 
 
 class Track:
     """What one member showed, look by look. Arrays are NaN where it was not looked at."""
 
-    def __init__(self, task: Task, arrays: dict[str, Array] | None = None) -> None:
-        self._task = task
+    def __init__(self, task: Task, member: int, arrays: dict[str, Array] | None = None) -> None:
+        self._task, self._member = task, member
         self.arrays = arrays or {name: np.full(shape, math.nan) for name, shape in shapes(task).items()}
 
     def add(self, index: int, logits: Values, held: Values | None, gradient: float) -> None:
@@ -99,8 +107,7 @@ class Track:
 
     def _record(self, which: str, index: int, logits: Values, labels: NDArray[np.int64]) -> None:
         classes = self._task.classes
-        best = logits.argmax(axis=1)
-        self.arrays[f"{which}shares"][index] = np.bincount(best, minlength=classes) / len(best)
+        best, self.arrays[f"{which}shares"][index] = self._task.shares(self._member, logits)
         self.arrays[f"{which}right"][index] = np.bincount(labels[best == labels], minlength=classes)
         self.arrays[f"{which}loss"][index] = self._task.loss(logits, labels)
 
@@ -155,17 +162,17 @@ def follow(
     asked = blocks.share(inits, side_by_side if getattr(trainer, "grain", 0) and start == "any" else 0)
     members, drawn = _chosen(trainer, task, inits, start)
     if asked is not None and not asked.known:
-        tracks = {member: Track(task) for member in range(asked.start, asked.stop)}
+        tracks = {member: Track(task, member) for member in range(asked.start, asked.stop)}
         _Run(trainer, task, tracks, None, progress).all(list(tracks), len(tracks), side_by_side)
         arrays = {name: np.stack([track.arrays[name] for track in tracks.values()]) for name in shapes(task)}
         raise blocks.Cut(blocks.Trained(asked.start, arrays), inits, asked.size)
-    tracks = {member: Track(task, store and store.read(member, shapes(task))) for member in members}
+    tracks = {member: Track(task, member, store and store.read(member, shapes(task))) for member in members}
     for block in asked.known if asked is not None else ():
         for row in range(block.inits):
-            tracks[block.start + row] = Track(task, {name: found[row] for name, found in block.arrays.items()})
+            tracks[block.start + row] = Track(task, block.start + row, {name: found[row] for name, found in block.arrays.items()})
     missing = [member for member in members if not tracks[member].complete]
     for member in missing:
-        tracks[member] = Track(task)
+        tracks[member] = Track(task, member)
     interrupted = False
     if missing:
         try:
@@ -203,7 +210,7 @@ def _chosen(trainer: Trainer, task: Task, inits: int, start: Start) -> tuple[lis
         for member, logits in zip(block, _first(trainer, block), strict=True):
             largest = math.nan
             if np.isfinite(logits).all():
-                largest = float(np.bincount(logits.argmax(axis=1), minlength=task.classes).max() / len(logits))
+                largest = float(task.shares(member, logits)[1].max())
             seen.append(largest)
             if largest >= BIASED if start == "biased" else largest <= NEUTRAL / task.classes:
                 kept.append(member)

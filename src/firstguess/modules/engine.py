@@ -18,6 +18,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
 from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer, logits_kept
 from firstguess.ensemble.seeds import check_seed, member_seeds
+from firstguess.modules.bounded import EPS, is_probability
 from firstguess.modules.calling import Caller, leaves, mask_of, part, signature
 from firstguess.modules.choice import Choice, Strategy, Way, brief
 from firstguess.modules.feeding import left_aside
@@ -30,12 +31,13 @@ from firstguess.modules.outputs import (
     Tally,
     as_rows,
     check_classes_known,
+    check_told,
     classes_of,
     ending,
     find_logits,
 )
 from firstguess.modules.probe_sums import Recorder
-from firstguess.modules.probes import Finder, Hooks, Node, Spec, hooked
+from firstguess.modules.probes import Finder, Hooks, Node, Spec, hooked, same_memory
 from firstguess.modules.remarks import batchnorm_remarks, remarks
 from firstguess.modules.sources import Mode, Source, source_of
 from firstguess.modules.stacked import run_stacked
@@ -160,7 +162,13 @@ class ModuleEngine:
         found = [p for p in finder.specs("channel" if self._ragged else node) if p[0].name != finder.result]
         result = finder.result
         self._ending = next(iter(self._endings)) if len(self._endings) == 1 else ""
-        if self._ending:  # γ is that of logits: probabilities have a common mean, whatever the guesses
+        if self._nodes == 1 and not self._ending and any(_are_numbers(batch.labels) for batch in self._batches):
+            message = "labels are numbers, not classes, as of a regression: one output is read as two classes by its sign"
+            self._note(FindingKind.REGRESSION, message)
+        if self._ending == "probability":
+            message = "one output between 0 and 1, a probability: decided at ½, and γ is that of its logit, ln p/(1 − p)"
+            self._note(FindingKind.PROBABILITIES, message)
+        elif self._ending:  # γ is that of logits: probabilities have a common mean, whatever the guesses
             head = max(i for i, (spec, _) in enumerate(found) if spec.weights)
             result, found = found[head][0].name, found[:head]
             message = f"the outputs are the {self._ending} of this layer's: γ is that of its own outputs, the logits"
@@ -203,7 +211,8 @@ class ModuleEngine:
             self._whole = self._whole or (len(errors) > 1 and count == batch.size)
             finder.output(raw)
             check_classes_known(raw, few, self._pick, finder.head)
-            self._endings.add(self._ending_of(raw, finder.last, few))
+            with hooks.paused(), borrowed(model, parameters=False):
+                self._endings.add(self._ending_of(model, raw, finder.last, few))
             if self.classes not in (0, classes_of(rows)):
                 raise InvalidInput(f"{self.classes} classes from every member", got=f"{classes_of(rows)}")
             self.classes = classes_of(rows)
@@ -218,10 +227,16 @@ class ModuleEngine:
             hint="a call of the model on one batch by hand",
         ) from errors[-1]
 
-    def _ending_of(self, raw: torch.Tensor, last: torch.Tensor | None, batch: Batch) -> Ending:
-        if last is None or last.numel() != raw.numel():
-            return ""
-        return ending(self._rows(raw, batch), self._rows(last.to(raw.dtype).reshape(raw.shape), batch))
+    def _ending_of(self, model: nn.Module, raw: torch.Tensor, last: torch.Tensor | None, batch: Batch) -> Ending:
+        rows = self._rows(raw, batch)
+        if last is not None and last.numel() == raw.numel():
+            found = ending(rows, self._rows(last.to(raw.dtype).reshape(raw.shape), batch))
+            if found or same_memory(last, raw):
+                return found
+        told = is_probability(rows, lambda: self._forward(model, batch, copies=True)[1])
+        if told is None:  # on a few points: on all of them it is within 0 and 1 by chance less often
+            told = is_probability(self._forward(model, self._batches[0], copies=True)[1], None)
+        return "probability" if check_told(told, self._pick) else ""
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
@@ -260,6 +275,8 @@ class ModuleEngine:
         raw = find_logits(output, self._pick)
         rows = self._rows(raw, batch)
         logits = rows if not self._ending or returned is None else self._rows(returned.reshape(raw.shape), batch)
+        if self._ending == "probability":
+            return rows - 0.5, torch.logit(rows.float(), EPS)
         # One probability is decided at ½; one logit at 0.
         return rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows, logits
 
@@ -398,3 +415,8 @@ class ModuleEngine:
             self._call.channels_last = False
         self._choice.record(way, (time.perf_counter() - began) / len(pairs))
         return pairs
+
+
+def _are_numbers(labels: torch.Tensor | None) -> bool:
+    """Whether labels are floats between classes, which only a regression has."""
+    return labels is not None and labels.is_floating_point() and bool((labels != labels.round()).any())

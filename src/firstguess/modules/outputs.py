@@ -16,7 +16,7 @@ from firstguess.data import Batch
 from firstguess.ensemble.seeds import tie_stream
 from firstguess.modules.calling import leaves, mask_of
 
-Ending: TypeAlias = Literal["", "softmax", "log-softmax", "sigmoid"]
+Ending: TypeAlias = Literal["", "softmax", "log-softmax", "sigmoid", "probability"]  # the last: of whatever
 Pick: TypeAlias = "str | int | Callable[[Any], torch.Tensor] | None"
 
 
@@ -190,6 +190,18 @@ def ending(rows: torch.Tensor, before: torch.Tensor | None) -> Ending:
         # Logits that sum to 1 as probabilities are their own log-softmax.
         return "" if torch.equal(rows, before) else "log-softmax"
     return "sigmoid" if torch.allclose(rows, torch.sigmoid(before), atol=1e-6) else ""
+
+
+def check_told(told: bool | None, pick: Pick) -> bool:
+    """Whether one output is a probability (bounded.py); raise where nothing tells."""
+    if told is None and not callable(pick):
+        raise InvalidInput(
+            "one output that is a logit, or a probability by its last operations",
+            got="numbers between 0 and 1 on all points, which could be either",
+            where="the model's output",
+            hint="logits=torch.logit for probabilities, logits=lambda output: output for logits, decided at 0",
+        )
+    return bool(told)
 
 
 class Tally:

@@ -80,6 +80,7 @@ class Hooks:
     def __init__(self, model: nn.Module, see: See) -> None:
         self._calls: dict[str, int] = {}
         self._see = see
+        self._paused = False
         self._handles = [
             module.register_forward_hook(self._hook(name or "(model)"))
             for name, module in model.named_modules()
@@ -88,6 +89,8 @@ class Hooks:
 
     def _hook(self, path: str) -> Callable[..., None]:
         def hook(module: nn.Module, _: Any, output: Any) -> None:
+            if self._paused:
+                return
             call = self._calls.get(path, 0) + 1
             self._calls[path] = call
             tensor = main_tensor(output) if call <= _MOST_CALLS else None
@@ -100,6 +103,15 @@ class Hooks:
     def begin(self) -> None:
         """Before each forward."""
         self._calls.clear()
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Within it, calls are not seen."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
 
     def remove(self) -> None:
         for handle in self._handles:

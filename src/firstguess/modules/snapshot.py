@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess.data import Batch
+from firstguess.modules.bounded import EPS, is_probability
 from firstguess.modules.calling import Caller, leaves, part, replaced, signature
 from firstguess.modules.guard import PrivateRandomness, borrowed, every_module_called, is_lazy, private_copy, unwrapped
 from firstguess.modules.initializers import BATCH_NORMS, is_weighted
-from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, classes_of, ending, find_logits
+from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, check_told, classes_of, ending, find_logits
 from firstguess.modules.probes import OUTPUT, hooked
 from firstguess.modules.sources import shaped_by
 
@@ -146,6 +147,11 @@ class _View:
         before = self._head_rows(raw, batch)
         if self.ending is None:
             self.ending = ending(rows[fine], before[fine] if before is not None else None)
+            if not self.ending and (before is None or not torch.equal(rows, before)):
+                told = is_probability(rows[fine], lambda: find_logits(self.call(model, batch, copies=True), self.pick))
+                self.ending = "probability" if check_told(told, self.pick) else ""
+        if self.ending == "probability":
+            before = torch.logit(rows.float(), EPS)
         if self.watch is not None:
             self.watch.end(raw, rows, before if self.ending else None, batch)
         if self.probabilities:
@@ -154,7 +160,7 @@ class _View:
         one = self.probabilities == "sigmoid" and rows.ndim == 1
         if bool(fine.any()):
             self.tally.add(rows[fine] - 0.5 if one else rows[fine])  # a probability is decided at ½, a logit at 0
-        bias = self._bias()
+        bias = self._bias() if self.ending != "probability" else None
         if before is not None and bias is not None and len(bias) == (1 if rows.ndim == 1 else classes):
             # sigmoid and softmax keep the order of logits, so that the head's own outputs tell.
             self.bare = self.bare or Tally(classes, self.seed, 0)
@@ -164,6 +170,8 @@ class _View:
 
     @property
     def probabilities(self) -> Probabilities:
+        if self.ending == "probability":
+            return "sigmoid"
         return "" if self.ending is None or self.ending == "log-softmax" else self.ending
 
     def _head_rows(self, raw: torch.Tensor, batch: Batch) -> torch.Tensor | None:

@@ -79,6 +79,7 @@ def train_module(
         how.looks,
         mean_loss(how.loss) if isinstance(how.loss, str) else trainer.mean_loss,
         level_of(level, trainer.classes, labels),
+        how.seed,
     )
     rates = trainer.rates(how.steps)  # a scheduler that has too few is refused now
     kept = None

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
+from firstguess.base.ties import guesses
 from firstguess.network.signal import Signal
 from firstguess.network.weight_laws import draw_weights
 
@@ -198,16 +199,8 @@ class Handful:
         return float((np.einsum("raa->ra", self.covariance) == 0.0).mean())
 
     def guesses(self, heads: int) -> NDArray[np.intp]:
-        """(networks, heads, points): the largest of these sums, drawn `heads` times; a dead point's is by chance."""
-        found: list[NDArray[np.intp]] = []
-        for _ in range(heads):
-            y = self.drawn()
-            tied = y.max(axis=2) == y.min(axis=2)
-            best = y.argmax(axis=2)
-            if tied.any():
-                best[tied] = self.rng.integers(0, y.shape[2], int(tied.sum()))
-            found.append(best)
-        return np.stack(found, axis=1)
+        """(networks, heads, points): the largest of these sums, drawn `heads` times."""
+        return np.stack([guesses(self.drawn(), self.rng) for _ in range(heads)], axis=1)
 
 
 def lower(k: Array) -> Array:

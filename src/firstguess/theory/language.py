@@ -21,6 +21,7 @@ from firstguess._version import __version__
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.roots import positive, root
+from firstguess.base.ties import guesses
 from firstguess.network.attention_weights import NEGATIVE
 from firstguess.network.layer import Layer, text
 from firstguess.network.layers import Embed, Unembed
@@ -222,13 +223,13 @@ class _Heads:
             table = rng.standard_normal((self.vocabulary, self.width), dtype=np.float32)
             if own.any():
                 x += own * (scale * table[self.ids])
-            guess = self._largest(x, table)
+            guess = self._largest(x, table, rng)
             fractions[index] = np.bincount(guess, minlength=self.vocabulary) / guess.size
             hits[index] = np.mean(guess == self.ids)
         return fractions, hits
 
-    def _largest(self, x: NDArray[np.float32], table: NDArray[np.float32]) -> NDArray[np.int64]:
+    def _largest(self, x: NDArray[np.float32], table: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
         """arg-max of x·table, a block of tokens at a time."""
         step = max(1, _AT_ONCE // self.vocabulary)
-        parts = [(x[first : first + step] @ table.T).argmax(axis=1) for first in range(0, len(x), step)]
+        parts = [guesses(x[first : first + step] @ table.T, rng) for first in range(0, len(x), step)]
         return np.concatenate(parts)

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import special
 
 from firstguess.base.gaussian import Array
+from firstguess.base.ties import guesses
 from firstguess.theory.pair_moments import PairMoments
 from firstguess.theory.same_class import same_class
 
@@ -170,7 +171,7 @@ def draw_shares(shape: Spectrum, e: float, classes: int, networks: int, seed: in
         z = rng.standard_normal((_BLOCK, _POINTS // 2, root.shape[2]), dtype=np.float32)
         own = z @ root.transpose(0, 2, 1).astype(np.float32)
         center = m[:, None, :].astype(np.float32)
-        best = np.concatenate([(center + own).argmax(axis=2), (center - own).argmax(axis=2)], axis=1)
+        best = np.concatenate([guesses(center + own, rng), guesses(center - own, rng)], axis=1)
         best += classes * np.arange(_BLOCK)[:, None]
         counts = np.bincount(best.ravel(), minlength=classes * _BLOCK)
         found[start : start + _BLOCK] = counts.reshape(_BLOCK, classes) / (2 * (_POINTS // 2))

@@ -13,6 +13,7 @@ import numpy as np
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.ties import guesses
 from firstguess.network.walk import every
 from firstguess.theory.absorption import floor
 from firstguess.theory.curves import Recorder
@@ -29,7 +30,7 @@ Start: TypeAlias = Literal["any", "even", "neutral", "biased"]  # "neutral" is t
 NEUTRAL, BIASED = 1.1, 0.9  # largest share of an even start by 1/classes, and of a biased start
 _TRIES = 400  # starts drawn for one that is kept, at most
 _SINGLE = 400  # points from which products are in float32: 1e-5 of the logits
-_STREAM = 0x7A1
+_STREAM, _TIES = 0x7A1, 0x7135
 
 
 def follow(
@@ -67,7 +68,7 @@ def follow(
     for index, logits in enumerate(_quiet(states)):
         for recorder, rows in zip(recorders, (slice(0, n), slice(n, None)), strict=False):
             with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is a result, too
-                shares = _record(recorder, index, task, logits[rows])
+                shares = _record(recorder, index, task, logits[rows], seed)
             if index == 0 and rows.start == 0:
                 favourites = shares.argmax(axis=1)
         if progress is not None:
@@ -134,7 +135,7 @@ def _starts(start: Any, covariance: Array, task: Task, seed: int) -> tuple[Value
         z = (math.sqrt(2.0) if task.paired else 1.0) * (lower @ rng.standard_normal((total, draws * k)))
         tried += draws
         if start != "any":
-            z = _filtered(z, start, task)
+            z = _filtered(z, start, task, seed)
         found += z.shape[1] // k
         kept.append(z)
         if tried >= 20 * draws and found < tried / _TRIES:
@@ -145,9 +146,9 @@ def _starts(start: Any, covariance: Array, task: Task, seed: int) -> tuple[Value
     return np.concatenate(kept, axis=1)[:, : draws * k].astype(dtype), tried
 
 
-def _filtered(z: Array, start: str, task: Task) -> Array:
+def _filtered(z: Array, start: str, task: Task, seed: int) -> Array:
     n, classes = len(task.labels), task.classes
-    best = task.shaped(z[:n]).argmax(axis=2)
+    best = guesses(task.shaped(z[:n]), np.random.default_rng([seed, _TIES]))
     largest = np.array([np.bincount(row, minlength=classes).max() / n for row in best.T])
     keep = largest >= BIASED if start == "biased" else largest <= NEUTRAL / classes
     return z.reshape(len(z), task.networks, task.columns)[:, keep].reshape(len(z), -1)
@@ -216,12 +217,12 @@ def _adam(problem: Problem, task: Task, z0: Values, seed: int, measured: Adam) -
         yield np.concatenate([state.z, z0[n:] - pairs * moved])
 
 
-def _record(recorder: Recorder, index: int, task: Task, z: Values) -> Array:
+def _record(recorder: Recorder, index: int, task: Task, z: Values, seed: int) -> Array:
     """Shares of every network, after the recorder has them with accuracies and losses."""
     labels, classes = recorder.labels, task.classes
     own = replace(task, labels=labels, gains=None)
     f = own.shaped(z).astype(np.float64)
-    best = f.argmax(axis=2)
+    best = guesses(f, np.random.default_rng([seed, _TIES]))
     shares = np.stack([(best == c).mean(axis=0) for c in range(classes)], axis=1)
     right = best == labels[:, None]
     by_class = np.stack([right[labels == c].sum(axis=0) for c in range(classes)], axis=1)

@@ -14,7 +14,9 @@ from torch import nn
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.ties import settle
 from firstguess.data import Batch
+from firstguess.modules.bounded import EPS
 from firstguess.modules.calling import Caller, mask_of
 from firstguess.modules.looked_into import looked_into
 from firstguess.modules.outputs import Pick, as_rows, classes_of, contrasts, find_logits
@@ -102,7 +104,7 @@ class Eyes:
                 f"{self.classes} classes, as before", got=classes_of(rows), where=f"the model's output, batch {index}"
             )
         if rows.ndim == 1:
-            z = torch.logit(rows.float(), 1e-7) if self._kind == "sigmoid" else rows
+            z = torch.logit(rows.float(), EPS) if self._kind == "sigmoid" else rows
             return torch.stack((torch.zeros_like(z), z), 1)
         return rows.float().clamp_min(1e-38).log() if self._kind == "softmax" else rows
 
@@ -218,8 +220,9 @@ class _Sums:
         tied = (top.sum(1) > 1).nonzero().flatten()
         self.tied += len(tied)
         if len(tied):
-            noise = torch.from_numpy(self.ties.random((len(tied), rows.shape[1]))).to(rows.device)
-            guess[tied] = torch.where(top[tied], noise, -1.0).argmax(1)
+            of_tied = top[tied].cpu().numpy().T
+            settle(of_tied, self.ties)
+            guess[tied] = torch.from_numpy(of_tied.argmax(0)).to(rows.device)
         return guess
 
     def _moments(self, x: torch.Tensor) -> None:
