@@ -1,4 +1,4 @@
-"""One rule for shared largest logits, in measuring, training, predicted training and watching; no bare arg-max of logits."""
+"""One rule for shared largest logits in measuring, training, predicting and watching; no bare arg-max of logits."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ ALLOWED = {
     "logits",  # in base/ties.py, where the rule stands
     "flat", "y",  # one-hot labels
     "labels", "np.bincount(labels)", "np.bincount(problem.labels)", "means",
-    "tally.fractions", "now.fractions", "seen.fractions", "seen.fractions[member]", "shares", "self.shares", "start", "times",
+    "tally.fractions", "now.fractions", "seen.fractions", "seen.fractions[member]", "shares", "self.shares", "start",
     "keep.int()", "of_tied", "top.int()", "counts", "bad[i]", "z", "real[:, ::-1]", "real.flip(1).long()", "share",
-    "(ids == pad).sum(1)", "order", "back[:, ::-1]", "back", "options.rates", "first.shares", "last.shares", "look.shares",
-    "self.fractions", "size", "found.bias",
+    "(ids == pad).sum(1)", "order", "back[:, ::-1]", "back", "options.rates", "first.shares", "times",
+    "last.shares", "look.shares", "self.fractions", "size", "found.bias",
 }  # fmt: skip
 
 

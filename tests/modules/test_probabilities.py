@@ -1,4 +1,4 @@
-"""One output between 0 and 1: a probability, decided at ½, by the operations that made it; never a logit, decided at 0."""
+"""One output between 0 and 1: a probability, decided at ½, by what made it; never a logit, decided at 0."""
 
 from __future__ import annotations
 

@@ -39,7 +39,14 @@ _FEWEST = 64  # points that the budget does not go below
 _LEAST = 3  # initializations that are run whatever the budget
 _SHARE = 0.7  # of the budget that the main ensemble may use
 # Findings of the ensemble that a reader should know.
-_SAID = (FindingKind.OTHER_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOTHING_FRESH, FindingKind.ASIDE, FindingKind.REGRESSION, *PARTLY)
+_SAID = (
+    FindingKind.OTHER_VALUES,
+    FindingKind.NOT_REDRAWN,
+    FindingKind.NOTHING_FRESH,
+    FindingKind.ASIDE,
+    FindingKind.REGRESSION,
+    *PARTLY,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -30,6 +30,7 @@ from firstguess.ensemble.member_module import build
 from firstguess.ensemble.members import PARTLY
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.ablation import Effects, effects_of
+from firstguess.modules.bounded import EPS
 from firstguess.modules.calling import Caller
 from firstguess.modules.engines import recorded
 from firstguess.modules.examination import Examination
@@ -39,7 +40,6 @@ from firstguess.modules.gradients import measure_gradients
 from firstguess.modules.guard import every_module_called, is_lazy
 from firstguess.modules.measuring import measure
 from firstguess.modules.named import named
-from firstguess.modules.bounded import EPS
 from firstguess.modules.outputs import as_rows, find_logits
 from firstguess.modules.reader import read
 from firstguess.modules.snapshot import fewer

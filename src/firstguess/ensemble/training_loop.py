@@ -169,7 +169,8 @@ def follow(
     tracks = {member: Track(task, member, store and store.read(member, shapes(task))) for member in members}
     for block in asked.known if asked is not None else ():
         for row in range(block.inits):
-            tracks[block.start + row] = Track(task, block.start + row, {name: found[row] for name, found in block.arrays.items()})
+            member = block.start + row
+            tracks[member] = Track(task, member, {name: found[row] for name, found in block.arrays.items()})
     missing = [member for member in members if not tracks[member].complete]
     for member in missing:
         tracks[member] = Track(task, member)

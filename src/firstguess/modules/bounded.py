@@ -64,7 +64,8 @@ class _Ranges(TorchDispatchMode):
         if name in _KEEPS:
             return min(low for low, _ in known), max(high for _, high in known)
         if name in ("clamp", "hardtanh", "clamp_min", "relu"):
-            ends = [0.0] if name == "relu" else [x for x in (*args[1:], *kwargs.values()) if isinstance(x, (int, float))]
+            given = (0.0,) if name == "relu" else (*args[1:], *kwargs.values())
+            ends = [float(x) for x in given if isinstance(x, (int, float))]
             return (ends[0], ends[1]) if len(ends) == 2 else (max(known[0][0], ends[0]), known[0][1]) if ends else None
         if _FREE in known and name in ("add", "sub", "rsub", "mul", "div", "sum", "neg", "leaky_relu", "pow", "where"):
             return _FREE

@@ -163,10 +163,10 @@ class ModuleEngine:
         result = finder.result
         self._ending = next(iter(self._endings)) if len(self._endings) == 1 else ""
         if self._nodes == 1 and not self._ending and any(_are_numbers(batch.labels) for batch in self._batches):
-            message = "labels are numbers, not classes, as of a regression: one output is read as two classes by its sign"
+            message = "labels are numbers, not classes, as in regression: one output is read as two classes by its sign"
             self._note(FindingKind.REGRESSION, message)
         if self._ending == "probability":
-            message = "one output between 0 and 1, a probability: decided at ½, and γ is that of its logit, ln p/(1 − p)"
+            message = "one output between 0 and 1 is a probability: decided at ½; γ is that of its logit, ln p/(1 − p)"
             self._note(FindingKind.PROBABILITIES, message)
         elif self._ending:  # γ is that of logits: probabilities have a common mean, whatever the guesses
             head = max(i for i, (spec, _) in enumerate(found) if spec.weights)

@@ -228,7 +228,9 @@ class _Heads:
             hits[index] = np.mean(guess == self.ids)
         return fractions, hits
 
-    def _largest(self, x: NDArray[np.float32], table: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.int64]:
+    def _largest(
+        self, x: NDArray[np.float32], table: NDArray[np.float32], rng: np.random.Generator
+    ) -> NDArray[np.int64]:
         """arg-max of x·table, a block of tokens at a time."""
         step = max(1, _AT_ONCE // self.vocabulary)
         parts = [guesses(x[first : first + step] @ table.T, rng) for first in range(0, len(x), step)]
