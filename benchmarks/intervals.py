@@ -1,6 +1,6 @@
 """Intervals of measurements: the table that they use, and how often they hold (docs/intervals.md).
 
-python benchmarks/intervals.py table       # of src/firstguess/theory/intervals.py
+python benchmarks/intervals.py table       # of src/firstguess/theory/shares/empirical.py
 python benchmarks/intervals.py coverage    # of docs/intervals.md
 """
 
@@ -15,9 +15,8 @@ import numpy as np
 from scipy import integrate, optimize, special
 
 from firstguess.base import statistics
-from firstguess.theory.empirical import EmpiricalGuesses, Summary
-from firstguess.theory.guesses import Guesses
-from firstguess.theory.intervals import CLASSES, MEANS
+from firstguess.theory.shares.empirical import CLASSES, MEANS, EmpiricalGuesses, Summary
+from firstguess.theory.shares.gaussian import Guesses
 
 POINTS = 1000
 

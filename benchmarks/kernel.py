@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import firstguess as fg
-from firstguess.theory.drawing import draw_guesses
-from firstguess.theory.kernel import kernel
+from firstguess.theory.kernel.kernel import kernel
+from firstguess.theory.shares.argmax_sampling import draw_guesses
 
 Array = NDArray[Any]
 

@@ -24,7 +24,7 @@ from torch.nn.functional import gelu
 
 import firstguess as fg
 from firstguess.network.network import Network
-from firstguess.theory.token_kernel import token_covariances
+from firstguess.theory.tokens import token_covariances
 
 IMAGES, DEPTH = 16, 2
 

@@ -23,8 +23,8 @@ import torch
 
 import firstguess as fg
 from firstguess.ensemble.member_module import build
-from firstguess.theory.absorption import scalar_tangent, steps_to
-from firstguess.theory.curves import FAVOURED, OTHERS, Recorder, absorption, looked_at
+from firstguess.theory.training.absorption import scalar_tangent, steps_to
+from firstguess.theory.training.curves import FAVOURED, OTHERS, Recorder, absorption, looked_at
 
 POINTS = 300
 OUT = Path("out/predicted_training")

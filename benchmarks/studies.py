@@ -23,11 +23,9 @@ import numpy as np
 
 import firstguess as fg
 from firstguess.base.threads import cores
-from firstguess.studies import driving
-from firstguess.studies.kept import KeptStudy
-from firstguess.studies.results import Results
-from firstguess.studies.store import write_whole
-from firstguess.studies.tables import TASK
+from firstguess.studies import scheduler
+from firstguess.studies.store import TASK, Results, write_whole
+from firstguess.studies.study_files import KeptStudy
 
 
 def nothing(p: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +103,7 @@ def main() -> int:
     parser.add_argument("--no-ray", action="store_true")
     asked = parser.parse_args()
     missed = False
-    most = driving.MOST
+    most = scheduler.MOST
 
     def said(what: str, value: float, limit: float, unit: str, *, least: bool = False) -> None:
         nonlocal missed
@@ -122,11 +120,11 @@ def main() -> int:
 
             ray.init("local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
             said("overhead on Ray", overhead(asked.tasks, folder / "ray", engine="ray"), 5.0, "ms a task")
-            driving.MOST = 1
+            scheduler.MOST = 1
             few = min(asked.tasks, 2000)
             said("the same, a call and a file each", overhead(few, folder / "alone", engine="ray"), 5.0, "ms a task")
             ray.shutdown()
-            driving.MOST = most
+            scheduler.MOST = most
         if cores() > 1:
             one, two = (measuring(folder / "measuring", workers) for workers in (1, 2))
             said("two workers against one, measuring", one / two, 1.8, "times as fast", least=True)

@@ -19,12 +19,12 @@ from scipy.integrate import dblquad
 
 import firstguess as fg
 from firstguess.network.activations import record
-from firstguess.theory import blocks
+from firstguess.theory.phases import layer_map
 
 
 def clear() -> None:
     """Forget cached integrals: a warm library, but no remembered answers."""
-    for cached in (record._moments, record._shifted_moments, blocks._after, blocks._slope):  # pyright: ignore
+    for cached in (record._moments, record._shifted_moments, layer_map._after, layer_map._slope):  # pyright: ignore
         cached.cache_clear()
 
 

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
-from firstguess.theory.drawing import draw_guesses
-from firstguess.theory.token_kernel import token_covariances
+from firstguess.theory.shares.argmax_sampling import draw_guesses
+from firstguess.theory.tokens import token_covariances
 
 Array = NDArray[Any]
 WIDTH, HEADS, SEQUENCES, LENGTH, CLASSES, DRAWN_HEADS = 256, 4, 24, 32, 10, 16

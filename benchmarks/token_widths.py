@@ -20,7 +20,7 @@ from token_table import CLASSES, block, jackknife, largest, predicted, ratio, st
 
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
-from firstguess.theory.drawing import draw_guesses
+from firstguess.theory.shares.argmax_sampling import draw_guesses
 
 Array = NDArray[Any]
 

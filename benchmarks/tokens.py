@@ -24,7 +24,7 @@ import firstguess as fg
 from firstguess.ensemble.token_engine import TokenEngine
 from firstguess.network.network import Network
 from firstguess.network.walk import changed
-from firstguess.theory.token_kernel import token_kernel
+from firstguess.theory.tokens import token_kernel
 
 Array = NDArray[Any]
 SEQUENCES, LENGTH = 40, 100  # n·T = 4 000

@@ -23,9 +23,8 @@ from torch import nn
 
 from firstguess.base.threads import cores
 from firstguess.ensemble.engine import moments_of
-from firstguess.ensemble.places import resolve
-from firstguess.ensemble.training_batched import BatchedTrainer
-from firstguess.ensemble.training_ops import compile_ops
+from firstguess.ensemble.resolved import resolve
+from firstguess.ensemble.training_batched import BatchedTrainer, compile_ops
 from firstguess.ensemble.training_plan import plan
 from firstguess.network.network import Network
 

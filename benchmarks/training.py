@@ -29,8 +29,8 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.theory.training_problem import prepare
-from firstguess.theory.training_runs import follow
+from firstguess.theory.training.problem import prepare
+from firstguess.theory.training.runs import follow
 
 NET = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 D, WIDTH, RATE = 784, 1000, 1e-4

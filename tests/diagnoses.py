@@ -11,11 +11,11 @@ from firstguess.diagnosis import Advice, Cause, Diagnosis, Expected, Trainabilit
 from firstguess.diagnosis.comparison import compare
 from firstguess.ensemble.gradient_statistics import GradientLayer, Gradients, Growth, Level
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
-from firstguess.ensemble.members import Finding
-from firstguess.modules.structure import Part, Structure, Unread
-from firstguess.network.meaning import Variances
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.ensemble.member_statistics import Finding
+from firstguess.modules.read.result import Part, Structure, Unread
+from firstguess.network.read_result import Variances
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 NASTY = "<img src=x onerror='window.hacked=1'></script><script>window.hacked=1</script>&amp;\"'γ"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from firstguess_papers.items import Item
+from firstguess_papers.running import Run
+from firstguess_papers.training_pieces import Arm
 
 import firstguess as fg
-from firstguess.papers.items import Item
-from firstguess.papers.running import Run
-from firstguess.papers.training_pieces import Arm
 from firstguess.studies.store import Store
-from firstguess.theory.curves import Accuracy, Curve, Curves
+from firstguess.theory.training.curves import Accuracy, Curve, Curves
 
 
 def curves_of(steps: Any, favoured: Any, others: Any) -> Curves:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from firstguess.base.errors import InvalidInput
-from firstguess.network.activations import lookup
+from firstguess.network.activations import registry
 from firstguess.network.layers import (
     Activate,
     AvgPool,
@@ -25,19 +25,19 @@ from firstguess.network.layers import (
 )
 from firstguess.network.network import Network
 
-BUILT_IN = tuple(lookup.names())  # at import: other tests may register their own
+BUILT_IN = tuple(registry.names())  # at import: other tests may register their own
 ANY_VAR = st.floats(1e-300, 1e300) | st.sampled_from([1.0, 2.0, 1 / 3, 0.1 + 0.2])
 TAME_VAR = st.floats(1e-3, 1e3)
 
 
 def _activations(names: tuple[str, ...]) -> st.SearchStrategy[Activate]:
-    plain = st.sampled_from(names).map(lookup.activation)
+    plain = st.sampled_from(names).map(registry.activation)
     sloped = st.builds(
-        lambda name, slope: lookup.activation(name, slope=slope),
+        lambda name, slope: registry.activation(name, slope=slope),
         st.sampled_from(["leaky_relu", "prelu"]),
         st.floats(0.0, 1.0),
     )
-    elu = st.floats(0.1, 3.0).map(lambda alpha: lookup.activation("elu", alpha=alpha))
+    elu = st.floats(0.1, 3.0).map(lambda alpha: registry.activation("elu", alpha=alpha))
     every = plain | sloped | elu
     return st.builds(lambda phi, c: Activate(replace(phi, centered=c)), every, st.booleans())
 

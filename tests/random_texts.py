@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from firstguess.network.activations import lookup
+from firstguess.network.activations import registry
 
-NAMES = tuple(lookup.names())  # at import: other tests may register their own
+NAMES = tuple(registry.names())  # at import: other tests may register their own
 GARBAGE = ("", "x", "-1", "1e400", "nan", "inf", "0", "9" * 21, "é", "a" * 300, "1,2", "--json")
 
 

@@ -127,7 +127,8 @@ def test_importing_loads_not_even_typing() -> None:
 
 
 @pytest.mark.parametrize(
-    "first", ["fg.PhaseDiagram", "import firstguess.theory.diagrams", "import firstguess.theory.phases"]
+    "first",
+    ["fg.PhaseDiagram", "import firstguess.theory.phases.diagram", "import firstguess.theory.phases.fixed_points"],
 )
 def test_functions_are_not_shadowed_by_modules_of_the_same_name(first: str) -> None:
     loaded_after(f"import firstguess as fg\n{first}\nassert callable(fg.phase_diagram)\nassert callable(fg.predict)")

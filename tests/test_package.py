@@ -110,7 +110,7 @@ def test_errors_name_extras_that_there_are() -> None:
 
 
 def test_what_is_reproduced_needs_one_extra() -> None:
-    from firstguess.papers.registry import items
+    from firstguess_papers.registry import items
 
     extra = {re.split(r"[^\w-]", line)[0] for line in PROJECT["optional-dependencies"]["reproduce"]}
     wanted = {package for item in items().values() for package in item.packages}

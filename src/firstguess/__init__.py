@@ -50,93 +50,85 @@ if TYPE_CHECKING:
     from firstguess import data, figures, schedules, watch
     from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered, NotFinite, ParseError
     from firstguess.diagnosis.comparison import Comparison, compare
-    from firstguess.diagnosis.explanation import Explanation, explain_guess
+    from firstguess.diagnosis.diagnose import diagnose
+    from firstguess.diagnosis.explain_guess import Explanation, explain_guess
     from firstguess.diagnosis.gate import NotEven, NotNeutral, assert_even, assert_neutral
     from firstguess.diagnosis.result import Diagnosis
-    from firstguess.diagnosis.run import diagnose
     from firstguess.diagnosis.training_comparison import TrainingComparison
     from firstguess.ensemble.gradient_statistics import Gradients
-    from firstguess.ensemble.lazy_training import predict_training
     from firstguess.ensemble.logits import Logits
     from firstguess.ensemble.measurement import Measurement
+    from firstguess.ensemble.predict_training import predict_training
     from firstguess.ensemble.trained import TrainedMembers
-    from firstguess.modules.gradients import measure_gradients
-    from firstguess.modules.measuring import measure
+    from firstguess.modules.measure import measure
+    from firstguess.modules.measure_gradients import measure_gradients
     from firstguess.modules.priors import Matched, match_prior
-    from firstguess.modules.reader import read
+    from firstguess.modules.read.read import read
+    from firstguess.modules.read.result import Structure
     from firstguess.modules.repair import Repaired, repair
-    from firstguess.modules.structure import Structure
     from firstguess.modules.train import train
-    from firstguess.network.activations.lookup import activation, centered, register_activation
     from firstguess.network.activations.record import Activation
+    from firstguess.network.activations.registry import activation, centered, register_activation
     from firstguess.network.bias_criterion import causes_bias
-    from firstguess.network.builders import cnn, mlp, residual_mlp
-    from firstguess.network.inputs import Inputs
+    from firstguess.network.builders import cnn, mixer, mlp, residual_mlp, transformer
+    from firstguess.network.inputs import Inputs, Tokens
     from firstguess.network.network import Network
-    from firstguess.network.tokens import Tokens
-    from firstguess.network.transformers import mixer, transformer
     from firstguess.studies.configurations import Grid, grid
-    from firstguess.studies.sweeping import Study, study
-    from firstguess.theory.databias import DataBias, data_bias
-    from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
-    from firstguess.theory.empirical import EmpiricalGuesses
-    from firstguess.theory.finite_record import FiniteSize
-    from firstguess.theory.guesses import Guesses
-    from firstguess.theory.mixed_guesses import MixedGuesses
-    from firstguess.theory.needed_width import width_needed
-    from firstguess.theory.phases import FixedPoint, edge_of_chaos, fixed_point, neutrality_line
-    from firstguess.theory.predicted_training import PredictedTraining
-    from firstguess.theory.prediction import Prediction, regime
-    from firstguess.theory.readings import predict
-    from firstguess.theory.trade_off import Frontier, frontier
-    from firstguess.theory.tuning import Stand, Tuned, tune
+    from firstguess.studies.study import Study, study
+    from firstguess.theory.data_bias import DataBias, data_bias
+    from firstguess.theory.frontier import Frontier, frontier
+    from firstguess.theory.phases.diagram import PhaseDiagram, phase_diagram
+    from firstguess.theory.phases.fixed_points import FixedPoint, edge_of_chaos, fixed_point, neutrality_line
+    from firstguess.theory.predict import predict, width_needed
+    from firstguess.theory.prediction import FiniteSize, Prediction, regime
+    from firstguess.theory.shares.empirical import EmpiricalGuesses
+    from firstguess.theory.shares.gaussian import Guesses
+    from firstguess.theory.shares.mixture import MixedGuesses
+    from firstguess.theory.training.result import PredictedTraining
+    from firstguess.theory.tune import Stand, Tuned, tune
     from firstguess.watch.loop import Watch
     from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 
 # module -> the public names it defines; resolved on first use, so that `import firstguess` does no work
 _NAMES = {
     "base.errors": "FirstguessError InvalidInput NotConverged NotCovered NotFinite ParseError",
-    "network.activations.lookup": "activation centered register_activation",
+    "network.activations.registry": "activation centered register_activation",
     "network.bias_criterion": "causes_bias",
     "network.activations.record": "Activation",
-    "network.builders": "cnn mlp residual_mlp",
+    "network.builders": "cnn mixer mlp residual_mlp transformer",
     "network.network": "Network",
-    "network.inputs": "Inputs",
-    "network.tokens": "Tokens",
-    "network.transformers": "mixer transformer",
-    "theory.databias": "DataBias data_bias",
-    "theory.diagrams": "PhaseDiagram phase_diagram",
-    "theory.empirical": "EmpiricalGuesses",
-    "theory.finite_record": "FiniteSize",
-    "theory.guesses": "Guesses",
-    "theory.mixed_guesses": "MixedGuesses",
-    "theory.needed_width": "width_needed",
-    "theory.phases": "FixedPoint edge_of_chaos fixed_point neutrality_line",
-    "theory.predicted_training": "PredictedTraining",
-    "theory.prediction": "Prediction regime",
-    "theory.readings": "predict",
+    "network.inputs": "Inputs Tokens",
+    "theory.data_bias": "DataBias data_bias",
+    "theory.phases.diagram": "PhaseDiagram phase_diagram",
+    "theory.shares.empirical": "EmpiricalGuesses",
+    "theory.prediction": "FiniteSize Prediction regime",
+    "theory.shares.gaussian": "Guesses",
+    "theory.shares.mixture": "MixedGuesses",
+    "theory.predict": "predict width_needed",
+    "theory.phases.fixed_points": "FixedPoint edge_of_chaos fixed_point neutrality_line",
+    "theory.training.result": "PredictedTraining",
     "ensemble.gradient_statistics": "Gradients",
-    "ensemble.lazy_training": "predict_training",
-    "theory.trade_off": "Frontier frontier",
-    "theory.tuning": "Stand Tuned tune",
+    "ensemble.predict_training": "predict_training",
+    "theory.frontier": "Frontier frontier",
+    "theory.tune": "Stand Tuned tune",
     "modules.repair": "Repaired repair",
     "modules.priors": "Matched match_prior",
     "ensemble.logits": "Logits",
     "ensemble.measurement": "Measurement",
     "ensemble.trained": "TrainedMembers",
-    "modules.gradients": "measure_gradients",
-    "modules.measuring": "measure",
-    "modules.reader": "read",
-    "modules.structure": "Structure",
+    "modules.measure_gradients": "measure_gradients",
+    "modules.measure": "measure",
+    "modules.read.read": "read",
+    "modules.read.result": "Structure",
     "modules.train": "train",
     "diagnosis.comparison": "Comparison compare",
-    "diagnosis.explanation": "Explanation explain_guess",
+    "diagnosis.explain_guess": "Explanation explain_guess",
     "diagnosis.gate": "NotEven NotNeutral assert_even assert_neutral",
     "diagnosis.result": "Diagnosis",
-    "diagnosis.run": "diagnose",
+    "diagnosis.diagnose": "diagnose",
     "diagnosis.training_comparison": "TrainingComparison",
     "studies.configurations": "Grid grid",
-    "studies.sweeping": "Study study",
+    "studies.study": "Study study",
     "watch.loop": "Watch",
     "watch.watched": "EarlyEvaluation WatchedTraining",
 }

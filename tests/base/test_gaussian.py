@@ -13,8 +13,8 @@ from properties import examples
 from firstguess.base import gaussian
 from firstguess.base.errors import InvalidInput, NotConverged
 from firstguess.base.gaussian import Feature, Function, Moments
-from firstguess.network.activations import closed_moments, lookup
-from firstguess.network.activations.lookup import activation
+from firstguess.network.activations import record, registry
+from firstguess.network.activations.registry import activation
 
 KINK = (Feature(0.0, 0.0),)
 
@@ -44,7 +44,7 @@ def test_relu_keeps_its_digits_at_every_drift_ratio(q: float, derivative: Functi
     for gamma in (1e-12, 1e-8, 1e-5, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6, 1e9, 1e12, 1e15):
         between, spread = q * gamma / (1.0 + gamma), q / (1.0 + gamma)
         got = gaussian.moments(relu, between, spread, KINK, derivative=derivative)
-        assert_close(got, closed_moments.piecewise_linear(0.0, 1.0, between, spread), rel=1e-10)
+        assert_close(got, record.piecewise_linear_moments(0.0, 1.0, between, spread), rel=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_moments_agree_with_simulation(name: str, between: float, spread: float)
 
 # --- properties -------------------------------------------------------------------------------------------------------
 
-_ALL = [n for n in lookup.names() if n not in ("sin",)]
+_ALL = [n for n in registry.names() if n not in ("sin",)]
 
 
 @examples(150)
@@ -253,7 +253,7 @@ def test_a_wave_finer_than_the_nodes_is_never_silently_wrong(frequency: float) -
             except NotConverged:
                 continue
             answered += 1
-            want = closed_moments.sine(frequency**2 * between, frequency**2 * spread)
+            want = record.sine(frequency**2 * between, frequency**2 * spread)
             assert abs(got.mean) <= 1e-8
             assert tuple(got[1:]) == pytest.approx(tuple(want[1:]), rel=1e-8, abs=1e-25)
     assert answered >= 5

@@ -7,7 +7,7 @@ import pytest
 
 from firstguess.base.errors import NotConverged
 from firstguess.base.gaussian import Array
-from firstguess.base.roots import positive, root
+from firstguess.base.numerics import positive, root
 
 
 def covariance(least: float) -> Array:

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from firstguess.base import self_normalized as node_scale
-from firstguess.base.gaussian import Array
-from firstguess.base.self_normalized import self_normalized, through_rays
+from firstguess.base import gaussian as node_scale
+from firstguess.base.gaussian import Array, self_normalized, through_rays
 from firstguess.network.network import Network
-from firstguess.theory.kernel import kernel
+from firstguess.theory.kernel.kernel import kernel
 
 N, GROUPS, Z = 30, 400, 6.5
 

@@ -9,11 +9,11 @@ from threadpoolctl import threadpool_info
 
 import firstguess as fg
 from firstguess.base.gaussian import Array
-from firstguess.base.series import Chain, chain
+from firstguess.base.numerics import Chain, chain
 from firstguess.base.threads import in_threads
 from firstguess.network.network import Network
-from firstguess.theory import tiles as kernel_runs
-from firstguess.theory.kernel import kernel
+from firstguess.theory.kernel import tiles as kernel_runs
+from firstguess.theory.kernel.kernel import kernel
 
 EPS = float(np.finfo(np.float64).eps)
 

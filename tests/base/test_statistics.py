@@ -17,9 +17,9 @@ from scipy import special
 from firstguess.base import statistics
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.measurement import layer_measurements
-from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD, ProbedLayer
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, ProbedLayer
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 Z = 5.0
 COLUMNS = 200  # repetitions that share one set of resamples

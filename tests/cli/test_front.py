@@ -87,7 +87,7 @@ def test_a_table_never_loses_its_first_column(monkeypatch: pytest.MonkeyPatch, n
 
 
 def test_items_can_be_typed_as_the_list_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from firstguess.papers.registry import items
+    from firstguess_papers.registry import items
 
     for width in WIDTHS:
         shown = {line.split()[0] for line in on_terminal(monkeypatch, width, "reproduce", "--list") if line.strip()}

@@ -13,12 +13,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import firstguess as fg
 from firstguess.diagnosis import Advice, Diagnosis
-from firstguess.diagnosis.advising import with_labels
-from firstguess.diagnosis.foretold import Descent, foretold, order
-from firstguess.diagnosis.lasting import Lasting
+from firstguess.diagnosis.advice import Descent, foretold, order, with_labels
+from firstguess.diagnosis.bias_duration import Lasting
+from firstguess.diagnosis.diagnose import _descent  # pyright: ignore[reportPrivateUsage]
 from firstguess.diagnosis.remedies import REMEDIES, Case
-from firstguess.diagnosis.run import _descent  # pyright: ignore[reportPrivateUsage]
-from firstguess.diagnosis.subject import Subject
+from firstguess.diagnosis.session import Subject
 
 X = np.random.default_rng(0).standard_normal((200, 30)).astype(np.float32) + 0.3
 

@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 import firstguess as fg
 from firstguess.diagnosis import Diagnosis, Expected
-from firstguess.diagnosis.agreement import adjusted, agreement, said
 from firstguess.diagnosis.comparison import Comparison, Difference, compare
+from firstguess.diagnosis.expected import adjusted, agreement, said
 from firstguess.ensemble.measurement import Measurement
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 GAMMAS = st.sampled_from([0.0, 1e-9, 0.05, 0.5, 0.949, 0.95, 2.5, 2.6, 18.0, 2.9e4, 3e7, math.inf, math.nan])
 SHARES = st.sampled_from([0.1, 0.5, 0.5001, 0.55, 0.7, 0.72, 0.968, 1.0])

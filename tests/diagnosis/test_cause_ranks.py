@@ -18,7 +18,7 @@ from firstguess.diagnosis.cause import lines_of
 from firstguess.diagnosis.causes import ranked
 from firstguess.modules.ablation import effects_of
 from firstguess.modules.flow import trace_flow
-from firstguess.modules.sources import source_of
+from firstguess.modules.members.sources import source_of
 
 DIGITS = torch.as_tensor(np.array(fg.data.load("digits").x), dtype=torch.float32).reshape(-1, 64)
 RAW = 8 + 6 * DIGITS[:251]  # far from centred

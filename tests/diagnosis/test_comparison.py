@@ -13,10 +13,10 @@ import firstguess.diagnosis.comparison  # noqa: F401
 from firstguess.base.errors import InvalidInput
 from firstguess.diagnosis.comparison import Comparison, compare
 from firstguess.ensemble.measurement import Measurement, layer_measurements
-from firstguess.ensemble.members import BETWEEN, SPREAD, ProbedLayer
+from firstguess.ensemble.member_statistics import BETWEEN, SPREAD, ProbedLayer
 from firstguess.theory.closed_form import predict
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 TEXT = "2 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 LAYERS = (

@@ -13,9 +13,9 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.diagnosis import Advice
-from firstguess.diagnosis.training import trainability_of
+from firstguess.diagnosis.trainability import trainability_of
 from firstguess.ensemble.gradient_statistics import Growth
-from firstguess.modules.redraw import Redraw
+from firstguess.modules.members.redraw import Redraw
 from firstguess.show.report import details
 
 BLOB = fg.data.blob(200, 40)

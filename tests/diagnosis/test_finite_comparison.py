@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.diagnosis.comparison import compare
-from firstguess.diagnosis.prediction_error import PredictionError, error_of, gamma_error
+from firstguess.diagnosis.comparison import PredictionError, compare, error_of, gamma_error
 from firstguess.ensemble.measurement import Measurement
-from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.prediction import Prediction
+from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 AFTER = "20 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)"
 POINTS = 600

@@ -14,7 +14,7 @@ import firstguess as fg
 from firstguess.base import statistics
 from firstguess.diagnosis import gate
 from firstguess.ensemble.measurement import Measurement
-from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 BLOB = fg.data.blob(150, 30)
 

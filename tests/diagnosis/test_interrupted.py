@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import firstguess as fg
-from firstguess.diagnosis import Diagnosis, advising, run, stages, subject
+from firstguess.diagnosis import Diagnosis, advice, diagnose, session, time_budget
 
 BLOB = fg.data.blob(100, 20)
 
@@ -43,7 +43,7 @@ def said(d: Diagnosis) -> list[str]:
 def test_parts_that_are_done_are_kept(
     place: str, left_out: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run if place == "expectation" else subject, place, ctrl_c)
+    monkeypatch.setattr(diagnose if place == "expectation" else session, place, ctrl_c)
     d = diagnosed()
     assert said(d) == [f"left out: {left_out}"]
     assert d.verdict.gamma > 0
@@ -56,13 +56,13 @@ def test_parts_that_are_done_are_kept(
 
 
 def test_remedies_that_were_tried_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, calls = advising.predicted, []
+    tried, calls = advice.predicted, []
 
     def second(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
         return tried(*arguments, **options) if len(calls) < 2 else ctrl_c()
 
-    monkeypatch.setattr(advising, "predicted", second)
+    monkeypatch.setattr(advice, "predicted", second)
     d = diagnosed()
     assert len(d.advice) == 1
     assert d.trainability is not None
@@ -71,27 +71,29 @@ def test_remedies_that_were_tried_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_remedy_that_was_half_measured_is_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     """`measure` swallows Ctrl-C and gives what it has."""
-    real = subject.measure
+    real = session.measure
 
     def halved(what: Any, data: Any, **options: Any) -> Any:
         return real(what, data, **(options if options["inits"] == 8 else options | {"progress": ctrl_c}))
 
-    monkeypatch.setattr(subject, "measure", halved)
-    monkeypatch.setattr(run, "expectation", lambda *_, **__: run.Expected(None, None, "not asked"))
+    monkeypatch.setattr(session, "measure", halved)
+    monkeypatch.setattr(diagnose, "expectation", lambda *_, **__: diagnose.Expected(None, None, "not asked"))
     d = diagnosed()
     assert d.advice == ()
     assert said(d) == ["left out: remedies"]
 
 
 def test_after_an_interrupted_measurement_only_what_is_quick_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = subject.measure
+    real = session.measure
 
     def broken_off(what: Any, data: Any, **options: Any) -> Any:
         return real(what, data, **(options | {"progress": ctrl_c}))
 
-    monkeypatch.setattr(subject, "measure", broken_off)
+    monkeypatch.setattr(session, "measure", broken_off)
     for slow in ("trace_flow", "measure_gradients", "advise"):
-        monkeypatch.setattr(run if slow == "advise" else subject, slow, lambda *_, **__: pytest.fail("this takes time"))
+        monkeypatch.setattr(
+            diagnose if slow == "advise" else session, slow, lambda *_, **__: pytest.fail("this takes time")
+        )
     d = fg.diagnose(model(), BLOB, inits=5000)
     assert d.measurement is not None
     done = d.measurement.inits
@@ -104,14 +106,14 @@ def test_after_an_interrupted_measurement_only_what_is_quick_is_done(monkeypatch
 
 def test_between_parts() -> None:
     def third(done: int, _: int) -> None:
-        if done == stages.EXPECTED:
+        if done == time_budget.EXPECTED:
             raise KeyboardInterrupt
 
     assert said(diagnosed(progress=third)) == ["left out: gradients, how long the bias lasts, remedies"]
 
 
 def test_before_anything_is_measured_there_is_nothing_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "measure", ctrl_c)
+    monkeypatch.setattr(session, "measure", ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         diagnosed()
 
@@ -123,11 +125,11 @@ def test_ctrl_c_while_networks_are_drawn_keeps_those() -> None:
     def half(done: int, total: int) -> None:
         seen.append(done)
         assert total == 100
-        if done > stages.LOOKED:
+        if done > time_budget.LOOKED:
             raise KeyboardInterrupt
 
     d = fg.diagnose(model(), BLOB, inits=3000, progress=half)
     assert d.measurement is not None
     assert 0 < d.measurement.inits < 3000
-    assert any(stages.LOOKED < done < stages.MEASURED for done in seen)
+    assert any(time_budget.LOOKED < done < time_budget.MEASURED for done in seen)
     assert d.verdict.preliminary == f"{d.measurement.inits} of 3000 initializations"

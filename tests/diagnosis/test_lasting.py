@@ -22,11 +22,11 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.data import Batch
-from firstguess.diagnosis.absorbing import proportional, same_noise
-from firstguess.diagnosis.lasting import Lasting, left_of, settled
+from firstguess.diagnosis.bias_duration import Lasting, left_of, settled
+from firstguess.diagnosis.follow_bias import proportional, same_noise
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.sources import source_of
-from firstguess.theory.curves import Accuracy, looked_at
+from firstguess.modules.members.sources import source_of
+from firstguess.theory.training.curves import Accuracy, looked_at
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

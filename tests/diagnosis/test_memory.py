@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.diagnosis import subject
+from firstguess.diagnosis import session
 from firstguess.modules import gradient_passes
 
 
@@ -36,16 +36,16 @@ def test_nothing_is_left_of_a_diagnosis() -> None:
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_large_model_has_one_copy_when_remedies_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "_LARGE", 0)
+    monkeypatch.setattr(session, "_LARGE", 0)
     seen: list[int] = []
-    study = subject.Subject.study
+    study = session.Subject.study
 
-    def counted(self: subject.Subject, what: Any, **others: Any) -> Any:
+    def counted(self: session.Subject, what: Any, **others: Any) -> Any:
         source = study(self, what, **others)
         seen.append(alive())
         return source
 
-    monkeypatch.setattr(subject.Subject, "study", counted)
+    monkeypatch.setattr(session.Subject, "study", counted)
     mine = nn.Sequential(
         Marked(12, 20), nn.RReLU(), nn.ReLU(), nn.Linear(20, 2)
     )  # not described: remedies are measured

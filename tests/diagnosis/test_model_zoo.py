@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.theory.words import WORDS
+from firstguess.theory.bias_levels import WORDS
 
 transformers = pytest.importorskip("transformers")
 

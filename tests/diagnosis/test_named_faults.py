@@ -32,7 +32,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.data import collect
 from firstguess.diagnosis.faults import FaultName, find_faults
 from firstguess.diagnosis.faults.looking import look_into
-from firstguess.modules.examination import examine
+from firstguess.modules.hooks.examination import examine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import firstguess as fg
-from firstguess.diagnosis.own_names import data_name, model_name
+from firstguess.diagnosis.session import data_name, model_name
 
 
 class Mine(nn.Module):

@@ -9,9 +9,9 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.diagnosis.agreement import agreement
-from firstguess.diagnosis.own_size import OwnSize
-from firstguess.modules.weight_statistics import Numbers
+from firstguess.diagnosis.expectation import OwnSize
+from firstguess.diagnosis.expected import agreement
+from firstguess.modules.members.weight_statistics import Numbers
 
 POINTS, DIMENSION = 200, 20
 

@@ -13,7 +13,7 @@ from firstguess.diagnosis.remedies.base import edited, replace_module
 from firstguess.diagnosis.remedies.head import expected_loss
 from firstguess.diagnosis.remedies.move_norm import plain_pairs
 from firstguess.modules.flow import trace_flow
-from firstguess.modules.sources import source_of
+from firstguess.modules.members.sources import source_of
 
 X = blob(100, 20)
 

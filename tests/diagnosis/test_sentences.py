@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from diagnoses import bare, broken, measurement, sample
 
-from firstguess.base.shares import size_change
+from firstguess.base.text import size_change
 from firstguess.diagnosis import sentences
 from firstguess.diagnosis.verdict import verdict_of
 from firstguess.show.report import wording

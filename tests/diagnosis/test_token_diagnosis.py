@@ -12,7 +12,7 @@ from token_models import hugging_face
 
 import firstguess as fg
 from firstguess.data import as_data
-from firstguess.diagnosis.token_expectation import predicted_tokens, sequences_of, tokens_of
+from firstguess.diagnosis.expectation import predicted_tokens, sequences_of, tokens_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -10,11 +10,11 @@ import pytest
 from scipy import stats
 
 import firstguess as fg
-from firstguess.base.permutations import dealt_anew
+from firstguess.base.statistics import dealt_anew
 from firstguess.data import two_blobs
 from firstguess.diagnosis.training_comparison import TrainingComparison
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.theory.curves import Accuracy, Curve, Curves
+from firstguess.theory.training.curves import Accuracy, Curve, Curves
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"
 DATA = two_blobs(40, 20)

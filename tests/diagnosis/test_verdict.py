@@ -17,10 +17,10 @@ import firstguess as fg
 from firstguess.diagnosis import Verdict
 from firstguess.diagnosis.verdict import verdict_of
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import Finding, FindingKind
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
-from firstguess.theory.words import WORDS, edges_of_shares, word
+from firstguess.ensemble.member_statistics import Finding, FindingKind
+from firstguess.theory.bias_levels import WORDS, edges_of_shares, word
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 
 def seen(tops: list[float], *, gamma: float = 1.0, points: int = 1000) -> Measurement:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import firstguess as fg
-from firstguess.modules.gradients import measure_gradients
+from firstguess.modules.measure_gradients import measure_gradients
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 

@@ -105,7 +105,7 @@ def test_verdicts_allow_what_is_said(item: str, part: str, verdicts: tuple[str, 
 
 
 def test_number_of_claims() -> None:
-    from firstguess.papers.claims import CLAIMS
+    from firstguess_papers.claims import CLAIMS
 
     assert f"We put {sum(claim[0] in 'INM' for claim in CLAIMS)} claims" in TEXT
 

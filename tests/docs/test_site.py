@@ -127,7 +127,7 @@ def test_the_gallery_is_what_its_script_writes() -> None:
 
 
 def test_commands_of_the_gallery_name_items() -> None:
-    from firstguess.papers.registry import items as registered
+    from firstguess_papers.registry import items as registered
 
     named = re.findall(r"`firstguess reproduce ([^`]+)`", (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8"))
     shown = [name for name in named if name != "--list"]

@@ -11,9 +11,8 @@ from diagnoses import layer, measurement
 from scipy import stats
 
 import firstguess as fg
-from firstguess.ensemble.bias_test import LEVEL, bias_test
-from firstguess.ensemble.measurement import layer_measurements
-from firstguess.ensemble.members import BETWEEN, MEAN, SPREAD, ProbedLayer
+from firstguess.ensemble.measurement import LEVEL, bias_test, layer_measurements
+from firstguess.ensemble.member_statistics import BETWEEN, MEAN, SPREAD, ProbedLayer
 
 
 def p_value(rng: np.random.Generator, inits: int, classes: int, points: int, dim: int, gamma: float = 0.0) -> float:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.ensemble import blocks
-from firstguess.ensemble.members import Members
+from firstguess.ensemble import sharding
+from firstguess.ensemble.member_statistics import Members
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,11 +37,11 @@ def in_blocks(size: int, what: Any, data: Any, options: dict[str, Any]) -> tuple
     found: list[Members] = []
     total = 1
     while sum(block.inits for block in found) < total:
-        with pytest.raises(blocks.Cut) as cut, blocks.cut(sum(block.inits for block in found), size):
+        with pytest.raises(sharding.Cut) as cut, sharding.cut(sum(block.inits for block in found), size):
             fg.measure(what, data, **options)
         found.append(cut.value.members)
         total = cut.value.total
-    with blocks.joined(found[::-1], size):
+    with sharding.joined(found[::-1], size):
         return fg.measure(what, data, **options), found
 
 
@@ -60,21 +60,21 @@ def test_blocks_join_to_the_numbers_of_one_run(name: str) -> None:
 
 def test_only_the_first_measurement_is_cut_and_none_outside() -> None:
     what, data, options = CASES["dense"]
-    with pytest.raises(blocks.Cut), blocks.cut(0, 2):
+    with pytest.raises(sharding.Cut), sharding.cut(0, 2):
         fg.measure(what, data, **options)
     assert fg.measure(what, data, **options).inits == 150
-    with blocks.cut(0, 200):  # one block holds them all
+    with sharding.cut(0, 200):  # one block holds them all
         assert fg.measure(what, data, **options).inits == 150
 
 
 @pytest.mark.parametrize("options", [{"precision": 0.2}, {"seconds": 60.0}])
 def test_what_stops_by_itself_is_not_cut(options: dict[str, Any]) -> None:
     what, data, sizes = CASES["dense"]
-    with blocks.cut(0, 2):
+    with sharding.cut(0, 2):
         assert fg.measure(what, data, **sizes, **options).inits > 2
 
 
 def test_what_the_clock_decides_is_not_cut() -> None:
     torch.manual_seed(0)
-    with blocks.cut(0, 2):
+    with sharding.cut(0, 2):
         assert fg.measure(net, X, inits=7).inits == 7

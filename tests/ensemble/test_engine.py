@@ -12,8 +12,8 @@ from firstguess.base.errors import InvalidInput
 from firstguess.ensemble import engine as description
 from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD
-from firstguess.network.activations import lookup
+from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD
+from firstguess.network.activations import registry
 from firstguess.network.builders import cnn, mlp, residual_mlp
 from firstguess.network.layers import Activate, Dense
 from firstguess.network.network import Network
@@ -103,13 +103,13 @@ def test_every_layer_means_what_the_plain_module_does(source: str) -> None:
     agree(Network.parse(source, classes=3), blob(130, 30))
 
 
-@pytest.mark.parametrize("name", lookup.names())
+@pytest.mark.parametrize("name", registry.names())
 def test_every_activation(name: str) -> None:
     agree(mlp(2, name, norm="layernorm"), blob(100, 10), inits=2)
 
 
 def test_an_activation_of_your_own() -> None:
-    agree(mlp(2, lookup.activation(lambda x: np.maximum(x, 0.1 * x) + 0.2, name="mine")), blob(100, 10), inits=2)
+    agree(mlp(2, registry.activation(lambda x: np.maximum(x, 0.1 * x) + 0.2, name="mine")), blob(100, 10), inits=2)
 
 
 CONVS = [
@@ -213,7 +213,7 @@ def test_an_exception_in_a_thread_reaches_the_caller_and_restores_threads() -> N
         return x
 
     x = blob(50, 5)
-    engine = DescriptionEngine(mlp(1, lookup.activation(breaks, name="breaks")), x, width=8, threads=2, group=1)
+    engine = DescriptionEngine(mlp(1, registry.activation(breaks, name="breaks")), x, width=8, threads=2, group=1)
     threads = torch.get_num_threads()
     with pytest.raises(RuntimeError, match="broken activation"):
         engine.run(0, 64)

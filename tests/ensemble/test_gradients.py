@@ -15,7 +15,7 @@ from torch import nn
 from firstguess.ensemble.gradient_statistics import Growth, growth_of
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.gradient_passes import loss_gradient
-from firstguess.modules.gradients import measure_gradients
+from firstguess.modules.measure_gradients import measure_gradients
 from firstguess.network.network import Network
 from firstguess.theory.closed_form import predict
 

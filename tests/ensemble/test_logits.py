@@ -17,7 +17,7 @@ from firstguess.data import blob, collect
 from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.engine import ModuleEngine
-from firstguess.modules.sources import source_of
+from firstguess.modules.members.sources import source_of
 
 TEXT = "dense(weight_var=2) > relu > dense(weight_var=2)"
 

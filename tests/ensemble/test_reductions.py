@@ -15,8 +15,8 @@ import torch
 from scipy import stats as scipy_stats
 
 from firstguess.ensemble.engine import DescriptionEngine
-from firstguess.ensemble.members import BETWEEN, MEAN, SPREAD
-from firstguess.ensemble.reductions import conditional, conditional_pays, factor
+from firstguess.ensemble.member_statistics import BETWEEN, MEAN, SPREAD
+from firstguess.ensemble.program import conditional, conditional_pays, factor
 from firstguess.network.builders import mlp
 from firstguess.network.network import Network
 from firstguess.network.tensors import Weights

@@ -16,11 +16,11 @@ from torch import nn
 import firstguess as fg
 from firstguess.data import blob, collect
 from firstguess.ensemble.engine import DescriptionEngine
+from firstguess.ensemble.higher_moments import KURTOSIS, MEAN_FOURTH, MEAN_SQUARE, SKEW_SQUARE, LayerShape, layer_shapes
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.ensemble.shapes import KURTOSIS, MEAN_FOURTH, MEAN_SQUARE, SKEW_SQUARE, LayerShape, layer_shapes
 from firstguess.modules.engine import ModuleEngine
-from firstguess.modules.sources import source_of
+from firstguess.modules.members.sources import source_of
 
 Z = 5.0
 TEXT = "dense(weight_var=2) > relu > dense(weight_var=2) > tanh > dense(weight_var=1, bias_var=0.5)"

@@ -13,9 +13,9 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.ensemble.member_module import build
+from firstguess.ensemble.seeds import orders
 from firstguess.ensemble.training_batched import BatchedTrainer
 from firstguess.ensemble.training_engine import train_description
-from firstguess.ensemble.training_order import orders
 from firstguess.network.network import Network
 
 RELU = "dense(weight_var=2) > relu > dense(weight_var=2) > relu > dense(weight_var=2)"

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.base.shares import percent
+from firstguess.base.text import percent
 from firstguess.explore import panels
 from firstguess.explore.choice import NORMS, Choice
-from firstguess.explore.drawing import Drawing, Scale, short
+from firstguess.explore.panels import Drawing, Scale, short
 from firstguess.explore.seen import phases_of, see, with_the_rest
-from firstguess.theory.ranked import average_kth
+from firstguess.theory.shares.order_statistics import average_kth
 
 
 @pytest.mark.parametrize("norm", NORMS)

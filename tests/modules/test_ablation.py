@@ -14,7 +14,7 @@ from firstguess.data import Batch, blob, collect
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.ablation import Effect, effects_of
 from firstguess.modules.flow import DATA, trace_flow
-from firstguess.modules.sources import source_of
+from firstguess.modules.members.sources import source_of
 
 X = torch.as_tensor(np.array(blob(251, 30, seed=1).x), dtype=torch.float32) + 0.7
 BATCHES = collect(X, batch_size=251)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import firstguess as fg
 from firstguess.data import collect
-from firstguess.modules.feeding import fed
+from firstguess.modules.call_model import fed
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Z = 6.0  # standard errors; with 120 initializations the tails of a mean are a little heavier than the normal's 2e-9

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.ensemble.members import FindingKind
+from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.guard import PrivateRandomness
-from firstguess.modules.own_values import clones
-from firstguess.modules.redraw import Redraw
+from firstguess.modules.members.infer_initializer import clones
+from firstguess.modules.members.redraw import Redraw
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 INITS = 150

@@ -12,10 +12,10 @@ import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.data import collect
 from firstguess.diagnosis.gate import check
-from firstguess.ensemble.members import FindingKind
+from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.fresh import brief, chosen, head_of, weights_of
-from firstguess.modules.sources import source_of
+from firstguess.modules.members.sources import source_of
+from firstguess.modules.members.untrained import brief, chosen, head_of, weights_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

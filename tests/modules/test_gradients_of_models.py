@@ -16,7 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.gradient_statistics import Gradients
 from firstguess.ensemble.member_module import build
 from firstguess.modules.gradient_passes import Passes
-from firstguess.modules.gradients import measure_gradients
+from firstguess.modules.measure_gradients import measure_gradients
 from firstguess.network.network import Network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -65,8 +65,8 @@ def test_members_depend_on_seed_and_number_only():
     model = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 2))
     net = Network.parse("dense(width=12) > relu > dense")
     seen = []
-    from firstguess.modules.gradients import _batches, _built, _member
-    from firstguess.modules.sources import Setup, source
+    from firstguess.modules.measure_gradients import _batches, _built, _member
+    from firstguess.modules.members.sources import Setup, source
 
     members = source(model, None, Setup("train", None, None, lambda m: m(x)))
     for make in (lambda i: _member(members, 0, i), _built(net, x.numpy(), 50, 0, None, None)):

@@ -7,10 +7,10 @@ from torch import nn
 
 from firstguess.data import blob, collect
 from firstguess.ensemble.engine import DescriptionEngine
-from firstguess.ensemble.members import Interrupted
+from firstguess.ensemble.member_statistics import Interrupted
 from firstguess.ensemble.worker import Worker
 from firstguess.modules.engine import ModuleEngine
-from firstguess.modules.measuring import measure
+from firstguess.modules.measure import measure
 from firstguess.network.network import Network
 
 

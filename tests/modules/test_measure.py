@@ -19,12 +19,12 @@ from torch import nn
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.data import blob
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import BETWEEN, SPREAD, Finding, FindingKind, Members, ProbedLayer
-from firstguess.modules.measuring import measure, run
+from firstguess.ensemble.member_statistics import BETWEEN, SPREAD, Finding, FindingKind, Members, ProbedLayer
+from firstguess.modules.measure import measure, run
 from firstguess.network.network import Network
 from firstguess.theory.closed_form import predict
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 Z = 5.0
 TEXT = "dense(weight_var=2) > relu > dense(weight_var=2)"
@@ -311,8 +311,8 @@ def test_bad_networks_and_data_are_refused():
 
 def test_results_load_without_torch():
     code = (
-        "import sys, firstguess.ensemble, firstguess.modules.measuring\n"
-        "import firstguess.diagnosis.comparison, firstguess.theory.empirical\n"
+        "import sys, firstguess.ensemble, firstguess.modules.measure\n"
+        "import firstguess.diagnosis.comparison, firstguess.theory.shares.empirical\n"
         "assert 'torch' not in sys.modules\n"
         "import firstguess\n"
         "assert callable(firstguess.measure) and callable(firstguess.compare)\n"

@@ -13,7 +13,7 @@ import torch
 import firstguess as fg
 from firstguess.data import collect
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.sources import source_of
+from firstguess.modules.members.sources import source_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch, collect
-from firstguess.ensemble.members import SPREAD
+from firstguess.ensemble.member_statistics import SPREAD
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.engine import ModuleEngine
 

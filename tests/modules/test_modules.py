@@ -12,7 +12,7 @@ from torch import nn
 
 from firstguess.base.errors import InvalidInput
 from firstguess.data import collect
-from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD
+from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.engine import ModuleEngine
 from firstguess.theory.closed_form import predict

@@ -15,10 +15,10 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import firstguess as fg
-from firstguess.ensemble.members import ASSUMED, FOLLOWED
+from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED
 from firstguess.modules.guard import PrivateRandomness
-from firstguess.modules.own_values import ALPHA
-from firstguess.modules.redraw import Redraw
+from firstguess.modules.members.infer_initializer import ALPHA
+from firstguess.modules.members.redraw import Redraw
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,9 +13,8 @@ from torch.nn.utils import parametrizations, spectral_norm
 
 import firstguess as fg
 from firstguess.modules.guard import PrivateRandomness
-from firstguess.modules.own_values import Own
-from firstguess.modules.own_vectors import random_buffers, random_vectors
-from firstguess.modules.redraw import Redraw
+from firstguess.modules.members.infer_initializer import Own, random_buffers, random_vectors
+from firstguess.modules.members.redraw import Redraw
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 X = torch.randn(80, 10, generator=torch.Generator().manual_seed(20261116))

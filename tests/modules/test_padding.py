@@ -10,7 +10,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.data import collect
-from firstguess.ensemble.members import BETWEEN, DEAD, MEAN, SPREAD
+from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.engine import ModuleEngine
 

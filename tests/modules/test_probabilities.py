@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.ensemble.members import FindingKind
+from firstguess.ensemble.member_statistics import FindingKind
 
 X = torch.randn(200, 10, generator=torch.Generator().manual_seed(7))
 S = torch.sigmoid

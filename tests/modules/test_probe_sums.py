@@ -9,7 +9,7 @@ from torch import nn
 
 from firstguess.data import collect
 from firstguess.modules.engine import ModuleEngine
-from firstguess.modules.probe_sums import Blocks, Layer, Sums, doubles, masked_sums
+from firstguess.modules.hooks.accumulators import Blocks, Layer, Sums, doubles, masked_sums
 
 
 def definition(x: torch.Tensor) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import firstguess as fg
-from firstguess.modules.reader import read
+from firstguess.modules.read.read import read
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import firstguess as fg
 from firstguess.ensemble.member_module import build
-from firstguess.network.activations import lookup
+from firstguess.network.activations import registry
 from firstguess.network.layer import KINDS, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.layers import Dense
-from firstguess.network.meaning import Call, Site
+from firstguess.network.read_result import Call, Site
 from firstguess.network.walk import every
 
 DENSE, CONV = "dense(weight_var=2, bias_var=0.1, width=24)", "conv(weight_var=2, bias_var=0.1, width=8, padding=1)"
@@ -35,7 +35,7 @@ FLAT = [
     "elu(0.5)",
     f"residual(scale=0.5)[relu > {DENSE}]",
     f"residual[relu > {DENSE} > batchnorm | {DENSE} > layernorm]",
-    *(name for name in lookup.names() if name not in ("linear", "prelu")),
+    *(name for name in registry.names() if name not in ("linear", "prelu")),
 ]
 IMAGES = [
     "conv(weight_var=2, bias_var=0.1, width=8, kernel=5, stride=2, padding=1)",

@@ -14,8 +14,8 @@ from torch import nn
 
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_module import build
-from firstguess.modules.reader import read
-from firstguess.modules.structure import Structure
+from firstguess.modules.read.read import read
+from firstguess.modules.read.result import Structure
 from firstguess.network.builders import cnn, mlp, residual_mlp
 from firstguess.network.layers import Conv, Dense, Residual
 from firstguess.network.network import Network

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from firstguess.modules.reader import read
-from firstguess.modules.structure import Structure
+from firstguess.modules.read.read import read
+from firstguess.modules.read.result import Structure
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

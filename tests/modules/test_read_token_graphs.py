@@ -8,7 +8,7 @@ from token_models import BY_HAND, IDS, WIDTH, Encoder, Fused, Multihead, Text, e
 from torch import nn
 
 import firstguess as fg
-from firstguess.modules.transformers_read.torch_encoder import is_causal
+from firstguess.modules.read.tokens import is_causal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 _THIRD = "weight_var=0.3333333333333333"

@@ -11,7 +11,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.data import blob
-from firstguess.modules.reader import read
+from firstguess.modules.read.read import read
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,8 +12,8 @@ from torch.nn.utils import parametrizations
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.modules.guard import PrivateRandomness
-from firstguess.modules.initializers import rule
-from firstguess.modules.redraw import Redraw
+from firstguess.modules.members.initializers import rule
+from firstguess.modules.members.redraw import Redraw
 
 
 def drawn(model: nn.Module, seed: int, init=None) -> dict[str, torch.Tensor]:

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 
 import firstguess as fg
 from firstguess.data import Data, collect
-from firstguess.ensemble.seeds import member_seeds
-from firstguess.ensemble.training_order import orders
+from firstguess.ensemble.seeds import member_seeds, orders
 from firstguess.modules.engine import ModuleEngine
 from firstguess.modules.guard import PrivateRandomness
 

@@ -13,9 +13,9 @@ from small_models import points, some_labels
 from torch import nn
 
 import firstguess as fg
-from firstguess.base.shares import size_change
-from firstguess.diagnosis.training import trainability_of
-from firstguess.modules.gradients import measure_gradients
+from firstguess.base.text import size_change
+from firstguess.diagnosis.trainability import trainability_of
+from firstguess.modules.measure_gradients import measure_gradients
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,10 +11,10 @@ from torch import nn
 from torch.distributions import Exponential, Laplace, StudentT
 from tuned import trained
 
-from firstguess.ensemble.members import FindingKind
+from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.guard import PrivateRandomness
-from firstguess.modules.sources import Instance, Setup
-from firstguess.modules.trained_look import TRAINED, has_power, score
+from firstguess.modules.members.sources import Instance, Setup
+from firstguess.modules.members.untrained import TRAINED, has_power, score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -74,9 +74,9 @@ def test_the_score_has_the_law_that_it_is_said_to_have(monkeypatch: pytest.Monke
     The largest is below 5.5: at a standard deviation of 0.67 that is s = 5.5/0.67·1.27 − 1.2 = 9.2 of Tracy and Widom's
     law, whose tail exp(−⅔s^1.5)/(4√π s^1.5) is 4e-11 there, of 3000 weights 1e-7.
     """
-    from firstguess.modules import trained_look
+    from firstguess.modules.members import untrained
 
-    monkeypatch.setattr(trained_look, "_SCREEN", -1e9)
+    monkeypatch.setattr(untrained, "_SCREEN", -1e9)
     with PrivateRandomness(3):
         found = torch.tensor([score(torch.randn(48, 96)) for _ in range(3000)])
     assert abs(float(found.mean())) < 0.3

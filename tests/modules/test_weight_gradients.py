@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from small_models import points, some_labels
 from torch import nn
 
-from firstguess.diagnosis.training import trainability_of
-from firstguess.modules.gradients import measure_gradients
+from firstguess.diagnosis.trainability import trainability_of
+from firstguess.modules.measure_gradients import measure_gradients
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,14 +14,14 @@ import firstguess as fg
 from firstguess.base.gaussian import Feature, Moments
 from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.member_module import build
-from firstguess.modules.reader import read
-from firstguess.network.activations import lookup
+from firstguess.modules.read.read import read
+from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
 from firstguess.network.activations.record import Activation, Bend, Pieces, TorchNames
 from firstguess.network.activations.tensors import by_call, by_module, elementwise, module_of, resolve
 
 X = torch.linspace(-8.0, 8.0, 1001, dtype=torch.float64)
-NAMES = lookup.names()  # at import: other tests may register their own
+NAMES = registry.names()  # at import: other tests may register their own
 
 
 def same(got: Tensor, phi: Activation) -> None:
@@ -138,9 +138,9 @@ def softshrink(threshold: float = 0.5) -> Activation:
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "_TABLE", dict(lookup._TABLE))
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
     for one in (COSINE, HARDSIGMOID, softshrink):
-        lookup.register(one)
+        registry.register(one)
 
 
 class Calls(nn.Module):
@@ -161,7 +161,7 @@ class Calls(nn.Module):
 @pytest.mark.parametrize("text", ["test_cosine", "test_hardsigmoid", "test_softshrink(threshold=0.75)"])
 def test_an_activation_is_one_record(text: str) -> None:
     name = text.partition("(")[0]
-    assert name in lookup.names()
+    assert name in registry.names()
     net = fg.Network.parse(f"dense(weight_var=2) > {text.replace('threshold=', '')} > dense", classes=3)
     assert str(net) == f"dense(weight_var=2) > {text} > dense"
     phi = net.layers[1].phi
@@ -204,6 +204,6 @@ def test_an_activation_is_one_record(text: str) -> None:
 
 
 def test_and_it_is_gone_afterwards() -> None:
-    assert not {"test_cosine", "test_hardsigmoid", "test_softshrink"} & set(lookup.names())
+    assert not {"test_cosine", "test_hardsigmoid", "test_softshrink"} & set(registry.names())
     assert nn.Hardsigmoid not in by_module()
     assert "cos" not in by_call()

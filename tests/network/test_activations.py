@@ -13,17 +13,17 @@ import pytest
 from scipy import integrate
 
 from firstguess.base.errors import InvalidInput, NotConverged, NotCovered
-from firstguess.network.activations import lookup
+from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
-from firstguess.network.activations.lookup import activation, centered, register_activation
 from firstguess.network.activations.record import Activation
+from firstguess.network.activations.registry import activation, centered, register_activation
 from firstguess.network.bias_criterion import causes_bias
 
 GOLDEN: list[dict[str, str]] = json.loads(
     Path(__file__).parents[1].joinpath("golden").joinpath("moments.json").read_text()
 )
 NAMES = sorted({row["activation"] for row in GOLDEN})
-REGISTERED = set(lookup.names())  # at import: other tests may register their own
+REGISTERED = set(registry.names())  # at import: other tests may register their own
 CORRELATION = {"1": 0.0, "0.7": 0.3, "1e-6": 0.999999}
 # SELU's constants make its mean at q = 1 zero; printed with 32 digits, they leave 1e-32.
 ZERO = {("selu", "1", "mean")}
@@ -276,7 +276,7 @@ def test_names_aliases_and_parameters() -> None:
     assert activation("prelu").moments(0.2, 0.8) == activation("leaky_relu", slope=0.25).moments(0.2, 0.8)
     phi = activation("gelu")
     assert activation(phi) is phi
-    assert len({activation(n) for n in lookup.names()}) == len(lookup.names())
+    assert len({activation(n) for n in registry.names()}) == len(registry.names())
 
 
 @pytest.mark.parametrize(
@@ -343,10 +343,10 @@ def test_undeclared_kinks_are_not_smoothed_over_in_the_slope() -> None:
 
 
 def test_registering_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "_TABLE", dict(lookup._TABLE))
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
     made = register_activation("mine", np.arctan)
     assert activation("mine") is made
-    assert "mine" in lookup.names()
+    assert "mine" in registry.names()
     for bad in ("relu", "two words", "1st"):
         with pytest.raises(InvalidInput, match="a new name"):
             register_activation(bad, np.arctan)

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from firstguess.network.attention_weights import Heads, annealed, sampled, uniform
-from firstguess.network.participation import participation, renormalized
+from firstguess.network.attention_theory import Heads, annealed, participation, renormalized, sampled, uniform
 
 N, T = 3, 6
 

@@ -85,9 +85,9 @@ def test_a_mean_that_cannot_be_told_from_none_is_refused() -> None:
         with pytest.raises(fg.NotCovered, match=r"a mean that sampled nodes can tell from 0.*layer 2"):
             fg.causes_bias("tanh > nearly_odd")
     finally:
-        from firstguess.network.activations import lookup
+        from firstguess.network.activations import registry
 
-        del lookup._TABLE["nearly_odd"]
+        del registry._TABLE["nearly_odd"]
 
 
 def test_what_centres_at_the_end_needs_no_closed_form() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import firstguess as fg
-from firstguess.ensemble.places import resolve
-from firstguess.network.activations import lookup
+from firstguess.ensemble.resolved import resolve
+from firstguess.network.activations import registry
 from firstguess.network.derivative import Derivative
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
@@ -32,7 +32,7 @@ def derivative_of(layer: str) -> Derivative:
     return record.derivative
 
 
-@pytest.mark.parametrize("layer", [*lookup.names(), *OTHERS])
+@pytest.mark.parametrize("layer", [*registry.names(), *OTHERS])
 def test_the_way_back_is_the_functions_difference(layer: str) -> None:
     d = derivative_of(layer)
     rng = torch.Generator().manual_seed(4)

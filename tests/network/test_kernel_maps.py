@@ -17,9 +17,8 @@ from scipy import integrate, special
 
 import firstguess as fg
 from firstguess.base.errors import NotConverged, NotCovered
-from firstguess.network.activations.kernels import kernel_map, means
-from firstguess.network.activations.lookup import activation
-from firstguess.network.activations.tables import table
+from firstguess.network.activations.kernels import kernel_map, means, table
+from firstguess.network.activations.registry import activation
 
 Function = Callable[[np.ndarray], np.ndarray]
 SELU = 1.0507009873554805, 1.6732632423543772

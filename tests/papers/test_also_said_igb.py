@@ -10,15 +10,15 @@ import math
 
 import numpy as np
 import pytest
+from firstguess_papers import igb_constants, igb_limits, igb_logits, igb_pooling, igb_ranked, igb_structure
+from firstguess_papers import igb_weight_laws as weight_laws
+from firstguess_papers.judging import Number
+from firstguess_papers.registry import items
+from firstguess_papers.sweeps import beyond_flips, deep, gammas
 from scipy import special
 
 import firstguess as fg
 from firstguess.ensemble.measurement import Measurement
-from firstguess.papers import igb_constants, igb_limits, igb_logits, igb_pooling, igb_ranked, igb_structure
-from firstguess.papers import igb_weight_laws as weight_laws
-from firstguess.papers.judging import Number
-from firstguess.papers.registry import items
-from firstguess.papers.sweeps import beyond_flips, deep, gammas
 
 ALARM = 6.0
 SURE = 1e-4  # an error that decides

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import firstguess as fg
-from firstguess.papers import (
+from firstguess_papers import (
     igb_constants,
     igb_limits,
     igb_pooling,
@@ -22,9 +20,11 @@ from firstguess.papers import (
     norm_groups,
     norm_pooling,
 )
-from firstguess.papers.items import VERDICTS, Item
-from firstguess.papers.judging import Number
-from firstguess.papers.running import Run
+from firstguess_papers.items import VERDICTS, Item
+from firstguess_papers.judging import Number
+from firstguess_papers.running import Run
+
+import firstguess as fg
 from firstguess.studies.store import Store
 
 SURE = 1e-4  # an error that decides

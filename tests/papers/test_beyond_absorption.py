@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import beyond_absorption as item
+from firstguess_papers.beyond_absorption import DEPTHS, PHASES, Times
+from firstguess_papers.judging import Number
+from firstguess_papers.running import Run
 
 from firstguess.data import two_blobs
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
-from firstguess.papers import beyond_absorption as item
-from firstguess.papers.beyond_absorption import DEPTHS, PHASES, Times
-from firstguess.papers.judging import Number
-from firstguess.papers.running import Run
 from firstguess.studies.store import Store
-from firstguess.theory.absorption import Tangent
+from firstguess.theory.training.absorption import Tangent
 
 
 def _tangents(*, signal: float = 0.2, grown: float = 1.0) -> dict[str, list[Tangent]]:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from firstguess_papers import beyond_adam as item
+from firstguess_papers.beyond_adam import CURVES, Case, Pair
+from firstguess_papers.judging import Number
+from firstguess_papers.running import Run
 
 from firstguess.data import two_blobs
-from firstguess.papers import beyond_adam as item
-from firstguess.papers.beyond_adam import CURVES, Case, Pair
-from firstguess.papers.judging import Number
-from firstguess.papers.running import Run
 from firstguess.studies.store import Store
 
 RNG = np.random.default_rng(5)

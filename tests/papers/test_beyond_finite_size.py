@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from firstguess_papers import beyond_finite_size as b9
+from firstguess_papers.norm import network
+
 import firstguess as fg
 from firstguess.ensemble.measurement import Measurement
-from firstguess.papers import beyond_finite_size as b9
-from firstguess.papers.norm import network
 
 POINTS, INITS = 300, 400
 

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import beyond_frontier as frontier
+from firstguess_papers import beyond_imbalance as imbalance
+from firstguess_papers import moved_heads
+from firstguess_papers.beyond_frontier import Case, Found, ratio
+from firstguess_papers.beyond_imbalance import ARMS, MANY, PLAIN, PRIOR, RARE, TILTED, WEIGHTS
+from firstguess_papers.judging import Number
+from firstguess_papers.training_pieces import Arm
 from torch import nn
 
 from firstguess.data import Data
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
-from firstguess.papers import beyond_frontier as frontier
-from firstguess.papers import beyond_imbalance as imbalance
-from firstguess.papers import moved_heads
-from firstguess.papers.beyond_frontier import Case, Found, ratio
-from firstguess.papers.beyond_imbalance import ARMS, MANY, PLAIN, PRIOR, RARE, TILTED, WEIGHTS
-from firstguess.papers.judging import Number
-from firstguess.papers.training_pieces import Arm
-from firstguess.theory.curves import Accuracy, Curve, Curves
-from firstguess.theory.tuning import Stand
+from firstguess.theory.training.curves import Accuracy, Curve, Curves
+from firstguess.theory.tune import Stand
 
 # -- beyond/frontier
 

@@ -13,6 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import beyond_repair as item
+from firstguess_papers import repair_arms as arms
+from firstguess_papers.claims import CLAIMS
+from firstguess_papers.registry import items
+from firstguess_papers.repair_arms import HEAD, INSIDE, LEAKY, NAMES, PLAIN, RESIDUAL, SHALLOW, Setting
+from firstguess_papers.training_pieces import Arm
 
 from firstguess.data import Data
 from firstguess.ensemble.member_module import build
@@ -20,13 +26,7 @@ from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.guard import PrivateRandomness
 from firstguess.network.network import Network
 from firstguess.network.walk import every
-from firstguess.papers import beyond_repair as item
-from firstguess.papers import repair_arms as arms
-from firstguess.papers.claims import CLAIMS
-from firstguess.papers.registry import items
-from firstguess.papers.repair_arms import HEAD, INSIDE, LEAKY, NAMES, PLAIN, RESIDUAL, SHALLOW, Setting
-from firstguess.papers.training_pieces import Arm
-from firstguess.theory.curves import Accuracy, Curve, Curves
+from firstguess.theory.training.curves import Accuracy, Curve, Curves
 
 STEPS = np.array([0, 5, 10, 30, 100, 300])
 FAST = {"rise": 10.0, "worst": 0.3, "end": 0.8}

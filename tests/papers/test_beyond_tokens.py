@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import beyond_shared_tokens as shared
+from firstguess_papers import beyond_tokens as tokens
+from firstguess_papers import token_networks as drawing
+from firstguess_papers.items import VERDICTS, Item
+from firstguess_papers.judging import Number
+from firstguess_papers.running import Run
 
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
-from firstguess.papers import beyond_shared_tokens as shared
-from firstguess.papers import beyond_tokens as tokens
-from firstguess.papers import token_networks as drawing
-from firstguess.papers.items import VERDICTS, Item
-from firstguess.papers.judging import Number
-from firstguess.papers.running import Run
 from firstguess.studies.store import Store
-from firstguess.theory.token_kernel import token_covariances
+from firstguess.theory.tokens import token_covariances
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SURE = 1e-4  # an error that decides

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from firstguess_papers import igb_large_rate, igb_small_rate, igb_window
+from firstguess_papers.bias_mode import BiasModes, bias_modes, hand_overs
+from firstguess_papers.igb_small_rate import LARGE, SMALL
+from firstguess_papers.judging import Number, verdict
+from firstguess_papers.norm_geometry import descend
+from firstguess_papers.training_pieces import trained
 from paper_trainings import arm_of, around, tiny
 
 import firstguess as fg
-from firstguess.papers import igb_large_rate, igb_small_rate, igb_window
-from firstguess.papers.bias_mode import BiasModes, bias_modes, hand_overs
-from firstguess.papers.igb_small_rate import LARGE, SMALL
-from firstguess.papers.judging import Number, verdict
-from firstguess.papers.norm_geometry import descend
-from firstguess.papers.training_pieces import trained
 
 _STEPS = [0, 1, 2, 5, 10, 20, 50, 100]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from firstguess_papers import claims, findings, ledger, opening, provenance, records, registry
+from firstguess_papers.execute import run_item
+from firstguess_papers.items import Entry, Item, Outcome, item
+from firstguess_papers.judging import UNDECIDED
+from firstguess_papers.records import Record
+from firstguess_papers.running import Run
 
 from firstguess.base.errors import FirstguessError
-from firstguess.papers import claims, findings, ledger, opening, provenance, records, registry
-from firstguess.papers.execute import run_item
-from firstguess.papers.items import Entry, Item, Outcome, item
-from firstguess.papers.judging import UNDECIDED
-from firstguess.papers.records import Record
-from firstguess.papers.running import Run
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -185,7 +185,7 @@ def test_provenance_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_records_name_their_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from firstguess.papers import execute
+    from firstguess_papers import execute
 
     monkeypatch.setattr(execute, "provenance", lambda _item: provenance.Provenance("abc", "def"))
     made = run_item(toy(), tmp_path)

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import mf_simulation as mf
+from firstguess_papers.claims import CLAIMS
+from firstguess_papers.judging import Number
+from firstguess_papers.mf_gradients import growth, stored_gradients
+from firstguess_papers.mf_phases import approach
+from firstguess_papers.mf_vit import EXPECTED, vit
+from firstguess_papers.registry import items
+from firstguess_papers.running import Missing, Run
+from firstguess_papers.vanilla_vit import ALL, FAVOURED, OTHERS, VanillaViT, block_gradients
 
-from firstguess.papers import mf_simulation as mf
-from firstguess.papers.claims import CLAIMS
-from firstguess.papers.judging import Number
-from firstguess.papers.mf_gradients import growth, stored_gradients
-from firstguess.papers.mf_phases import approach
-from firstguess.papers.mf_vit import EXPECTED, vit
-from firstguess.papers.registry import items
-from firstguess.papers.running import Missing, Run
-from firstguess.papers.vanilla_vit import ALL, FAVOURED, OTHERS, VanillaViT, block_gradients
 from firstguess.studies.store import Store
 
 RELU = mf.Setting("ReLU", "relu", 2.0, 0.0)

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import class_gradients, mf_lr_search, mf_pretrained, small_vit
+from firstguess_papers import mf_class_gradients as pulls
+from firstguess_papers import mf_first_steps as first
+from firstguess_papers.judging import Number
+from firstguess_papers.phase_sweeps import EDGE, ORDERED
+from firstguess_papers.running import Run
+from firstguess_papers.training_pieces import Arm
 from torch import nn
 
 import firstguess as fg
 from firstguess.data import Data
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
-from firstguess.papers import class_gradients, mf_lr_search, mf_pretrained, small_vit
-from firstguess.papers import mf_class_gradients as pulls
-from firstguess.papers import mf_first_steps as first
-from firstguess.papers.judging import Number
-from firstguess.papers.phase_sweeps import EDGE, ORDERED
-from firstguess.papers.running import Run
-from firstguess.papers.training_pieces import Arm
 from firstguess.studies.store import Store
 
 TEXT = "2 x [dense(weight_var=2, bias_var=0.1) > relu] > dense(weight_var=2, bias_var=0.1)"

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import mf_training, mf_vit_training
+from firstguess_papers import training_speed as speed
+from firstguess_papers.claims import CLAIMS
+from firstguess_papers.phase_sweeps import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
+from firstguess_papers.registry import items
+from firstguess_papers.running import Run
+from firstguess_papers.training_pieces import Arm
 from torch import nn
 
 import firstguess as fg
 from firstguess.data import Data
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
-from firstguess.papers import mf_training, mf_vit_training
-from firstguess.papers import training_speed as speed
-from firstguess.papers.claims import CLAIMS
-from firstguess.papers.phase_sweeps import BIASED, EDGE, NEUTRAL, ORDERED, Sweep, judged, phases_title
-from firstguess.papers.registry import items
-from firstguess.papers.running import Run
-from firstguess.papers.training_pieces import Arm
 from firstguess.studies.store import Store
-from firstguess.theory.curves import Accuracy, Curve, Curves
+from firstguess.theory.training.curves import Accuracy, Curve, Curves
 
 TEXT = "2 x [dense(weight_var=2, bias_var=0.1) > relu] > dense(weight_var=2, bias_var=0.1)"
 STEPS = np.array([0, 1, 2, 4, 8, 16, 32, 64])
@@ -201,7 +201,7 @@ def test_titles_say_what_was_found() -> None:
 
 
 def test_a_curve_of_the_phases_is_that_of_a_plain_loop(tmp_path: Path) -> None:
-    from firstguess.ensemble.training_order import orders
+    from firstguess.ensemble.seeds import orders
 
     x = _data()
     arm = mf_training.trained(
@@ -254,7 +254,7 @@ def test_the_plain_transformers_rate_is_that_of_its_common_mode(tmp_path: Path) 
     x = Data(rng.standard_normal((6, 3, 32, 32)).astype(np.float32), np.arange(6) % 2)
     run = _run(tmp_path, mf_vit_training.vit_training)
     found = mf_vit_training._eigenvalue(run, x, weight_var=1.2, blocks=1, width=6, batch=6)
-    from firstguess.papers.vanilla_vit import VanillaViT
+    from firstguess_papers.vanilla_vit import VanillaViT
 
     squares = []
     for member in range(1000, 1004):

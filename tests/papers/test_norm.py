@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from firstguess_papers import norm, norm_batch, norm_depth, norm_large, norm_mnist, norm_rmsnorm
+from firstguess_papers.execute import run_item
+from firstguess_papers.items import Item
+from firstguess_papers.judging import Number
+from firstguess_papers.norm_models import Model, Place
+from firstguess_papers.registry import items
 from scipy import stats
 
 import firstguess as fg
 from firstguess.ensemble.measurement import Measurement
-from firstguess.papers import norm, norm_batch, norm_depth, norm_large, norm_mnist, norm_rmsnorm
-from firstguess.papers.execute import run_item
-from firstguess.papers.items import Item
-from firstguess.papers.judging import Number
-from firstguess.papers.norm_models import Model, Place
-from firstguess.papers.registry import items
 
 ALARM = 5.2
 

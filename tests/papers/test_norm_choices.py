@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from firstguess_papers import norm_geometry, norm_selection
+from firstguess_papers.judging import verdict
+from firstguess_papers.norm_geometry import Motion, descend, lazily
+from firstguess_papers.norm_selection import Choice, choose
 from paper_trainings import arm_of, tiny
 
 import firstguess as fg
-from firstguess.papers import norm_geometry, norm_selection
-from firstguess.papers.judging import verdict
-from firstguess.papers.norm_geometry import Motion, descend, lazily
-from firstguess.papers.norm_selection import Choice, choose
-from firstguess.theory.training_problem import kernel_of
+from firstguess.theory.training.problem import kernel_of
 
 _NET = "dense(weight_var=2) > relu > dense(weight_var=2)"
 

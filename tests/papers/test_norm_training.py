@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from firstguess_papers import norm_deep, norm_filtered, norm_large_training, norm_placement
+from firstguess_papers.norm import PLACES
+from firstguess_papers.norm_filtered import NEUTRAL, PREJUDICED, Both
+from firstguess_papers.norm_large_training import AFTER, BEFORE, Setting
+from firstguess_papers.norm_models import Model
+from firstguess_papers.norm_placement import NORMS, Placed
+from firstguess_papers.registry import items
+from firstguess_papers.running import Missing, Run
+from firstguess_papers.training_pieces import Arm
 
 import firstguess as fg
-from firstguess.papers import norm_deep, norm_filtered, norm_large_training, norm_placement
-from firstguess.papers.norm import PLACES
-from firstguess.papers.norm_filtered import NEUTRAL, PREJUDICED, Both
-from firstguess.papers.norm_large_training import AFTER, BEFORE, Setting
-from firstguess.papers.norm_models import Model
-from firstguess.papers.norm_placement import NORMS, Placed
-from firstguess.papers.registry import items
-from firstguess.papers.running import Missing, Run
-from firstguess.papers.training_pieces import Arm
 from firstguess.studies.store import Store
-from firstguess.theory.curves import Accuracy, Curve, Curves
+from firstguess.theory.training.curves import Accuracy, Curve, Curves
 
 STEPS = np.array([0, 1, 3, 10, 32, 100])
 ITEMS = {

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers import norm_arms, norm_large, norm_true_size
+from firstguess_papers.execute import run_item
+from firstguess_papers.norm_models import Model, Place
+from firstguess_papers.norm_true_size import ResNet, Swin
+from firstguess_papers.running import Run
 
 from firstguess.data import Data
-from firstguess.papers import norm_arms, norm_large, norm_true_size
-from firstguess.papers.execute import run_item
-from firstguess.papers.norm_models import Model, Place
-from firstguess.papers.norm_true_size import ResNet, Swin
-from firstguess.papers.running import Run
 
 IMAGES = torch.randn(6, 3, 64, 64, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 

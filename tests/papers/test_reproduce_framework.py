@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from firstguess_papers import claims, judging, ledger, records, registry
+from firstguess_papers.execute import run_item
+from firstguess_papers.items import Entry, Item, Outcome, item
+from firstguess_papers.judging import Number, above, below, entry, same, verdict
+from firstguess_papers.running import Missing, Run
 
 from firstguess.base.errors import InvalidInput
-from firstguess.papers import claims, judging, ledger, records, registry
-from firstguess.papers.execute import run_item
-from firstguess.papers.items import Entry, Item, Outcome, item
-from firstguess.papers.judging import Number, above, below, entry, same, verdict
-from firstguess.papers.running import Missing, Run
 from firstguess.studies.store import Store, address
 
 EXPECTED = {f"I{i}" for i in range(1, 17)} | {f"N{i}" for i in range(1, 12)} | {f"M{i}" for i in range(1, 10)}

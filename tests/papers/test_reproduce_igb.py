@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from firstguess_papers.igb import exponent
+from firstguess_papers.igb_activations import largest_of
+from firstguess_papers.igb_classes import strongest_rival
+from firstguess_papers.image_networks import CNN_A, KINDS, cnn, cnn_b
+from firstguess_papers.judging import Number
+from firstguess_papers.nodes import simulate
 
 import firstguess as fg
-from firstguess.papers.igb import exponent
-from firstguess.papers.igb_activations import largest_of
-from firstguess.papers.igb_classes import strongest_rival
-from firstguess.papers.image_networks import CNN_A, KINDS, cnn, cnn_b
-from firstguess.papers.judging import Number
-from firstguess.papers.nodes import simulate
 
 
 def test_exponent_of_a_power_law() -> None:

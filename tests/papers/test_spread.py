@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from firstguess_papers import registry, spread
+from firstguess_papers.execute import run_item
+from firstguess_papers.items import Entry, Item, Outcome, item
+from firstguess_papers.running import Run
 from in_process import InProcess
 
 from firstguess.base.errors import FirstguessError
-from firstguess.papers import registry, spread
-from firstguess.papers.execute import run_item
-from firstguess.papers.items import Entry, Item, Outcome, item
-from firstguess.papers.running import Run
 
 
 def _toy(id: str) -> Item:

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firstguess_papers.judging import Number
+from firstguess_papers.running import Run
+from firstguess_papers.training_charts import Line, arms_chart, by_class, lines_of
+from firstguess_papers.training_pieces import MEMBERS, Arm, paired, predicted, sooner, trained
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_module import build
-from firstguess.papers.judging import Number
-from firstguess.papers.running import Run
-from firstguess.papers.training_charts import Line, arms_chart, by_class, lines_of
-from firstguess.papers.training_pieces import MEMBERS, Arm, paired, predicted, sooner, trained
 from firstguess.studies.store import Store
-from firstguess.theory.curves import Accuracy, Curve, Curves
+from firstguess.theory.training.curves import Accuracy, Curve, Curves
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"
 OPTIONS: dict[str, Any] = {"optimizer": "gd", "lr": 0.05, "steps": 6, "width": 12}

@@ -13,8 +13,8 @@ from in_process import InProcess
 from study_functions import numbers
 
 import firstguess as fg
-from firstguess.studies import driving, sweeping
-from firstguess.studies.results import Results
+from firstguess.studies import scheduler, study
+from firstguess.studies.store import Results
 from firstguess.studies.tasks import Came, Job, Work, perform_all
 
 
@@ -24,7 +24,7 @@ def plain(table: Any) -> Any:
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "LocalPool", InProcess)
+    monkeypatch.setattr(study, "LocalPool", InProcess)
 
 
 def files(folder: Path) -> list[Path]:
@@ -43,7 +43,7 @@ def test_small_tasks_share_files_and_give_the_same_table(tmp_path: Path, monkeyp
     s.run()
     assert s.ran is not None
     assert (s.ran.found, s.ran.done) == (300, 0)
-    monkeypatch.setattr(driving, "MOST", 1)
+    monkeypatch.setattr(scheduler, "MOST", 1)
     alone = fg.study("a", fg.grid(seed=range(300)), numbers, store=tmp_path / "one").run()
     assert files(tmp_path / "one") == []
     assert plain(alone.table()).equals(plain(s.table()))
@@ -73,9 +73,9 @@ def test_a_damaged_batch_is_set_aside_and_only_it_is_computed_again(tmp_path: Pa
 
 @pytest.mark.usefixtures("in_process")
 def test_another_runs_batches_are_seen_while_this_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from firstguess.studies import results
+    from firstguess.studies import store
 
-    monkeypatch.setattr(results, "_LOOK", 0.0)
+    monkeypatch.setattr(store, "_LOOK", 0.0)
     s = fg.study("a", fg.grid(seed=range(2000)), numbers, store=tmp_path)
     other: list[fg.Study] = []
 
@@ -102,7 +102,7 @@ def test_long_tasks_do_not_wait_for_each_other_in_one_call() -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_no_more_tasks_are_under_way_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driving, "UNDER_WAY", 50)
+    monkeypatch.setattr(scheduler, "UNDER_WAY", 50)
     under_way: list[int] = []
     real = InProcess.wait
 
@@ -130,7 +130,7 @@ class Losing(InProcess):
 
 
 def test_jobs_of_a_call_that_is_lost_go_on_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "LocalPool", Losing)
+    monkeypatch.setattr(study, "LocalPool", Losing)
     s = fg.study("a", fg.grid(seed=range(60)), numbers, store=tmp_path).run()
     assert Losing.lost > 0
     assert s.ran is not None

@@ -13,15 +13,15 @@ from in_process import InProcess
 from study_functions import counted, numbers, times, troubled
 
 import firstguess as fg
-from firstguess.studies import driving, local_pool, store, sweeping
-from firstguess.studies.kept import KeptStudy
-from firstguess.studies.results import Results
+from firstguess.studies import local_pool, scheduler, store, study
+from firstguess.studies.store import Results
+from firstguess.studies.study_files import KeptStudy
 
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "LocalPool", InProcess)
-    monkeypatch.setattr(driving, "MOST", 1)  # a file a result: test_batches.py has several
+    monkeypatch.setattr(study, "LocalPool", InProcess)
+    monkeypatch.setattr(scheduler, "MOST", 1)  # a file a result: test_batches.py has several
 
 
 def marks(tmp_path: Path) -> Path:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import firstguess as fg
 from firstguess.cli.app import app
-from firstguess.studies import sweeping
+from firstguess.studies import study as sweeping
 from firstguess.studies.plans import planned
 
 

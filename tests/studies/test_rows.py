@@ -9,8 +9,8 @@ import pytest
 
 import firstguess as fg
 from firstguess.studies.configurations import configurations
-from firstguess.studies.rows import row_of
-from firstguess.studies.tables import joined, table_of
+from firstguess.studies.store import joined, table_of
+from firstguess.studies.tasks import row_of
 
 
 def test_a_predictions_row_has_its_numbers() -> None:

@@ -10,10 +10,10 @@ import pytest
 from in_process import InProcess
 
 import firstguess as fg
-from firstguess.ensemble.members import Finding, FindingKind
-from firstguess.studies import sweeping
+from firstguess.ensemble.member_statistics import Finding, FindingKind
+from firstguess.studies import study
 from firstguess.studies.plans import planned
-from firstguess.studies.rows import Stopped, row_of
+from firstguess.studies.tasks import Stopped, row_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -22,7 +22,7 @@ TEXT = "dense(weight_var=2) > relu > dense(weight_var=2)"
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "LocalPool", InProcess)
+    monkeypatch.setattr(study, "LocalPool", InProcess)
 
 
 def test_a_measurements_row() -> None:

@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 import firstguess as fg
 from firstguess.data import two_blobs
 from firstguess.network.network import Network
-from firstguess.theory.absorption import Tangent, absorption_of, floor, scalar_tangent, softening, steps_to
+from firstguess.theory.training.absorption import Tangent, absorption_of, floor, scalar_tangent, softening, steps_to
 
 KAIMING = "dense(weight_var=2)"
 

@@ -5,8 +5,7 @@ import pytest
 
 import firstguess as fg
 from firstguess.network.network import Network
-from firstguess.theory.absorption import scalar_tangent, steps_to
-from firstguess.theory.class_means import flow_times
+from firstguess.theory.training.absorption import flow_times, scalar_tangent, steps_to
 
 
 @pytest.mark.parametrize("depth", [1, 3])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 
 def agreeing(largest: float, inits: int, classes: int) -> EmpiricalGuesses:

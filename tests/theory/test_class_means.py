@@ -7,7 +7,7 @@ from scipy import special
 from scipy.integrate import solve_ivp
 
 import firstguess as fg
-from firstguess.theory.class_means import flow_times
+from firstguess.theory.training.absorption import flow_times
 
 
 @pytest.mark.parametrize(("g", "s"), [(2.0, 1.4), (5.0, 0.1), (8.0, 3.0)])

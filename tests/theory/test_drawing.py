@@ -9,8 +9,8 @@ import pytest
 
 import firstguess as fg
 from firstguess.base.errors import NotConverged
-from firstguess.theory import drawing as sampling
-from firstguess.theory.drawing import draw_guesses, factor
+from firstguess.theory.shares import argmax_sampling as sampling
+from firstguess.theory.shares.argmax_sampling import draw_guesses, factor
 
 
 def equicorrelated(n: int, c: float) -> np.ndarray:

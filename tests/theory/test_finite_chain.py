@@ -9,11 +9,11 @@ import pytest
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.network.handful import input_gram, lower
-from firstguess.theory.few_points import FewPoints, few_points
-from firstguess.theory.finite_size import expanded
-from firstguess.theory.same_class import same_class
-from firstguess.theory.shares_law import law_of_shares
+from firstguess.network.finite_sample import input_gram, lower
+from firstguess.theory.finite.expansion import expanded
+from firstguess.theory.finite.monte_carlo import FewPoints, few_points
+from firstguess.theory.shares.agreement import same_class
+from firstguess.theory.shares.mixture import law_of_shares
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 

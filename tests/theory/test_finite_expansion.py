@@ -11,9 +11,9 @@ from scipy import special
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.network.activations.lookup import activation
-from firstguess.network.node_moments import NodeLaw, at, at_zero
-from firstguess.theory.finite_size import expanded
+from firstguess.network.activations.registry import activation
+from firstguess.network.finite_signal import NodeLaw, at, at_zero
+from firstguess.theory.finite.expansion import expanded
 
 LN_AFTER = "{} x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)"
 NONE = "{} x [dense(weight_var=2) > relu] > dense(weight_var=2)"

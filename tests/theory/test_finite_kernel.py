@@ -9,8 +9,7 @@ import pytest
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.theory.finite_data import sampled_on_data
-from firstguess.theory.finite_kernel import expanded_on_data, positive, shifts
+from firstguess.theory.finite.on_data import expanded_on_data, positive, sampled_on_data, shifts
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 TEXT = "{} x [dense(weight_var=2) > {}] > dense(weight_var=2)"

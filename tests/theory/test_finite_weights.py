@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.network.weight_laws import draw_weights
-from firstguess.theory.few_points import few_points
+from firstguess.network.weights import draw_weights
+from firstguess.theory.finite.monte_carlo import few_points
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 LAWS = ("normal", "uniform", "rademacher", "laplace", "student(5)", "orthogonal")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from firstguess.base.errors import InvalidInput
-from firstguess.theory import fraction_curve, guess_counts
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares import counts, gaussian_argmax
+from firstguess.theory.shares.gaussian import Guesses
 
 
 @pytest.mark.parametrize("classes", [2, 10])
@@ -17,9 +17,9 @@ from firstguess.theory.guesses import Guesses
 def test_one_by_one_is_the_list(points: int, classes: int) -> None:
     """The list itself is good to about 1e-11 (n = 10⁴) and 1e-10 (n = 10⁵): log-Gamma."""
     for gamma in (1e-8, 0.47, 18.0) if points < 100_000 else (2.0,):
-        curve = guess_counts.curve_of(gamma, classes)
-        listed = guess_counts.Listed(fraction_curve.binomial_mixture(curve, points))
-        single = guess_counts.Counts(curve, points)
+        curve = counts.curve_of(gamma, classes)
+        listed = counts.Listed(gaussian_argmax.binomial_mixture(curve, points))
+        single = counts.Counts(curve, points)
         k = np.unique([0, 1, 2, points // 100, points // 10, points // 2, 9 * points // 10 + 1, points - 1, points])
         np.testing.assert_allclose(single.at(k), listed.at(k), atol=1e-11)
         np.testing.assert_allclose(single.at_most(k), listed.at_most(k), atol=1e-11)
@@ -73,7 +73,7 @@ def test_laws_without_a_density() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.7])
 def test_counts_of_one_fraction_are_binomial(share: float) -> None:
-    law, n = guess_counts.Counts(share, 12), 12
+    law, n = counts.Counts(share, 12), 12
     pmf = [math.comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(n + 1)]
     np.testing.assert_allclose(law.at(np.arange(-1, n + 2)), [0.0, *pmf, 0.0], rtol=1e-12)
     np.testing.assert_allclose(law.at_most(np.arange(n + 1)), np.cumsum(pmf), rtol=0.0, atol=1e-14)  # 1 − at_least
@@ -90,7 +90,7 @@ def test_the_larger_of_two_nearly_even_counts(gamma: float, points: int) -> None
 @pytest.mark.parametrize("gamma", [1e-7, 0.01, 2.0])
 def test_normal_counts_are_the_counts(gamma: float, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = Guesses(gamma, points=10**7).expected_max()
-    monkeypatch.setattr(guess_counts, "_NORMAL", 10)
+    monkeypatch.setattr(counts, "_NORMAL", 10)
     assert Guesses(gamma, points=10**7).expected_max() == pytest.approx(exact, abs=1e-11)
 
 

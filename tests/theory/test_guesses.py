@@ -21,7 +21,7 @@ from races import agree, phi, race
 from scipy import integrate, special
 
 from firstguess.base.errors import InvalidInput
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares.gaussian import Guesses
 
 RELU = 1 / (math.pi - 1)  # γ after one ReLU layer, theory.md §2
 GAMMAS = st.one_of(
@@ -310,6 +310,9 @@ def test_bad_input_is_explained(make, text):
 
 
 def test_loads_no_torch_and_no_scipy_stats():
-    code = "import sys, firstguess.theory.guesses; print([m for m in ('torch', 'scipy.stats') if m in sys.modules])"
+    code = (
+        "import sys, firstguess.theory.shares.gaussian; "
+        "print([m for m in ('torch', 'scipy.stats') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

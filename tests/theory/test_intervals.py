@@ -14,9 +14,9 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.base import statistics
-from firstguess.theory import intervals
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares import empirical
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 SEED = 20261116
 POINTS = 1000
@@ -98,7 +98,7 @@ def test_variances_of_two_classes(gamma: float) -> None:
     """max = ½ + |G − ½|, so Var max = Var G − (E max − ½)²: the table is within 2 % of it."""
     law = Guesses(gamma)
     mean = 2 * law.expected_max() - 1
-    ours = intervals._variance(intervals._table(intervals._LARGEST, 2), mean, 1 - mean)
+    ours = empirical._variance(empirical._table(empirical._LARGEST, 2), mean, 1 - mean)
     assert ours == pytest.approx(4 * law.var() - mean**2, rel=0.02)
 
 
@@ -109,14 +109,14 @@ def test_variances_of_many_classes(classes: int) -> None:
         law = Guesses(gamma, classes)
         rows, room = law.sample(4000, SEED), 1 - 1 / classes
         for table, x in (
-            (intervals._LARGEST, (rows.max(axis=1) - 1 / classes) / room),
-            (intervals._SQUARES, np.square(rows - 1 / classes).sum(axis=1) / room),
+            (empirical._LARGEST, (rows.max(axis=1) - 1 / classes) / room),
+            (empirical._SQUARES, np.square(rows - 1 / classes).sum(axis=1) / room),
         ):
             mean = (
-                (law.expected_max() - 1 / classes) / room if table is intervals._LARGEST else law.var() * classes / room
+                (law.expected_max() - 1 / classes) / room if table is empirical._LARGEST else law.var() * classes / room
             )
             error = math.sqrt((stats.kurtosis(x, fisher=False) - 1) / len(x))
-            ours = intervals._variance(intervals._table(table, classes), mean, 1 - mean)
+            ours = empirical._variance(empirical._table(table, classes), mean, 1 - mean)
             assert abs(x.var() / ours - 1) < 5.5 * error + 0.05
 
 
@@ -127,9 +127,9 @@ def test_law_of_a_few_jumps() -> None:
     number = rng.poisson(mean * math.sqrt(2 * math.pi) * 6, size)
     jumps = stats.norm.cdf(-6 * rng.random(number.sum()))
     sums = np.bincount(np.repeat(np.arange(size), number), jumps, minlength=size)
-    law = intervals._compound(mean)
+    law = empirical._compound(mean)
     for at in (0.1, 0.5, 1.0, 2.0):
-        share = np.interp(at * intervals._BINS, np.arange(len(law)) + 0.5, law)
+        share = np.interp(at * empirical._BINS, np.arange(len(law)) + 0.5, law)
         assert abs((sums <= at).mean() - share) < 5.5 * math.sqrt(share * (1 - share) / size) + 0.002  # of one bin
     assert law[-1] == pytest.approx(1, abs=1e-9)
 

@@ -13,7 +13,7 @@ import firstguess as fg
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.token_engine import TokenEngine
 from firstguess.network.network import Network
-from firstguess.theory.language_head import own_guess_chance
+from firstguess.theory.language import own_guess_chance
 
 V, D = 300, 64
 
@@ -72,7 +72,7 @@ def test_guesses_are_those_of_a_plain_loop(tied: bool) -> None:
 
 def test_features_matter_where_the_vocabulary_is_large() -> None:
     """Of eight nodes and 300 tokens: V independent logits of the same covariance would be other guesses."""
-    from firstguess.theory.drawing import draw_guesses
+    from firstguess.theory.shares.argmax_sampling import draw_guesses
 
     x = ids(4, 8)
     net = Network.parse(f"embed(1, vocabulary={V}) > positions(1) > unembed", classes=V)

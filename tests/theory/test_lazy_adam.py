@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.sampled_weights import trained, weight_sample
+from firstguess.ensemble.predict_training import trained, weight_sample
 from firstguess.network.network import Network
-from firstguess.theory import lazy_adam
-from firstguess.theory.batches import Batches
-from firstguess.theory.descent import Task
-from firstguess.theory.lazy_adam import WeightSample, sampled_adam
+from firstguess.theory.training import adam
+from firstguess.theory.training.adam import WeightSample, sampled_adam
+from firstguess.theory.training.flow import Task
+from firstguess.theory.training.stepwise import Batches
 
 N, HELD = 9, 4
 RATES = [3e-3, 1e-2, 5e-3, 2e-2, 1e-2, 1e-2, 3e-3, 8e-3, 1e-2, 4e-3, 1e-2, 2e-3]
@@ -123,7 +123,7 @@ def test_with_all_weights_it_is_adam(kind, classes, loss, batch):
         if thetas is None:
             thetas = [np.einsum("acw,bcw->ab", j, j) / k + np.eye(len(x)) for j in layers]
         layers = [wide(j, theta) for j, theta in zip(layers, thetas, strict=True)]
-        batches = Batches(N, batch, lazy_adam._rng(7, member))
+        batches = Batches(N, batch, adam._rng(7, member))
         jacobian = np.concatenate(layers, axis=2)
         wanted.append(plain_adam(f0, jacobian, y, loss, batches, RATES))
         if paired:

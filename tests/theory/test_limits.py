@@ -12,7 +12,7 @@ import pytest
 from random_texts import description
 
 import firstguess as fg
-from firstguess.network.activations import closed_moments
+from firstguess.network.activations import record
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 POINTS = np.random.default_rng(0).normal(size=(12, 20)).astype(np.float32)
@@ -99,7 +99,7 @@ def test_many_random_descriptions(read: Callable[[str], Any], tries: int) -> Non
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
 def test_erf_of_a_huge_signal_is_sign(q: float, share: float) -> None:
     """At q = 1e160 erf jumps, and its moments are those of sign: (2/π) arcsin c."""
-    m = closed_moments.erf(share * q, (1.0 - share) * q)
+    m = record.erf(share * q, (1.0 - share) * q)
     assert m.between == pytest.approx(2.0 / math.pi * math.asin(share), rel=1e-12)
     assert m.spread == pytest.approx(2.0 / math.pi * math.acos(share), rel=1e-12)
 

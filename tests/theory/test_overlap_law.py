@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.theory.finite_size import expanded
-from firstguess.theory.overlap_spectrum import spectrum, strength, unit_traces
-from firstguess.theory.pair_moments import PairMoments, pair_moments
-from firstguess.theory.same_class import same_class
-from firstguess.theory.shares_law import law_of_shares
+from firstguess.theory.finite.expansion import expanded
+from firstguess.theory.shares.agreement import same_class
+from firstguess.theory.shares.many_classes import PairMoments, pair_moments, spectrum, strength, unit_traces
+from firstguess.theory.shares.mixture import law_of_shares
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 
@@ -115,7 +114,7 @@ def test_largest_share(phi: str, depth: int, width: int, d: int) -> None:
 
 def test_pairs_by_expansion_and_by_chain() -> None:
     """Leading orders of the triangle and of overlaps with a common point, at width 300."""
-    from firstguess.theory.few_points import few_points
+    from firstguess.theory.finite.monte_carlo import few_points
 
     net = fg.Network.parse("4 x [dense(weight_var=2) > relu > layernorm] > dense", classes=10)
     found, why = expanded(net, fg.Inputs(dimension=500), 300, 0.0)

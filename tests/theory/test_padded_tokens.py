@@ -12,7 +12,7 @@ from simulated_tokens import token_member
 import firstguess as fg
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.token_engine import TokenEngine
-from firstguess.network.attention_weights import Heads, annealed, uniform
+from firstguess.network.attention_theory import Heads, annealed, uniform
 from firstguess.network.network import Network
 
 IDS = np.random.default_rng(7).integers(1, 12, (6, 7))

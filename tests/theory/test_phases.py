@@ -11,8 +11,8 @@ import pytest
 from scipy import integrate, optimize
 
 import firstguess as fg
-from firstguess.theory.blocks import as_block
-from firstguess.theory.phases import FixedPoint
+from firstguess.theory.phases.fixed_points import FixedPoint
+from firstguess.theory.phases.layer_map import as_block
 
 CASES = [
     ("tanh", 0.8, 0.05),

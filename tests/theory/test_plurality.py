@@ -15,9 +15,9 @@ import pytest
 from races import agree, phi, race
 from scipy import integrate, special
 
-from firstguess.theory import plurality
-from firstguess.theory.fraction_curve import Curve, binomial_mixture
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares import gaussian_argmax
+from firstguess.theory.shares.gaussian import Guesses
+from firstguess.theory.shares.gaussian_argmax import Curve, binomial_mixture
 
 # -- Exact moments of many classes ---------------------------------------------------------------------------------
 
@@ -26,7 +26,7 @@ from firstguess.theory.guesses import Guesses
 def test_agreement_of_two_classes_is_the_arcsine(rho):
     gap = 1 - rho
     expected = math.atan2(rho, math.sqrt(gap * (2 - gap))) / math.pi
-    assert plurality.excess_agreement(2, rho, gap) == pytest.approx(expected, rel=1e-12)
+    assert gaussian_argmax.excess_agreement(2, rho, gap) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(("classes", "rho"), [(3, 0.2), (3, 0.7), (10, 0.4), (10, 0.95), (1000, 0.3), (1000, 0.8)])
@@ -45,7 +45,9 @@ def test_agreement_against_a_conditional_integral(classes, rho):
         y = u[:, None]
         joint = special.ndtr((y - rho * t) / across) @ kernel  # Φ₂(x, y)
         total += w * (wu * phi(x) * phi((u - rho * x) / across) / across * joint ** (classes - 1)).sum()
-    assert plurality.excess_agreement(classes, rho, 1 - rho) == pytest.approx(classes * total - 1 / classes, rel=1e-8)
+    assert gaussian_argmax.excess_agreement(classes, rho, 1 - rho) == pytest.approx(
+        classes * total - 1 / classes, rel=1e-8
+    )
 
 
 @pytest.mark.parametrize("classes", [3, 10, 1000])
@@ -72,7 +74,7 @@ def test_moments_against_plain_simulation(classes, gamma):
 @pytest.mark.parametrize("gamma", [1e-4, 0.5, 20.0, 1e5])
 def test_fractions_are_the_integral_8(classes, gamma):
     z = np.random.default_rng(5).standard_normal((6, classes))
-    got = plurality.fractions(z, gamma)
+    got = gaussian_argmax.fractions(z, gamma)
     t = np.linspace(-9, 9, 601)
     for row, g in zip(z, got, strict=True):
         gap = math.sqrt(gamma) * (row[:, None] - row[None, :])
@@ -108,7 +110,7 @@ def test_estimated_law_has_the_exact_moments(classes, gamma):
 def test_conditional_law_reduces_to_two_classes():
     """The multi-class machinery at M = 2 knows one rival only: compare with the closed form."""
     for gamma in (0.01, 1.0, 50.0):
-        closed, estimated = Guesses(gamma), plurality.Rivals.of(gamma, 2)
+        closed, estimated = Guesses(gamma), gaussian_argmax.Rivals.of(gamma, 2)
         for x in (-2.0, 0.1, 1.5):
             w, _, error = estimated.marginal(x)
             assert special.ndtr(w) == pytest.approx(closed.cdf(float(special.ndtr(x))), abs=8 * error + 1e-6)
@@ -158,7 +160,7 @@ def test_many_class_properties(gamma, classes):
 
 def test_errors_are_those_of_a_mean_of_independent_lattices():
     """Lattices whose means are 0, 1, … 7 have the mean 3.5 and, each, the unbiased variance 6."""
-    draws = plurality.rivals(1.0, 3)
+    draws = gaussian_argmax.rivals(1.0, 3)
     plain = replace(draws, weight=np.ones_like(draws.weight))
     assert plain._average(np.repeat(np.arange(8.0), len(draws.weight) // 8)) == pytest.approx((3.5, math.sqrt(6 / 8)))
 

@@ -20,17 +20,17 @@ from scipy import stats
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.network.grid import Shape
 from firstguess.network.layers import Activate, MaxPool
-from firstguess.network.max_moments import max_moments
 from firstguess.network.network import Network
 from firstguess.network.points import Points, Tile
+from firstguess.network.pooling import max_moments
 from firstguess.network.remarks import Remark
-from firstguess.theory.budget import Budget
-from firstguess.theory.carry import Folding
-from firstguess.theory.kernel import image_kernel, kernel
-from firstguess.theory.sampled_nodes import by_nodes
-from firstguess.theory.tiles import Run, Stored
+from firstguess.network.shapes import Shape
+from firstguess.theory.kernel.cost import Budget
+from firstguess.theory.kernel.kernel import image_kernel, kernel
+from firstguess.theory.kernel.monte_carlo import by_nodes
+from firstguess.theory.kernel.propagation import Folding
+from firstguess.theory.kernel.tiles import Run, Stored
 
 Z = 5.6
 

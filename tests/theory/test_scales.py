@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.theory.drawing import draw_guesses
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.kernel import kernel
+from firstguess.theory.kernel.kernel import kernel
+from firstguess.theory.shares.argmax_sampling import draw_guesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 DIGITS = fg.data.load("digits").subset(300, seed=1)
 DRAWS = 2000

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import firstguess as fg
-from firstguess.theory.descent import Task, descend
+from firstguess.theory.training.flow import Task, descend
 
 NET = "2 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 

@@ -10,10 +10,9 @@ import torch
 
 import firstguess as fg
 from firstguess.ensemble.member_module import build
-from firstguess.network.attention_gradients import attention_back
-from firstguess.network.attention_weights import Heads
+from firstguess.network.attention_theory import Heads, attention_back
 from firstguess.network.network import Network
-from firstguess.theory.stream_growth import stream_growth
+from firstguess.theory.prediction import stream_growth
 
 WIDTH, INITS, T = 192, 30, 10
 NETWORKS = [

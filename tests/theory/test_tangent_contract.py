@@ -11,11 +11,11 @@ import torch
 
 from firstguess.base.errors import NotCovered
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.sampled_weights import trained
+from firstguess.ensemble.predict_training import trained
 from firstguess.network.layer import KINDS
 from firstguess.network.network import Network
 from firstguess.network.walk import every, needs_images
-from firstguess.theory.training_problem import kernel_of
+from firstguess.theory.training.problem import kernel_of
 
 WIDTH, MEMBERS, POINTS = 300, 40, 4
 

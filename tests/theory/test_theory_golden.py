@@ -10,10 +10,10 @@ import pytest
 from scipy import special
 
 import firstguess as fg
-from firstguess.network.activations.lookup import activation
-from firstguess.network.batch_law import BatchLaw
+from firstguess.network.activations.registry import activation
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layers import steps
+from firstguess.network.norms import BatchLaw
 from firstguess.network.signal import Gaussian, Signal
 
 ONE_RELU = 1.0 / (math.pi - 1.0)

@@ -9,8 +9,8 @@ import pytest
 
 import firstguess as fg
 from firstguess.network.network import Network
-from firstguess.theory.language_head import own_guess_chance
-from firstguess.theory.token_kernel import prototype_kernel, token_kernel
+from firstguess.theory.language import own_guess_chance
+from firstguess.theory.tokens import prototype_kernel, token_kernel
 
 WIDE, DEEP = 768 * 0.02**2, 3072 * 0.02**2  # σ² of weights with std .02
 MLP = "dense(weight_var={wide}) > {phi} > dense(weight_var={deep})"

@@ -9,9 +9,9 @@ import firstguess as fg
 from firstguess.data import Data, two_blobs
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
-from firstguess.theory import stepwise
-from firstguess.theory.batches import Batches
-from firstguess.theory.descent import Task
+from firstguess.theory.training import stepwise
+from firstguess.theory.training.flow import Task
+from firstguess.theory.training.stepwise import Batches
 
 RELU = "dense(weight_var=2) > relu > dense(weight_var=2)"
 

@@ -11,8 +11,8 @@ import torch
 
 import firstguess as fg
 from firstguess.ensemble.member_module import build
-from firstguess.network.activations import lookup
-from firstguess.theory.tuning import stand
+from firstguess.network.activations import registry
+from firstguess.theory.tune import stand
 
 KAIMING = "dense(weight_var=2)"
 
@@ -59,7 +59,7 @@ def test_very_deep_leaky_networks_follow_the_integral(gamma: float) -> None:
     assert 1000 * (1 - a) ** 2 / (math.pi * (1 + a * a)) == pytest.approx(known, rel=5e-3)
 
 
-BENDING = [name for name in lookup.names() if name not in ("linear", "sign", "square", "relu6")]
+BENDING = [name for name in registry.names() if name not in ("linear", "sign", "square", "relu6")]
 
 
 @pytest.mark.parametrize("name", BENDING)

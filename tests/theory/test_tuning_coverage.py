@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.network.activations import lookup
+from firstguess.network.activations import registry
 
 REFUSED = {  # why, by a part of what is said
     "outside of the range": "reaches at these gradients, from",
@@ -19,7 +19,7 @@ REFUSED = {  # why, by a part of what is said
     "γ has gaps or no closed form": "a family whose γ is known",
     "γ jumps": "changes smoothly",
 }
-NAMES = tuple(lookup.names())  # as they come: other tests register activations of their own
+NAMES = tuple(registry.names())  # as they come: other tests register activations of their own
 NORMS = [f"{norm} {place}" for norm in ("layernorm", "batchnorm", "rmsnorm") for place in ("before", "after")]
 KINDS = ["plain", "residual", "residual layernorm", *NORMS]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firstguess as fg
-from firstguess.theory import words
+from firstguess.theory import bias_levels
 
 
 @pytest.mark.parametrize(
@@ -19,26 +19,26 @@ from firstguess.theory import words
      (9.47, "biased"), (9.48, "deeply biased"), (math.inf, "deeply biased")],
 )  # fmt: skip
 def test_words_of_gamma(gamma: float, want: str) -> None:
-    assert words.word(gamma) == want
+    assert bias_levels.word(gamma) == want
 
 
 @given(st.floats(1e-4, 1e6))
 def test_two_classes_have_a_formula(gamma: float) -> None:
     """E max = ½ + arctan(√γ)/π, theory.md §3: γ = tan²(π(E max − ½))."""
     share = 0.5 + math.atan(math.sqrt(gamma)) / math.pi
-    assert words.largest_share(gamma, 2) == pytest.approx(share, abs=1e-12)
-    assert words.gamma_of_share(share, 2) == pytest.approx(gamma, rel=2e-4)
+    assert bias_levels.largest_share(gamma, 2) == pytest.approx(share, abs=1e-12)
+    assert bias_levels.gamma_of_share(share, 2) == pytest.approx(gamma, rel=2e-4)
 
 
 @pytest.mark.parametrize(("classes", "points"), [(2, 20), (2, 1000), (10, None), (3, 50), (10, 1000), (100, 300)])
-@pytest.mark.parametrize("gamma", [0.05, 0.3, 1.0, 5.0, words.DEEPLY_BIASED])
+@pytest.mark.parametrize("gamma", [0.05, 0.3, 1.0, 5.0, bias_levels.DEEPLY_BIASED])
 def test_the_way_back(classes: int, points: int | None, gamma: float) -> None:
-    share = words.largest_share(gamma, classes, points)
-    assert words.gamma_of_share(share, classes, points) == pytest.approx(gamma, rel=1e-3)
+    share = bias_levels.largest_share(gamma, classes, points)
+    assert bias_levels.gamma_of_share(share, classes, points) == pytest.approx(gamma, rel=1e-3)
 
 
 @pytest.mark.parametrize(("classes", "points"), [(3, 50), (10, 1000), (100, 300)])
-@pytest.mark.parametrize("gamma", [*words.EDGES, 0.3, 5.0])
+@pytest.mark.parametrize("gamma", [*bias_levels.EDGES, 0.3, 5.0])
 def test_the_quick_law_is_that_of_multinomial_counts(classes: int, points: int, gamma: float) -> None:
     """Against plain draws of centers, points and guesses: no quadrature, no control variate."""
     rng = np.random.default_rng(11)
@@ -47,19 +47,19 @@ def test_the_quick_law_is_that_of_multinomial_counts(classes: int, points: int, 
         logits = math.sqrt(gamma) * rng.standard_normal(classes) + rng.standard_normal((points, classes))
         tops.append(np.bincount(logits.argmax(axis=1), minlength=classes).max() / points)
     error = float(np.std(tops, ddof=1)) / math.sqrt(len(tops))
-    assert abs(words.largest_share(gamma, classes, points) - np.mean(tops)) < 5 * error + 1.5e-3
+    assert abs(bias_levels.largest_share(gamma, classes, points) - np.mean(tops)) < 5 * error + 1.5e-3
 
 
 def test_ends() -> None:
-    assert words.gamma_of_share(0.5, 2, 1000) == 0  # less than chance would give
-    assert words.gamma_of_share(1.0, 10, 1000) == math.inf
-    assert math.isnan(words.gamma_of_share(math.nan, 2))
+    assert bias_levels.gamma_of_share(0.5, 2, 1000) == 0  # less than chance would give
+    assert bias_levels.gamma_of_share(1.0, 10, 1000) == math.inf
+    assert math.isnan(bias_levels.gamma_of_share(math.nan, 2))
 
 
 @given(st.sampled_from([2, 3, 10]), st.sampled_from([None, 30, 1000]), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
 def test_more_of_the_guesses_is_never_a_milder_word(classes: int, points: int | None, a: float, b: float) -> None:
     low, high = sorted(1 / classes + (1 - 1 / classes) * u for u in (a, b))
-    order = [words.WORDS.index(words.word_of_share(share, classes, points)) for share in (low, high)]
+    order = [bias_levels.WORDS.index(bias_levels.word_of_share(share, classes, points)) for share in (low, high)]
     assert order[0] <= order[1]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import firstguess as fg
 from firstguess.show.charts.watched import watch_chart
-from firstguess.watch.looking import Look
+from firstguess.watch.evaluation import Look
 from firstguess.watch.seen import Cost
 
 NASTY = "</script><b>cat & 'dog'"

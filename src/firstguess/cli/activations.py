@@ -27,7 +27,7 @@ def activations(
     signal's size, σw² = q/E φ². An activation causes bias iff its mean on centred inputs is not zero.
     """
     import firstguess as fg
-    from firstguess.network.activations.lookup import check_variance, names
+    from firstguess.network.activations.registry import check_variance, names
 
     check_variance(q, "activations", "--q 1")
     rows: list[dict[str, Any]] = []

@@ -20,6 +20,7 @@ from firstguess.cli import (
     diagnose,
     doctor,
     explore,
+    help,
     measure,
     phases,
     predict,
@@ -28,12 +29,11 @@ from firstguess.cli import (
     sweep,
     train,
     tune,
-    wording,
 )
-from firstguess.cli.usage import run
+from firstguess.cli.help import run
 
 
-class _Interruptible(wording.Group):
+class _Interruptible(help.Group):
     """Commands that say when they are interrupted: Typer itself ends them with 130, and without a word."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -80,7 +80,7 @@ for _command in (
     explore.explore, phases.phases, data.data, activations.activations, doctor.doctor, sweep.sweep, reproduce.reproduce,
 ):  # fmt: skip
     _home = sys.modules[_command.__module__]
-    app.command(_command.__name__, cls=wording.Command, epilog=_home.EXAMPLES)(_command)
+    app.command(_command.__name__, cls=help.Command, epilog=_home.EXAMPLES)(_command)
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from firstguess.base.files import told
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from firstguess.ensemble.members import Finding
+    from firstguess.ensemble.member_statistics import Finding
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Figure = Annotated[
@@ -165,7 +165,7 @@ def say(message: str) -> None:
 
 def leave_if_interrupted(findings: Iterable[Finding]) -> None:
     """After the page of what there is: exit code 130, as Ctrl-C has it."""
-    from firstguess.ensemble.members import FindingKind
+    from firstguess.ensemble.member_statistics import FindingKind
 
     if any(finding.kind == FindingKind.INTERRUPTED for finding in findings):
         say("firstguess: interrupted; the page has what was computed")

@@ -48,8 +48,7 @@ def phases(
     import numpy as np
 
     import firstguess as fg
-    from firstguess.theory.blocks import as_block
-    from firstguess.theory.stages import as_stage
+    from firstguess.theory.phases.layer_map import as_block, as_stage
 
     check_figure(figure)
     stage = as_stage(block)

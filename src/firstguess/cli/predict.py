@@ -9,14 +9,67 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
-from firstguess.cli import completion, finite, on_data
-from firstguess.cli.builders import Placement, described_by
+from firstguess.cli import completion, on_data
+from firstguess.cli.completion import Placement, described_by
 from firstguess.cli.data import DATA_HELP, DataDir
-from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, print_table, say
+from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
+    from firstguess.network.inputs import Inputs
+    from firstguess.network.network import Network
     from firstguess.show.charts.theme import Chart
     from firstguess.theory.prediction import Prediction
+
+
+# --------------------------------------------------------------------------------------------------------------
+# `firstguess predict --width … --dimension …`: what finite size adds, and from which width on it adds little.
+
+
+def closed_form(network: Network, inputs: Inputs, points: int | None, width: int | None, seed: int) -> Prediction:
+    """The prediction for i.i.d. inputs at this size, with a progress bar: a chain of networks takes seconds."""
+    import firstguess as fg
+
+    with bar("finite size") as tick:
+        return fg.predict(network, inputs=inputs, points=points, width=width, seed=seed, progress=tick)
+
+
+def show(prediction: Prediction, infinite: Prediction | None) -> None:
+    """Infinite size beside this one; nothing for a prediction that has no size."""
+    size = prediction.finite_size
+    if size is None or infinite is None:
+        return
+    sizes = [f"{name} {value}" for name, value in (("width", size.width), ("dimension", size.dimension)) if value]
+    one, other = infinite.guesses, prediction.guesses
+    rows = [
+        (name, f"{a:.4f}", f"{b:.4f}", f"{b - a:+.4f}")
+        for name, a, b in (
+            ("standard deviation of a class's share", one.std(), other.std()),
+            ("average share of the largest class", one.expected_max(), other.expected_max()),
+            ("chance that one class gets over 90 %", one.prob_max_above(0.9), other.prob_max_above(0.9)),
+        )
+    ]
+    print_table("", ("guesses", "infinite size", ", ".join(sizes), "added"), rows)
+
+
+def needed(
+    network: Network, tolerance: float, mean_square: float | None, variance: float | None, *, alone: bool, json: bool
+) -> None:
+    """The width from which on infinite theory is right to a tolerance."""
+    import firstguess as fg
+
+    if not alone:
+        raise InvalidInput(
+            "--width-needed without --data", got="both", hint="leave --data out: it is for i.i.d. inputs"
+        )
+    inputs = fg.Inputs(mean_square=mean_square or 0.0, variance=1.0 if variance is None else variance)
+    width = fg.width_needed(network, tolerance=tolerance, inputs=inputs)
+    if json:
+        print_json({"network": network.to_dict(), "tolerance": tolerance, "width_needed": width})
+        return
+    wide = f"{width:,}".replace(",", " ")
+    said = f"{wide}: from there on infinite theory has the standard deviation of a class's share right to {tolerance:g}"
+    print_pairs("Width needed", [("network", f"{network}  ({network.classes} classes)"), ("width", said)])
+
 
 EXAMPLES = """Examples:
 
@@ -172,14 +225,14 @@ def predict(
         on_data.training(described, asked, learning, wanted=training, json=json, figure=figure)
         return
     if width_needed is not None:
-        finite.needed(described, width_needed, mean_square, variance, alone=asked is None, json=json)
+        needed(described, width_needed, mean_square, variance, alone=asked is None, json=json)
         return
     infinite: fg.Prediction | None = None
     if asked is None:
         inputs = fg.Inputs(mean_square=mean_square or 0.0, variance=1.0 if variance is None else variance)
         prediction = infinite = fg.predict(described, inputs=inputs, points=points)
         if width is not None or dimension is not None:
-            prediction = finite.closed_form(described, replace(inputs, dimension=dimension), points, width, seed or 0)
+            prediction = closed_form(described, replace(inputs, dimension=dimension), points, width, seed or 0)
         references: list[fg.Prediction] = []
     else:
         loaded = asked.load()
@@ -196,7 +249,7 @@ def predict(
         print_json(prediction.to_dict() if asked is None else on_data.short(prediction))
     else:
         _show(prediction, layers)
-        finite.show(prediction, infinite)
+        show(prediction, infinite)
     if figure is not None:
         fg.figures.save(_chart(prediction, references, draw), figure)
         say(f"wrote {figure}")

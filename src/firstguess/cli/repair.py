@@ -41,7 +41,7 @@ def repair(
     from torch import nn
 
     import firstguess as fg
-    from firstguess.modules.named import found_at
+    from firstguess.modules.members.sources import found_at
 
     if not is_path(what):
         raise InvalidInput(

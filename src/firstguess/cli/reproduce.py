@@ -17,9 +17,9 @@ from firstguess.cli.data import DataDir
 from firstguess.cli.output import Json, print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
-    from firstguess.papers.items import Item
-    from firstguess.papers.records import Record
-    from firstguess.papers.running import Progress
+    from firstguess_papers.items import Item
+    from firstguess_papers.records import Record
+    from firstguess_papers.running import Progress
 
 EXAMPLES = """Examples:
 
@@ -71,8 +71,8 @@ def reproduce(
     With --ledger FILE.md, records of full runs are kept in FILE/records and shown by later runs, too, also on other
     machines: full runs can be split. Without ITEM the page is written from what is there.
     """
-    from firstguess.papers import ledger as ledger_page
-    from firstguess.papers import records, registry
+    from firstguess_papers import ledger as ledger_page
+    from firstguess_papers import records, registry
 
     if list_ or not (what or ledger):
         _show_list(registry.choose(what or ["all"]), json)
@@ -128,7 +128,7 @@ def _make(out: Path) -> None:
 
 
 def _run_all(chosen: Sequence[Item], out: Path, options: dict[str, Any]) -> Generator[Record]:
-    from firstguess.papers.execute import run_item
+    from firstguess_papers.execute import run_item
 
     cost = 0.0
     for index, item in enumerate(chosen, start=1):
@@ -150,7 +150,7 @@ def _run_together(
     chosen: Sequence[Item], out: Path, options: dict[str, Any], engine: Any, address: str | None
 ) -> Generator[Record]:
     """Several at once; records in the order of the list, told as they come."""
-    from firstguess.papers.spread import run_items
+    from firstguess_papers.spread import run_items
 
     started = time.perf_counter()
     found: dict[str, Record] = {}

@@ -58,10 +58,10 @@ def subject(what: str, *, init: str | None, width: int, redraw: str | None = Non
         if redraw is not None:
             names = [name for part in redraw.split(",") if (name := part.strip())]
             options["redraw"] = names[0] if len(names) == 1 else names
-        from firstguess.modules.named import found_at
+        from firstguess.modules.members.sources import found_at
 
         return found_at(what), options
-    from firstguess.network.described import as_network
+    from firstguess.network.builders import as_network
 
     as_network(what, where="NETWORK")  # an error here comes before the data are read
     if init is not None:

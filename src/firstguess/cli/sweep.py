@@ -15,7 +15,7 @@ from firstguess.cli.data import DataDir
 from firstguess.cli.output import Json, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from firstguess.studies.kept import KeptStudy
+    from firstguess.studies.study_files import KeptStudy
 
 EXAMPLES = """A study.toml; names in the grid are arguments of the network, of the reading, or {names} in a description:
 
@@ -99,7 +99,7 @@ def sweep(
 
 
 def _studies(folder: Path) -> list[KeptStudy]:
-    from firstguess.studies.kept import studies_in
+    from firstguess.studies.study_files import studies_in
 
     if not folder.is_dir():
         raise InvalidInput("a store", got=f"{folder}, which is not there", hint="firstguess sweep status runs/")

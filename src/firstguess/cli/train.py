@@ -10,7 +10,7 @@ import typer
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import is_path
 from firstguess.cli import completion
-from firstguess.cli.builders import WORDS, Placement, described_by
+from firstguess.cli.completion import WORDS, Placement, described_by
 from firstguess.cli.on_data import POINTS, Asked
 from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, say
 from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, subject
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from firstguess.data import Data
     from firstguess.ensemble.trained import TrainedMembers
     from firstguess.network.network import Network
-    from firstguess.theory.predicted_training import PredictedTraining
+    from firstguess.theory.training.result import PredictedTraining
 
 EXAMPLES = """Examples:
 
@@ -155,7 +155,7 @@ def _optimizer(text: str, *, described: bool) -> Any:
     if described or text in ("gd", "sgd", "adam"):
         return text
     if is_path(text):
-        from firstguess.modules.named import found_at
+        from firstguess.modules.members.sources import found_at
 
         return found_at(text)
     import torch

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from firstguess.cli import completion
-from firstguess.cli.builders import described_by
+from firstguess.cli.completion import described_by
 from firstguess.cli.output import Figure, Json, check_figure, print_json, say
 from firstguess.cli.subjects import DataDir, Standardize, load_data
 
@@ -72,7 +72,7 @@ def tune(
     else:
         typer.echo(str(s))
     if figure is not None:
-        from firstguess.theory.trade_off import TARGETS
+        from firstguess.theory.frontier import TARGETS
 
         targets = tuple(sorted({*TARGETS, gamma}))
         chart = fg.figures.frontier_chart(fg.frontier(net, targets=targets, data=points))

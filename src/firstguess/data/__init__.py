@@ -11,10 +11,8 @@ True
 """
 
 from firstguess.data.arrays import as_data
-from firstguess.data.classes import Classes
-from firstguess.data.dataset import Data, InputMoments, Standardization
-from firstguess.data.idx_files import idx
-from firstguess.data.image_parquet import parquet
+from firstguess.data.dataset import Classes, Data, InputMoments, Standardization
+from firstguess.data.files import idx, parquet
 from firstguess.data.items import Batch
 from firstguess.data.sources import blob, cifar10, cifar100, digits, fashion_mnist, mnist, npz, tiny_imagenet, two_blobs
 from firstguess.data.specs import load

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
-from firstguess.data.classes import encode
-from firstguess.data.dataset import not_finite
+from firstguess.data.dataset import encode, not_finite
 from firstguess.data.sources import LABEL_KEYS
 
 if TYPE_CHECKING:

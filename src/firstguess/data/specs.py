@@ -8,10 +8,9 @@ from pathlib import Path
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import reads_files
-from firstguess.data import idx_files
+from firstguess.data import files
 from firstguess.data.dataset import Data, Standardization
-from firstguess.data.idx_files import PathLike, idx
-from firstguess.data.image_parquet import Progress, parquet
+from firstguess.data.files import PathLike, Progress, idx, parquet
 from firstguess.data.sources import (
     PREPARED,
     blob,
@@ -138,7 +137,7 @@ def _from_path(
     split, classes, given = _options(spec, rest, ("label",), splits=True)
     split, how = split or "train", standardize or "channel"
     some = points if how == "none" else None  # else the statistics are those of all
-    if path.is_dir() and not given and split in ("train", "test") and idx_files.find(path, split):
+    if path.is_dir() and not given and split in ("train", "test") and files.find_idx(path, split):
         data = idx(path, split, classes=classes, points=some, seed=seed)
     else:
         label = given.get("label")
@@ -185,7 +184,7 @@ def _number(spec: str, key: str, text: str | None, default: int) -> int:
     return int(text)
 
 
-def _two(split: str | None) -> idx_files.Split:
+def _two(split: str | None) -> files.Split:
     if split not in (None, "train", "test"):
         raise InvalidInput('the split "train" or "test"', got=repr(split))
     return "test" if split == "test" else "train"

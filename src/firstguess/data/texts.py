@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import reads_files
 from firstguess.data.dataset import Data, whole_number
-from firstguess.data.idx_files import PathLike
+from firstguess.data.files import PathLike
 from firstguess.data.sources import DATA_DIR_VARIABLE
 
 PAD, UNKNOWN, FIRST = 0, 1, 2  # ids that are no words: padding, a word that is not in the vocabulary, CLS or BOS

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from firstguess.base.text import elided, percents
+from firstguess.base.text import elided
+from firstguess.base.text import share_change as percents
 
 _CAUSES, _LOWERING = 5, 3  # of the page: the report has more
 

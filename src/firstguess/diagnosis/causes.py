@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from firstguess.diagnosis.result import Cause
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import FindingKind
+from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.ablation import Effects
 from firstguess.modules.flow import DATA, Flow, FlowStep
 

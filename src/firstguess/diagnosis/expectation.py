@@ -6,21 +6,184 @@ The kernel reading at the network's own widths where it can, else at infinite wi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from firstguess.base.errors import FirstguessError
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from firstguess.base.errors import FirstguessError, NotCovered
+from firstguess.base.text import percent
+from firstguess.data import Batch, Data
 from firstguess.diagnosis.comparison import compare
 from firstguess.diagnosis.expected import Expected
-from firstguess.diagnosis.own_size import OwnSize, at_own_size
-from firstguess.diagnosis.token_expectation import predicted_tokens
 from firstguess.ensemble.measurement import Measurement
-from firstguess.network.inputs import Inputs
+from firstguess.network.inputs import Inputs, Tokens
 from firstguess.network.network import Network
-from firstguess.network.walk import needs_images, needs_tokens
+from firstguess.network.shapes import UNKNOWN
+from firstguess.network.walk import changed, needs_images, needs_tokens, shapes
 from firstguess.theory.prediction import Prediction
+from firstguess.theory.shares.gaussian import Guesses
 
 if TYPE_CHECKING:
     from firstguess.data import Data
+    from firstguess.theory.prediction import Prediction
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What theory expects of a network of tokens: the kernel on as many sequences as fit the time, else the closed form.
+
+_FEWEST = 16  # sequences: of fewer, γ would be known to 10 % at best
+_INPUTS = ("input_ids", "pixel_values")
+
+
+def sequences_of(batches: Sequence[Batch], padding: int | None = None) -> torch.Tensor | None:
+    """All sequences of token ids, or images, as one tensor, filled up behind with `padding` to one length.
+
+    None where they cannot be: a mask that is not that of this id, two segments, or more than that.
+    """
+    found = [_sequences(batch.inputs, padding) for batch in batches]
+    known = [x for x in found if x is not None]
+    if not known or len(known) < len(found) or len({x.dtype for x in known}) > 1:
+        return None
+    if padding is not None and all(x.ndim == 2 for x in known):
+        longest = max(x.shape[1] for x in known)
+        known = [torch.nn.functional.pad(x, (0, longest - x.shape[1]), value=padding) for x in known]
+    return torch.cat(known) if len({x.shape[1:] for x in known}) == 1 else None
+
+
+def _sequences(inputs: Any, padding: int | None) -> torch.Tensor | None:
+    if isinstance(inputs, torch.Tensor):
+        return inputs
+    if not isinstance(inputs, dict):
+        return None
+    mask, types = inputs.get("attention_mask"), inputs.get("token_type_ids")
+    rest = set(inputs) - {*_INPUTS, "attention_mask", "token_type_ids"}
+    if rest or (types is not None and bool((types != 0).any())):
+        return None
+    found = next((inputs[key] for key in _INPUTS if isinstance(inputs.get(key), torch.Tensor)), None)
+    if found is not None and (padding is not None or mask is not None):
+        masked = torch.zeros_like(found, dtype=torch.bool) if mask is None else mask == 0
+        same = torch.equal(masked, found == padding) if padding is not None else not bool(masked.any())
+        return found if same else None
+    return found
+
+
+def predicted_tokens(network: Network, data: Data, *, draws: int, seed: int, seconds: float) -> tuple[Prediction, str]:
+    """The kernel reading on all sequences, or γ of as many as fit the time; else the closed form with their p₂."""
+    from firstguess.theory.predict import predict
+
+    count = data.n
+    refused: NotCovered | None = None
+    while count >= min(_FEWEST, data.n):
+        few = data if count == data.n else data.subset(count, seed)
+        try:
+            found = predict(network, data=few, draws=draws, seed=seed, seconds=seconds)
+        except NotCovered as error:
+            refused, count = refused or error, count // 2
+            if network.layers[-1].each_token:
+                break  # whose law is drawn for its own tokens: γ alone does not give it
+            continue
+        if count == data.n:
+            return found, ""
+        law = Guesses(float(found.gamma[-1]), network.classes, data.n)
+        said = f"γ is that of {count} of the {data.n} sequences, the time allowing no more"
+        return replace(found, guesses=law, assumptions=(*found.assumptions, said)), said
+    assert refused is not None  # the loop ends by a prediction or by refusals
+    tokens = tokens_of(np.asarray(data.x))
+    padding = getattr(network.layers[0], "padding", None)
+    if tokens is None or (padding is not None and bool((np.asarray(data.x) == padding).any())):
+        raise refused
+    found = predict(network, inputs=tokens, points=data.n)
+    said = f"random tokens are taken instead, two of them the same in {percent(tokens.chance)} of cases, as in yours"
+    if tokens.shared:
+        said += f"; the first {'is' if tokens.shared == 1 else f'{tokens.shared} are'} the same in all sequences"
+    return found, f"not on your own sequences, because {refused.reason}; {said}"
+
+
+def tokens_of(ids: NDArray[Any]) -> Tokens | None:
+    """What the closed form knows of sequences (n, tokens): their length, p₂, and how many tokens in front are shared.
+
+    p₂ = Σ n_i(n_i − 1)/(N(N − 1)) over the other tokens, which is Σ p² on average: theory.md (20).
+
+    >>> tokens_of(np.array([[7, 1, 2], [7, 2, 3]]))
+    Tokens(length=3, coincidence=0.16666666666666666, shared=1)
+    """
+    if ids.ndim != 2 or len(ids) < 2:
+        return None
+    same = (ids == ids[0]).all(axis=0)
+    shared = len(same) if same.all() else int(np.argmin(same))
+    if shared == ids.shape[1]:
+        return None
+    counts = np.unique(ids[:, shared:], return_counts=True)[1].astype(np.float64)
+    total = counts.sum()
+    return Tokens(ids.shape[1], float((counts * (counts - 1)).sum() / (total * (total - 1))), shared)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Predictions at a network's own widths: theory.md §12, where it covers them; else at infinite width, and why.
+
+
+@dataclass(frozen=True)
+class OwnSize:
+    """What finite width has to know beyond a description.
+
+    `width`: of layers that name none (None: there are none of them). `law`: what all weights are drawn from, where that
+    was read of a model ("": it could not be told); None: as the description says.
+    """
+
+    width: int | None = None
+    law: str | None = None
+
+    def drawn(self, network: Network) -> Network:
+        """The network with weights of that law."""
+        if self.law is None:
+            return network
+        if not self.law:
+            raise NotCovered(
+                "weights of one known law, at finite width",
+                got="normal, uniform and orthogonal are not what all of them look like",
+                hint="fg.measure(model, x)",
+            )
+        law = self.law
+        return replace(network, layers=changed(network.layers, lambda layer: (layer.with_law(law),)))
+
+    def widths(self, network: Network) -> tuple[int, ...]:
+        """The widths of the hidden layers, the narrowest first; nothing where none is known."""
+        after = shapes(network.layers, UNKNOWN, self.width)[1:]
+        hidden = [shape.width for layer, shape in zip(network.layers[:-1], after, strict=False) if layer.weighted]
+        return tuple(sorted({width for width in hidden if width is not None}))
+
+    def words(self, network: Network) -> str:
+        """ "width 100", "widths 64 to 512"."""
+        found = self.widths(network)
+        if not found:
+            return "its own widths"
+        return f"width {found[0]}" if len(found) == 1 else f"widths {found[0]} to {found[-1]}"
+
+
+def at_own_size(
+    network: Network, data: Data, size: OwnSize, *, draws: int, seed: int, seconds: float
+) -> tuple[Prediction | None, str]:
+    """The prediction on these data at the network's own widths; or None, and why not ("": width means nothing)."""
+    from firstguess.theory.predict import predict
+
+    widths = size.widths(network)
+    if needs_tokens(network.layers) or needs_images(network.layers):
+        kind = "networks of tokens" if needs_tokens(network.layers) else "convolutions"
+        return None, f"finite width is not covered for {kind}"
+    if not widths:
+        return None, ""
+    try:
+        found = predict(
+            size.drawn(network), data=data, width=size.width or widths[0], draws=draws, seed=seed, seconds=seconds
+        )
+    except FirstguessError as error:
+        return None, str(error)
+    return found, ""
+
 
 DRAWS = 2000  # of the kernel's law: its error is then small beside that of a hundred initializations
 
@@ -63,7 +226,7 @@ def expectation(
 
 def predicted(network: Network, data: Data, *, seed: int = 0, seconds: float = 10.0) -> tuple[Prediction, str]:
     """The kernel reading on these points; the closed form, with a remark, where that cannot be had."""
-    from firstguess.theory.readings import predict
+    from firstguess.theory.predict import predict
 
     if needs_tokens(network.layers):
         return predicted_tokens(network, data, draws=DRAWS, seed=seed, seconds=seconds)

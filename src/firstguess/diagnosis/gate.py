@@ -16,23 +16,23 @@ from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.result import Cause
 from firstguess.diagnosis.verdict import check_fresh
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import ASSUMED, PARTLY, FindingKind, Probe
-from firstguess.modules.feeding import Forward, fed
+from firstguess.ensemble.member_statistics import ASSUMED, PARTLY, FindingKind, Probe
+from firstguess.modules.call_model import Forward, fed
 from firstguess.modules.flow import Flow, trace_flow
-from firstguess.modules.measuring import Progress, measure
-from firstguess.modules.named import named
+from firstguess.modules.measure import Progress, measure
+from firstguess.modules.members.sources import named
 from firstguess.network.network import Network
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from firstguess.modules.choice import Strategy
-    from firstguess.modules.fresh import Redrawn
-    from firstguess.modules.initializers import Init
+    from firstguess.modules.hooks.probes import Node
+    from firstguess.modules.members.initializers import Init
+    from firstguess.modules.members.sources import Mode
+    from firstguess.modules.members.untrained import Redrawn
     from firstguess.modules.outputs import Pick
-    from firstguess.modules.probes import Node
-    from firstguess.modules.sources import Mode
+    from firstguess.modules.strategy import Strategy
 
 _TRACED = 20  # initializations of the trace that names the step: as many as `diagnose` traces
 _FIRST, _MOST = 50, 400  # initializations: more are drawn only while they leave it open whether a limit holds

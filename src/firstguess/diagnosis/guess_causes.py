@@ -19,11 +19,11 @@ from scipy import special
 
 from firstguess.base.statistics import FloatArray, proportion
 from firstguess.diagnosis.faults import Fault
-from firstguess.diagnosis.notable import excess, is_notable
+from firstguess.diagnosis.faults.base import excess, is_notable
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.members import FindingKind
-from firstguess.modules.snapshot import Snapshot
-from firstguess.theory.databias import DataBias
+from firstguess.ensemble.member_statistics import FindingKind
+from firstguess.modules.hooks.snapshot import Snapshot
+from firstguess.theory.data_bias import DataBias
 
 Fresh: TypeAlias = Literal["all", "part", "nothing"]
 

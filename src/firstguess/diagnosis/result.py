@@ -8,19 +8,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from firstguess.base.shown import Shown, room
+from firstguess.base.plottable import Shown, room
 from firstguess.base.text import ends, plain
 from firstguess.diagnosis.cause import Cause
 from firstguess.diagnosis.expected import Expected
-from firstguess.theory.words import WORDS
+from firstguess.theory.bias_levels import WORDS
 
 if TYPE_CHECKING:
+    from firstguess.diagnosis.bias_duration import Lasting
     from firstguess.diagnosis.faults import Fault
-    from firstguess.diagnosis.lasting import Lasting
     from firstguess.ensemble.measurement import Measurement
-    from firstguess.ensemble.members import Finding
-    from firstguess.modules.gradients import Gradients
-    from firstguess.modules.structure import Structure
+    from firstguess.ensemble.member_statistics import Finding
+    from firstguess.modules.measure_gradients import Gradients
+    from firstguess.modules.read.result import Structure
 
 VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
 Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from firstguess.base.shares import percent, percents, size_change_of
-from firstguess.base.text import spaced
+from firstguess.base.text import percent, percents, size_change_of, spaced
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.cause import Cause

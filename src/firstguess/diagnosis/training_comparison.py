@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.permutations import dealt_anew
-from firstguess.base.shown import Shown
+from firstguess.base.plottable import Shown
+from firstguess.base.statistics import dealt_anew
 from firstguess.base.text import plain, with_error
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.theory.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
-from firstguess.theory.predicted_training import PredictedTraining
+from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
+from firstguess.theory.training.result import PredictedTraining
 
 LEVEL = 1e-3  # how often `agrees` is wrong about a prediction that is right
 _LEAST = 1e-4  # a level below would need more permutations

@@ -10,11 +10,11 @@ from dataclasses import replace
 from scipy import special
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.shares import percent
+from firstguess.base.text import percent
 from firstguess.diagnosis.result import Verdict
 from firstguess.ensemble.measurement import TIED, Measurement
-from firstguess.ensemble.members import ASSUMED, PARTLY, Finding, FindingKind
-from firstguess.theory.words import edges_of_shares, gamma_of_share, word, word_of_share
+from firstguess.ensemble.member_statistics import ASSUMED, PARTLY, Finding, FindingKind
+from firstguess.theory.bias_levels import edges_of_shares, gamma_of_share, word, word_of_share
 
 _LOST = 0.5  # share of initializations with NaN from which a network is called broken
 

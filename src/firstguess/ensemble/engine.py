@@ -16,16 +16,23 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput
 from firstguess.base.threads import cores
-from firstguess.ensemble.members import Finding, FindingKind, Interrupted, Members, Probe, ProbedLayer, logits_kept
+from firstguess.ensemble.member_statistics import (
+    Finding,
+    FindingKind,
+    Interrupted,
+    Members,
+    Probe,
+    ProbedLayer,
+    logits_kept,
+)
 from firstguess.ensemble.moments import NodeMoments, statistics
-from firstguess.ensemble.places import resolve
-from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule
-from firstguess.ensemble.reductions import triangular
+from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule, triangular
+from firstguess.ensemble.resolved import resolve
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.ensemble.worker import Worker
-from firstguess.network.grid import Shape
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
+from firstguess.network.shapes import Shape
 
 _GOOD_STRETCH = 5e10  # operations between two looks at the clock: some tenths of a second
 _threads_lock = threading.RLock()

@@ -11,10 +11,10 @@ import numpy as np
 from scipy import special
 
 from firstguess.base import statistics
-from firstguess.base.shown import Shown
+from firstguess.base.plottable import Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import page, plain
-from firstguess.ensemble.members import Finding, ProbedLayer
+from firstguess.ensemble.member_statistics import Finding, ProbedLayer
 
 Word: TypeAlias = Literal["vanish", "shrink", "keep their size", "grow", "explode", "zero", "not finite", "not known"]
 

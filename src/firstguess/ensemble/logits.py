@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.shown import Shown
+from firstguess.base.plottable import Shown
 from firstguess.base.text import page, plain
 from firstguess.base.ties import guesses
 

@@ -15,12 +15,12 @@ from torch import nn
 from firstguess.base.checks import count
 from firstguess.base.errors import FirstguessError
 from firstguess.ensemble.engine import check_data, moments_of
-from firstguess.ensemble.places import resolve
+from firstguess.ensemble.resolved import resolve
 from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
-from firstguess.network.token_modules import join
+from firstguess.network.torch_ops import join
 from firstguess.network.walk import needs_tokens
 
 

@@ -8,6 +8,7 @@ seed ever share it, and another seed is another permutation.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
 from firstguess.network.tensors import Weights
-from firstguess.network.weight_laws import degrees_of, has_variance, scale_of
+from firstguess.network.weights import degrees_of, has_variance, scale_of
 
 MOST_MEMBERS = 2**32
 _ROUNDS = 6
@@ -116,3 +117,30 @@ def fill_weights(out: torch.Tensor, generator: torch.Generator, law: Weights) ->
 def fill_biases(out: torch.Tensor, generator: torch.Generator, law: Weights) -> torch.Tensor:
     """Fill one member's biases, N(0, bias_var); drawn after the layer's weights, and only if bias_var > 0."""
     return out.normal_(0.0, math.sqrt(law.bias_var), generator=generator)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The order in which a member sees the data: it depends on (seed, member) only, whatever trains it.
+
+_STREAM = 0x0DA7A  # apart from the streams of weights and of ties
+
+
+def orders(seed: int, member: int, n: int, batch: int | None) -> Iterator[NDArray[np.int64]]:
+    """The points of every mini-batch, without end: epochs are reshuffled, the last batch of one may be smaller.
+
+    Without a batch size, or from n on, every batch is all points in their own order.
+
+    >>> steps = orders(0, member=3, n=5, batch=2)
+    >>> epoch = [next(steps) for _ in range(3)]
+    >>> [len(part) for part in epoch], sorted(np.concatenate(epoch).tolist())
+    ([2, 2, 1], [0, 1, 2, 3, 4])
+    """
+    if batch is None or batch >= n:
+        whole = np.arange(n)
+        while True:
+            yield whole
+    rng = np.random.default_rng((seed, member, _STREAM))
+    while True:
+        order = rng.permutation(n)
+        for first in range(0, n, batch):
+            yield order[first : first + batch]

@@ -18,12 +18,12 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores
 from firstguess.ensemble.engine import check_data, one_torch_thread
 from firstguess.ensemble.member_module import drawn
-from firstguess.ensemble.members import Finding, FindingKind, Members, Probe, ProbedLayer
+from firstguess.ensemble.member_statistics import Finding, FindingKind, Members, Probe, ProbedLayer
 from firstguess.ensemble.moments import GuessCounts, NodeMoments, statistics
-from firstguess.ensemble.places import resolve
+from firstguess.ensemble.resolved import resolve
 from firstguess.ensemble.seeds import check_seed, member_seeds, tie_stream
-from firstguess.network.grid import Grid
 from firstguess.network.network import Network
+from firstguess.network.shapes import Grid
 from firstguess.network.tensors import Place
 
 _HELD = 12.0  # activations of the widest layer that are alive at once

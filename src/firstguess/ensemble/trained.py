@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.shown import Shown
+from firstguess.base.plottable import Shown
 from firstguess.base.text import page, plain, spaced, with_error
-from firstguess.theory.curves import Curve, Curves, Followed
-from firstguess.theory.empirical import EmpiricalGuesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.training.curves import Curve, Curves, Followed
 
 
 @dataclass(frozen=True, eq=False, repr=False)

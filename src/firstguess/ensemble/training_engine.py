@@ -16,20 +16,18 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores
 from firstguess.ensemble.engine import check_data, moments_of
-from firstguess.ensemble.places import resolve
+from firstguess.ensemble.resolved import resolve
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.ensemble.training_batched import BatchedTrainer
-from firstguess.ensemble.training_loop import Task, Trainer, follow
-from firstguess.ensemble.training_ops import compile_ops
+from firstguess.ensemble.training_batched import BatchedTrainer, compile_ops
+from firstguess.ensemble.training_loop import MemberStore, Task, Trainer, address, follow
 from firstguess.ensemble.training_plain import PlainTrainer
 from firstguess.ensemble.training_plan import Plan, mean_loss, plan
-from firstguess.ensemble.training_store import MemberStore, address
-from firstguess.network.described import as_network
+from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
 from firstguess.network.tensors import Place
 from firstguess.network.walk import every
-from firstguess.theory.training_problem import labelled, level_of, with_classes
+from firstguess.theory.training.problem import labelled, level_of, with_classes
 
 
 def train_description(

@@ -5,12 +5,18 @@ It drives any `Trainer`: that of descriptions (training_engine.py), or that of m
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import math
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -18,15 +24,93 @@ from numpy.typing import NDArray
 
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
+from firstguess.base.files import told
 from firstguess.base.gaussian import Array
 from firstguess.base.ties import guesses
-from firstguess.ensemble import blocks
+from firstguess.ensemble import sharding
 from firstguess.ensemble.seeds import tie_stream
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_plan import MeanLoss, Start
-from firstguess.ensemble.training_store import MemberStore
-from firstguess.theory.curves import Curve, Curves, Recorder
-from firstguess.theory.training_runs import BIASED, NEUTRAL
+from firstguess.theory.training.curves import Curve, Curves, Recorder
+from firstguess.theory.training.runs import BIASED, NEUTRAL
+
+# --------------------------------------------------------------------------------------------------------------
+# What trained members showed, a small file each: a training that was killed goes on where it was.
+#
+# A file's name is a hash of all that its numbers depend on. Numbers only (NumPy's npz, no pickle); a file is there
+# whole or not at all, and one that cannot be read is as good as none.
+
+VERSION = 1  # of what is stored, and of the arithmetic behind it: another one starts anew
+
+
+def address(**parts: Any) -> str:
+    """Twenty hexadecimal digits of a configuration; arrays go in by their bytes.
+
+    >>> address(lr=[0.1], x=np.zeros(3)) == address(x=np.zeros(3), lr=[0.1]) != address(lr=[0.2], x=np.zeros(3))
+    True
+    """
+    digest = hashlib.sha256(f"firstguess training {VERSION}".encode())
+    for name in sorted(parts):
+        value = parts[name]
+        if isinstance(value, np.ndarray):
+            found: NDArray[Any] = np.ascontiguousarray(value)
+            digest.update(f"{name} {found.dtype.str} {found.shape}".encode())
+            digest.update(found.data)
+        else:
+            digest.update(f"{name} {json.dumps(value, sort_keys=True, default=str)}".encode())
+    return digest.hexdigest()[:20]
+
+
+@dataclass(frozen=True)
+class MemberStore:
+    """A folder, and the address of one configuration in it."""
+
+    folder: Path
+    key: str
+
+    @classmethod
+    def at(cls, folder: str | os.PathLike[str], key: str) -> MemberStore:
+        """The store, if its folder can be made and written to."""
+        try:
+            target = Path(folder)
+            target.mkdir(parents=True, exist_ok=True)
+            if not os.access(target, os.W_OK):
+                raise PermissionError(13, "Permission denied", str(target))
+        except (OSError, TypeError, ValueError) as error:
+            got = told(error) if isinstance(error, OSError) else str(error)
+            raise InvalidInput("a folder to keep results in", got=got, where="train(store)", hint="store='runs'") from (
+                error
+            )
+        return cls(target, key)
+
+    def _path(self, member: int) -> Path:
+        return self.folder / f"train-{self.key}-{member}.npz"
+
+    def read(self, member: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[Any]] | None:
+        """A member's arrays; None if they are not there, not whole, or of other shapes."""
+        try:
+            with np.load(io.BytesIO(self._path(member).read_bytes()), allow_pickle=False) as file:
+                found = {name: file[name] for name in file.files}
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError):
+            return None
+        same = {name: array.shape for name, array in found.items()} == dict(shapes)
+        return found if same and all(array.dtype == np.float64 for array in found.values()) else None
+
+    def write(self, member: int, arrays: Mapping[str, NDArray[np.float64]]) -> None:
+        """Keep a member; a reader sees all of it or nothing."""
+        target = self._path(member)
+        half = target.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
+        try:
+            with half.open("wb") as file:
+                np.savez(file, allow_pickle=False, **dict(arrays))
+                file.flush()
+                os.fsync(file.fileno())
+            half.replace(target)
+        except OSError as error:
+            raise InvalidInput(
+                "a folder that takes results", got=told(error), where="train(store)", hint="another folder"
+            ) from error
+
 
 Values: TypeAlias = NDArray[Any]  # floating
 # observe(member, index of the look, logits of the training points (n, classes), of the held-out ones or None, norm of
@@ -159,13 +243,13 @@ def follow(
         raise InvalidInput("start 'any', 'even' or 'biased'", got=start, where="train(start)", hint="start='any'")
     threads = min(trainer.threads, inits)
     side_by_side = min(trainer.group, -(-inits // threads))
-    asked = blocks.share(inits, side_by_side if getattr(trainer, "grain", 0) and start == "any" else 0)
+    asked = sharding.share(inits, side_by_side if getattr(trainer, "grain", 0) and start == "any" else 0)
     members, drawn = _chosen(trainer, task, inits, start)
     if asked is not None and not asked.known:
         tracks = {member: Track(task, member) for member in range(asked.start, asked.stop)}
         _Run(trainer, task, tracks, None, progress).all(list(tracks), len(tracks), side_by_side)
         arrays = {name: np.stack([track.arrays[name] for track in tracks.values()]) for name in shapes(task)}
-        raise blocks.Cut(blocks.Trained(asked.start, arrays), inits, asked.size)
+        raise sharding.Cut(sharding.Trained(asked.start, arrays), inits, asked.size)
     tracks = {member: Track(task, member, store and store.read(member, shapes(task))) for member in members}
     for block in asked.known if asked is not None else ():
         for row in range(block.inits):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.ensemble.member_module import build
+from firstguess.ensemble.seeds import orders
 from firstguess.ensemble.training_loop import Observe, Values
-from firstguess.ensemble.training_order import orders
 from firstguess.ensemble.training_plan import Plan
 from firstguess.network.layer import Mix
 from firstguess.network.network import Network

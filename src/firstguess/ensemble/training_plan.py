@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
-from firstguess.theory.curves import looked_at
+from firstguess.theory.training.curves import looked_at
 
 Start: TypeAlias = Literal["any", "even", "neutral", "biased"]  # "neutral" is the papers' word for "even"
 MeanLoss: TypeAlias = "Callable[[NDArray[Any], NDArray[np.int64]], float]"  # of logits (points, classes) and labels

@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firstguess.ensemble.higher_moments import member_shape
 from firstguess.ensemble.moments import GuessCounts, NodeMoments, is_image, statistics
-from firstguess.ensemble.program import Instr, Program
-from firstguess.ensemble.reductions import conditional
+from firstguess.ensemble.program import Instr, Program, conditional
 from firstguess.ensemble.seeds import fill_biases, fill_weights, tie_stream
-from firstguess.ensemble.shapes import member_shape
 from firstguess.network.tensors import Place
 
 

@@ -7,11 +7,9 @@ from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, urlencode
 
 from firstguess.base.errors import InvalidInput
-from firstguess.network.builders import mlp, residual_mlp
-from firstguess.network.inputs import Inputs
+from firstguess.network.builders import Style, mlp, residual_mlp, transformer
+from firstguess.network.inputs import Inputs, Tokens
 from firstguess.network.network import Network
-from firstguess.network.tokens import Tokens
-from firstguess.network.transformers import Style, transformer
 from firstguess.network.walk import needs_tokens
 
 Kind = Literal["plain", "residual", "transformer", "text"]

@@ -9,15 +9,15 @@ from html import escape
 from pathlib import Path
 
 from firstguess.base.errors import FirstguessError
-from firstguess.base.shares import percent
+from firstguess.base.text import percent
 from firstguess.data import Data, digits, npz
 from firstguess.ensemble.measurement import Measurement
 from firstguess.explore.choice import Choice
 from firstguess.explore.panels import STYLE
-from firstguess.modules.measuring import measure
+from firstguess.modules.measure import measure
 from firstguess.network.walk import needs_tokens
+from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.readings import predict
 
 POINTS, INITS, WIDTH = 300, 100, 200
 

@@ -9,18 +9,18 @@ import numpy as np
 
 from firstguess.base.errors import FirstguessError
 from firstguess.explore.choice import Choice
+from firstguess.network.inputs import Tokens
 from firstguess.network.layer import text
 from firstguess.network.network import Network
-from firstguess.network.tokens import Tokens
 from firstguess.network.walk import every
-from firstguess.theory import prototypes
-from firstguess.theory.curves import Absorption
-from firstguess.theory.diagrams import PhaseDiagram, phase_diagram
-from firstguess.theory.phases import FixedPoint, fixed_point
+from firstguess.theory import closed_form
+from firstguess.theory.closed_form import predict_tokens
+from firstguess.theory.frontier import Frontier, frontier
+from firstguess.theory.phases.diagram import PhaseDiagram, phase_diagram
+from firstguess.theory.phases.fixed_points import FixedPoint, fixed_point
+from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.prototypes import predict_tokens
-from firstguess.theory.readings import predict
-from firstguess.theory.trade_off import Frontier, frontier
+from firstguess.theory.training.curves import Absorption
 
 _TOKENS = {
     "frontier": "Not known for tokens: the limit on γ at given gradients is derived for networks of vectors; "
@@ -111,7 +111,7 @@ def with_the_rest(seen: Seen) -> Seen:
         return seen
     inputs = seen.choice.inputs
     if isinstance(inputs, Tokens):
-        return replace(seen, prediction=prototypes.with_gradients(seen.prediction, inputs), later=())
+        return replace(seen, prediction=closed_form.with_gradients(seen.prediction, inputs), later=())
     return _lasting(seen)
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from html import escape
 
 from firstguess.base.errors import FirstguessError
-from firstguess.base.shares import percent
+from firstguess.base.text import percent
 from firstguess.diagnosis.remedies import gated_mlp, pre_norm, shared_embeddings
 from firstguess.explore.choice import Choice
 from firstguess.explore.panels import STYLE, number, signed
-from firstguess.theory.prediction import Prediction
-from firstguess.theory.readings import predict
-from firstguess.theory.stream_growth import stream_growth
-from firstguess.theory.words import largest_share
+from firstguess.theory.bias_levels import largest_share
+from firstguess.theory.predict import predict
+from firstguess.theory.prediction import Prediction, stream_growth
 
 REMEDIES = (pre_norm, gated_mlp, shared_embeddings)
 

@@ -21,13 +21,13 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.calling import Caller, leaves, replaced
+from firstguess.modules.autograd_graph import DATA, step_hooks
+from firstguess.modules.call_model import Caller, leaves, replaced
 from firstguess.modules.flow import MOST_NUMBERS, Flow, FlowStep, as_samples, gathered, most_points, varies
-from firstguess.modules.flow_steps import DATA, step_hooks
 from firstguess.modules.guard import every_module_called
+from firstguess.modules.hooks.probes import OUTPUT, same_memory
+from firstguess.modules.members.sources import Source
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, contrasts, find_logits
-from firstguess.modules.probes import OUTPUT, same_memory
-from firstguess.modules.sources import Source
 
 _ENOUGH = 6  # initializations that an effect should have; steps are left out before there are fewer
 _FEWEST = 31  # points below which largest shares say little

@@ -19,14 +19,14 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.calling import Caller, leaves, part, replaced
-from firstguess.modules.flow_steps import DATA, Plan, discover, step_hooks
-from firstguess.modules.fresh import Redrawn
+from firstguess.modules.autograd_graph import DATA, Plan, discover, step_hooks
+from firstguess.modules.call_model import Caller, leaves, part, replaced
 from firstguess.modules.guard import borrowed
-from firstguess.modules.initializers import Init
+from firstguess.modules.hooks.probes import OUTPUT, same_memory
+from firstguess.modules.members.initializers import Init
+from firstguess.modules.members.sources import Mode, Source, source_of
+from firstguess.modules.members.untrained import Redrawn
 from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
-from firstguess.modules.probes import OUTPUT, same_memory
-from firstguess.modules.sources import Mode, Source, source_of
 
 _MOST_POINTS = 509
 MOST_NUMBERS = 1 << 22  # of one tensor: decides how many points

@@ -11,12 +11,11 @@ from torch import nn
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.data import Batch
 from firstguess.ensemble.logits import Logits
-from firstguess.modules.calling import Caller
-from firstguess.modules.initializers import is_hugging_face_conv1d, is_lookup
-from firstguess.modules.looked_into import looked_into
+from firstguess.modules.call_model import Caller
+from firstguess.modules.hooks.probes import hooked
+from firstguess.modules.members.initializers import is_hugging_face_conv1d, is_lookup
+from firstguess.modules.members.sources import Mode, looked_into
 from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
-from firstguess.modules.probes import hooked
-from firstguess.modules.sources import Mode
 
 OWN_INPUT = "tied to {tied}, it guesses its own input, which a bias cannot centre"
 _CLOSE = 1e-4  # relative: what is handed on, or averaged over positions

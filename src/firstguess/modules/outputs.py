@@ -14,7 +14,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.ties import settle
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import tie_stream
-from firstguess.modules.calling import leaves, mask_of
+from firstguess.modules.call_model import leaves, mask_of
 
 Ending: TypeAlias = Literal["", "softmax", "log-softmax", "sigmoid", "probability"]  # the last: of whatever
 Pick: TypeAlias = "str | int | Callable[[Any], torch.Tensor] | None"

@@ -16,17 +16,16 @@ from torch import nn
 
 from firstguess.base.checks import count, known_options
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.base.shares import percents
-from firstguess.base.shown import Shown
-from firstguess.base.text import page, spaced
+from firstguess.base.plottable import Shown
+from firstguess.base.text import page, percents, spaced
 from firstguess.data import batches as stream
 from firstguess.data import collect, load
-from firstguess.modules.feeding import Forward, fed
+from firstguess.modules.call_model import Forward, fed
 from firstguess.modules.guard import private_copy, unwrapped
 from firstguess.modules.head import Seen, logits_of, needed
+from firstguess.modules.members.sources import Mode
 from firstguess.modules.outputs import Pick, contrasts
 from firstguess.modules.repair import refuse_trained, save_weights
-from firstguess.modules.sources import Mode
 
 Array: TypeAlias = NDArray[np.float64]
 Aim: TypeAlias = Literal["loss", "guesses"]

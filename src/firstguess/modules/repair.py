@@ -13,20 +13,17 @@ from torch import nn
 
 from firstguess.base.checks import count, known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.shares import percents
-from firstguess.base.shown import Shown
-from firstguess.base.text import rounded_off
+from firstguess.base.plottable import Shown
+from firstguess.base.text import percents, rounded_off
 from firstguess.data import Batch, collect, load
-from firstguess.modules.calling import Caller
-from firstguess.modules.feeding import Forward, fed
+from firstguess.modules.call_model import Caller, Forward, fed
 from firstguess.modules.guard import private_copy, unwrapped
 from firstguess.modules.head import OWN_INPUT, Seen, logits_of, needed
-from firstguess.modules.initializers import CONVOLUTIONS, is_hugging_face_conv1d
-from firstguess.modules.looked_into import looked_into
+from firstguess.modules.hooks.probes import hooked
+from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d
+from firstguess.modules.members.sources import Mode, looked_into
+from firstguess.modules.members.untrained import TRAINED, score
 from firstguess.modules.outputs import Pick
-from firstguess.modules.probes import hooked
-from firstguess.modules.sources import Mode
-from firstguess.modules.trained_look import TRAINED, score
 
 How: TypeAlias = Literal["head", "layers"]
 _STEPS = 12  # of the bisection over how far all layers are centred

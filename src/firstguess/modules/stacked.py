@@ -11,12 +11,12 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from firstguess.data import Batch
-from firstguess.modules.calling import Caller, mask_of
-from firstguess.modules.initializers import RUNNING_NORMS
+from firstguess.modules.call_model import Caller, mask_of
+from firstguess.modules.hooks.accumulators import Recorder, Sums, doubles, masked_sums, matrix, plain_sums
+from firstguess.modules.hooks.probes import hooked
+from firstguess.modules.members.initializers import RUNNING_NORMS
+from firstguess.modules.members.sources import Source
 from firstguess.modules.outputs import Tally
-from firstguess.modules.probe_sums import Recorder, Sums, doubles, masked_sums, matrix, plain_sums
-from firstguess.modules.probes import hooked
-from firstguess.modules.sources import Source
 
 # From a model's output, the batch and what the output layer returned: what is counted, and the logits.
 Logits: TypeAlias = "Callable[[Any, Batch, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]"

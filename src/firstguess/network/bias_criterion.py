@@ -13,14 +13,14 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Function
-from firstguess.network.activations.lookup import activation, check_variance
 from firstguess.network.activations.record import Activation
+from firstguess.network.activations.registry import activation, check_variance
 from firstguess.network.grammar import parse_layers
-from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Layer, Parity, has_meaning, steps, text
 from firstguess.network.layers import Activate
 from firstguess.network.points import Points
-from firstguess.network.sampled_law import Pairs
+from firstguess.network.sampled_distribution import Pairs
+from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Gaussian, Signal
 
 _ROUNDING = 1e-9  # of the root mean square: a mean below is 0

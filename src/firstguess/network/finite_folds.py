@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from firstguess.base.checks import float_range
 from firstguess.base.errors import FirstguessError
-from firstguess.base.float_range import float_range
+from firstguess.network.finite_sample import Handful
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.handful import Handful
 from firstguess.network.layer import Layer, text
 from firstguess.network.signal import Signal
 from firstguess.network.walk import last_weights

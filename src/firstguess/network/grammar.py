@@ -15,8 +15,8 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from firstguess.base.errors import InvalidInput, ParseError
-from firstguess.network import weight_laws
-from firstguess.network.activations import lookup
+from firstguess.network import weights
+from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import Layer
 from firstguess.network.layers import KINDS
@@ -188,7 +188,7 @@ class _Parser:
         if kind == "name":
             self.index += 1
             if self._accept("("):
-                if value == weight_laws.STUDENT:
+                if value == weights.STUDENT:
                     return _student(*self._arguments())
                 return _activation(value, *self._arguments())
             return {"true": True, "false": False}.get(value, value)
@@ -222,16 +222,16 @@ def _student(positional: list[Argument], named: dict[str, Argument]) -> str:
     """The law student(3) as a value of `init`."""
     if named or len(positional) != 1 or not isinstance(positional[0], float):
         raise InvalidInput("one number of degrees of freedom", got="something else", hint="init=student(3)")
-    return weight_laws.student(positional[0])
+    return weights.student(positional[0])
 
 
 def _activation(name: str, positional: list[Argument], named: dict[str, Argument]) -> Activation:
     if name == "centered":
         if len(positional) != 1 or named or isinstance(positional[0], (int, float)):
             raise InvalidInput("one activation inside centered(…)", got="something else", hint="centered(relu)")
-        return lookup.centered(positional[0])
-    known = [*(kind for kind in KINDS if kind != _ACTIVATION), "centered", *lookup.names()]
-    if name.lower() not in lookup.names() and name.lower() not in lookup.ALIASES:
+        return registry.centered(positional[0])
+    known = [*(kind for kind in KINDS if kind != _ACTIVATION), "centered", *registry.names()]
+    if name.lower() not in registry.names() and name.lower() not in registry.ALIASES:
         close = difflib.get_close_matches(name.lower()[:80], known, n=1)  # of a megabyte it would take minutes
         raise InvalidInput(
             "the name of a layer or an activation",
@@ -241,13 +241,13 @@ def _activation(name: str, positional: list[Argument], named: dict[str, Argument
     if len(positional) > 1:
         raise InvalidInput("at most one argument without a name", got=len(positional), where=name, hint=f"{name}(0.1)")
     if positional:
-        key = lookup.activation(name).text_argument
+        key = registry.activation(name).text_argument
         if key in named:
             raise InvalidInput("each argument once", got=f"{key} twice", where=name, hint=f"{name}({key}=0.1)")
         named = {key: positional[0], **named}
     if own := {"name", "kinks", "derivative"} & set(named):  # these describe a function, not a name
         raise InvalidInput(f"parameters that {name} has", got=", ".join(own), where=name, hint=name)
-    return lookup.activation(name, **named)  # type: ignore[arg-type]  # values are checked there
+    return registry.activation(name, **named)  # type: ignore[arg-type]  # values are checked there
 
 
 def _without_names(cls: Any, known: list[str], flags: set[str], positional: list[Argument]) -> dict[str, Argument]:

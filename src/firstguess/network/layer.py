@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
+from firstguess.base.checks import float_range
 from firstguess.base.errors import FirstguessError, NotCovered
-from firstguess.base.float_range import float_range
 from firstguess.base.text import number, repeated
-from firstguess.network.grid import Shape
-from firstguess.network.meaning import Call, Site, Variances
+from firstguess.network.read_result import Call, Site, Variances
+from firstguess.network.shapes import Shape
 from firstguess.network.source import Source
 
 if TYPE_CHECKING:
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
     from firstguess.base.gaussian import Array
     from firstguess.network.activations.record import Activation
+    from firstguess.network.finite_sample import Handful
     from firstguess.network.finite_signal import FiniteSignal
-    from firstguess.network.grid import Grid
-    from firstguess.network.handful import Handful
-    from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove
-    from firstguess.network.points import Done, Move, Points, Whole
+    from firstguess.network.points import Done, Joint, Move, Need, NodeMove, Points, TwinMove, Whole
+    from firstguess.network.shapes import Grid
     from firstguess.network.signal import Signal
     from firstguess.network.tensors import Draw, Place, Tensors
 

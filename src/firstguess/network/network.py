@@ -11,8 +11,8 @@ from typing import Any
 
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grammar import parse_layers
-from firstguess.network.grid import UNKNOWN
 from firstguess.network.layer import Layer, Mix, Parity, sequence_text, text
+from firstguess.network.shapes import UNKNOWN
 from firstguess.network.walk import changed, every, shapes
 
 

@@ -2,21 +2,22 @@
 
 Dense layers, activations and norms over nodes act on a pair (a, b) alone, given what is known of a and of b. So a layer
 first maps the *points* (their mean square and mean over nodes, vectors of n·positions), and returns a *move* whose step
-maps any tile of the covariance in place (`theory.tiles` passes tiles through them). BatchNorm mixes all points: it
-wants the whole matrix. Flat data are a grid of one position, images one of H×W, sequences one of T.
+maps any tile of the covariance in place (`theory.kernel.tiles` passes tiles through them). BatchNorm mixes all points:
+it wants the whole matrix. Flat data are a grid of one position, images one of H×W, sequences one of T.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
-from firstguess.network.grid import Grid, Shape, Shaped
+from firstguess.network.shapes import Grid, Shape, Shaped
 
 if TYPE_CHECKING:
     from firstguess.network.activations.record import Activation
@@ -227,7 +228,7 @@ class Move:
     """One layer on any tile, and what is known behind it.
 
     `correlate` is given where the correlation of two points behind it depends on that in front alone, by one map for
-    all pairs: a run of such layers is taken in one go (`base.series`). It may overwrite what it is given.
+    all pairs: a run of such layers is taken in one go (`base.numerics`). It may overwrite what it is given.
     """
 
     after: Points
@@ -314,3 +315,50 @@ def mean_of_pairs(k: Array, points: Points) -> float:
         everything = slice(0, len(k))
         total = at_equal_places(k, points, everything, everything) - float(points.shown.sum())
     return total / points.pairs
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Layers as arithmetic on sampled nodes, where a covariance alone does not say what comes out.
+#
+# Rows are nodes, columns data points (point by point, then by position). A *twin* of every node uses statistics that
+# formulas give instead of its own: its covariance is known, which tells part of the sampling error.
+
+Values = NDArray[Any]  # (nodes, n·positions), float32 or float64
+Op = Callable[[Values], Values]  # may overwrite what it is given
+
+
+class NodeMove(NamedTuple):
+    """One layer on nodes, and on their twins."""
+
+    own: Op
+    twin: Op
+    settle: Callable[[Array, Array], None] | None = None  # (covariance, its diagonal before twins corrected it)
+
+
+class TwinMove(NamedTuple):
+    """A layer whose twins need the whole covariance in front of it, which becomes theirs behind it."""
+
+    twin: Op
+    t: Array | None
+    points: Points
+
+
+class Need(NamedTuple):
+    """How far formulas do: effective directions, the share of the variance that is left; or not at all."""
+
+    directions: float = math.inf
+    share: float = 1.0
+    always: bool = False
+    of: str = "batchnorm"  # whose statistics fluctuate, and what they are taken over: for the remark
+    over: str = "the data"
+
+
+class Joint(NamedTuple):
+    """An exact formula for a layer and the one behind it: the covariance behind each, and the mean behind the last."""
+
+    run: Callable[[Points, Array], tuple[float, Array, Array]]  # k -> mean of K[a≠b] behind the first, k', mean'
+
+
+def alike(op: Op) -> NodeMove:
+    """A layer that does to twins what it does to nodes."""
+    return NodeMove(op, op)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from firstguess.network.derivative import Derivative
-from firstguess.network.grid import Shape
+from firstguess.network.shapes import Shape
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -1,6 +1,6 @@
 """The charts that each kind of result has, its own first, and what a notebook shows of it. Loads no altair by itself.
 
-`base.shown` looks this up: a result knows that it can be shown, not how.
+`base.plottable` looks this up: a result knows that it can be shown, not how.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from firstguess.show import charts
 _LARGEST = 300_000  # bytes of an SVG in a notebook
 
 if TYPE_CHECKING:
-    from firstguess.base.shown import Chart
+    from firstguess.base.plottable import Chart
 
     Draw = Callable[..., Chart]
 

@@ -8,12 +8,15 @@ of those that compute count. What else is not seen, such as files, `fg.study(ver
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
@@ -25,7 +28,96 @@ from firstguess.base.errors import InvalidInput
 from firstguess.data.dataset import Data
 from firstguess.network.network import Network
 from firstguess.network.walk import every
-from firstguess.studies import owned
+
+# --------------------------------------------------------------------------------------------------------------
+# Which code is the user's, and may change from one run to the next; what of it a piece of code refers to.
+
+
+@functools.lru_cache(maxsize=1000)
+def is_users(module: str | None) -> bool:
+    """Whether it is the user's: not of Python, not of firstguess, and not installed."""
+    found = sys.modules.get(module or "__main__")
+    file = getattr(found, "__file__", None)
+    if file is None:
+        return module in (None, "__main__") or found is None
+    return _theirs(file)
+
+
+def _theirs(file: str) -> bool:
+    path = Path(file).resolve()
+    others = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return not any(folder in path.parents for folder in (_PACKAGE, *others))
+
+
+def texts(module: str) -> list[list[str]]:
+    """Name and hash of the source of a module of the user's, and of all such modules that it imports."""
+    found: dict[str, str] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name == "__main__" or name not in sys.modules or not is_users(name):
+            continue
+        file = Path(getattr(sys.modules[name], "__file__", None) or "")
+        found[name] = _hash(file) if file.is_file() else ""
+        for value in list(vars(sys.modules[name]).values()):
+            other = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            if isinstance(other, str):
+                waiting.append(other)
+    return [[name, found[name]] for name in sorted(found)]
+
+
+def globals_of(code: CodeType) -> Iterator[str]:
+    """Names of what stands around a function and is used in it, or in functions inside it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield str(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from globals_of(constant)
+
+
+def imported_code(code: CodeType, package: str) -> list[list[str]]:
+    """Name and hash of the source of the user's modules that a function imports when it runs."""
+    found: dict[str, str] = {}
+    for name in sorted(set(_imports(code, package))):
+        if name in sys.modules:
+            found |= {one: text for one, text in texts(name)}
+        elif (file := _file(name)) is not None and _theirs(file):
+            found[name] = _hash(Path(file))
+    return [[name, found[name]] for name in sorted(found)]
+
+
+def _imports(code: CodeType, package: str) -> Iterator[str]:
+    steps = list(dis.get_instructions(code))
+    for index, step in enumerate(steps):
+        if step.opname != "IMPORT_NAME":
+            continue
+        level, names = (one.argval for one in steps[index - 2 : index])
+        try:
+            name = importlib.util.resolve_name("." * level + step.argval, package)
+        except (ImportError, TypeError, ValueError):
+            continue
+        yield name
+        yield from (f"{name}.{item}" for item in names or ())
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _imports(constant, package)
+
+
+def _file(module: str) -> str | None:
+    """Where a module's source is; nothing is imported for it."""
+    if "." in module and module.rpartition(".")[0] not in sys.modules:
+        return None
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, AttributeError, ValueError):
+        return None
+    return None if found is None or not found.has_location else found.origin
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:20]
+
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COMPUTE = ("numpy", "scipy", "torch")  # another version of these may round the last digit otherwise
@@ -122,7 +214,7 @@ class _Walk:
         if isinstance(value, CodeType):
             return self._code(value, inside)
         if isinstance(value, ModuleType):
-            return ["module", value.__name__, owned.texts(value.__name__)]
+            return ["module", value.__name__, texts(value.__name__)]
         return self._class(value, inside)
 
     def _object(self, value: Any, inside: tuple[int, ...]) -> Any:
@@ -168,11 +260,11 @@ class _Walk:
         cells = [self._cell(cell, inside) for cell in value.__closure__ or ()]
         inner = getattr(value, "__wrapped__", None)
         wrapped = [] if inner is None else [self.of(inner, inside)]
-        if not owned.own(value.__module__) and vars(sys.modules[value.__module__]) is value.__globals__:
+        if not is_users(value.__module__) and vars(sys.modules[value.__module__]) is value.__globals__:
             return ["function", f"{value.__module__}.{value.__qualname__}", *cells, *wrapped]
-        names = sorted(set(owned.globals_of(value.__code__)))
+        names = sorted(set(globals_of(value.__code__)))
         world = {name: self.of(value.__globals__[name], inside) for name in names if name in value.__globals__}
-        imported = owned.imported(value.__code__, str(value.__globals__.get("__package__") or ""))
+        imported = imported_code(value.__code__, str(value.__globals__.get("__package__") or ""))
         parts = [self.of(part, inside) for part in (value.__defaults__, value.__kwdefaults__)]
         return ["function", self._code(value.__code__, inside), *parts, cells, world, imported, wrapped]
 
@@ -192,7 +284,7 @@ class _Walk:
 
     def _class(self, value: type, inside: tuple[int, ...]) -> Any:
         named = f"{value.__module__}.{value.__qualname__}"
-        if not owned.own(value.__module__):
+        if not is_users(value.__module__):
             return ["class", named]
         bases = [self.of(base, inside) for base in value.__bases__]
         members = {name: member for name, member in vars(value).items() if name not in _ASIDE}

@@ -17,8 +17,8 @@ from firstguess.show.charts.sweep import WORDS, study_chart
 from firstguess.show.charts.theme import number, percent, shortened, unbroken
 from firstguess.show.report.elements import table as plain_table
 from firstguess.show.report.elements import tag
-from firstguess.studies.kept import KeptStudy
-from firstguess.studies.tables import SECONDS, TASK
+from firstguess.studies.store import SECONDS, TASK
+from firstguess.studies.study_files import KeptStudy
 
 _ROWS = 2000  # of the table on the page: the Parquet file has all
 _ENDS = 5  # best, and worst

@@ -34,7 +34,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.files import told
 from firstguess.data import load
 from firstguess.studies.configurations import grid
-from firstguess.studies.sweeping import Study
+from firstguess.studies.study import Study
 
 BUILDERS = ("mlp", "residual_mlp", "cnn")
 READINGS = ("predict", "measure", "train", "diagnose")

@@ -16,24 +16,45 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
 from firstguess._version import __version__
+from firstguess.base.checks import check_count, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.base.roots import positive, root
+from firstguess.base.numerics import positive, root
 from firstguess.base.ties import guesses
-from firstguess.network.attention_weights import NEGATIVE
+from firstguess.network.attention_theory import NEGATIVE
+from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, text
 from firstguess.network.layers import Embed, Unembed
 from firstguess.network.network import Network
-from firstguess.network.token_grid import check_vocabulary
-from firstguess.network.tokens import Tokens
-from firstguess.network.walk import every, shapes
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.kernel import KernelLayer
-from firstguess.theory.language_head import own_guess_chance
+from firstguess.network.walk import check_vocabulary, every, shapes
+from firstguess.theory.kernel.kernel import KernelLayer
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.token_kernel import Stream, reading, token_covariances
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.tokens import Stream, reading, token_covariances
+
+# --------------------------------------------------------------------------------------------------------------
+# Language-model heads: how often an untrained model with a tied head guesses the token that it was given.
+
+_STEP, _REACH = 1.0 / 64.0, 12.0
+
+
+def own_guess_chance(shift: float, vocabulary: int) -> float:
+    """P(guess = own input) = ∫ φ(t − z) Φ(t)^{V−1} dt, where the own token's logit stands `shift` = z higher.
+
+    z is in standard deviations of a logit: √(D·v_e/q_final) for a tied head, whatever γ is: theory.md (30).
+
+    >>> print(f"{own_guess_chance(3.48, 2000):.6f} {own_guess_chance(1.88, 50257):.6f}")
+    0.518636 0.011449
+    """
+    check_number(shift, "shift", "own_guess_chance", low=-math.inf, hint="own_guess_chance(3.48, 2000)")
+    check_count(vocabulary, "vocabulary", "own_guess_chance", low=2)
+    t = np.arange(-_REACH, _REACH + _STEP, _STEP)
+    weights = np.exp(-0.5 * t * t) * _STEP / math.sqrt(2.0 * math.pi)  # a trapezoid rule: exact to e^(−2π²/_STEP²)
+    return float(np.sum(weights * np.exp((vocabulary - 1) * log_ndtr(t + shift))))
+
 
 _WORK, _FEWEST, _MOST = 6e10, 8, 200  # operations that draws of heads may take, and how many there are at least
 _AT_ONCE = 16_000_000  # logits at once
@@ -136,8 +157,8 @@ def _check(network: Network) -> None:
 
 
 def _width(layers: tuple[Layer, ...], tokens: int, width: int) -> int:
-    from firstguess.network.grid import Shape
-    from firstguess.network.token_grid import sequence
+    from firstguess.network.shapes import Shape
+    from firstguess.network.walk import sequence
 
     found = shapes(layers, Shape(None, sequence(tokens)), width)[-1].width
     return width if found is None else found

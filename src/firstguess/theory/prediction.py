@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from firstguess.base.checks import number
+from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.base.shown import Shown
+from firstguess.base.plottable import Shown
+from firstguess.base.text import plain
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
-from firstguess.theory.guesses import Guesses
-from firstguess.theory.stream_growth import stream_growth
-from firstguess.theory.words import DEEPLY_BIASED, Word, beside_gamma, word, word_of_share
+from firstguess.theory.bias_levels import DEEPLY_BIASED, Word, beside_gamma, word, word_of_share
+from firstguess.theory.shares.gaussian import Guesses
 
 if TYPE_CHECKING:
-    from firstguess.theory.absorption import Tangent
-    from firstguess.theory.curves import Absorption
-    from firstguess.theory.empirical import EmpiricalGuesses
-    from firstguess.theory.finite_record import FiniteSize
-    from firstguess.theory.mixed_guesses import MixedGuesses
-from firstguess.base.checks import number
-from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.base.text import plain
+    from firstguess.theory.shares.empirical import EmpiricalGuesses
+    from firstguess.theory.shares.mixture import MixedGuesses
+    from firstguess.theory.training.absorption import Tangent
+    from firstguess.theory.training.curves import Absorption
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Growth of gradients along a residual stream, from the factors of its layers.
+
+
+def stream_growth(factors: Sequence[tuple[str, float | None]]) -> tuple[float, int] | None:
+    """The factor a residual block, norms between them included, and how many blocks there are; of layers by text."""
+    blocks = [i for i, (text, _) in enumerate(factors) if text.startswith("residual")]
+    if len(blocks) < 2:
+        return None
+    between = [factor for _, factor in factors[blocks[0] + 1 : blocks[-1] + 1]]
+    logs = [math.log(one) for one in between if one is not None and one > 0.0]
+    return (math.exp(math.fsum(logs) / (len(blocks) - 1)), len(blocks)) if len(logs) == len(between) else None
+
 
 Regime = Literal["neutral", "biased", "deeply biased"]
 Reading = Literal["closed form", "kernel"]
@@ -48,12 +62,12 @@ def regime(gamma: float) -> Regime:
 
 def _law(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGuesses:
     if "gammas" in data:
-        from firstguess.theory.mixed_guesses import MixedGuesses
+        from firstguess.theory.shares.mixture import MixedGuesses
 
         return MixedGuesses.from_dict(data)
     if "fractions" not in data:
         return Guesses.from_dict(data)
-    from firstguess.theory.empirical import EmpiricalGuesses
+    from firstguess.theory.shares.empirical import EmpiricalGuesses
 
     return EmpiricalGuesses.from_dict(data)
 
@@ -61,7 +75,6 @@ def _law(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGuesses:
 def _size(data: dict[str, Any] | None) -> FiniteSize | None:
     if data is None:
         return None
-    from firstguess.theory.finite_record import FiniteSize
 
     return FiniteSize.from_dict(data)
 
@@ -203,12 +216,12 @@ class Prediction(Shown):
         `fg.predict_training`. Labels are even; of two classes with others, `prior` is the share of either. A network
         that favours the larger class may then keep more than `level` until it learns: its steps are inf.
 
-        >>> from firstguess.theory.readings import predict
+        >>> from firstguess.theory.predict import predict
         >>> p = predict("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
         >>> round(p.absorption(lr=1e-4, dimension=784).median)
         28
         """
-        from firstguess.theory.absorption import absorption_of
+        from firstguess.theory.training.absorption import absorption_of
 
         classes = self.network.classes
         if level is None:
@@ -229,7 +242,7 @@ class Prediction(Shown):
 
     def _tangent(self, dimension: int, width: int) -> Tangent:
         from firstguess.network.inputs import Inputs
-        from firstguess.theory.absorption import scalar_tangent
+        from firstguess.theory.training.absorption import scalar_tangent
 
         if self.reading != "closed form":
             raise NotCovered(
@@ -327,3 +340,64 @@ class Prediction(Shown):
         lines += [f"  {label:<{width}}  {value}" for label, value in rows]
         lines += [f"  assumes: {a}" for a in self.assumptions]
         return "\n".join(lines)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The record of what finite width and dimension changed in a prediction.
+
+
+def missing(error: FirstguessError) -> str:
+    """What an expansion or a chain lacked, for a remark on a page: no call of the reader's failed.
+
+    >>> from firstguess.base.errors import NotCovered
+    >>> missing(NotCovered("Gaussian weights, for an expansion in 1/width", got="init=uniform", where="layer 1"))
+    'it needs Gaussian weights'
+    """
+    return f"it needs {error.expected.partition(', for an expansion')[0]}"
+
+
+@dataclass(frozen=True)
+class FiniteSize(Shown):
+    """What finite width and dimension changed, and how well that is known.
+
+    `std` is the standard deviation of a class's share of infinitely many points, `infinite` the same for infinitely
+    wide layers and infinitely many dimensions. `next_order` is an estimate of what the expansion leaves out of `std`,
+    `error` the standard error of `std` where a chain was sampled (`networks` of them).
+    """
+
+    width: int | None
+    dimension: int | None
+    way: Literal["expansion", "chain"]
+    std: float
+    infinite: float
+    next_order: float = 0.0
+    error: float = 0.0
+    networks: int = 0
+    overlap: float = 0.0  # the mean overlap (cosine) of two points at the output, and its variance over pairs
+    overlap_variance: float = 0.0
+    remark: str = ""
+
+    @property
+    def added(self) -> float:
+        """What finite size added to the standard deviation of a class's share."""
+        return self.std - self.infinite
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> FiniteSize:
+        return cls(**data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"FiniteSize(width={self.width}, dimension={self.dimension}: std {self.infinite:.4g} → {self.std:.4g})"
+
+    def __str__(self) -> str:
+        sizes = [f"{name} {size}" for name, size in (("width", self.width), ("dimension", self.dimension)) if size]
+        known = (
+            f"expansion, next order about {self.next_order:.1g}"
+            if self.way == "expansion"
+            else f"{self.networks} networks drawn, ± {self.error:.1g}"
+        )
+        return f"{', '.join(sizes)}: std {self.std:.4g} instead of {self.infinite:.4g} at infinite size ({known})"

@@ -16,10 +16,10 @@ from firstguess.base import files
 from firstguess.base.text import spaced
 from firstguess.show.charts.theme import number, unbroken
 from firstguess.show.report.elements import table, tag
-from firstguess.theory.curves import FAVOURED, OTHERS
+from firstguess.theory.training.curves import FAVOURED, OTHERS
 from firstguess.watch import wording
+from firstguess.watch.evaluation import reached, share
 from firstguess.watch.seen import Seen, thinned
-from firstguess.watch.text import reached, share
 
 _ROWS = 24  # looks in the table; all are in `to_dict`
 _CLASSES = 50

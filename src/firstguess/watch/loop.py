@@ -17,18 +17,16 @@ from torch import nn
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
-from firstguess.base.shown import Shown
+from firstguess.base.plottable import Shown
 from firstguess.data import Batch
-from firstguess.modules.calling import first_forward
-from firstguess.modules.feeding import Forward, fed, left_aside
+from firstguess.modules.call_model import Forward, fed, first_forward, left_aside
 from firstguess.modules.guard import unwrapped
+from firstguess.modules.members.sources import Mode
 from firstguess.modules.outputs import Pick
 from firstguess.modules.provenance import data_hash, versions
-from firstguess.modules.sources import Mode
-from firstguess.theory.curves import FAVOURED, OTHERS, looked_at
-from firstguess.theory.training_problem import Schedule, level_of
-from firstguess.watch.held import held
-from firstguess.watch.looking import Eyes, Look
+from firstguess.theory.training.curves import FAVOURED, OTHERS, looked_at
+from firstguess.theory.training.problem import Schedule, level_of
+from firstguess.watch.evaluation import Eyes, Look, held
 from firstguess.watch.predicting import Predictor
 from firstguess.watch.seen import FIRST, Cost
 from firstguess.watch.watched import EarlyEvaluation, WatchedTraining

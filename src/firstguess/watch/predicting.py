@@ -14,14 +14,14 @@ from torch import nn
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.ensemble.lazy_training import predict_training
-from firstguess.modules import trained_look
+from firstguess.ensemble.predict_training import predict_training
 from firstguess.modules.guard import unwrapped
-from firstguess.modules.reader import read
+from firstguess.modules.members import untrained
+from firstguess.modules.read.read import read
 from firstguess.network.network import Network
-from firstguess.theory.predicted_training import PredictedTraining
-from firstguess.theory.training_problem import Schedule
-from firstguess.watch.looking import Eyes, Look
+from firstguess.theory.training.problem import Schedule
+from firstguess.theory.training.result import PredictedTraining
+from firstguess.watch.evaluation import Eyes, Look
 
 _STEPS = 5_000  # that are predicted at most
 _WEIGHTS = 20_000_000  # parameters of the largest model that is read for this
@@ -132,7 +132,7 @@ class Predictor:
             return "inputs have different shapes"
         if sum(p.numel() for p in model.parameters()) > _WEIGHTS:
             return f"a model of more than {_WEIGHTS // 1_000_000} million parameters is not read in passing"
-        if any(trained_look.score(p) > trained_look.TRAINED for p in model.parameters()):
+        if any(untrained.score(p) > untrained.TRAINED for p in model.parameters()):
             return "some weights look trained, and theory is of fresh ones"
         if not all(p.requires_grad for p in model.parameters()):
             return "some parameters are frozen"

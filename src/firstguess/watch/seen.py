@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
 from firstguess.base.text import spaced
-from firstguess.theory.curves import Absorption, Accuracy, Curve, Curves, Recorder, absorption
-from firstguess.theory.predicted_training import PredictedTraining
-from firstguess.watch.looking import Look
-from firstguess.watch.text import reached, share
+from firstguess.theory.training.curves import Absorption, Accuracy, Curve, Curves, Recorder, absorption
+from firstguess.theory.training.result import PredictedTraining
+from firstguess.watch.evaluation import Look, reached, share
 
 FIRST = 100  # steps of a watch in which looks are made whatever they cost: 20 of them
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from firstguess.base.shown import Shown
+from firstguess.base.plottable import Shown
 from firstguess.base.text import page, plain
-from firstguess.theory.curves import Curves
+from firstguess.theory.training.curves import Curves
 from firstguess.watch.seen import Seen
 from firstguess.watch.wording import summary
 

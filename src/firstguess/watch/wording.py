@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from firstguess.base.text import spaced
-from firstguess.theory.curves import FAVOURED, OTHERS
+from firstguess.theory.training.curves import FAVOURED, OTHERS
+from firstguess.watch.evaluation import reached, share
 from firstguess.watch.seen import Seen
-from firstguess.watch.text import reached, share
 
 _FEW = 3  # early evaluations that are listed
 

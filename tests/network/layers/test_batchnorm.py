@@ -12,10 +12,10 @@ from scipy import integrate
 from simulated import FUNCTIONS, agrees, forward
 
 import firstguess as fg
-from firstguess.network.activations.lookup import activation
-from firstguess.network.batch_law import BatchLaw, Estimator
+from firstguess.network.activations.registry import activation
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layers import BatchNorm
+from firstguess.network.norms import BatchLaw, Estimator
 from firstguess.network.signal import Gaussian, Signal
 
 UNIT = Signal(0.0, 0.0, 1.0, law=Gaussian())

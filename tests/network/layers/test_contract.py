@@ -9,7 +9,7 @@ import pytest
 from simulated import agrees, forward, moments, state
 
 from firstguess.base.errors import FirstguessError, NotCovered
-from firstguess.network.activations import lookup
+from firstguess.network.activations import registry
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import Mix
 from firstguess.network.layers import KINDS, Layer, sequence_text, steps, text
@@ -173,7 +173,7 @@ def test_layers_are_values(source: str) -> None:
     assert all(isinstance(line, str) for layer in a for line in layer.assumptions())
 
 
-@pytest.mark.parametrize("name", [n for n in lookup.names() if n != "mine"])
+@pytest.mark.parametrize("name", [n for n in registry.names() if n != "mine"])
 def test_an_activation_on_an_activation_names_its_layer(name: str) -> None:
     first = next(iter(only(f"{name}")))
     with pytest.raises(FirstguessError) as caught:

@@ -19,14 +19,14 @@ from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.ensemble import engine as ensemble
 from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.members import BETWEEN, MEAN, SPREAD
+from firstguess.ensemble.member_statistics import BETWEEN, MEAN, SPREAD
 from firstguess.network.layer import KINDS, Layer, Mix, Parity, keeps_shape, register
 from firstguess.network.network import Network
 from firstguess.network.tensors import Local, Paths, Place, Weights
 from firstguess.network.walk import every
 
 if TYPE_CHECKING:
-    from firstguess.network.grid import Shape
+    from firstguess.network.shapes import Shape
     from firstguess.network.signal import Signal
 
 # In front of the last dense layer; every kind, more where an argument changes what it does.

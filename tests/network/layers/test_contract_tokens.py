@@ -15,14 +15,14 @@ from torch import nn
 import firstguess as fg
 from firstguess.base.errors import FirstguessError
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.members import BETWEEN, MEAN, SPREAD
+from firstguess.ensemble.member_statistics import BETWEEN, MEAN, SPREAD
 from firstguess.ensemble.token_engine import TokenEngine
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import KINDS, Mix
 from firstguess.network.layers import sequence_text
 from firstguess.network.network import Network
 from firstguess.network.walk import every
-from firstguess.theory.token_kernel import token_kernel
+from firstguess.theory.tokens import token_kernel
 
 # Behind an embedding (or patches) and in front of pool_tokens > dense.
 STRETCHES = [

@@ -12,10 +12,10 @@ from scipy import special
 from simulated import FUNCTIONS, agrees, forward, moments
 
 import firstguess as fg
-from firstguess.network.activations.lookup import activation
+from firstguess.network.activations.registry import activation
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layers import MaxPool
-from firstguess.network.max_moments import max_mean_square_slope, max_moments
+from firstguess.network.pooling import max_mean_square_slope, max_moments
 
 RISING = ["relu", "tanh", "linear", "hardtanh", "selu", "softplus", "elu", "sigmoid", "relu6", "erf"]
 

@@ -10,10 +10,10 @@ from mpmath import mp
 from simulated import agrees, forward, moments
 
 import firstguess as fg
-from firstguess.network.activations.lookup import activation
+from firstguess.network.activations.registry import activation
 from firstguess.network.grammar import parse_layers
-from firstguess.network.group_law import GroupLaw, normalized
 from firstguess.network.layers import GroupNorm
+from firstguess.network.norms import GroupLaw, normalized
 from firstguess.network.signal import Gaussian, Signal
 
 

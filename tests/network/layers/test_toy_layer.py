@@ -21,7 +21,7 @@ from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
-    from firstguess.network.meaning import Site
+    from firstguess.network.read_result import Site
 
 
 class Calm(nn.Module):

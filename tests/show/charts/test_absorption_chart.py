@@ -8,8 +8,8 @@ from charts import rows, svg_text
 
 import firstguess as fg
 from firstguess.data import two_blobs
-from firstguess.theory.curves import Absorption
-from firstguess.theory.spectrum import spectrum
+from firstguess.theory.training.curves import Absorption
+from firstguess.theory.training.runs import spectrum
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"
 

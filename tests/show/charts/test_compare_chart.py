@@ -13,8 +13,8 @@ import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import compare_chart, readings_chart
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 
 def measurement(prediction: fg.Prediction, *, inits: int = 200, points: int = 100, layers: bool = True) -> Measurement:

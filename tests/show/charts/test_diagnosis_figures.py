@@ -17,8 +17,8 @@ from firstguess.diagnosis.comparison import predicted_law
 from firstguess.ensemble.gradient_statistics import Level
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import advice_chart, correlation_chart, gradients_chart, law, law_chart, strip_chart
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 # -- The law -----------------------------------------------------------------------------------------------------
 

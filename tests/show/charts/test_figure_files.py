@@ -11,7 +11,7 @@ import pytest
 
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import check_path, guesses_chart, save, theme
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares.gaussian import Guesses
 
 
 @pytest.mark.parametrize(

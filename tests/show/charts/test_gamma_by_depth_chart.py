@@ -13,8 +13,8 @@ import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import gamma_by_depth_chart
 from firstguess.show.charts.gamma_by_depth import GammaScale, _apart, _differences
-from firstguess.theory.guesses import Guesses
-from firstguess.theory.words import DEEPLY_BIASED
+from firstguess.theory.bias_levels import DEEPLY_BIASED
+from firstguess.theory.shares.gaussian import Guesses
 
 
 def norms(depth: int = 20) -> dict[str, fg.Prediction]:

@@ -11,7 +11,7 @@ from charts import rows, svg_text
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import guesses_chart
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares.gaussian import Guesses
 
 
 def test_two_class_laws_are_drawn_as_they_are() -> None:

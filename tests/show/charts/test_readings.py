@@ -10,8 +10,8 @@ import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.show.charts import readings_chart
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
 
 NET = "2 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 

@@ -29,12 +29,11 @@ from firstguess.diagnosis.faults import (
     vanishing,
     zero_head,
 )
-from firstguess.diagnosis.faults.base import Fault, FaultName, Seen
-from firstguess.diagnosis.notable import is_notable
+from firstguess.diagnosis.faults.base import Fault, FaultName, Seen, is_notable
 from firstguess.ensemble.measurement import Measurement
-from firstguess.modules.examination import Examination
+from firstguess.modules.hooks.examination import Examination
+from firstguess.modules.hooks.snapshot import Snapshot
 from firstguess.modules.outputs import Pick
-from firstguess.modules.snapshot import Snapshot
 
 # A loss of (outputs, labels), and an optimizer: an instance, or a function of the parameters.
 Loss: TypeAlias = "Callable[[Any, Any], Any] | None"

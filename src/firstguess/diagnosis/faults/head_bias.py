@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from firstguess.diagnosis.faults.base import Fault, Seen
-from firstguess.diagnosis.notable import NOTABLE, excess
+from firstguess.diagnosis.faults.base import NOTABLE, Fault, Seen, excess
 
 _HALF = 0.5
 _APART = 3.0  # times what torch's initializer reaches, 1/√fan_in, and times the range of the other classes

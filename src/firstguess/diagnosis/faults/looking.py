@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from firstguess.data import Batch
-from firstguess.modules.examination import Examination, examine
 from firstguess.modules.guard import PrivateRandomness, unwrapped
-from firstguess.modules.initializers import Init, rule
+from firstguess.modules.hooks.examination import Examination, examine
+from firstguess.modules.hooks.snapshot import examined, fewer
+from firstguess.modules.members.initializers import Init, rule
 from firstguess.modules.outputs import Pick
-from firstguess.modules.snapshot import examined, fewer
 
 _FIRST = 16  # points; labels and inputs are looked at whole
 

@@ -15,9 +15,9 @@ from firstguess.diagnosis.result import Aim
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.flow import Flow
 from firstguess.modules.guard import private_copy
-from firstguess.modules.initializers import Init
+from firstguess.modules.members.initializers import Init
+from firstguess.modules.members.sources import Source, source_of
 from firstguess.modules.outputs import Pick
-from firstguess.modules.sources import Source, source_of
 from firstguess.network.activations.tensors import by_module
 from firstguess.network.layers import Layer, Residual
 from firstguess.network.network import Network

@@ -22,7 +22,7 @@ from firstguess.diagnosis.remedies.base import (
     replace_module,
 )
 from firstguess.modules.flow import trace_flow
-from firstguess.network.activations.lookup import centered
+from firstguess.network.activations.registry import centered
 from firstguess.network.bias_criterion import causes_bias
 from firstguess.network.layers import Activate, Layer
 

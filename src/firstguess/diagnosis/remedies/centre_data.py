@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from firstguess.diagnosis.remedies.base import IMPORTS, Case, Variant, inputs_of
-from firstguess.theory.databias import data_bias
+from firstguess.theory.data_bias import data_bias
 
 _CODE = """class Centred(nn.Module):
     def __init__(self, model, mean):

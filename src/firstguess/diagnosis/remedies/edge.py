@@ -9,7 +9,7 @@ from firstguess.diagnosis.remedies.base import IMPORTS, Case, Variant
 from firstguess.network.activations.record import Activation
 from firstguess.network.layers import Activate, Conv, Dense, Layer
 from firstguess.network.network import Network
-from firstguess.theory.phases import edge_of_chaos
+from firstguess.theory.phases.fixed_points import edge_of_chaos
 
 _CODE = """for m in model.modules():
     if isinstance(m, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):

@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from firstguess.diagnosis.remedies.base import IMPORTS, PUT, Case, Variant, edited, replace_module
-from firstguess.ensemble.members import FindingKind
+from firstguess.ensemble.member_statistics import FindingKind
 
 _SCALED = """head = model.get_submodule({path!r})
 with torch.no_grad():

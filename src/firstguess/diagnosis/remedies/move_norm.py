@@ -9,7 +9,7 @@ from torch import nn
 
 from firstguess.diagnosis.remedies.base import IMPORTS, PUT, Case, Variant, edited, is_activation, replace_module
 from firstguess.modules.flow import Flow
-from firstguess.modules.initializers import is_norm
+from firstguess.modules.members.initializers import is_norm
 from firstguess.network.layers import Activate, BatchNorm, GroupNorm, Layer, LayerNorm, Residual, RMSNorm
 from firstguess.network.network import Network
 from firstguess.network.walk import every

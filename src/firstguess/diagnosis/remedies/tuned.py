@@ -11,9 +11,9 @@ from firstguess.diagnosis.remedies.base import Case, Variant, inputs_of
 from firstguess.network.inputs import Inputs
 from firstguess.network.pytorch_code import pytorch_code
 from firstguess.network.walk import needs_images, needs_tokens
-from firstguess.theory.readings import predict
-from firstguess.theory.trade_off import said
-from firstguess.theory.tuning import HARMLESS, tune
+from firstguess.theory.frontier import said
+from firstguess.theory.predict import predict
+from firstguess.theory.tune import HARMLESS, tune
 
 _PREDICTIONS, _PART = 40, 0.3  # that tuning takes, and its part of the time for all remedies
 _NONLINEAR = 1.5  # the nonlinearity aimed at: γ = 0.5 where the data bring none

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from firstguess.base.errors import NotCovered
-from firstguess.network.activations import lookup
+from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation, TorchNames
 from firstguess.network.derivative import Derivative, Kept
 
@@ -183,36 +183,36 @@ class Spelling(NamedTuple):
         given = {key: value(index, key, default) for index, (key, default) in enumerate(self.keywords, 1)}
         for name, names in self.candidates:
             if all(given[key] == wanted for key, wanted in names.fixed):
-                return lookup.activation(name, **{ours: given[theirs] for theirs, ours in names.arguments})
+                return registry.activation(name, **{ours: given[theirs] for theirs, ours in names.arguments})
         refuse = next((names.refuse for _, names in self.candidates if names.refuse), "")
         return refuse.format(**given) or "a description has no such variant"
 
 
 def module_names() -> tuple[str, ...]:
     """The classes of torch.nn that are activations."""
-    return _names(tuple(lookup.names()))[0]
+    return _names(tuple(registry.names()))[0]
 
 
 def call_names() -> tuple[str, ...]:
     """The functions and methods that are."""
-    return _names(tuple(lookup.names()))[1]
+    return _names(tuple(registry.names()))[1]
 
 
 @lru_cache(maxsize=1)
 def _names(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    known = [one for name in names for one in _read(lookup.activation(name))]
+    known = [one for name in names for one in _read(registry.activation(name))]
     modules, calls = (one.module for one in known if one.module), (call for one in known for call in one.calls)
     return tuple(dict.fromkeys(modules)), tuple(dict.fromkeys(calls))
 
 
 def by_module() -> dict[type[nn.Module], Spelling]:
     """Every class of torch.nn that is an activation, subclasses before what they derive from."""
-    return _tables(tuple(lookup.names()))[0]
+    return _tables(tuple(registry.names()))[0]
 
 
 def by_call() -> dict[Any, Spelling]:
     """Every function that is an activation, and the names of methods."""
-    return _tables(tuple(lookup.names()))[1]
+    return _tables(tuple(registry.names()))[1]
 
 
 @lru_cache(maxsize=1)
@@ -222,7 +222,7 @@ def _tables(names: tuple[str, ...]) -> tuple[dict[type[nn.Module], Spelling], di
     modules: dict[type[nn.Module], list[tuple[str, TorchNames]]] = {}
     calls: dict[Any, list[tuple[str, TorchNames]]] = {}
     for name in names:
-        for one in _read(lookup.activation(name)):
+        for one in _read(registry.activation(name)):
             if one.module:
                 modules.setdefault(getattr(nn, one.module), []).append((name, one))
             for key in (key for call in one.calls for key in targets(call)):

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from firstguess.base.arc_cosine import correlate_rays, correlated_rays
+from firstguess.base.checks import float_range
 from firstguess.base.errors import NotCovered
-from firstguess.base.float_range import float_range
-from firstguess.base.gaussian import Array
+from firstguess.base.gaussian import Array, correlate_rays, correlated_rays
 from firstguess.base.text import number
 from firstguess.network.activations import tensors as spelled
 from firstguess.network.activations.kernels import kernel_map, means, rays, shifted
-from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
+from firstguess.network.activations.registry import activation
+from firstguess.network.finite_sample import Handful
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
-from firstguess.network.meaning import Call, Site
-from firstguess.network.nodes import NodeMove, Values, alike
-from firstguess.network.points import Move, Points, Tile, in_strips
+from firstguess.network.points import Move, NodeMove, Points, Tile, Values, alike, in_strips
+from firstguess.network.read_result import Call, Site
 from firstguess.network.signal import Signal, Unknown
 from firstguess.network.source import FUNCTION, Source
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
@@ -262,7 +260,7 @@ class Activate(Layer):
         from torch import nn
 
         from firstguess.network.activations.tensors import module_of
-        from firstguess.network.small_modules import Affine, MeanFree
+        from firstguess.network.torch_ops import Affine, MeanFree
 
         module, constant = module_of(self.phi), self._constant(place)
         if constant is None:

@@ -11,13 +11,13 @@ import numpy as np
 from firstguess.base.checks import check_count, check_flag, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.attention_weights import Heads, annealed, sampled, uniform
-from firstguess.network.grid import Shape
+from firstguess.network.attention_theory import Heads, annealed, sampled, uniform
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.points import Done, Points, Whole
 from firstguess.network.remarks import Remark
+from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
-from firstguess.network.token_grid import check_tokens
+from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
     from torch import nn
@@ -210,7 +210,7 @@ class Attention(Layer):
         """Queries, keys and values in one matrix, as torch's own; then the output."""
         from torch import nn
 
-        from firstguess.network.token_modules import SelfAttention
+        from firstguess.network.torch_ops import SelfAttention
 
         width = place.before.width
         assert width is not None

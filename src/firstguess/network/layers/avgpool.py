@@ -11,14 +11,12 @@ import numpy as np
 
 from firstguess.base.checks import check_count
 from firstguess.base.gaussian import Array
-from firstguess.network.grid import Shape
-from firstguess.network.handful import Handful
+from firstguess.network.finite_sample import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.meaning import FLAT, IMAGE, Call, Site
-from firstguess.network.nodes import NodeMove, alike
-from firstguess.network.points import Move, Points, Tile
-from firstguess.network.pooling import pool_nodes
-from firstguess.network.read_pools import pool_of, pool_to, window_of_call, window_of_module
+from firstguess.network.points import Move, NodeMove, Points, Tile, alike
+from firstguess.network.pooling import pool_nodes, pool_of, pool_to, window_of_call, window_of_module
+from firstguess.network.read_result import FLAT, IMAGE, Call, Site
+from firstguess.network.shapes import Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place, Scratch
 

@@ -11,12 +11,11 @@ import numpy as np
 from firstguess.base.checks import check_count
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.handful import Handful
+from firstguess.network.finite_sample import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
-from firstguess.network.meaning import Site
-from firstguess.network.nodes import NodeMove, TwinMove, Values, alike
-from firstguess.network.over_data import batches, centre_points
-from firstguess.network.points import Done, Points, Whole
+from firstguess.network.norms import batches, centre_points
+from firstguess.network.points import Done, NodeMove, Points, TwinMove, Values, Whole, alike
+from firstguess.network.read_result import Site
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 
@@ -146,13 +145,13 @@ class BatchCenter(Layer):
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """It uses the batch that it is given, or consecutive batches where their size is said."""
-        from firstguess.network.small_modules import BatchCentre, Batches
+        from firstguess.network.torch_ops import BatchCentre, Batches
 
         return BatchCentre() if self.batch is None else Batches(BatchCentre(), self.batch)
 
     @classmethod
     def read_modules(cls) -> tuple[str | type, ...]:
-        from firstguess.network.small_modules import BatchCentre
+        from firstguess.network.torch_ops import BatchCentre
 
         return (BatchCentre,)
 

@@ -11,19 +11,25 @@ import numpy as np
 
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.base.gaussian import Array
-from firstguess.base.self_normalized import effective_directions, self_normalized, through_rays
-from firstguess.network.batch_law import BatchLaw, Estimator
+from firstguess.base.gaussian import Array, effective_directions, self_normalized, through_rays
+from firstguess.network.finite_sample import Handful, by_node
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.grid import Grid, Shape
-from firstguess.network.handful import Handful, by_node
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.leave_one_out import variance_of_others
-from firstguess.network.meaning import FLAT, IMAGE, Site
-from firstguess.network.nodes import Joint, Need, NodeMove, TwinMove, Values
-from firstguess.network.over_data import batches, centre_over_data, columns, effective, length_of, over_batches
-from firstguess.network.points import Done, Points, Whole, mean_of_pairs
+from firstguess.network.norms import (
+    BatchLaw,
+    Estimator,
+    batches,
+    centre_over_data,
+    columns,
+    effective,
+    length_of,
+    over_batches,
+    variance_of_others,
+)
+from firstguess.network.points import Done, Joint, Need, NodeMove, Points, TwinMove, Values, Whole, mean_of_pairs
+from firstguess.network.read_result import FLAT, IMAGE, Site
 from firstguess.network.remarks import Remark
+from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
 from firstguess.network.source import Source
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
@@ -198,11 +204,11 @@ class BatchNorm(Layer):
         return Need(*effective(k, self._rows(points)), always=self.estimator == "leave_one_out")
 
     def exact(self, rest: Sequence[Layer]) -> bool:
-        """Over all data, with nothing bent behind it: `base.self_normalized`."""
+        """Over all data, with nothing bent behind it: `base.gaussian`."""
         return self == BatchNorm() and all(x.affine for x in rest)
 
     def jointly(self, rest: Sequence[Layer]) -> Joint | None:
-        """Over all data, and a piecewise linear activation: without sampling (`base.self_normalized`)."""
+        """Over all data, and a piecewise linear activation: without sampling (`base.gaussian`)."""
         if self != BatchNorm() or len(rest) != 1 or (slopes := rest[0].rays) is None:
             return None
 
@@ -228,7 +234,7 @@ class BatchNorm(Layer):
 
     def tensors(self, place: Place) -> Local | OverData:
         """Over the whole data set, or over consecutive batches; a last, shorter one is normalized by itself."""
-        from firstguess.network.tensor_ops import standardize, standardizing
+        from firstguess.network.torch_ops import standardize, standardizing
 
         usual = self.estimator == "usual"
         size, points = self.batch or place.batch, place.points
@@ -274,7 +280,7 @@ class BatchNorm(Layer):
         """It uses the batch that it is given, or consecutive batches where their size is said."""
         from torch import nn
 
-        from firstguess.network.small_modules import EPS, Batches, LeaveOneOutNorm
+        from firstguess.network.torch_ops import EPS, Batches, LeaveOneOutNorm
 
         if self.estimator == "leave_one_out":
             return LeaveOneOutNorm(self.batch or 0)
@@ -298,7 +304,7 @@ class BatchNorm(Layer):
 
 def _leave_one_out(part: Tensor) -> None:
     """(u − mean')/sd' over the other B − 1 points: theory.md (5)."""
-    from firstguess.network.tensor_ops import inverse_sd
+    from firstguess.network.torch_ops import inverse_sd
 
     b = part.shape[3]
     mean = part.sum(3, keepdim=True).div_(b)
@@ -321,7 +327,7 @@ def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tenso
 
 
 def _terms(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    from firstguess.network.tensor_ops import RELATIVE_EPS
+    from firstguess.network.torch_ops import RELATIVE_EPS
 
     scale = (variance + RELATIVE_EPS * mean.square() + float(np.finfo(np.float32).tiny)).rsqrt()
     return mean.to(x.dtype), scale.to(x.dtype)

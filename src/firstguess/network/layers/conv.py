@@ -11,12 +11,12 @@ import numpy as np
 from firstguess.base.checks import check_count, check_flag, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.network import weight_laws
-from firstguess.network.grid import Grid, Shape
+from firstguess.network import weights as weight_laws
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.meaning import IMAGE, Site
 from firstguess.network.points import Move, Points, Tile
 from firstguess.network.random_sums import random_sum
+from firstguess.network.read_result import IMAGE, Site
+from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Place, Weights
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from firstguess.base.checks import check_count, check_flag, check_number, check_weights
 from firstguess.base.text import number
-from firstguess.network import weight_laws
+from firstguess.network import weights as weight_laws
+from firstguess.network.finite_sample import Handful
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.grid import Grid, Shape
-from firstguess.network.handful import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.meaning import FLAT, Site
 from firstguess.network.points import Move, Points, Tile, split
 from firstguess.network.random_sums import random_sum, random_sum_move
+from firstguess.network.read_result import FLAT, Site
+from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Signal
 from firstguess.network.source import Source
 from firstguess.network.tensors import Draw, Place, Weights

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from firstguess.base.checks import check_count, check_number
 from firstguess.base.errors import InvalidInput
-from firstguess.network.grid import Shape
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.points import Move, Points, Tile
+from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
-from firstguess.network.token_grid import check_tokens
+from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
     from torch import nn
@@ -121,7 +121,7 @@ class Embed(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
-        from firstguess.network.token_modules import Embedding, Row
+        from firstguess.network.torch_ops import Embedding, Row
 
         size, width = self.vocabulary or place.before.width, place.after.width
         if size is None:

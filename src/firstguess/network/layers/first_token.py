@@ -10,11 +10,11 @@ import numpy as np
 
 from firstguess.base.checks import check_number
 from firstguess.base.gaussian import Array
-from firstguess.network.grid import Shape
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.points import Move, Points, Tile, split
+from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
-from firstguess.network.token_grid import check_tokens, sequence
+from firstguess.network.walk import check_tokens, sequence
 
 if TYPE_CHECKING:
     from torch import nn
@@ -88,8 +88,8 @@ class FirstToken(Layer):
         return Alone()
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network import token_modules
+        from firstguess.network import torch_ops
 
         width = place.before.width
         assert width is not None
-        return token_modules.FirstToken(draw.fill(token_modules.Row(width), Weights((width,), 1, self.std**2, 0.0)))
+        return torch_ops.FirstToken(draw.fill(torch_ops.Row(width), Weights((width,), 1, self.std**2, 0.0)))

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, final
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
-from firstguess.network.activations import lookup
+from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
-from firstguess.network.grid import Shape
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.layers.activate import Activate
-from firstguess.network.nodes import NodeMove, Values, alike
-from firstguess.network.points import Move, Points, Tile
+from firstguess.network.points import Move, NodeMove, Points, Tile, Values, alike
+from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place, Scratch
 
@@ -45,7 +44,7 @@ class Gated(Layer):
 
     def __post_init__(self) -> None:
         if isinstance(self.phi, str):
-            object.__setattr__(self, "phi", lookup.activation(self.phi))
+            object.__setattr__(self, "phi", registry.activation(self.phi))
         if not isinstance(self.phi, Activation) or self.phi.centered:
             raise InvalidInput("an activation, not centred", got=str(self.phi), where="gated", hint="gated(silu)")
 
@@ -133,6 +132,6 @@ class Gated(Layer):
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network.activations.tensors import module_of
-        from firstguess.network.token_modules import Gate
+        from firstguess.network.torch_ops import Gate
 
         return Gate(module_of(self.phi), 1 if place.before.images else -1)

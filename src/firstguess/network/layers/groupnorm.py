@@ -13,14 +13,20 @@ from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.kernels import rays
-from firstguess.network.grid import Grid, Shape
-from firstguess.network.group_law import GroupLaw, gradient_of, normalized
-from firstguess.network.handful import Handful, centred
+from firstguess.network.finite_sample import Handful, centred
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.meaning import Site
-from firstguess.network.nodes import Need, NodeMove, Values, alike
-from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
-from firstguess.network.points import Move, Points
+from firstguess.network.norms import (
+    GroupLaw,
+    gradient_of,
+    normalized,
+    over_nodes,
+    over_nodes_gradient,
+    over_nodes_move,
+    over_nodes_nodes,
+)
+from firstguess.network.points import Move, Need, NodeMove, Points, Values, alike
+from firstguess.network.read_result import Site
+from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place
 
@@ -152,7 +158,7 @@ class GroupNorm(Layer):
         yield "groupnorm: groups are wide" if self.each is None else f"groupnorm: groups of {self.each}, many of them"
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.tensor_ops import over_nodes, over_nodes_derivative
+        from firstguess.network.torch_ops import over_nodes, over_nodes_derivative
 
         groups = self._groups(place.before.sizes[0])
         derivative = None if place.before.images else over_nodes_derivative(groups=groups)
@@ -161,7 +167,7 @@ class GroupNorm(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
-        from firstguess.network.small_modules import EPS
+        from firstguess.network.torch_ops import EPS
 
         channels = place.before.sizes[0]
         return nn.GroupNorm(self._groups(channels), channels, eps=EPS, affine=False)

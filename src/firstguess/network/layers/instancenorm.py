@@ -10,12 +10,11 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.meaning import IMAGE, Site
-from firstguess.network.nodes import Need, NodeMove, Values
-from firstguess.network.over_data import effective, over_batches
-from firstguess.network.points import Move, Points, Tile, split
+from firstguess.network.norms import effective, over_batches
+from firstguess.network.points import Move, Need, NodeMove, Points, Tile, Values, split
+from firstguess.network.read_result import IMAGE, Site
+from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Signal
 from firstguess.network.tensors import Draw, Local, Place, Scratch
 
@@ -125,7 +124,7 @@ class InstanceNorm(Layer):
         return Need(*effective(k, points.grid.places), of="instancenorm", over="positions")
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.tensor_ops import standardize
+        from firstguess.network.torch_ops import standardize
 
         def over_positions(x: Tensor, scratch: Scratch) -> Tensor:
             standardize(x, (3, 4), scratch)
@@ -136,7 +135,7 @@ class InstanceNorm(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
-        from firstguess.network.small_modules import EPS
+        from firstguess.network.torch_ops import EPS
 
         return nn.InstanceNorm2d(place.before.sizes[0], eps=EPS)
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.base.checks import check_number
+from firstguess.network.finite_sample import Handful, centred
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.handful import Handful, centred
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
-from firstguess.network.meaning import Site
-from firstguess.network.nodes import NodeMove
-from firstguess.network.over_nodes import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
-from firstguess.network.points import Move, Points
+from firstguess.network.norms import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
+from firstguess.network.points import Move, NodeMove, Points
+from firstguess.network.read_result import Site
 from firstguess.network.signal import Signal
 from firstguess.network.source import Source
 from firstguess.network.tensors import Draw, Local, Place
@@ -70,7 +69,7 @@ class LayerNorm(Layer):
         return ()
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.tensor_ops import over_nodes, over_nodes_derivative
+        from firstguess.network.torch_ops import over_nodes, over_nodes_derivative
 
         derivative = None if place.before.images else over_nodes_derivative(eps=self.eps)
         return Local(over_nodes(place.before.images, eps=self.eps), derivative=derivative)
@@ -81,7 +80,7 @@ class LayerNorm(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
-        from firstguess.network.small_modules import EPS
+        from firstguess.network.torch_ops import EPS
 
         return nn.LayerNorm(place.before.own_sizes, eps=self.eps or EPS, elementwise_affine=False)
 

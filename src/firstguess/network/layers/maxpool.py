@@ -13,17 +13,25 @@ from numpy.polynomial import chebyshev
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.activations.lookup import activation
 from firstguess.network.activations.record import Activation
-from firstguess.network.grid import Grid, Shape
-from firstguess.network.handful import Handful
+from firstguess.network.activations.registry import activation
+from firstguess.network.finite_sample import Handful
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.max_moments import activation_mean, max_mean_square_slope, max_moments, max_series
-from firstguess.network.meaning import Call, Site
-from firstguess.network.nodes import Need, NodeMove, alike
-from firstguess.network.points import Move, Points, Tile
-from firstguess.network.pooling import pool_nodes, pool_overlapping
-from firstguess.network.read_pools import pool_of, pool_to, window_of_call, window_of_module
+from firstguess.network.points import Move, Need, NodeMove, Points, Tile, alike
+from firstguess.network.pooling import (
+    activation_mean,
+    max_mean_square_slope,
+    max_moments,
+    max_series,
+    pool_nodes,
+    pool_of,
+    pool_overlapping,
+    pool_to,
+    window_of_call,
+    window_of_module,
+)
+from firstguess.network.read_result import Call, Site
+from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
 from firstguess.network.tensors import Draw, Local, Place, Scratch
 

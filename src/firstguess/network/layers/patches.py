@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.network.grid import Shape
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.points import Move, Points
 from firstguess.network.random_sums import random_sum_move
+from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
-from firstguess.network.token_grid import sequence
+from firstguess.network.walk import sequence
 
 if TYPE_CHECKING:
     from torch import nn
@@ -98,7 +98,7 @@ class Patches(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
-        from firstguess.network import token_modules
+        from firstguess.network import torch_ops
 
         assert place.before.width is not None
         assert place.after.width is not None
@@ -106,4 +106,4 @@ class Patches(Layer):
         kernels = nn.utils.skip_init(nn.Conv2d, channels, units, size, stride=size, bias=self.bias_var > 0.0)
         fan_in = channels * size * size
         weights = Weights((units, channels, size, size), fan_in, self.weight_var, self.bias_var)
-        return token_modules.Patches(draw.fill(kernels, weights))
+        return torch_ops.Patches(draw.fill(kernels, weights))

@@ -10,11 +10,11 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.network.grid import Grid, Shape
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.points import Done, Points, Whole, split
+from firstguess.network.shapes import Grid, Shape
 from firstguess.network.tensors import Alone, Draw, Place
-from firstguess.network.token_grid import check_tokens
+from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
     from torch import nn
@@ -99,6 +99,6 @@ class PoolTokens(Layer):
         return Alone()
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network import token_modules
+        from firstguess.network import torch_ops
 
-        return token_modules.PoolTokens(self.at)
+        return torch_ops.PoolTokens(self.at)

@@ -11,11 +11,11 @@ import numpy as np
 from firstguess.base.checks import check_flag, check_number
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
-from firstguess.network.grid import Shape
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.points import Move, Points, Tile, split
+from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
-from firstguess.network.token_grid import check_tokens
+from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
     from torch import nn
@@ -94,7 +94,7 @@ class Positions(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         import torch
 
-        from firstguess.network.token_modules import AddPositions, Row
+        from firstguess.network.torch_ops import AddPositions, Row
 
         width, (places, *_) = place.before.width, place.before.sizes[1:]
         assert width is not None

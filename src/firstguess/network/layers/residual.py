@@ -14,12 +14,12 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network.finite_folds import through
-from firstguess.network.grid import Shape
-from firstguess.network.handful import Handful
+from firstguess.network.finite_sample import Handful
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequence_text, steps
 from firstguess.network.layers.scale import Scale
 from firstguess.network.points import Done, Move, Points, Tile, Whole, along
-from firstguess.network.sampled_law import law_of_sum
+from firstguess.network.sampled_distribution import law_of_sum
+from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal
 from firstguess.network.source import RESIDUAL, Source
 from firstguess.network.tensors import Draw, Paths, Place
@@ -235,7 +235,7 @@ class Residual(Layer):
         return f"ScaledResidual({texts[0]}, {number(self.scale)}{f', {texts[1]}' if self.shortcut else ''})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network.small_modules import ResidualSum
+        from firstguess.network.torch_ops import ResidualSum
 
         branch, shortcut = place.paths
         drawn = draw.path(branch)  # first, as the engine does

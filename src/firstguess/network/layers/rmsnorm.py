@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
+from firstguess.network.finite_sample import Handful, scaled_to_one
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.handful import Handful, scaled_to_one
 from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
 from firstguess.network.layers.scale import Scale
-from firstguess.network.meaning import Site
-from firstguess.network.nodes import NodeMove
-from firstguess.network.over_nodes import inverse_square, over_nodes_move, over_nodes_nodes, scaled
-from firstguess.network.points import Move, Points
+from firstguess.network.norms import inverse_square, over_nodes_move, over_nodes_nodes, scaled
+from firstguess.network.points import Move, NodeMove, Points
+from firstguess.network.read_result import Site
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.source import Source
 from firstguess.network.tensors import Draw, Local, Place
@@ -80,7 +79,7 @@ class RMSNorm(Layer):
         return ()
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.tensor_ops import over_nodes, over_nodes_derivative
+        from firstguess.network.torch_ops import over_nodes, over_nodes_derivative
 
         derivative = None if place.before.images else over_nodes_derivative(center=False, eps=self.eps)
         return Local(over_nodes(place.before.images, center=False, eps=self.eps), derivative=derivative)
@@ -91,7 +90,7 @@ class RMSNorm(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
-        from firstguess.network.small_modules import EPS
+        from firstguess.network.torch_ops import EPS
 
         return nn.RMSNorm(place.before.own_sizes, eps=self.eps or EPS, elementwise_affine=False)
 

@@ -12,10 +12,9 @@ import numpy as np
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
 from firstguess.network.derivative import linear_derivative
-from firstguess.network.handful import Handful
+from firstguess.network.finite_sample import Handful
 from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
-from firstguess.network.nodes import NodeMove, alike
-from firstguess.network.points import Move, Points, Tile
+from firstguess.network.points import Move, NodeMove, Points, Tile, alike
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.source import AFFINE, Source
 from firstguess.network.tensors import Draw, Local, Place
@@ -94,6 +93,6 @@ class Shift(Layer):
         return f"Affine(shift={number(self.by)})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
-        from firstguess.network.small_modules import Affine
+        from firstguess.network.torch_ops import Affine
 
         return Affine(1.0, self.by)

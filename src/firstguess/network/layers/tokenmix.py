@@ -12,20 +12,20 @@ import numpy as np
 from firstguess.base.checks import check_count, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.activations import lookup
+from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
 from firstguess.network.activations.record import Activation
-from firstguess.network.grid import Shape
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.points import Done, Points, Whole, split
 from firstguess.network.remarks import Remark
+from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
-from firstguess.network.token_grid import check_tokens
+from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
     from torch import nn
 
-_GELU = lookup.activation("gelu")
+_GELU = registry.activation("gelu")
 _FEWEST, _MOST = 256, 8192  # units that are drawn
 _WORK = 2e10  # operations that they may take
 _AT_ONCE = 4_000_000  # numbers of units drawn together
@@ -67,7 +67,7 @@ class TokenMix(Layer):
     def __post_init__(self) -> None:
         check_count(self.width, "width", "tokenmix")
         if isinstance(self.phi, str):
-            object.__setattr__(self, "phi", lookup.activation(self.phi))
+            object.__setattr__(self, "phi", registry.activation(self.phi))
         if not isinstance(self.phi, Activation) or self.phi.centered:
             raise InvalidInput("an activation, not centred", got=str(self.phi), where="tokenmix", hint="tokenmix(256)")
         check_number(self.weight_var, "weight_var", "tokenmix", strict=True, hint="tokenmix(256, weight_var=1)")
@@ -167,7 +167,7 @@ class TokenMix(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
-        from firstguess.network import token_modules
+        from firstguess.network import torch_ops
         from firstguess.network.activations.tensors import module_of
 
         _, tokens = place.before.sizes
@@ -179,4 +179,4 @@ class TokenMix(Layer):
             )
             for weights in (inner, outer)
         )
-        return token_modules.TokenMix(first, module_of(self.phi), second)
+        return torch_ops.TokenMix(first, module_of(self.phi), second)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, final
 
 from firstguess.base.checks import check_flag, check_number
-from firstguess.network.grid import Shape
 from firstguess.network.layer import Fold, Layer, Mix, Parity, register
 from firstguess.network.points import Move, Points
 from firstguess.network.random_sums import random_sum_move
+from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
-from firstguess.network.token_grid import check_tokens
+from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,7 +60,7 @@ class Unembed(Layer):
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
 
-        from firstguess.network.token_modules import TiedHead
+        from firstguess.network.torch_ops import TiedHead
 
         if self.tied:
             return TiedHead()

@@ -12,7 +12,7 @@ import numpy as np
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 from firstguess.show.charts.parts import Entry, key
-from firstguess.theory.curves import HIGH, LOW, Absorption
+from firstguess.theory.training.curves import HIGH, LOW, Absorption
 
 _WIDTH, _HEIGHT = 620, 420
 _LEAST = 0.5  # steps: shorter times are drawn here, a logarithm has no 0

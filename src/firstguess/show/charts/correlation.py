@@ -13,7 +13,7 @@ import altair as alt
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import gamma_by_depth, theme
 from firstguess.show.charts.theme import Row
-from firstguess.theory.words import EDGES
+from firstguess.theory.bias_levels import EDGES
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.result import Cause, Diagnosis

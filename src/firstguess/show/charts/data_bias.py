@@ -9,7 +9,7 @@ from firstguess.show.charts import theme
 from firstguess.show.charts.dots import Dot, dots_chart
 
 if TYPE_CHECKING:
-    from firstguess.theory.databias import DataBias
+    from firstguess.theory.data_bias import DataBias
 
 
 def data_bias_chart(bias: DataBias, *, title: str | None = None) -> theme.Chart:

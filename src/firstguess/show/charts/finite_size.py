@@ -9,7 +9,7 @@ from firstguess.show.charts import theme
 from firstguess.show.charts.dots import Dot, dots_chart
 
 if TYPE_CHECKING:
-    from firstguess.theory.finite_record import FiniteSize
+    from firstguess.theory.prediction import FiniteSize
 
 
 def finite_size_chart(size: FiniteSize, *, title: str | None = None) -> theme.Chart:

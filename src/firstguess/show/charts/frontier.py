@@ -13,7 +13,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import parts, theme
 
 if TYPE_CHECKING:
-    from firstguess.theory.trade_off import Frontier, Mark
+    from firstguess.theory.frontier import Frontier, Mark
 
 _WIDTH, _HEIGHT = 720, 470
 _LINES = 60  # points of a curve

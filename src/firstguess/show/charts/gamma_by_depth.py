@@ -14,8 +14,8 @@ import numpy as np
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Row
+from firstguess.theory.bias_levels import DEEPLY_BIASED, EDGES, WORDS
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.words import DEEPLY_BIASED, EDGES, WORDS
 
 WIDTH, HEIGHT = 720, 440
 _GUTTER = 118  # pixels at the left for the words

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.shares import size_change
-from firstguess.base.text import power_of_ten
+from firstguess.base.text import power_of_ten, size_change
 from firstguess.show.charts import parts, theme
 
 if TYPE_CHECKING:

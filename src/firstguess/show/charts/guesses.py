@@ -13,10 +13,10 @@ import numpy as np
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Row
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.guesses import Guesses
-from firstguess.theory.mixed_guesses import MixedGuesses
 from firstguess.theory.prediction import Prediction
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
+from firstguess.theory.shares.mixture import MixedGuesses
 
 _WIDTH, _HEIGHT = 760, 380
 _MARGIN = 0.02  # of the axis, at both ends: how far into a pole at 0 or 1 the figure looks

@@ -7,8 +7,8 @@ import math
 from firstguess.diagnosis.comparison import predicted_law
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import parts, theme
-from firstguess.theory import histograms
 from firstguess.theory.prediction import Prediction
+from firstguess.theory.shares import histograms
 
 _WIDTH, _HEIGHT = 760, 340
 _SHORT = 40  # characters of an assumption that fits below a chart

@@ -10,8 +10,8 @@ import altair as alt
 from firstguess.diagnosis.comparison import check_pair, predicted_law
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import parts, theme
-from firstguess.theory import histograms
 from firstguess.theory.prediction import Prediction
+from firstguess.theory.shares import histograms
 
 
 def compare_chart(prediction: Prediction, measurement: Measurement, *, title: str | None = None) -> theme.Chart:

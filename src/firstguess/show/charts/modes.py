@@ -13,7 +13,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 from firstguess.show.charts.parts import Entry, key
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.spectrum import Spectrum, spectrum
+from firstguess.theory.training.runs import Spectrum, spectrum
 
 _WIDTH, _HEIGHT = 720, 420
 _BIAS, _SIGNAL, _OTHER = theme.PALETTE[0], theme.PALETTE[1], "#B5B5B5"

@@ -12,8 +12,8 @@ import altair as alt
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.show.charts import gamma_by_depth, theme
 from firstguess.show.charts.gamma_by_depth import GammaScale
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.histograms import FloatArray, Histogram, Law, pooled
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.histograms import FloatArray, Histogram, Law, pooled
 
 WIDTH = 520
 MEASURED = theme.PALETTE[0]

@@ -17,8 +17,8 @@ from firstguess.base.gaussian import Array
 from firstguess.show.charts import theme
 
 if TYPE_CHECKING:  # at run time, importing the module would hide the function fg.phase_diagram
-    from firstguess.theory.diagrams import PhaseDiagram
-    from firstguess.theory.phases import FixedPoint
+    from firstguess.theory.phases.diagram import PhaseDiagram
+    from firstguess.theory.phases.fixed_points import FixedPoint
 
 _WIDTH, _HEIGHT = 680, 440
 _CHARACTER = 7.2  # average pixels a character of the labels

@@ -13,15 +13,15 @@ from firstguess.show.charts.gamma_by_depth import gamma_by_depth_chart
 from firstguess.show.charts.guesses import guesses_chart
 from firstguess.show.charts.phases import phase_diagram_chart
 from firstguess.show.charts.readings import readings_chart
-from firstguess.theory.diagrams import phase_diagram
-from firstguess.theory.empirical import EmpiricalGuesses
-from firstguess.theory.readings import predict
+from firstguess.theory.phases.diagram import phase_diagram
+from firstguess.theory.predict import predict
+from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
-    from firstguess.modules.structure import Structure
-    from firstguess.theory.phases import FixedPoint
+    from firstguess.modules.read.result import Structure
+    from firstguess.theory.phases.fixed_points import FixedPoint
     from firstguess.theory.prediction import Prediction
-    from firstguess.theory.tuning import Tuned
+    from firstguess.theory.tune import Tuned
 
 _CELLS = 40  # along each axis
 

@@ -11,9 +11,9 @@ import altair as alt
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import parts, theme
-from firstguess.theory import histograms
-from firstguess.theory.empirical import EmpiricalGuesses
 from firstguess.theory.prediction import Prediction
+from firstguess.theory.shares import histograms
+from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 
 def readings_chart(

@@ -8,7 +8,7 @@ from firstguess.base.text import spaced
 from firstguess.show.charts import parts, theme
 
 if TYPE_CHECKING:
-    from firstguess.theory.empirical import EmpiricalGuesses
+    from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 
 def sampled_law_chart(guesses: EmpiricalGuesses, *, title: str | None = None) -> theme.Chart:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.base.text import percents, rounded_off, spaced
+from firstguess.base.text import rounded_off, spaced
+from firstguess.base.text import share_change as percents
 from firstguess.show.charts import theme
 from firstguess.show.charts.dots import Dot, dots_chart
 
 if TYPE_CHECKING:
-    from firstguess.diagnosis.explanation import Explanation
+    from firstguess.diagnosis.explain_guess import Explanation
     from firstguess.modules.priors import Matched
     from firstguess.modules.repair import Repaired
 

@@ -13,7 +13,7 @@ from firstguess.show.charts import theme
 
 if TYPE_CHECKING:
     from firstguess.ensemble.measurement import Measurement
-    from firstguess.theory.empirical import EmpiricalGuesses
+    from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 _WIDTH, _HEIGHT = 760, 320
 _COLUMNS = 120

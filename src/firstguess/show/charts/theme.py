@@ -10,8 +10,7 @@ from typing import Any, TypeAlias, cast
 
 import altair as alt
 
-from firstguess.base.shares import percent, percents
-from firstguess.base.text import spaced
+from firstguess.base.text import percent, percents, spaced
 
 __all__ = ["percent", "percents", "spaced"]  # beside what is defined here
 

@@ -19,7 +19,7 @@ from firstguess.base.text import spaced
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.show.charts import theme
 from firstguess.show.charts.parts import Entry, heading, key
-from firstguess.theory.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
+from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
 
 _WIDTH, _HEIGHT = 420, 300
 _DASH = [6, 4]  # of other classes

@@ -14,7 +14,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.show.charts import theme
 from firstguess.show.charts.parts import Entry, heading, key
-from firstguess.theory.curves import OTHERS, Curve, Curves
+from firstguess.theory.training.curves import OTHERS, Curve, Curves
 
 _WIDTH, _HEIGHT, _GAP = 400, 300, 70
 _FAVOURED, _REST, _OTHERS, _PREDICTED = theme.PALETTE[1], theme.PALETTE[0], "#999999", theme.PALETTE[2]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from firstguess.diagnosis import sentences
-from firstguess.modules.structure import short
+from firstguess.modules.read.result import short
 from firstguess.show.report import top
 from firstguess.show.report.charts import Drawn
 from firstguess.show.report.elements import folded, section, table, tag

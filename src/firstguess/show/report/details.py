@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from firstguess.base.text import counted, spaced
-from firstguess.modules.structure import short
+from firstguess.modules.read.result import short
 from firstguess.show.charts.theme import percent
 from firstguess.show.report import wording
 from firstguess.show.report.elements import folded, section, table, tag

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from firstguess.show.report.elements import tag
-from firstguess.theory.literature import PAPERS
+from firstguess.theory.references import PAPERS
 
 
 @dataclass(frozen=True)

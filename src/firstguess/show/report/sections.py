@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from firstguess.base.shares import size_change, size_changes
+from firstguess.base.text import size_change, size_changes
 from firstguess.diagnosis import sentences
 from firstguess.show.charts.theme import assumed, number, percent, unbroken
 from firstguess.show.report import wording

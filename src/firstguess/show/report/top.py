@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from firstguess.diagnosis import sentences
-from firstguess.diagnosis.agreement import agreement
+from firstguess.diagnosis.expected import agreement
 from firstguess.show.charts.theme import unbroken
 from firstguess.show.report import wording
 from firstguess.show.report.elements import tag

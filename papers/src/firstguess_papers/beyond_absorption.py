@@ -1,0 +1,271 @@
+"""Beyond the papers: the closed form of the absorption time, against trained networks, and over depth by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from firstguess.network.network import Network
+from firstguess.theory.training.absorption import Tangent, absorption_of, scalar_tangent, steps_to
+from firstguess_papers.beyond_frontier import ratio
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.training_pieces import SEEDS, Array, trained
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
+    from firstguess.show.charts.theme import Chart
+    from firstguess.studies.store import Piece
+
+PHASES = {
+    "ordered": 1.59,
+    "edge of chaos": 1.99,
+}  # weight variances of tanh with biases of variance 0.1, as MF has them
+DEPTHS = (20, 40, 60, 80, 100)
+LEVEL = 0.6  # of the largest share: where bias counts as absorbed
+RATE = 0.2  # ηλ_b of the trainings
+_WIDE = 1000  # width and dimension of the closed form over depth
+_STEADY = 0.1  # of 1: by how much steps a layer may differ from depth to depth
+_VANISHING = 0.3  # what 20 more layers leave of a signal that vanishes, at most
+_ROUGH, _CLOSE = 0.5, 0.2  # of 1: measured over predicted times, required and without a limit
+_LOOKS = (*range(41), *range(43, 121, 3))
+
+
+def _tanh(variance: float, depth: int) -> str:
+    own = f"dense(weight_var={variance}, bias_var=0.1)"
+    return f"{depth} x [{own} > tanh] > {own}"
+
+
+CASES = {
+    "ReLU, 1 layer": "dense(weight_var=2) > relu > dense(weight_var=2)",
+    "ReLU, 3 layers": "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)",
+    "LayerNorm before ReLU, 3": "3 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)",
+    "tanh, edge, 10": _tanh(PHASES["edge of chaos"], 10),
+    "tanh, ordered, 10": _tanh(PHASES["ordered"], 10),
+    "tanh, ordered, 20": _tanh(PHASES["ordered"], 20),
+}
+
+
+@dataclass(frozen=True)
+class Times:
+    """Steps of every network until the largest share is at 0.6: measured, and by the closed form from its own start."""
+
+    measured: Array
+    predicted: Array
+    reached: float  # the share of networks that get there
+
+    @property
+    def over(self) -> Number:
+        """Mean measured time over mean predicted time."""
+        return ratio(self.measured, self.predicted)
+
+
+def over_depth(variance: float) -> list[Tangent]:
+    """Tangents of tanh networks of this weight variance, by depth, on random data."""
+    return [
+        scalar_tangent(Network.parse(_tanh(variance, depth), classes=2), dimension=_WIDE, width=_WIDE)
+        for depth in DEPTHS
+    ]
+
+
+def scaled_time(tangent: Tangent) -> float:
+    """ηλ_b·t in the median over initializations, for small steps: theory.md (16)."""
+    small = 1e-6
+    return small * absorption_of(tangent, lr=small / tangent.bias_mode(), level=LEVEL).median
+
+
+@item(
+    "beyond/absorption",
+    "How long bias lasts, in closed form and in networks",
+    claims=("B6",),
+    where="theory.md §7",
+    quick="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: three ReLU networks of width 100, "
+    "60 points of two blobs in 100 dimensions, all of them at every step, ηλ = 0.2, 10 networks each.",
+    full="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: six networks of width 300, 100 "
+    "points of two blobs in 300 dimensions, all of them at every step, ηλ = 0.2, 24 networks each, of ReLU networks "
+    "96.",
+    seconds=(15, 120),
+)  # fmt: skip
+def absorption(run: Run) -> Outcome:
+    """B6: times measured over predicted ones; times and signal over depth."""
+    from firstguess.data.sources import two_blobs
+
+    width, points, inits = run.either((100, 60, 10), (300, 100, 24))
+    cases = dict(list(CASES.items())[: 3 if run.quick else None])
+    x = two_blobs(points // 2, width, seed=run.seed)
+    parts = {name: run.either(1, 4 if "ReLU" in name else 1) for name in cases}
+    found = {name: times_of(run, name, text, x, width, inits, parts[name]) for name, text in cases.items()}
+    tangents = {phase: over_depth(variance) for phase, variance in PHASES.items()}
+    return Outcome(
+        judged(found, tangents),
+        {
+            "times": columns([_row(name, times) for name, times in found.items()]),
+            "depths": columns(
+                [
+                    _depth_row(phase, depth, t)
+                    for phase, by in tangents.items()
+                    for depth, t in zip(DEPTHS, by, strict=True)
+                ]
+            ),
+        },
+        charts(found, tangents, f"width {width}"),
+        ["Times by the closed form are from the networks' own mean logits at the start; its rate has no free number."],
+    )
+
+
+def times_of(run: Run, name: str, text: str, x: Data, width: int, inits: int, parts: int = 1) -> Times:
+    """Of `parts` times `inits` networks, each part with a seed of its own."""
+    network = Network.parse(text, classes=2)
+    tangent = scalar_tangent(network, dimension=int(np.prod(x.x.shape[1:])), width=width)
+    lr = RATE / tangent.bias_mode(x.n)
+    looks = list(_LOOKS)
+    arm = trained(
+        run, network, x, label=name, optimizer="gd", lr=lr, steps=looks, inits=inits, width=width, parts=parts
+    )  # fmt: skip
+    steps = arm.reached("largest", LEVEL)
+    means: list[Array] = []
+    for part in range(parts):
+        seed = run.seed + SEEDS * part
+        key = {"starts": text, "data": x.hash, "width": width, "inits": inits} | ({"seed": seed} if part else {})
+        compute = partial(starts_of, network, x, width, inits, seed)
+        means.append(np.asarray(run.piece(key, compute, label=f"starts of {name}")["means"], dtype=np.float64))
+    spread = float(np.sqrt(max(2.0 * (tangent.q - tangent.q_ab), 0.0)))
+    known = steps_to(LEVEL, np.concatenate(means), spread, RATE)
+    return Times(np.minimum(steps, float(looks[-1])), known, float(np.isfinite(steps).mean()))
+
+
+def starts_of(network: Network, x: Data, width: int, inits: int, seed: int) -> Piece:
+    """The mean over the data of f₁ − f₀, of every member before training."""
+    import torch
+
+    from firstguess.ensemble.member_module import build
+
+    points = torch.from_numpy(np.array(x.x, dtype=np.float32))
+    means: list[float] = []
+    for member in range(inits):
+        with torch.no_grad():
+            out = build(network, x.x.shape[1:], width=width, seed=seed, member=member)(points).double()
+        means.append(float((out[:, 1] - out[:, 0]).mean()))
+    return {"means": np.array(means)}
+
+
+# -- Checks
+
+
+def between(number: Number, room: float) -> Truth:
+    """Whether a ratio is within `room` of 1, by 4 standard errors on either side."""
+    return all_of([above(Number(1.0 + room), number), above(number, 1.0 - room)])
+
+
+def linear(tangents: Sequence[Tangent]) -> Truth:
+    """From 40 layers on every layer adds the same time, within 10 %."""
+    added = np.diff([scaled_time(t) for t in tangents])[1:]
+    return bool(added.min() > 0 and np.abs(added / added.mean() - 1.0).max() <= _STEADY)
+
+
+def vanishing(tangents: Sequence[Tangent]) -> Truth:
+    """From 40 layers on every 20 layers leave at most 0.3 of the signal."""
+    signal = np.array([t.signal for t in tangents])
+    return bool((signal[2:] / signal[1:-1]).max() <= _VANISHING)
+
+
+def judged(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]]) -> list[Entry]:
+    """B6: the closed form against networks; ordered networks over depth, beside the edge."""
+    said = "; ".join(
+        f"{name}: {t.over} times as long as predicted ({t.measured.mean():.1f} steps)"
+        + ("" if t.reached == 1 else f", {1 - t.reached:.0%} not within {_LOOKS[-1]} steps")
+        for name, t in found.items()
+    )
+    ordered, edge = tangents["ordered"], tangents["edge of chaos"]
+    depths = "; ".join(
+        f"{phase}: ηλt = {', '.join(f'{scaled_time(t):.3g}' for t in by)}, signal "
+        f"{', '.join(f'{t.signal / _WIDE:.2g}' for t in by)}"
+        for phase, by in tangents.items()
+    )
+    return [
+        entry(
+            "B6",
+            f"the closed form has the mean time to a largest share of {LEVEL} right within {_ROUGH:.0%} for all "
+            f"networks; without a limit within {_CLOSE:.0%}",
+            said,
+            [between(t.over, _ROUGH) for t in found.values()],
+            within=[between(t.over, _CLOSE) for t in found.values()],
+            limit="not that close for "
+            + (", ".join(name for name, t in found.items() if between(t.over, _CLOSE) is False) or "any"),
+            headline="measured over predicted time: " + ", ".join(f"{name} {t.over}" for name, t in found.items()),
+        ),
+        entry(
+            "B6",
+            "in closed form ordered tanh networks take a time (in units of the bias mode's rate) that grows linearly "
+            f"with depth, every layer the same within {_STEADY:.0%} from 40 layers on, while their signal falls to "
+            f"less than {_VANISHING} every 20 layers; at the edge over half of it stays, from 20 to 100 layers",
+            f"at {', '.join(str(d) for d in DEPTHS)} layers: {depths}",
+            [linear(ordered), vanishing(ordered), edge[-1].signal > 0.5 * edge[0].signal],
+            headline=f"ordered, 20 → 100 layers: ηλt {scaled_time(ordered[0]):.3g} → {scaled_time(ordered[-1]):.3g}, "
+            f"signal {ordered[0].signal / _WIDE:.2g} → {ordered[-1].signal / _WIDE:.2g}",
+        ),
+    ]
+
+
+# -- Tables, figures
+
+
+def _row(name: str, times: Times) -> dict[str, Any]:
+    over = times.over
+    return {
+        "network": name, "measured": float(times.measured.mean()), "predicted": float(times.predicted.mean()),
+        "over": over.value, "over_error": over.error, "reached": times.reached, "networks": len(times.measured),
+    }  # fmt: skip
+
+
+def _depth_row(phase: str, depth: int, tangent: Tangent) -> dict[str, Any]:
+    return {"phase": phase, "depth": depth, "time": scaled_time(tangent), "signal": tangent.signal / _WIDE}
+
+
+def charts(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]], where: str) -> dict[str, Chart]:
+    """Times over depth, and the signal."""
+    from firstguess.show import charts as figures
+    from firstguess.show.charts.lines import Series
+
+    def series(what: Callable[[Tangent], float]) -> list[Series]:
+        return [Series(phase, DEPTHS, [what(t) for t in by], mark="both") for phase, by in tangents.items()]
+
+    ordered = tangents["ordered"]
+    overs = sorted((t.over for t in found.values()), key=lambda number: number.value)
+    said = "Closed form for random data; tanh, biases of variance 0.1."
+    shared: dict[str, Any] = {"x_title": "Hidden layers", "x_domain": (15.0, 105.0), "width": 560, "height": 280}
+    return {
+        "depths": figures.lines_chart(
+            series(scaled_time),
+            title=stated(
+                linear(ordered),
+                "Ordered networks absorb bias in a time linear in depth",
+                "Time to absorb bias, over depth",
+            ),
+            subtitle=[
+                f"{said} Time to a largest share of {LEVEL}, median over initializations, in units of the bias mode's "
+                "own rate.",
+                f"In training ({len(found)} networks, {where}), measured over predicted mean time: {overs[0]} to "
+                f"{overs[-1]}.",
+            ],
+            y_title="ηλt",
+            y_domain=(0.0, 15.0),
+            **shared,
+        ),
+        "signal": figures.lines_chart(
+            series(lambda t: t.signal / _WIDE),
+            title=stated(
+                vanishing(ordered), "What vanishes in ordered networks is the signal", "The signal, over depth"
+            ),
+            subtitle=[f"{said} Derivative of the tangent kernel by the overlap of two inputs, over the width."],
+            y_title="θ′/N (logarithmic)",
+            y_scale="log",
+            **shared,
+        ),
+    }

@@ -1,0 +1,313 @@
+"""Beyond the papers: bias, gradients and nonlinearity of networks before training, and knobs on their frontier."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from firstguess.network.network import Network
+from firstguess.theory.predict import predict
+from firstguess.theory.tune import Stand, stand, tune
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
+from firstguess_papers.repair_arms import AFTER, BEFORE, INSIDE, PLAIN, SHALLOW, networks
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.training_pieces import Array
+
+if TYPE_CHECKING:
+    from firstguess.show.charts.theme import Chart
+    from firstguess.studies.store import Piece
+
+DEPTH = 20
+TARGETS = (0.1, 0.5, 2.0)  # γ
+KNOBS: Mapping[str, tuple[str, Literal["slope", "branch_scale", "variances", "affine"]]] = {
+    "leaky ReLU, slope": (f"{DEPTH} x [dense > relu] > dense", "slope"),
+    "residual ReLU, branch scale": (f"dense > {DEPTH} x [residual[relu > dense]] > dense", "branch_scale"),
+    "tanh, variances": (f"{DEPTH} x [dense > tanh] > dense", "variances"),
+    "GELU, shift and scale": (f"{DEPTH} x [dense > gelu] > dense", "affine"),
+}
+EXACT = 0.05  # of 1: room for the law between measured numbers
+NEAR = 0.15  # of 1: room for measured numbers against those for infinite width
+OUTPUTS = 20  # nodes whose centers and spreads are averaged
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, where it should stand, and of which family it is."""
+
+    family: str
+    label: str
+    network: Network
+    known: Stand
+    tuned: bool = False
+
+
+@dataclass(frozen=True)
+class Found:
+    """What networks have: 1 + γ, the factor on gradients, P, and (1 + γ)·g·q₁/q_L over P, which the law has at 1."""
+
+    one_plus_gamma: Number
+    gradients: Number
+    nonlinearity: Number
+    law: Number
+    kept: Number  # q_L/q₁: mean squares of outputs over those of first pre-activations
+
+
+def cases() -> list[Case]:
+    """Networks as they are, with norms, shallow; and each knob at three γ."""
+    found: list[Case] = []
+    for label, network in networks(DEPTH).items():
+        if label in (PLAIN, BEFORE, AFTER, INSIDE, SHALLOW):
+            family = "plain ReLU" if label in (PLAIN, SHALLOW) else label
+            found.append(Case(family, label, network, stand(predict(network))))
+    five = Network.parse("5 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
+    found.append(Case("plain ReLU", "plain, 5 layers", five, stand(predict(five))))
+    for family, (text, knob) in KNOBS.items():
+        for gamma in TARGETS:
+            network = tune(text, gamma=gamma, knob=knob).network
+            found.append(Case(family, f"{family}, γ = {gamma:g}", network, stand(predict(network)), True))
+    return found
+
+
+def sampled(network: Network, *, width: int, dimension: int, points: int, inits: int, seed: int) -> Piece:
+    """Of every member on random data of its own, by automatic differentiation: averages over points and outputs.
+
+    `spread`: variance of an output over the data; `center`: its squared mean, free of what finite data add; `inputs`
+    and `first`: squared gradient by the input and by the first pre-activations; `size`: their mean square.
+    """
+    import torch
+
+    from firstguess.ensemble.member_module import build
+
+    wide = replace(network, classes=OUTPUTS)
+    found: dict[str, list[float]] = {name: [] for name in ("spread", "center", "inputs", "first", "size")}
+    for member in range(inits):
+        rng = np.random.default_rng([seed, member, 0xF207])
+        x = torch.from_numpy(rng.standard_normal((points, dimension)).astype(np.float32)).requires_grad_()
+        model = build(wide, dimension, width=width, seed=seed, member=member)
+        first = model[0](x)
+        out = model[1:](first)
+        weights = torch.from_numpy(rng.standard_normal(tuple(out.shape)).astype(np.float32))
+        by_input, by_first = torch.autograd.grad((out * weights).sum(), (x, first))
+        values = out.detach().double()
+        spread = float(values.var(0).mean())
+        found["spread"].append(spread)
+        found["center"].append(float(values.mean(0).square().mean()) - spread / points)
+        for name, gradient in (("inputs", by_input), ("first", by_first)):
+            found[name].append(float(gradient.double().square().sum(1).mean()) / OUTPUTS)
+        found["size"].append(float(first.detach().double().square().mean()))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def ratio(over: Array, under: Array) -> Number:
+    """Of averages over networks, with its standard error to first order.
+
+    >>> print(ratio(np.array([2.0, 4.0]), np.array([1.0, 2.0])))
+    2
+    """
+    value = float(over.mean() / under.mean())
+    rest = over - value * under
+    return Number(value, float(rest.std(ddof=1) / math.sqrt(len(rest)) / abs(under.mean())))
+
+
+def measured(piece: Mapping[str, Any]) -> Found:
+    """Numbers from a piece of `sampled`; the inputs' variance is 1."""
+    spread, center, inputs, first, size = (
+        np.asarray(piece[name], dtype=np.float64) for name in ("spread", "center", "inputs", "first", "size")
+    )
+    square = spread + center
+    return Found(
+        ratio(square, spread),
+        Number(float(first.mean()), float(first.std(ddof=1) / math.sqrt(len(first)))),
+        ratio(inputs, spread),
+        ratio(first * float(size.mean()), inputs),  # (1 + γ)·g·(q₁/q_L)/P = g·q₁/E‖∇f‖²: γ and q_L drop out
+        ratio(square, size),
+    )
+
+
+@item(
+    "beyond/frontier",
+    "Bias, gradients and nonlinearity before training",
+    claims=("B4",),
+    where="theory.md §10",
+    quick="18 networks of width 200 (plain, norms, shallow, four knobs at γ = 0.1, 0.5 and 2; 20 layers), 20 outputs, "
+    "60 random points of dimension 200, 30 initializations each.",
+    full="18 networks of width 500 (plain, norms, shallow, four knobs at γ = 0.1, 0.5 and 2; 20 layers), 20 outputs, "
+    "64 random points of dimension 500, 40 initializations each.",
+    seconds=(20, 150),
+)  # fmt: skip
+def frontier(run: Run) -> Outcome:
+    """B4: γ, gradients and P of finite networks, by automatic differentiation, beside what tuning says."""
+    width, points, inits = run.either((200, 60, 30), (500, 64, 40))
+    sizes = {"width": width, "dimension": width, "points": points, "inits": inits, "seed": run.seed}
+    found: dict[str, tuple[Case, Found]] = {}
+    for case in cases():
+        key = {"network": str(case.network), **sizes}
+        piece = run.piece(key, partial(sampled, case.network, **sizes), label=case.label)
+        found[case.label] = case, measured(piece)
+    where = f"width {width}, {inits} initializations each, {OUTPUTS} outputs, random data"
+    return Outcome(
+        judged(found),
+        {"frontier": columns([_row(*one) for one in found.values()])},
+        {"frontier": chart(found, where)},
+        ["Gradients and P are by automatic differentiation of outputs; γ is that of output nodes."],
+    )
+
+
+# -- Checks
+
+
+def lawful(found: Mapping[str, tuple[Case, Found]]) -> dict[str, Truth]:
+    """(1 + γ)·g·q₁/q_L = P between measured numbers."""
+    return {label: same(f.law, 1.0, room=EXACT) for label, (_, f) in found.items()}
+
+
+def predicted(found: Mapping[str, tuple[Case, Found]]) -> dict[str, Truth]:
+    """1 + γ, gradients and P are those of the closed form: within 15 %, whatever the errors are."""
+    checks: dict[str, Truth] = {}
+    for label, (case, f) in found.items():
+        known = (1.0 + case.known.gamma, case.known.gradients, case.known.nonlinearity)
+        ratios = [m / Number(k) for m, k in zip((f.one_plus_gamma, f.gradients, f.nonlinearity), known, strict=True)]
+        near = all_of(same(one, 1.0, room=NEAR) for one in ratios)
+        checks[label] = False if any(abs(one.value - 1.0) > NEAR for one in ratios) else near
+    return checks
+
+
+def at_constant_gradients(found: Mapping[str, tuple[Case, Found]]) -> dict[str, Truth]:
+    """Of a tuned network: gradients as they were, mean squares too, and 1 + γ is what was asked for, and is P."""
+    return {
+        label: all_of(
+            same(number, 1.0, room=NEAR)
+            for number in (
+                f.gradients,
+                f.kept,
+                f.one_plus_gamma / Number(1.0 + case.known.gamma),
+                f.one_plus_gamma / f.nonlinearity,
+            )
+        )
+        for label, (case, f) in found.items()
+        if case.tuned
+    }
+
+
+def judged(found: Mapping[str, tuple[Case, Found]]) -> list[Entry]:
+    """B4: the law, and the knobs."""
+    law, tuned, near = lawful(found), at_constant_gradients(found), predicted(found)
+    worst = max(found.values(), key=lambda one: abs(one[1].law.value - 1.0))
+    reached = "; ".join(
+        f"{case.label}: γ {_gamma(f)}, gradients × {f.gradients}, P {f.nonlinearity}"
+        for case, f in found.values()
+        if case.tuned
+    )
+    others = "; ".join(
+        f"{case.label}: γ {_gamma(f)} ({case.known.gamma:.3g}), gradients × {f.gradients} "
+        f"({case.known.gradients:.3g}), P {f.nonlinearity} ({case.known.nonlinearity:.3g})"
+        for case, f in found.values()
+        if not case.tuned
+    )
+    half = [
+        f"{c.family} {_gamma(f)}"
+        for c, f in found.values()
+        if c.tuned and math.isclose(c.known.gamma, 0.5, rel_tol=1e-3)
+    ]
+    return [
+        entry(
+            "B4",
+            f"(1 + γ)·g·q₁/q_L = P within {EXACT} between measured numbers, for all {len(found)} networks: plain, with "
+            "norms, residual, shallow, tuned",
+            f"ratio of both sides, farthest from 1: {worst[0].label} {worst[1].law}",
+            law.values(),
+            otherwise=f"not so for {_failed(law)}",
+            headline=f"(1 + γ)·g over P in {len(found)} networks: farthest from 1 is {worst[1].law}",
+        ),
+        entry(
+            "B4",
+            f"knobs reach γ = {', '.join(f'{g:g}' for g in TARGETS)} at constant gradients: 1 + γ is within {NEAR:.0%} "
+            "of what was asked for and of P, gradients and mean squares within as much of 1",
+            reached,
+            tuned.values(),
+            otherwise=f"not so for {_failed(tuned)}",
+            headline=f"γ where 0.5 was asked for: {', '.join(half)}",
+        ),
+        entry(
+            "B4",
+            f"1 + γ, gradients and P of finite networks are within {NEAR:.0%} of the closed form's: tuned ones, and "
+            "without a limit all",
+            f"measured (closed form): {others}",
+            [check for label, check in near.items() if found[label][0].tuned],
+            within=[check for label, check in near.items() if not found[label][0].tuned],
+            limit=f"not so at this width for {_failed(near)}",
+            otherwise=f"not so for {_failed(near)}",
+        ),
+    ]
+
+
+# -- Words, tables, figures
+
+
+def _gamma(found: Found) -> Number:
+    return Number(found.one_plus_gamma.value - 1.0, found.one_plus_gamma.error)
+
+
+def _failed(checks: Mapping[str, Truth]) -> str:
+    return ", ".join(label for label, check in checks.items() if check is False) or "none that the errors can tell"
+
+
+def _row(case: Case, found: Found) -> dict[str, Any]:
+    line: dict[str, Any] = {"network": str(case.network), "name": case.label, "tuned": case.tuned}
+    for name, number, known in (
+        ("gamma", _gamma(found), case.known.gamma),
+        ("gradients", found.gradients, case.known.gradients),
+        ("nonlinearity", found.nonlinearity, case.known.nonlinearity),
+    ):
+        line |= {name: number.value, f"{name}_error": number.error, f"{name}_predicted": known}
+    return line | {"law": found.law.value, "law_error": found.law.error, "kept": found.kept.value}
+
+
+def chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
+    """γ and P − 1 of networks over γ in closed form."""
+    from firstguess.show import charts as figures
+    from firstguess.show.charts.lines import Series
+
+    shown = [one for one in found.values() if one[0].known.gamma > 0.0]
+    ends = [0.08, 25.0]
+    panels: dict[str, list[Series]] = {"γ": [], "P − 1": []}
+    for family in dict.fromkeys(case.family for case, _ in shown):
+        own = [one for one in shown if one[0].family == family]
+        aside = 1.1 ** (list(KNOBS).index(family) - 1.5) if family in KNOBS else 1.0
+        x = [aside * case.known.gamma for case, _ in own]
+        for name, numbers in (
+            ("γ", [f.one_plus_gamma for _, f in own]),
+            ("P − 1", [f.nonlinearity for _, f in own]),
+        ):
+            values, errors = [n.value - 1.0 for n in numbers], [n.error for n in numbers]
+            panels[name].append(Series(family, x, values, errors, mark="points"))
+    for lines in panels.values():
+        lines.append(Series("γ = P − 1", ends, ends, mark="dashed"))
+    passed = all_of(at_constant_gradients(found).values())
+    return figures.lines_chart(
+        panels,
+        title=stated(
+            passed,
+            "At constant gradients bias is nonlinearity: four knobs put γ where it is wanted",
+            "Bias and nonlinearity of networks whose gradients are nearly constant",
+        ),
+        subtitle=[
+            f"Measured on networks ({where}), ± 2 s.e. Knobs at γ = {', '.join(f'{g:g}' for g in TARGETS)}; plain ReLU "
+            "with 1, 5 and 20 hidden layers. Networks with a norm after the activation have γ = 0 and are not shown. "
+            "Knobs at one γ stand side by side.",
+        ],
+        x_title="γ in closed form (logarithmic)",
+        y_title="Measured",
+        x_scale="log",
+        y_scale="log",
+        columns=2,
+        width=430,
+        height=320,
+    )

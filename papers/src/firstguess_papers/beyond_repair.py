@@ -1,0 +1,356 @@
+"""Beyond the papers: what repairs of deep networks do in training, beside a shallow network of equal nonlinearity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
+from firstguess_papers.repair_arms import (
+    EARLY,
+    HEAD,
+    INSIDE,
+    LEAKY,
+    NAMES,
+    PLAIN,
+    RESIDUAL,
+    SHALLOW,
+    Setting,
+    Sizes,
+    networks,
+    stands,
+    trained_setting,
+    worst,
+)
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.training_speed import SAME_SCORE, apart, number, typical
+
+if TYPE_CHECKING:
+    from firstguess.show.charts.theme import Chart
+    from firstguess.theory.tune import Stand
+
+AS_FAST = 0.18  # of log10(1 + steps): a factor of 1.5
+REACHING = 0.9  # of the shallow networks must get to the threshold, or a setting decides nothing
+LOW, HIGH = 3.0, 15.0  # nonlinearity of arms that should be fast, and of those that should be slow
+_QUICK = Sizes(
+    20, 50, 400, 200, 300, 64, 2, 10, 0, (10, 30), (5, 10, 30, 60), {"sgd": (0.01, 0.04), "adam": (5e-4, 2e-3)}
+)  # fmt: skip
+_FULL = Sizes(
+    20, 100, 1500, 500, 1000, 64, 2, 10, 4, (10, 30, 100), (5, 10, 17, 30, 55, 100, 170, 300),
+    {"sgd": (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), "adam": (2e-4, 5e-4, 1e-3, 2e-3, 5e-3)},
+)  # fmt: skip
+DATA = {"Fashion-MNIST": ("fashion_mnist", 0.6), "CIFAR-10": ("cifar10", 0.25)}  # and the threshold
+
+
+@item(
+    "beyond/repair",
+    "Repaired deep networks in training, beside a shallow one of equal nonlinearity",
+    claims=("B5", "B8"),
+    where="theory.md §10",
+    needs=("fashion_mnist", "cifar10"),
+    quick="Eight arms of 20 layers of 50 (and a shallow one), SGD and Adam, batches of 64; Fashion-MNIST only, 400 "
+    "images, 200 to pick one of 2 rates with 2 networks and 30 steps, 300 held-out ones; 60 steps, 10 networks each.",
+    full="Eight arms of 20 layers of 100 (and a shallow one), SGD and Adam, batches of 64; 1500 images of "
+    "Fashion-MNIST and of CIFAR-10, 500 to pick the rate of every arm (6 of SGD, 5 of Adam, by factors of about 2) "
+    "with 2 networks of their own and 100 steps, 1000 held-out ones; 300 steps, 10 networks each; of the "
+    "four arms of low nonlinearity 120 more for the first 30 steps.",
+    seconds=(20, 900),
+)  # fmt: skip
+def repair(run: Run) -> Outcome:
+    """B5 and the training part of B8: steps to a threshold, the worst class early, accuracy at the end."""
+    sizes = run.either(_QUICK, _FULL)
+    settings: list[Setting] = []
+    for name, (spec, threshold) in DATA.items():
+        if run.quick and settings:
+            break
+        whole = run.data(spec, points=sizes.points + sizes.validation + sizes.held)
+        settings += [trained_setting(run, name, whole, o, threshold, sizes) for o in ("sgd", "adam")]
+    places = stands(networks(sizes.depth))
+    return Outcome(
+        judged(settings, places),
+        {"steps": columns([line for s in settings for line in rows(s, places)])},
+        charts(settings, sizes),
+        [
+            "Rates: "
+            + "; ".join(f"{s.name}: " + ", ".join(f"{arm} {lr:g}" for arm, lr in s.rates.items()) for s in settings)
+            + ".",
+            f"Picked at an end of the grid: "
+            f"{'; '.join(f'{s.name}: ' + ', '.join(s.at_end) for s in settings if s.at_end) or 'none'}.",
+            "Biases of all layers start at 0 and are trained; norms have nothing that is trained. A network that does "
+            "not get to the threshold counts with the last step, one that diverged guesses a single class.",
+        ],
+    )
+
+
+# -- Checks
+
+
+def decides(setting: Setting) -> bool:
+    """A setting in which the shallow network does not learn says nothing of speed."""
+    return setting.reaching(SHALLOW) >= REACHING
+
+
+def later(setting: Setting, one: str, other: str) -> Number:
+    """By how much of log10(1 + steps) one arm gets to the threshold after the other."""
+    return apart(setting.times(one), setting.times(other))
+
+
+def at_most(difference: Number, room: float) -> Truth:
+    """Whether a difference is below `room`, by 4 standard errors."""
+    return above(Number(room), difference)
+
+
+def pooled(numbers: Sequence[Number]) -> Number:
+    """The mean over settings, whose errors are independent."""
+    return Number(float(np.mean([n.value for n in numbers])), math.hypot(*(n.error for n in numbers)) / len(numbers))
+
+
+def as_fast(settings: Sequence[Setting], arm: str) -> Truth:
+    """On average over the settings not later than the shallow network by a factor of 1.5 or more."""
+    if not all(decides(s) for s in settings):
+        return None
+    return at_most(pooled([later(s, arm, SHALLOW) for s in settings]), AS_FAST)
+
+
+def not_faster(settings: Sequence[Setting], arm: str) -> Truth:
+    """On average not sooner than the shallow network by that factor, and at the end not more accurate by 0.02."""
+    if not all(decides(s) for s in settings):
+        return None
+    sooner = pooled([later(s, SHALLOW, arm) for s in settings])
+    better = pooled([apart(s.final(arm), s.final(SHALLOW)) for s in settings])
+    return all_of([at_most(sooner, AS_FAST), at_most(better, SAME_SCORE)])
+
+
+def sooner_than_plain(settings: Iterable[Setting], arm: str) -> list[Truth]:
+    """By more than that factor."""
+    return [above(later(s, PLAIN, arm), AS_FAST) if decides(s) else None for s in settings]
+
+
+def ahead(settings: Sequence[Setting], arm: str = INSIDE) -> list[Truth]:
+    """Early on, averaged over the settings, the arm's worst class is better than that of every other deep arm."""
+    others = [other for other in NAMES if other not in (arm, SHALLOW)]
+    return [above(early(settings, arm), early(settings, other)) for other in others]
+
+
+def no_better(settings: Sequence[Setting], arm: str = INSIDE) -> Truth:
+    """Early on, averaged over the settings, the arm's worst class is not better than the shallow network's by 0.02."""
+    return at_most(early(settings, arm) - early(settings, SHALLOW), SAME_SCORE)
+
+
+def early(settings: Sequence[Setting], arm: str) -> Number:
+    """The worst class early on, averaged over the settings."""
+    return pooled([number(s.early(arm)) for s in settings])
+
+
+def ordered(settings: Iterable[Setting], places: Mapping[str, Stand]) -> list[Truth]:
+    """Every arm of low nonlinearity is sooner than every arm of a high one."""
+    low = [arm for arm in NAMES if places[arm].nonlinearity <= LOW]
+    high = [arm for arm in NAMES if places[arm].nonlinearity >= HIGH]
+    return [above(later(s, slow, fast), 0.0) if decides(s) else None for s in settings for fast in low for slow in high]
+
+
+def head_alike(settings: Iterable[Setting]) -> list[Truth]:
+    """Accuracy over the looks and at the end does not change with the head's bias."""
+    return [
+        same(apart(of(s, HEAD), of(s, PLAIN)), 0.0, room=SAME_SCORE)
+        for s in settings
+        for of in (Setting.over, Setting.final)
+    ]
+
+
+def judged(settings: Sequence[Setting], places: Mapping[str, Stand]) -> list[Entry]:
+    """B5: both tuned forms against the shallow network and the plain one, the worst class, the order; B8: the head."""
+    data = "; ".join(dict.fromkeys(f"{s.threshold:.0%} on {s.data}" for s in settings))
+    equal = f"P {places[SHALLOW].nonlinearity:.3g}, tuned {places[LEAKY].nonlinearity:.3g}"
+    found = [
+        entry(
+            "B5",
+            f"20 layers, {words}, get to {data} at most 1.5 times as late as one hidden layer of equal nonlinearity "
+            f"({equal}), each arm at its own rate: on average over data and optimizers; without a limit in each",
+            f"on average {_times(settings, arm)} as late; {_said(settings, (arm, SHALLOW), _steps)}",
+            [as_fast(settings, arm)],
+            within=[as_fast([s], arm) for s in settings],
+            limit="not in every setting",
+            otherwise="it is slower by more than that",
+            headline=f"{arm}: {_times(settings, arm)} as late as one hidden layer, on average over "
+            f"{len(settings)} settings",
+        )
+        for arm, words in ((RESIDUAL, "residual and tuned"), (LEAKY, "leaky ReLU and tuned"))
+    ]
+    both = (RESIDUAL, LEAKY)
+    found.append(
+        entry(
+            "B5",
+            "tuned depth is not faster than that shallow network: not sooner by a factor of 1.5, and at the end not "
+            f"more accurate by {SAME_SCORE}, on average over data and optimizers; without a limit in each setting",
+            f"{_said(settings, (*both, SHALLOW), _steps)}; at the end {_said(settings, (*both, SHALLOW), _final)}",
+            [not_faster(settings, arm) for arm in both],
+            within=[not_faster([s], arm) for s in settings for arm in both],
+            limit="in single settings it is faster, or ends more accurate",
+            otherwise="tuned depth is faster, or ends more accurate",
+        )
+    )
+    found.append(
+        entry(
+            "B5",
+            "tuning makes depth harmless: both tuned forms get there sooner than the plain deep network, by a factor "
+            "of more than 1.5; without a limit both also end more accurate",
+            _said(settings, (PLAIN, *both), _steps),
+            [check for arm in both for check in sooner_than_plain(settings, arm)],
+            within=[above(apart(s.final(arm), s.final(PLAIN)), 0.0) for s in settings for arm in both],
+            limit="at the end the plain network is as accurate in at least one setting",
+        )
+    )
+    averages = ", ".join(f"{arm} {early(settings, arm)}" for arm in NAMES)
+    found.append(
+        entry(
+            "B5",
+            "of all deep arms the residual form with the norm after φ inside the branch has the best worst class early "
+            f"(held-out accuracy, mean of steps {EARLY[0]} and {EARLY[1]}), on average over the settings; without a "
+            "limit in each of them",
+            f"averages: {averages}; {_said(settings, NAMES, _early)}",
+            ahead(settings),
+            within=[check for s in settings for check in ahead([s])],
+            limit="in single settings another arm is better",
+            otherwise="another arm is better on average",
+            headline=f"worst class early: {averages}",
+        )
+    )
+    found.append(
+        entry(
+            "B5",
+            f"even its worst class is not better early than that of one hidden layer, by {SAME_SCORE}, on average over "
+            "the settings; without a limit in each of them",
+            f"{INSIDE} {early(settings, INSIDE)}, {SHALLOW} {early(settings, SHALLOW)}; "
+            f"{_said(settings, (INSIDE, SHALLOW), _early)}",
+            [no_better(settings)],
+            within=[no_better([s]) for s in settings],
+            limit="in single settings it is better",
+            otherwise="it is better",
+        )
+    )
+    values = ", ".join(f"{arm} {place.nonlinearity:.3g}" for arm, place in places.items())
+    found.append(
+        entry(
+            "B5",
+            f"nonlinearity orders the arms: those with P ≤ {LOW:g} all get there before those with P ≥ {HIGH:g}",
+            f"P: {values}; {_said(settings, NAMES, _steps)}",
+            ordered(settings, places),
+            otherwise="an arm of high nonlinearity is as fast as one of low nonlinearity, in at least one setting",
+        )
+    )
+    found.append(
+        entry(
+            "B8",
+            "moving the head's bias alone (all of the mean logits taken off) leaves training of the plain deep network "
+            f"as it is: held-out accuracy, averaged over the looks, and at the end, is the same within {SAME_SCORE}; "
+            "without a limit the worst class early, too",
+            f"over the looks {_said(settings, (PLAIN, HEAD), _over)}; at the end "
+            f"{_said(settings, (PLAIN, HEAD), _final)}; worst class early {_said(settings, (PLAIN, HEAD), _early)}",
+            head_alike(settings),
+            within=[same(apart(s.early(HEAD), s.early(PLAIN)), 0.0, room=SAME_SCORE) for s in settings],
+            limit="the worst class early on changes",
+            otherwise="training changes with the head's bias",
+        )
+    )
+    return found
+
+
+# -- Words, tables, figures
+
+
+def _steps(setting: Setting, arm: str) -> str:
+    reaching = setting.reaching(arm)
+    short = "" if reaching == 1 else f" ({1 - reaching:.0%} do not)"
+    return f"{typical(number(setting.times(arm)))}{short}"
+
+
+def _times(settings: Sequence[Setting], arm: str) -> str:
+    """How many times as late as the shallow network, the error as a factor."""
+    ratio = pooled([later(s, arm, SHALLOW) for s in settings])
+    return f"{10**ratio.value:.2f} times" + (f" (×/÷ {10**ratio.error:.2f})" if math.isfinite(ratio.error) else "")
+
+
+def _final(setting: Setting, arm: str) -> str:
+    return str(number(setting.final(arm)))
+
+
+def _over(setting: Setting, arm: str) -> str:
+    return str(number(setting.over(arm)))
+
+
+def _early(setting: Setting, arm: str) -> str:
+    return str(number(setting.early(arm)))
+
+
+def _said(settings: Sequence[Setting], arms: Sequence[str], what: Callable[[Setting, str], str]) -> str:
+    return "; ".join(f"{s.name}: " + ", ".join(f"{arm} {what(s, arm)}" for arm in arms) for s in settings)
+
+
+def rows(setting: Setting, places: Mapping[str, Stand]) -> list[dict[str, Any]]:
+    """Lines of the table: one an arm."""
+    found: list[dict[str, Any]] = []
+    for arm in NAMES:
+        steps, final = number(setting.times(arm)), number(setting.final(arm))
+        line: dict[str, Any] = {"data": setting.data, "optimizer": setting.optimizer, "arm": arm}
+        line |= {"rate": setting.rates[arm], "networks": setting.arms[arm].networks}
+        line |= vars(places[arm]) | {"threshold": setting.threshold, "reaching": setting.reaching(arm)}
+        line |= {"log10_steps": steps.value, "log10_steps_error": steps.error}
+        for step in (int(k) for k in setting.arms[arm].steps if k in (10, 30, 100, 300)):
+            low = number(worst(setting.arms[arm], step))
+            line |= {f"worst_{step}": low.value, f"worst_{step}_error": low.error}
+        found.append(line | {"final": final.value, "final_error": final.error})
+    return found
+
+
+def charts(settings: Sequence[Setting], sizes: Sizes) -> dict[str, Chart]:
+    """Accuracy and worst class of all arms but the moved head, and that beside the plain network."""
+    from firstguess_papers.training_charts import Line, arms_chart
+
+    def panels(arms: Sequence[str]) -> dict[str, list[Line]]:
+        curves = {"accuracy": "test accuracy", "worst class": "test worst"}
+        return {
+            f"{s.name}: {words}": [Line(arm, s.arms[arm].curve(what)) for arm in arms]
+            for s in settings
+            for words, what in curves.items()
+        }
+
+    fast = all_of(as_fast(settings, arm) for arm in (RESIDUAL, LEAKY))
+    sooner = all_of(check for arm in (RESIDUAL, LEAKY) for check in sooner_than_plain(settings, arm))
+    title = stated(
+        sooner,
+        "Tuned depth learns sooner than plain depth"
+        + {True: ", as fast as one hidden layer", False: ", not always as fast as one hidden layer", None: ""}[fast],
+        "Deep networks, repaired in six ways, beside one hidden layer",
+    )
+    head = all_of(head_alike(settings))
+    said = [
+        f"Held-out accuracy of {sizes.depth} layers of {sizes.width} (shallow: one), {sizes.points} training images, "
+        f"batches of {sizes.batch}, every arm at the learning rate that validation picks.",
+    ]
+    shared: dict[str, Any] = {"columns": 4 if len(settings) > 2 else 2, "width": 300, "height": 220}
+    tops = {
+        name: (0.0, float(np.ceil(20 * max(np.nanmax(line.trained.mean) for line in lines if line.trained)) / 20))
+        for name, lines in panels(NAMES).items()
+    }
+    return {
+        "arms": arms_chart(
+            panels([arm for arm in NAMES if arm != HEAD]), title=title, subtitle=said, y_domains=tops, **shared
+        ),
+        "head": arms_chart(
+            panels((PLAIN, HEAD)),
+            title=stated(
+                head,
+                "Centring the head's bias leaves a deep network's accuracy where it was",
+                "A deep ReLU network with and without a centred head",
+            ),
+            subtitle=said,
+            y_domains=tops,
+            **shared,
+        ),
+    }

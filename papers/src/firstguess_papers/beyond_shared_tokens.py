@@ -1,0 +1,260 @@
+"""Beyond the papers: what sequences share in real transformers, and what a tied language-model head guesses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, below, entry, same, stated
+from firstguess_papers.mf_simulation import mean, ratio
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.token_networks import CLASSES, ReadOut, different_tokens, drawn, predicted
+
+if TYPE_CHECKING:
+    from firstguess.network.network import Network
+
+QUARTER, OWN, FAR = 0.25, 0.03, 5.0  # of γ that may be left; room of a probability; γ's range in B3
+# by style: what is read, and what two sequences share
+STYLES: dict[str, tuple[ReadOut, str]] = {
+    "gpt2": ("last", "GPT-2, last token (positions)"),
+    "bert": ("first", "BERT, CLS (CLS, type, positions)"),
+    "llama": ("last", "LLaMA, last token (BOS)"),
+    "vit": ("first", "ViT, CLS (CLS, positions)"),
+}
+AS_IS, WITHOUT = "as it is", "without them"
+PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of what stands beside the own vector: how much is common to all tokens
+_SHIFT = 3.5  # z, standard deviations that the own logit stands higher
+
+
+def bare(network: Network) -> Network:
+    """The same without positions, first token and types: what the blocks alone make."""
+    from firstguess.network.layers import Embed, FirstToken, Positions
+    from firstguess.network.network import Network
+
+    kept = [layer for layer in network.layers if not isinstance(layer, (FirstToken, Positions))]
+    return Network(tuple(replace(one, types=0.0) if isinstance(one, Embed) else one for one in kept), network.classes)
+
+
+@item(
+    "beyond/tokens-shared",
+    "In real transformers it is what sequences share that makes the bias: positions, CLS, BOS, types",
+    claims=("B2",),
+    where="theory.md §9, (20)",
+    quick="GPT-2, BERT, LLaMA and ViT as Hugging Face starts them, 2 blocks of width 64, 12 sequences of 8 different "
+    "tokens or random images; as they are, and without positions, CLS, BOS and types; 8 networks each.",
+    full="The same with 12 blocks of width 256, 24 sequences of 16 tokens, 40 networks each.",
+    seconds=(8, 120),
+)
+def tokens_shared(run: Run) -> Outcome:
+    """B2: γ of four styles, with and without shared embeddings, for their own read-out and the mean over tokens."""
+    import firstguess as fg
+    from firstguess.network.network import Network
+    from firstguess.show.charts.dots import Dot, dots_chart
+
+    width, depth, n, length, inits = run.either((64, 2, 12, 8, 8), (256, 12, 24, 16, 40))
+    images = np.random.default_rng((run.seed, 0x1336)).standard_normal((n, 3, 32, 32)).astype(np.float32)
+    own: dict[str, tuple[Number, Number]] = {}
+    averaged: dict[str, tuple[Number, Number]] = {}
+    rows: list[dict[str, Any]] = []
+    panels: dict[str, list[Dot]] = {"their own read-out": [], "mean over tokens": []}
+    for style, (kind, label) in STYLES.items():
+        patch: dict[str, Any] = {"patch": 8} if style == "vit" else {}
+        net = fg.transformer(style, depth=depth, width=width, heads=4, **patch)  # type: ignore[arg-type]
+        body = Network(net.layers[:-2], CLASSES)
+        data = images if style == "vit" else different_tokens(n, length, seed=run.seed, shared=style != "gpt2")
+        plain = images if style == "vit" else different_tokens(n, length, seed=run.seed)
+        read_outs: tuple[ReadOut, ReadOut] = kind, "mean"
+        found: dict[str, list[Number]] = {}
+        for how, one, x in ((AS_IS, body, data), (WITHOUT, bare(body), plain)):
+            name = f"{label.partition(' (')[0]}, {how}"
+            members = drawn(run, name, one, x, width=width, inits=inits, read_outs=read_outs)
+            found[how] = [members.gamma(0), members.gamma(1)]
+            for index, (heading, read) in enumerate(zip(panels, read_outs, strict=True)):
+                gamma, share = predicted(run, f"{name}, {read}", one, x, width=width, read_out=read)
+                most = members.largest(index)
+                panels[heading].append(Dot(label, f"measured, {how}", most.value, most.error))
+                panels[heading].append(Dot(label, f"predicted, {how}", share))
+                rows.append(
+                    {"model": label, "read_out": read, "how": how, "gamma": found[how][index].value,
+                     "gamma_error": found[how][index].error, "gamma_predicted": gamma, "largest": most.value,
+                     "largest_error": most.error, "largest_predicted": share}
+                )  # fmt: skip
+        own[label], averaged[label] = zip(found[AS_IS], found[WITHOUT], strict=True)
+    judged = judge_shared(own, averaged)
+    kept = ", ".join(_left(averaged))
+    so = "Without positions, CLS, BOS and types little of real transformers' bias is left"
+    chart = dots_chart(
+        panels,
+        title=stated(
+            judged.verdict.startswith("holds") or None,
+            f"{so}, but in the mean of {kept}'s tokens" if kept else so,
+            "Real transformers with and without what their sequences share",
+        ),
+        subtitle=[
+            f"Largest share of ten classes among {n} random sequences (even guesses: {100 * _even(n):.0f} %); {inits} "
+            f"networks of {depth} blocks, width {width}, ± 2 s.e. In brackets: what sequences share."
+        ],
+        x_title="Average largest share",
+        x_domain=(0.0, 1.0),
+        percent=True,
+        columns=2,
+        width=330,
+    )
+    return Outcome([judged], {"shared": columns(rows)}, {"shared": chart}, ["Sizes are ours; starts are the models'."])
+
+
+def _even(n: int) -> float:
+    """The average largest share of ten classes among n points that guess evenly and alone."""
+    counts = np.random.default_rng(0).multinomial(n, [1 / CLASSES] * CLASSES, size=20_000)
+    return float(counts.max(axis=1).mean()) / n
+
+
+def _left(found: Mapping[str, tuple[Number, Number]]) -> list[str]:
+    """Models of which a quarter of γ may be left."""
+    return [
+        name.partition(",")[0] for name, (as_is, without) in found.items()
+        if below(without / as_is, QUARTER) is not True
+    ]  # fmt: skip
+
+
+def judge_shared(own: Mapping[str, tuple[Number, Number]], averaged: Mapping[str, tuple[Number, Number]]) -> Entry:
+    """(γ as it is, γ without) by model, for the read-out that the model has, and for the mean over tokens."""
+    left = {name: without / as_is for name, (as_is, without) in own.items()}
+    also = {name: without / as_is for name, (as_is, without) in averaged.items()}
+    said = "; ".join(f"{name.partition(' (')[0]} {a} and {b}" for name, (a, b) in own.items())
+    means = "; ".join(f"{name.partition(',')[0]} {a} and {b}" for name, (a, b) in averaged.items())
+    return entry(
+        "B2",
+        "GPT-2, BERT, LLaMA and ViT as they start: once positions, CLS, BOS and types are taken away, γ of their own "
+        f"read-out is less than {QUARTER:g} of what it was; without a limit also: so is γ of the mean over tokens",
+        f"γ as it is and without: {said}; of the mean: {means}",
+        [below(part, QUARTER) for part in left.values()],
+        within=[below(part, QUARTER) for part in also.values()],
+        limit=f"with the mean over tokens as the read-out more than that is left in {', '.join(_left(averaged))}",
+        headline="γ left without shared embeddings: "
+        + ", ".join(f"{100 * part.value:.1f} % ({name.partition(',')[0]})" for name, part in left.items()),
+    )
+
+
+@item(
+    "beyond/tokens-own",
+    "How often a tied language-model head guesses its own input does not depend on γ",
+    claims=("B3",),
+    where="theory.md §9, (30)",
+    quick="Tokens' vectors, a vector that all share and a gated block, whose sizes add up so that the own logit "
+    f"stands {_SHIFT:g} standard deviations higher; five parts of the shared one; width 128, vocabulary 300, 128 "
+    "tokens; 40 networks each.",
+    full="The same with width 256, vocabulary 2000, 256 tokens, 400 networks each.",
+    seconds=(5, 60),
+)
+def tokens_own(run: Run) -> Outcome:
+    """B3: five networks of one z and γ from 0 to 20, the share of tokens that guess themselves."""
+    from firstguess.show import charts as figures
+    from firstguess.show.charts.lines import Series
+    from firstguess.theory.language import own_guess_chance
+
+    width, vocabulary, tokens, inits = run.either((128, 300, 128, 40), (256, 2000, 256, 400))
+    ids = np.random.default_rng((run.seed, 0x0)).permutation(vocabulary)[:tokens].reshape(8, -1)
+    chance = own_guess_chance(_SHIFT, vocabulary)
+    found: list[tuple[float, Number, Number]] = []
+    rows: list[dict[str, Any]] = []
+    for part in PARTS:
+        hits, gamma = _own(run, part, ids, width, vocabulary, inits)
+        found.append((part, gamma, hits))
+        rows.append({"shared": part, "gamma": gamma.value, "gamma_error": gamma.error, "own": hits.value,
+                     "own_error": hits.error, "predicted": chance})  # fmt: skip
+    judged = judge_own(found, chance)
+    gammas, shares = [g.value for _, g, _ in found], [h for _, _, h in found]
+    chart = figures.lines_chart(
+        [
+            Series("predicted: ∫φ(t−z)Φ(t)^(V−1) dt", gammas, [chance] * len(gammas), mark="line"),
+            Series("networks", gammas, [h.value for h in shares], [h.error for h in shares], mark="points"),
+        ],
+        title=stated(
+            judged.verdict == "holds" or None,
+            f"A tied head guesses its own input with {100 * chance:.0f} %, whatever γ is",
+            "How often a tied head guesses its own input, by γ",
+        ),
+        subtitle=[
+            f"Own logit z = {_SHIFT:g} standard deviations higher in all; width {width}, vocabulary {vocabulary}, "
+            f"{inits} networks each, ± 2 s.e."
+        ],
+        x_title="γ of two tokens",
+        y_title="Share of tokens that guess themselves",
+        x_scale="symlog",
+        y_domain=(0.0, 1.0),
+        percent=True,
+        width=620,
+    )
+    return Outcome([judged], {"own": columns(rows)}, {"own": chart}, ["Networks and sizes are ours."])
+
+
+def judge_own(found: Sequence[tuple[float, Number, Number]], chance: float) -> Entry:
+    """(part that is shared, γ, share of tokens that guess themselves) of networks that have the same z."""
+    first, last = found[0], found[-1]
+    must: list[Truth] = [same(hits, chance, room=OWN) for _, _, hits in found]
+    must += [same(last[2] - first[2], 0.0, room=OWN), above(last[1], FAR), below(first[1], 0.1)]
+    said = "; ".join(f"γ = {gamma}: {hits}" for _, gamma, hits in found)
+    return entry(
+        "B3",
+        f"networks whose own logit stands z = {_SHIFT:g} standard deviations higher, γ from below 0.1 to above "
+        f"{FAR:g}: the share of tokens that guess themselves is ∫φ(t−z)Φ(t)^(V−1)dt within {OWN:g} in all, and the "
+        f"same within {OWN:g} at both ends",
+        f"{said}; predicted {chance:.4f}",
+        must,
+        headline=f"{first[2]} at γ = {first[1].value:.2g}, {last[2]} at γ = {last[1].value:.3g}; predicted "
+        f"{chance:.3f}",
+    )
+
+
+def own_network(part: float, width: int, vocabulary: int) -> Network:
+    """One z for every `part`: beside the own vector (variance 1) stands what makes z² = width/q, shared or not."""
+    from firstguess.network.activations import registry
+    from firstguess.network.network import Network
+
+    rest = width / _SHIFT**2 - 1.0
+    bent = registry.activation("silu").moments(0.0, 1.0)
+    square = bent.mean**2 + bent.between + bent.spread
+    branch = ""
+    if part < 1.0:
+        size = (1.0 - part) * rest / square
+        branch = f"residual[rmsnorm > dense(width={4 * width}) > gated(silu) > dense(weight_var={size!r})] > "
+    text = f"embed(1, width={width}, vocabulary={vocabulary}, types={math.sqrt(part * rest)!r}) > {branch}"
+    return Network.parse(f"{text}layernorm > unembed(tied)", classes=vocabulary)
+
+
+def _own(run: Run, part: float, ids: Any, width: int, vocabulary: int, inits: int) -> tuple[Number, Number]:
+    """The share of tokens that guess themselves, and γ over pairs of tokens in front of the head."""
+    net = own_network(part, width, vocabulary)
+    name = f"{100 * part:.0f} % shared"
+
+    def compute() -> dict[str, Any]:
+        import torch
+
+        from firstguess.ensemble.member_module import build
+
+        hits, c, s = np.empty(inits), np.empty(inits), np.empty(inits)
+        data = torch.from_numpy(ids)
+        for member in range(inits):
+            with torch.inference_mode():
+                y = data
+                for module in (modules := list(build(net, ids, width=width, seed=run.seed, member=member)))[:-1]:
+                    y = module(y)
+                nodes = y.numpy().astype(np.float64).reshape(-1, width)
+                guesses = modules[-1](y).argmax(dim=-1)
+            hits[member] = float((guesses == data).double().mean())
+            n = len(nodes)
+            s[member] = (nodes**2).mean()
+            c[member] = ((nodes.sum(axis=0) ** 2).sum() / width - n * s[member]) / (n * (n - 1))
+            run.progress(name, member + 1, inits)
+        return {"hits": hits, "c": c, "s": s}
+
+    key = {"own": str(net), "tokens": ids.size, "width": width, "inits": inits}
+    piece = {k: np.asarray(v) for k, v in run.piece(key, compute, label=name).items()}
+    return mean(piece["hits"]), ratio(piece["c"], piece["s"] - piece["c"])

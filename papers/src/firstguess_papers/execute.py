@@ -1,0 +1,109 @@
+"""Runs one item: skips it where something is missing, writes charts, tables and its record."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+import traceback
+from pathlib import Path
+
+from firstguess._version import __version__
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.studies.store import Store, write_table
+from firstguess_papers import records
+from firstguess_papers.items import Item, Outcome
+from firstguess_papers.provenance import provenance
+from firstguess_papers.records import Record, Status
+from firstguess_papers.running import Missing, Progress, Run, silent
+
+ERROR = "error.txt"
+
+
+def run_item(
+    item: Item,
+    out: Path,
+    *,
+    quick: bool = False,
+    data_dir: str | Path | None = None,
+    seed: int = 0,
+    fresh: bool = False,
+    progress: Progress = silent,
+) -> Record:
+    """Run an item, or go on with it; its files and its record are in `out` afterwards.
+
+    What is missing makes it "skipped", an error of firstguess "failed": other items can still run. Ctrl-C passes
+    through, and the pieces that were done stay.
+    """
+    folder = records.folder_of(out, quick, item.id)
+    folder.mkdir(parents=True, exist_ok=True)
+    made = provenance(item)  # before: what is edited while it runs did not make these numbers
+    run = Run(item, quick, Store(folder / "pieces"), data_dir, seed, progress, fresh)
+    started = time.perf_counter()
+    status: Status = "done"
+    reason = ""
+    outcome = Outcome(())
+    charts: list[str] = []
+    try:
+        _need_packages(item)
+        outcome = item.function(run)
+        _check(item, outcome)
+        charts = _write(outcome, folder)
+    except Missing as missing:
+        status, reason = "skipped", str(missing)
+    except FirstguessError as error:
+        status, reason, outcome = "failed", str(error), Outcome(())
+    except Exception as error:  # a fault of the item: the others still run, and the trace is kept
+        (folder / ERROR).write_text(traceback.format_exc(), encoding="utf-8")
+        reason = f"{type(error).__name__}: {error}".splitlines()[0] + f" (see {folder / ERROR})"
+        status, outcome = "failed", Outcome(())
+    record = Record(
+        item.id,
+        item.title,
+        item.claims,
+        item.where,
+        status,
+        quick,
+        item.settings(quick),
+        item.version,
+        __version__,
+        seed,
+        round(time.perf_counter() - started + run.saved_seconds, 1),
+        tuple(outcome.entries),
+        tuple(charts),
+        tuple(f"{name}.parquet" for name in outcome.tables),
+        tuple(outcome.notes),
+        reason,
+        made.commit,
+        made.checks,
+    )
+    records.write(out, record)
+    return record
+
+
+def _need_packages(item: Item) -> None:
+    absent = [name for name in item.packages if importlib.util.find_spec(name) is None]
+    if absent:
+        names = " ".join(absent)
+        raise Missing(
+            f"this item needs the package {names}, which is not installed: pip install 'firstguess[reproduce]', "
+            f"or pip install {names}"
+        )
+
+
+def _check(item: Item, outcome: Outcome) -> None:
+    answered = {entry.claim for entry in outcome.entries}
+    if answered != set(item.claims):
+        raise InvalidInput(
+            f"entries for the claims {', '.join(item.claims)}", got=", ".join(sorted(answered)) or "none", where=item.id
+        )
+
+
+def _write(outcome: Outcome, folder: Path) -> list[str]:
+    from firstguess.show.charts import save
+
+    for name, table in outcome.tables.items():
+        write_table(folder / f"{name}.parquet", table)
+    for name, chart in outcome.charts.items():
+        for ending in ("png", "html"):
+            save(chart, folder / f"{name}.{ending}")
+    return [f"{name}.png" for name in outcome.charts]

@@ -1,0 +1,238 @@
+"""IGB: the centers of nodes. Their law against the number of points (Fig 6), their first layer (§3)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from firstguess_papers.igb import exponent
+from firstguess_papers.items import Outcome, item
+from firstguess_papers.judging import Number, Truth, above, entry, same
+from firstguess_papers.nodes import Nodes, simulate
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+
+GAMMA = 1 / (math.pi - 1)  # one ReLU layer
+
+
+def _nodes(run: Run, x: Any, **options: Any) -> Nodes:
+    """`simulate`, kept as a piece."""
+    label = ", ".join(f"{key} {value}" for key, value in options.items())
+    seed = [run.seed, options["depth"], options["width"], len(x)]
+    piece = run.piece(
+        {**options, "data": x.hash, "seed": seed}, lambda: simulate(x.flat(), **options, seed=seed).pack(), label=label
+    )
+    return Nodes(**piece)
+
+
+def _spread(values: Any) -> Number:
+    """Standard deviation about 0, of centers: nodes of one network are independent given its hidden layers."""
+    per_network = (values**2).mean(axis=1)
+    square = float(per_network.mean())
+    error = float(per_network.std(ddof=1) / math.sqrt(len(per_network)))
+    return Number(math.sqrt(square), error / (2 * math.sqrt(square)))
+
+
+def _panel(label: str, values: Any, variance: float | None, reach: float, note: str) -> Any:
+    from firstguess.show.charts.panels import Panel
+
+    edges = np.linspace(-reach, reach, 32)
+    counts, _ = np.histogram(values, edges)
+    curves: dict[str, Any] = {}
+    if variance is not None and variance > 0:
+        curves["theory"] = np.diff(special.ndtr(edges / math.sqrt(variance))) / np.diff(edges)
+    return Panel(label, edges, counts / values.size / np.diff(edges), curves, note)
+
+
+@item(
+    "igb/fig6",
+    "The centers of output nodes: their law against the number of points and the width",
+    claims=("I2", "I3"),
+    where="IGB Fig 6, §3, App. B, C",
+    quick="One hidden layer of 200 (our size), linear or ReLU, σw² = 2; blobs in 300 dimensions, 100 to 3000 points; "
+    "and widths 50 to 800 with as many dimensions, 2000 points; 60 networks of 20 output nodes each, in plain NumPy.",
+    full="The same in 1000 dimensions, 100 to 10 000 points; widths 50 to 1600 with 4000 points; 100 networks each.",
+    seconds=(10, 80),
+)
+def fig6(run: Run) -> Outcome:
+    """I3: std of centers ∝ n^−½ for linear, constant for ReLU. I2: Gaussian nodes, equal variances, unequal centers."""
+    import firstguess as fg
+    from firstguess.show import charts as figures
+    from firstguess.show.charts.lines import Series
+
+    d, sizes, widths, many, inits = run.either(
+        (300, (100, 500, 3000), (50, 200, 800), 2000, 60), (1000, (100, 1000, 10_000), (50, 300, 1600), 4000, 100)
+    )
+    base = 200
+    rows: list[dict[str, Any]] = []
+    panels: list[Any] = []
+    spreads: dict[str, list[Number]] = {"linear": [], "relu": []}
+    names = {"linear": "Linear", "relu": "ReLU"}
+    for activation, found in spreads.items():
+        for n in sizes:
+            x = fg.data.blob(n, d, seed=run.seed)
+            centers = _nodes(run, x, depth=1, width=base, activation=activation, inits=inits, nodes=20).centers[:, 1]
+            found.append(_spread(centers))
+            gamma = GAMMA if activation == "relu" else 0.0
+            rows.append({"name": names[activation], "points": n, "std": found[-1].value, "error": found[-1].error,
+                         "theory": math.sqrt(gamma + 1 / n)})  # fmt: skip
+            note = f"standard deviation {found[-1]}"
+            panels.append(_panel(f"{names[activation]}, {n:,} points", centers, gamma + 1 / n, 2.2, note))
+    ratio = sizes[-1] / sizes[0]
+    slope = {name: exponent(found[0], found[-1], ratio) for name, found in spreads.items()}
+    wide: dict[int, Nodes] = {}
+    for w in widths:  # as many dimensions: inputs that share few directions keep variances apart at any width
+        x = fg.data.blob(many, w, seed=run.seed)
+        wide[w] = _nodes(run, x, depth=1, width=w, activation="relu", inits=inits, nodes=20)
+    relative = [_relative_spread(nodes, many) for nodes in wide.values()]
+    center = [_spread(nodes.centers[:, 1]) for nodes in wide.values()]
+    falls = exponent(relative[0], relative[-1], widths[-1] / widths[0])
+    stays = exponent(center[0], center[-1], widths[-1] / widths[0])
+    last = wide[widths[-1]]
+    skew, kurtosis = _spread(last.skewness[:, 1]), _mean(last.kurtosis[:, 1])
+    rows += [
+        {"name": "ReLU by width", "width": w, "points": many, "std": c.value, "error": c.error,
+         "variance_spread": v.value, "variance_spread_error": v.error}
+        for w, c, v in zip(widths, center, relative, strict=True)
+    ]  # fmt: skip
+    law = figures.panels_chart(
+        panels,
+        title="More data pull a linear network's centers together, but not ReLU's",
+        subtitle=[
+            f"Mean of an output node over the data, in units of its spread; {inits} networks × 20 nodes a panel, "
+            f"hidden layer of {base}. Lines: Gaussian with variance γ + 1/n."
+        ],
+        x_title="Center of an output node / its spread over data",
+        percent=False,
+    )
+    by_width = figures.lines_chart(
+        [
+            Series("centers: standard deviation over nodes", widths, [c.value for c in center],
+                   [c.error for c in center]),
+            Series("spread over data: relative difference between nodes", widths, [v.value for v in relative],
+                   [v.error for v in relative]),
+            Series("theory", [widths[0], widths[-1]], [math.sqrt(GAMMA + 1 / many)] * 2, mark="dashed"),
+        ],
+        title="In wide networks all nodes have the same spread, and still different centers",
+        subtitle=["One hidden ReLU layer, output nodes, random data of as many dimensions; ± 2 standard errors."],
+        x_title="Width of the hidden layer", y_title="Standard deviation between nodes", x_scale="log", y_scale="log",
+        width=640,
+    )  # fmt: skip
+    return Outcome(
+        [
+            entry(
+                "I2",
+                "ReLU, output nodes: rms skewness and mean excess kurtosis over data below 0.15 at the largest "
+                "width; the relative difference of variances between nodes falls as width^−½ (exponent within 0.1; "
+                "as many input dimensions), the standard deviation of centers does not fall (exponent 0 within 0.05)",
+                f"width {widths[-1]}: skewness {skew}, kurtosis {kurtosis}; variances ∝ width^({falls}), centers ∝ "
+                f"width^({stays})",
+                [
+                    same(skew, 0.0, room=0.15),
+                    same(kurtosis, 0.0, room=0.15),
+                    same(falls, -0.5, room=0.1),
+                    same(stays, 0.0, room=0.05),
+                ],
+            ),
+            entry(
+                "I3",
+                "standard deviation of centers ∝ n^−½ for linear (exponent within 0.1); for ReLU it stays, within "
+                "10 % of theory at the largest n",
+                f"linear ∝ n^({slope['linear']}); ReLU {spreads['relu'][0]} → {spreads['relu'][-1]}, theory "
+                f"{math.sqrt(GAMMA):.4f}",
+                [
+                    same(slope["linear"], -0.5, room=0.1),
+                    same(spreads["relu"][-1], math.sqrt(GAMMA + 1 / sizes[-1]), room=0.1 * math.sqrt(GAMMA)),
+                ],
+            ),
+        ],
+        {"centers": columns(rows)},
+        {"centers": law, "widths": by_width},
+    )
+
+
+def _relative_spread(nodes: Nodes, n: int) -> Number:
+    """How much output nodes of one network differ in variance, without what finite data do (2/n for a Gaussian)."""
+    v = nodes.variance[:, 1]
+    per_network = v.var(axis=1, ddof=1) / v.mean(axis=1) ** 2 - 2 / n
+    square = max(float(per_network.mean()), 1e-12)
+    error = float(per_network.std(ddof=1) / math.sqrt(len(per_network)))
+    return Number(math.sqrt(square), error / (2 * math.sqrt(square)))
+
+
+def _mean(values: Any) -> Number:
+    per_network = values.mean(axis=1)
+    return Number(float(per_network.mean()), float(per_network.std(ddof=1) / math.sqrt(len(per_network))))
+
+
+@item(
+    "igb/layers",
+    "In which layer nodes first differ in their centers",
+    claims=("I10",),
+    where="IGB §3",
+    quick="ReLU and tanh, 3 hidden layers of 200 (our size), σw² = 2; blobs in 300 dimensions, 1500 points, centred or "
+    "shifted by 0.5; 60 networks, 20 nodes a layer, in plain NumPy.",
+    full="The same with layers of 200 and 1000, 1000 dimensions, 2000 points; 80 networks.",
+    seconds=(5, 70),
+)
+def layers(run: Run) -> Outcome:
+    """I10: γ of hidden layers 1, 2, 3 for ReLU and tanh, centred data; then the same with a shift of the data."""
+    import firstguess as fg
+    from firstguess.show import charts as figures
+
+    d, n, inits, widths = run.either((300, 1500, 60, (200,)), (1000, 2000, 80, (200, 1000)))
+    rows: list[dict[str, Any]] = []
+    panels: list[Any] = []
+    must: list[Truth] = []
+    limits: list[Truth] = []
+    said: list[str] = []
+    for width in widths:
+        for activation in ("relu", "tanh"):
+            for shift in (0.0, 0.5):
+                x = fg.data.blob(n, d, seed=run.seed).shift(shift)
+                nodes = _nodes(run, x, depth=3, width=width, activation=activation, inits=inits, nodes=20)
+                gammas = [nodes.gamma(layer) for layer in range(3)]
+                kind = f"{'ReLU' if activation == 'relu' else 'tanh'}{', data shifted by ½' * (shift > 0)}"
+                rows += [
+                    {"name": kind, "width": width, "layer": k + 1, "gamma": g.value, "error": g.error}
+                    for k, g in enumerate(gammas)
+                ]
+                said.append(f"{kind}, width {width}: γ = {', '.join(map(str, gammas))}")
+                if shift > 0:
+                    limits.append(same(gammas[0], 0.0, room=0.02))
+                    continue
+                must.append(same(gammas[0], 0.0, room=0.02))
+                must.append(above(gammas[1], 0.1) if activation == "relu" else same(gammas[1], 0.0, room=0.02))
+                if width == widths[0]:
+                    panels += [
+                        _panel(f"{kind}, hidden layer {k + 1}", nodes.centers[:, k], None, 2.5, f"γ = {gammas[k]}")
+                        for k in range(3)
+                    ]
+    chart = figures.panels_chart(
+        panels,
+        title="Nodes of the first layer share a center; behind ReLU they do not",
+        subtitle=[
+            f"Centers of the nodes of hidden layers, in units of their spread over {n:,} random points (centred); "
+            f"{inits} networks × 20 nodes, width {widths[0]}."
+        ],
+        x_title="Center of a node / its spread over data",
+        percent=False,
+    )
+    return Outcome(
+        [
+            entry(
+                "I10",
+                "centred data: γ = 0 in hidden layer 1 (within 0.02) for both; in layer 2 above 0.1 for ReLU, 0 for "
+                "tanh; without a limit also γ = 0 in layer 1 for data shifted by ½",
+                "; ".join(said),
+                must,
+                within=limits,
+                limit="only for centred data: those that are not differ in the first layer already, theory.md (2)",
+            )
+        ],
+        {"layers": columns(rows)},
+        {"layers": chart},
+    )

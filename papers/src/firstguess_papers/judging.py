@@ -1,0 +1,155 @@
+"""From numbers with errors to verdicts, by criteria that are stated and the same for all items.
+
+A check answers True, False, or None: not decided, the errors are too large. Differences count from `SIGMAS` = 4
+standard errors on: a right claim is called wrong once in 16 000 checks (more often in small ensembles, whose errors are
+themselves uncertain). A verdict follows from checks alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from firstguess_papers.items import Entry, Verdict
+
+Truth: TypeAlias = bool | None
+SIGMAS = 4.0
+UNDECIDED = "beyond that, the errors of this run are too large to decide"  # a limit that nothing is known about
+
+
+class Number(NamedTuple):
+    """A value and its standard error (0: exact)."""
+
+    value: float
+    error: float = 0.0
+
+    def __str__(self) -> str:
+        return pm(self.value, self.error)
+
+    def __sub__(self, other: Number) -> Number:
+        return Number(self.value - other.value, math.hypot(self.error, other.error))
+
+    def __truediv__(self, other: Number) -> Number:
+        """The ratio, with the error to first order."""
+        ratio = self.value / other.value
+        return Number(ratio, math.hypot(self.error / other.value, ratio * other.error / other.value))
+
+
+def pm(value: float, error: float = 0.0) -> str:
+    """A number with its standard error, to two digits of the error.
+
+    >>> pm(0.22713, 0.00214), pm(3.0, 0.0), pm(12.7, 3.1), pm(0.5, float("nan")), pm(1e-7, 2e-9)
+    ('0.2271 ± 0.0021', '3', '12.7 ± 3.1', '0.5', '1.000e-07 ± 2.0e-09')
+    """
+    if not (math.isfinite(error) and math.isfinite(value) and error > 0):
+        return f"{value:.4g}"
+    digits = 1 - math.floor(math.log10(error))
+    if digits > 6 or digits < -3:
+        return f"{value:.3e} ± {error:.1e}"
+    return f"{value:.{max(0, digits)}f} ± {error:.{max(0, digits)}f}"
+
+
+def above(one: Number, other: Number | float, *, by: float = 0.0) -> Truth:
+    """Whether `one` is larger than `other` by more than `by`: True or False where 4 standard errors tell, else None.
+
+    >>> above(Number(0.30, 0.01), 0.2), above(Number(0.30, 0.05), 0.2), above(Number(0.1, 0.01), 0.2)
+    (True, None, False)
+    """
+    rest = one - (other if isinstance(other, Number) else Number(other))
+    if math.isnan(rest.value) or math.isnan(rest.error):
+        return None
+    if rest.error == 0:
+        return rest.value > by
+    z = (rest.value - by) / rest.error
+    return True if z > SIGMAS else False if z < -SIGMAS else None
+
+
+def below(one: Number, other: Number | float, *, by: float = 0.0) -> Truth:
+    """The mirror of `above`."""
+    other = other if isinstance(other, Number) else Number(other)
+    return above(other, one, by=by)
+
+
+def same(one: Number, other: Number | float, *, room: float) -> Truth:
+    """Whether the two differ by less than `room`, a difference too small to matter, chosen before looking.
+
+    False if they differ by more than `room` beyond 4 standard errors. True if they do not and two standard errors
+    are at most `room`: an ensemble that could not have seen a difference of that size decides nothing.
+
+    >>> same(Number(0.502, 0.004), 0.5, room=0.02), same(Number(0.6, 0.01), 0.5, room=0.02)
+    (True, False)
+    >>> print(same(Number(0.52, 0.04), 0.5, room=0.02))
+    None
+    """
+    rest = one - (other if isinstance(other, Number) else Number(other))
+    if math.isnan(rest.value) or math.isnan(rest.error):
+        return None
+    if abs(rest.value) > room + SIGMAS * rest.error:
+        return False
+    return True if 2 * rest.error <= room else None
+
+
+def all_of(checks: Iterable[Truth]) -> Truth:
+    """False if one is, else None if one is, else True.
+
+    >>> all_of([True, True]), all_of([True, None]), all_of([None, False])
+    (True, None, False)
+    """
+    found = [None if c is None else bool(c) for c in checks]  # NumPy's False is not False
+    return False if any(c is False for c in found) else None if any(c is None for c in found) else True
+
+
+def stated(check: Truth, so: str, otherwise: str) -> str:
+    """A figure's title: `so` only where the check that says it has passed.
+
+    >>> stated(None, "bias grows with depth", "bias by depth")
+    'bias by depth'
+    """
+    return so if check is True else otherwise
+
+
+def verdict(must: Iterable[Truth], *, within: Iterable[Truth] = ()) -> Verdict:
+    """`must` are the checks that the claim itself needs; `within` those it needs to hold without a limit.
+
+    What is not decided is not said: in `must` it leaves the claim untested, in `within` limited.
+
+    >>> verdict([True, True]), verdict([True], within=[False]), verdict([True, False]), verdict([True, None])
+    ('holds', 'holds with a limit', 'does not hold', 'not tested')
+    """
+    core = all_of(must)
+    if core is None:
+        return "not tested"
+    if core is False:
+        return "does not hold"
+    return "holds" if all_of(within) is True else "holds with a limit"
+
+
+def entry(
+    claim: str,
+    statement: str,
+    measured: str,
+    must: Iterable[Truth],
+    *,
+    within: Iterable[Truth] = (),
+    limit: str = "",
+    otherwise: str = "",
+    undecided: str = "",
+    headline: str = "",
+) -> Entry:
+    """An `Entry` whose verdict comes from the checks.
+
+    `limit`, `otherwise` and `undecided` say why, each only where it applies.
+    """
+    beyond = list(within)
+    found = verdict(must, within=beyond)
+    limits = limit or "a check that it should pass without a limit fails"
+    if all_of(beyond) is None:
+        limits = UNDECIDED
+    why = {
+        "holds": "",
+        "holds with a limit": limits,
+        "does not hold": otherwise or "the numbers contradict it",
+        "not tested": undecided or "the errors of this run are too large to decide",
+    }[found]
+    return Entry(claim, statement, measured, found, why, headline)

@@ -1,0 +1,154 @@
+"""Records → `docs/claims.md`: the opening, then every item with figure, numbers and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from firstguess_papers import opening, records, registry, revisions
+from firstguess_papers.items import PAPERS, VERDICTS, Item
+from firstguess_papers.opening import Shown, cell, said
+from firstguess_papers.provenance import UNCOMMITTED
+from firstguess_papers.records import Record
+
+_PIXELS = 1400
+_HEAD = """# What holds: the claims of the three papers, measured
+
+Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
+code (`papers/src/firstguess_papers/judging.py`): a difference counts from four standard errors on, equality means
+within a stated margin that the errors could resolve. Margins and sizes were chosen before looking, except those listed
+below; each item names the commit that fixed its checks, where it was recorded.
+
+- **holds**: every check that the claim needs passed.
+- **holds with a limit**: it holds where the paper has it; a named neighbouring case breaks it, or is not decided.
+- **does not hold**: the numbers contradict it.
+- **not tested**: no item ran, or its errors were too large to decide.
+- **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
+"""
+_CHANGED = """
+<details><summary>Checks and sizes that were changed after a first look</summary>
+
+"""
+
+
+def write(
+    path: Path,
+    found: Sequence[Record],
+    *,
+    out: Path,
+    figures: Path | None = None,
+    items: Mapping[str, Item] | None = None,
+) -> None:
+    """Write the page; with `figures`, copy figures there and show them.
+
+    The figures of a record that came from another machine are not in `out`: those that are in `figures` are shown.
+    """
+    shown: dict[str, list[str]] = {}
+    if figures is not None:
+        figures.mkdir(parents=True, exist_ok=True)
+        for record in found:
+            source = records.folder_of(out, record.quick, record.id)
+            here = records.read(out, record.quick, record.id) == record
+            for chart in record.charts:
+                target = figures / f"{record.id.replace('/', '_')}_{chart}"
+                if here and (source / chart).exists():
+                    _small_copy(source / chart, target)
+                if target.exists():
+                    shown.setdefault(record.id, []).append(_relative(target, path.parent))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(found, shown, items), encoding="utf-8")
+
+
+def page(
+    found: Sequence[Record],
+    figures: Mapping[str, Sequence[str]] | None = None,
+    items: Mapping[str, Item] | None = None,
+) -> str:
+    """The page as text; `figures` are the paths to show for an item's id.
+
+    A record whose version or settings are not those of its item among `items` (the registered ones) is no verdict: it
+    is listed as outdated.
+    """
+    known = registry.items() if items is None else items
+    now = [record for record in found if record.current(known.get(record.id))]
+    old = [record for record in found if not record.current(known.get(record.id))]
+    shown = Shown(now, old, known, figures or {})
+    parts = [_HEAD, *_setting(now), *opening.claims(shown), *opening.findings(shown), *opening.beyond(shown)]
+    parts += [_CHANGED + "\n".join(revisions.lines()) + "\n\n</details>", *_outdated(old, known)]
+    for paper, name in PAPERS.items():
+        of_paper = [record for record in now if record.id.startswith(f"{paper}/")]
+        if of_paper:
+            parts.append(f"\n# Items: {name}")
+            parts += [_section(record, shown.figures.get(record.id, [])) for record in of_paper]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _setting(found: Sequence[Record]) -> list[str]:
+    if not found:
+        return ["\nNo item ran yet."]
+    done = [record for record in found if record.status == "done"]
+    versions = ", ".join(sorted({record.firstguess for record in found}))
+    minutes = sum(record.seconds for record in done) / 60
+    size = "quick" if found[0].quick else "full"
+    counts = {verdict: sum(e.verdict == verdict for r in found for e in r.entries) for verdict in VERDICTS}
+    said = ", ".join(f"{count} × {verdict}" for verdict, count in counts.items() if count)
+    return [
+        f"\nThis page: firstguess {versions}, {size} settings, {len(done)} items, {minutes:.0f} minutes of work. "
+        f"Verdicts of single checks: {said}."
+    ]
+
+
+def _outdated(old: Sequence[Record], known: Mapping[str, Item]) -> list[str]:
+    if not old:
+        return []
+    lines = ["\n# Outdated", "", "These ran before their items were changed. Their numbers are not shown.", ""]
+    for record in old:
+        item = known.get(record.id)
+        if item is None:
+            lines.append(f"- {record.id}: no such item any more")
+            continue
+        what = f"version {record.version}, now {item.version}" if record.version != item.version else "other settings"
+        lines.append(f"- {record.id} ({what}): outdated: run `firstguess reproduce {record.id}`")
+    return ["\n".join(lines)]
+
+
+def _section(record: Record, figures: Sequence[str]) -> str:
+    lines = [f"\n## {record.id}", "", f"**{record.title}** ({record.where})", "", f"Setting: {record.settings}"]
+    if record.status != "done":
+        return "\n".join([*lines, "", f"*{record.status}*: {record.reason}"])
+    lines[-1] += f" {record.seconds:.0f} s."
+    lines += ["", _ran(record)]
+    lines += [line for figure in figures for line in ("", f"![{record.title}]({figure})")]
+    lines += ["", "| claim | tested | measured | verdict |", "|---|---|---|---|"]
+    for entry in record.entries:
+        why = f": {said(entry)}" if entry.why else ""
+        cells = (entry.claim, cell(entry.statement), cell(entry.measured), f"**{entry.verdict}**{cell(why)}")
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [line for note in record.notes for line in ("", f"Note: {note}")]
+    return "\n".join(lines)
+
+
+def _ran(record: Record) -> str:
+    """On which code."""
+    seed = f", seed {record.seed}" if record.seed else ""
+    commit = f", commit {record.commit}" if record.commit else ""
+    fixed = {"": "", UNCOMMITTED: "; checks not committed before it ran"}
+    checks = fixed.get(record.checks, f"; checks committed in {record.checks}")
+    return f"Ran: firstguess {record.firstguess}, version {record.version} of the item{seed}{commit}{checks}."
+
+
+def _small_copy(source: Path, target: Path) -> None:
+    """A figure for a page: at most 1400 pixels wide, in 255 colours, a tenth of the bytes."""
+    from PIL import Image
+
+    with Image.open(source) as image:
+        shown = image.convert("RGB")
+        if shown.width > _PIXELS:
+            shown = shown.resize((_PIXELS, round(shown.height * _PIXELS / shown.width)), Image.Resampling.LANCZOS)
+        shown.quantize(255, dither=Image.Dither.NONE).save(target, optimize=True)
+
+
+def _relative(path: Path, start: Path) -> str:
+    import os
+
+    return Path(os.path.relpath(path, start)).as_posix()

@@ -1,0 +1,149 @@
+"""MF, key findings: "the edge is the state of maximal initial bias". Is it, in any sense?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from firstguess.base.text import power_of_ten
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
+from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, Setting, ratio, stored
+from firstguess_papers.running import Run
+from firstguess_papers.sweeps import failing, measured, predicted
+from firstguess_papers.tables import columns
+
+MULTIPLES = (0.5, 0.8, 1.0, 1.25, 1.6, 2.5)
+PHI = {"tanh": "tanh", "ReLU": "relu"}
+Found = Mapping[tuple[str, float, int], Number]  # (activation, multiple of critical, hidden layers) -> log₁₀ γ
+
+
+def log10(number: Number) -> Number:
+    """log₁₀ of a positive number, with its error to first order."""
+    if number.value <= 0:
+        return Number(math.nan, math.nan)
+    return Number(math.log10(number.value), number.error / number.value / math.log(10))
+
+
+def judge(found: Found, limits: Mapping[tuple[str, float], tuple[float, float]]) -> list[Entry]:
+    """M13: γ at the edge against the other phases; `limits` has (γ, χ) of infinitely deep networks."""
+    depths = sorted({depth for _, _, depth in found})
+    last = depths[-1]
+
+    def larger(phi: str, multiple: float, depth: int) -> Truth:
+        return above(found[phi, 1.0, depth], found[phi, multiple, depth])
+
+    every: dict[str, Truth] = {
+        f"{phi}, {m:g} × critical, {depth} layers": larger(phi, m, depth)
+        for phi in PHI for m in MULTIPLES if m != 1.0 for depth in depths
+    }  # fmt: skip
+    chaos: dict[str, Truth] = {f"tanh, {m:g} ×, {last} layers": larger("tanh", m, last) for m in MULTIPLES if m > 1.0}
+    relu: dict[str, Truth] = {f"ReLU, {m:g} ×, {last} layers": larger("ReLU", m, last)
+                              for m in MULTIPLES if m > 1.0}  # fmt: skip
+    unlimited = [(phi, m) for (phi, m), (g, _) in limits.items() if math.isinf(g)]
+    said = "; ".join(
+        f"{phi}, {depth} layers: " + ", ".join(f"{found[phi, m, depth]} at {m:g} ×" for m in MULTIPLES)
+        for phi in PHI for depth in (depths[0], last)
+    )  # fmt: skip
+    return [
+        entry(
+            "M13",
+            f"as it is said: at every depth ({', '.join(map(str, depths))} layers) γ is larger at the edge than at any "
+            "other multiple of the critical weight variance, for tanh and ReLU",
+            f"log₁₀ γ: {said}",
+            every.values(),
+            headline=f"tanh, {last} layers, log₁₀ γ: {found['tanh', 1.0, last]} at the edge, "
+            f"{found['tanh', 0.5, last]} at half its weight variance",
+            otherwise="ordered networks are more biased at every finite depth seen, or chaotic ones: not at "
+            f"{failing(every)}",
+        ),
+        entry(
+            "M13",
+            f"of the networks whose gradients do not vanish (edge and beyond) the edge has the largest γ, "
+            f"behind {last} "
+            "layers, for tanh; without a limit for ReLU, too. Infinitely deep, γ is infinite at the edge and in the "
+            "whole ordered phase",
+            f"log₁₀ γ behind {last} layers as above; infinite in closed form for "
+            + ", ".join(f"{phi} at {m:g} ×" for phi, m in unlimited),
+            [*chaos.values(), all(math.isinf(limits["tanh", m][0]) == (m <= 1.0) for m in MULTIPLES)],
+            within=relu.values(),
+            headline=f"tanh, {last} layers, log₁₀ γ: {found['tanh', 1.0, last]} at the edge, "
+            f"{found['tanh', 1.25, last]} at 1.25 ×",
+            limit=f"not for ReLU, whose γ is not larger at the edge than in chaos: {failing(relu)}",
+            otherwise=f"chaotic networks are as biased: {failing(chaos)}",
+        ),
+    ]
+
+
+@item(
+    "mf/edge-bias",
+    "Is the edge of chaos the state of largest bias?",
+    claims=("M13",),
+    where="MF, key findings",
+    quick="tanh and ReLU at 0.5 to 2.5 times the critical weight variance, bias variance 0.1; 40 hidden layers of 200 "
+    "(our sizes), 24 networks each; closed form at the same depths.",
+    full="The same with layers of 600, 40 networks each.",
+    seconds=(12, 100),
+)
+def edge_bias(run: Run) -> Outcome:
+    """M13: γ over the weight variance at several depths, and in the limit of infinite depth."""
+    import firstguess as fg
+    from firstguess.show import charts as figures
+    from firstguess.show.charts.lines import Series
+
+    width, members, chunk = run.either((200, 24, 12), (600, 40, 8))
+    depths = (5, 15, 40)
+    found: dict[tuple[str, float, int], Number] = {}
+    limits: dict[tuple[str, float], tuple[float, float]] = {}
+    panels: dict[str, list[Series]] = {}
+    fine = np.geomspace(MULTIPLES[0], MULTIPLES[-1], 41)
+    edges: dict[str, float] = {}
+    rows: list[dict[str, Any]] = []
+    for label, phi in PHI.items():
+        edge = edges[label] = fg.edge_of_chaos(phi, bias_var=BIAS_VAR)
+        settings = [Setting(f"{label}, {m:g}", phi, round(m * edge, 6), BIAS_VAR) for m in MULTIPLES]
+        stats = stored(run, settings, width=width, depth=depths[-1], members=members, chunk=chunk, points=32, pairs=1)
+        panels[label] = []
+        for i, m in enumerate(MULTIPLES):
+            p = fg.fixed_point(phi, weight_var=m * edge, bias_var=BIAS_VAR)
+            limits[label, m] = p.gamma, p.chi
+            for depth in depths:
+                found[label, m, depth] = log10(ratio(stats[:, i, depth, CENTER], stats[:, i, depth, SPREAD]))
+        curves = np.array(
+            [fg.predict(Setting("", phi, float(m * edge), BIAS_VAR).text(depths[-1])).gamma for m in fine]
+        )
+        for depth in depths:
+            name = f"{depth} hidden layers"
+            panels[label] += [
+                predicted(name, fine.tolist(), np.log10(curves[:, depth]).tolist()),
+                measured(name, MULTIPLES, [found[label, m, depth] for m in MULTIPLES]),
+            ]
+        rows += [
+            {"activation": label, "multiple": m, "depth": depth, "log10_gamma": found[label, m, depth].value}
+            | {"error": found[label, m, depth].error, "limit": limits[label, m][0], "chi": limits[label, m][1]}
+            for m in MULTIPLES for depth in depths
+        ]  # fmt: skip
+    entries = judge(found, limits)
+    ordered = all_of(above(found[label, 0.5, depth], found[label, 1.0, depth]) for label in PHI for depth in depths)
+    gap = found["tanh", 0.5, depths[-1]].value - found["tanh", 1.0, depths[-1]].value
+    chart = figures.lines_chart(
+        panels,
+        title=stated(
+            ordered,
+            f"The edge is not where bias is largest: below it γ is larger at every depth (tanh, {depths[-1]} layers: "
+            f"{power_of_ten(round(gap))}-fold)",
+            stated(entries[0].verdict == "holds", "The edge of chaos is where bias is largest",
+                   "Bias by weight variance and depth"),
+        ),
+        subtitle=[f"Bias variance {BIAS_VAR}, random data, {members} networks of width {width} each. Points: "
+                  "measured ± 2 "
+                  "standard errors; lines: closed form. 1 is the edge of chaos."],
+        x_title="Weight variance / critical weight variance", y_title="log10 of the drift ratio γ", x_scale="log",
+        columns=2, width=400, height=320,
+    )  # fmt: skip
+    return Outcome(entries, {"edge": columns(rows)}, {"edge": chart}, [
+        "Sizes are ours; MF's depth is 100, where ordered networks leave what float32 can tell."
+    ])  # fmt: skip

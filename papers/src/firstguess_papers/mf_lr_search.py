@@ -1,0 +1,216 @@
+"""MF's practical trick: does tuning at the edge shorten the search for a learning rate? A small sweep by phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from firstguess.base.errors import FirstguessError
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number, Truth, all_of, entry
+from firstguess_papers.mf_first_steps import overshoot
+from firstguess_papers.mf_simulation import mf_settings
+from firstguess_papers.mf_training import BATCH, PHASES
+from firstguess_papers.phase_sweeps import EDGE
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.training_pieces import Array, predicted, trained
+from firstguess_papers.training_speed import SAME_SCORE, less, more, number, part_of, scores, with_held_out
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
+    from firstguess.show.charts.lines import Series
+    from firstguess.show.charts.theme import Chart
+
+TIMES = (1 / 64, 1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # rates, in units of the edge's overshoot
+NEAR = 0.05  # held-out accuracy this far from the best is good enough
+SAME_COUNT = 0.25  # of a rate: less is no difference
+_EARLY = 0.1  # of all steps: where a rate is picked
+_DRAWS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Of one phase: training accuracy at the early look and held-out accuracy at the end, (networks, rates)."""
+
+    early: Array
+    end: Array
+    rates: tuple[float, ...]
+    known: tuple[Number | None, ...] = ()  # held-out accuracy predicted at each rate
+
+    def good(self, best: float) -> Array:
+        """How many rates end within 0.05 of the best, of every network."""
+        return (self.end >= best - NEAR).sum(axis=1).astype(float)
+
+    def regret(self) -> Array:
+        """What each network loses at the end by the rate that is best on training points at the early look.
+
+        Of rates that are equally good then, the average.
+        """
+        tops = self.early >= self.early.max(axis=1, keepdims=True)
+        picked = (self.end * tops).sum(axis=1) / tops.sum(axis=1)
+        return self.end.max(axis=1) - picked
+
+
+@item(
+    "mf/lr-search",
+    "Searching a learning rate, phase by phase",
+    claims=("M15",),
+    where="MF §4, practical trick",
+    needs=("fashion_mnist",),
+    quick="Fashion-MNIST by parity, 150 images and 150 held-out ones, mini-batches of 100; MF's seven settings, 12 "
+    "hidden layers of 30 (MF: 100 of 1000), 30 steps, six rates from 1/64 to 16 times the edge's overshoot, 10 "
+    "networks each; a rate is picked at step 3.",
+    full="Fashion-MNIST by parity, 300 images and 300 held-out ones, mini-batches of 100; MF's seven settings, 20 "
+    "hidden layers of 100 (MF: 100 of 1000), 100 steps, six rates from 1/64 to 16 times the edge's overshoot, 10 "
+    "networks each; a rate is picked at step 10.",
+    seconds=(25, 240),
+)
+def lr_search(run: Run) -> Outcome:
+    """M15: how many of six rates are good, and what an early choice among them costs."""
+    depth, width, steps, points = run.either((12, 30, 30, 150), (20, 100, 100, 300))
+    x, held = with_held_out(run, "fashion_mnist:parity", points, points)
+    found = {
+        phi: _searches(run, phi, x, held, depth=depth, width=width, steps=steps) for phi in PHASES
+    }  # fmt: skip
+    where = f"10 networks each, {depth} hidden layers of {width}, {steps} steps; {points} images of Fashion-MNIST"
+    return Outcome(
+        [judged_search(found)],
+        {"rates": columns([line for phi, by in found.items() for line in _rows(phi, by)])},
+        {"rates": _chart(found, where)},
+        [
+            "One network has one set of weights at all rates and, up to scale, in all phases: differences are taken "
+            "network by network. Networks that diverged count with an accuracy of one half.",
+            "A search of six rates by factors of four; what more could be tuned (momentum, schedule, depth) is not "
+            "tested.",
+        ],
+    )
+
+
+def _searches(run: Run, phi: str, x: Data, held: Data, *, depth: int, width: int, steps: int) -> dict[str, Search]:
+    texts = {phase: next(s for s in mf_settings() if s.name == name).text(depth) for phase, name in PHASES[phi].items()}
+    batch = part_of(x, np.arange(min(BATCH, x.n)))
+    unit = overshoot(run, texts[EDGE], batch, width, f"{phi}, edge")
+    early = max(1, round(_EARLY * steps))
+    looks = [0, early, steps]
+    found: dict[str, Search] = {}
+    for phase, text in texts.items():
+        first: list[Array] = []
+        last: list[Array] = []
+        known: list[Number | None] = []
+        for times in TIMES:
+            options: dict[str, Any] = {
+                "test": held, "lr": times * unit, "steps": looks, "optimizer": "sgd", "batch": BATCH, "width": width,
+            }  # fmt: skip
+            label = f"{phi}, {phase}, {times:g} × overshoot"
+            arm = trained(run, text, x, label=label, inits=10, **options)
+            first.append(scores(arm, "accuracy", early))
+            last.append(scores(arm, "test accuracy"))
+            try:
+                guess = predicted(run, text, x, label=label, draws=_DRAWS, trust=False, **options)
+                known.append(number(scores(guess, "test accuracy")))
+            except FirstguessError:
+                known.append(None)  # beyond the rates that have a prediction
+        rates = tuple(times * unit for times in TIMES)
+        found[phase] = Search(np.stack(first, axis=1), np.stack(last, axis=1), rates, tuple(known))
+    return found
+
+
+def best_of(searches: dict[str, Search]) -> float:
+    """The best mean accuracy on held-out points, of all phases and rates of an activation."""
+    return max(float(s.end.mean(axis=0).max()) for s in searches.values())
+
+
+def wider(searches: dict[str, Search]) -> list[Truth]:
+    """More rates are good at the edge than in each of the other phases."""
+    best = best_of(searches)
+    edge = searches[EDGE].good(best)
+    return [more(edge, s.good(best), room=SAME_COUNT) for phase, s in searches.items() if phase != EDGE]
+
+
+def cheaper(searches: dict[str, Search]) -> list[Truth]:
+    """An early choice costs less at the edge than in each of the other phases."""
+    edge = searches[EDGE].regret()
+    return [less(edge, s.regret(), room=SAME_SCORE) for phase, s in searches.items() if phase != EDGE]
+
+
+def judged_search(found: dict[str, dict[str, Search]]) -> Entry:
+    """M15, its second half."""
+    said = "; ".join(
+        f"{phi} (best {best_of(by):.3f}): "
+        + ", ".join(
+            f"{phase} {number(s.good(best_of(by)))} rates, early choice costs {number(s.regret())}"
+            for phase, s in by.items()
+        )
+        for phi, by in found.items()
+    )
+    return entry(
+        "M15",
+        "“tuning at the edge shortens the search”, as far as six rates say: at the edge more rates end within 0.05 of "
+        "the best held-out accuracy of all phases than in every other phase (less than a quarter of a rate is no "
+        "difference), for ReLU and tanh; without a limit if picking the rate after a tenth of the steps also costs "
+        "less there (less than 0.02 is no difference)",
+        said,
+        [check for by in found.values() for check in wider(by)],
+        within=[check for by in found.values() for check in cheaper(by)],
+        limit="more rates are good at the edge, but an early choice among them is not cheaper than elsewhere",
+        headline="; ".join(
+            f"{phi}: " + ", ".join(f"{phase} {number(s.good(best_of(by)))}" for phase, s in by.items()) + " rates"
+            for phi, by in found.items()
+        ),
+        otherwise="another phase has as many good rates, or more",
+    )
+
+
+def _rows(phi: str, searches: dict[str, Search]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for phase, s in searches.items():
+        for k, times in enumerate(TIMES):
+            end, early, known = number(s.end[:, k]), number(s.early[:, k]), s.known[k] if s.known else None
+            rows.append(
+                {"activation": phi, "phase": phase, "times_overshoot": times, "rate": s.rates[k]}
+                | {"test_accuracy": end.value, "test_error": end.error}
+                | {"early_accuracy": early.value, "early_error": early.error}
+                | {"predicted": None if known is None else known.value}
+            )
+    return rows
+
+
+def _chart(found: dict[str, dict[str, Search]], where: str) -> Chart:
+    from firstguess.show import charts as figures
+    from firstguess.show.charts.lines import Series
+
+    panels: dict[str, list[Series]] = {}
+    for phi, by in found.items():
+        panels[phi] = []
+        for place, (phase, s) in enumerate(by.items()):
+            each = [number(s.end[:, k]) for k in range(len(TIMES))]
+            beside = [times * 1.12 ** (place - 1.5) for times in TIMES]  # points of one rate, side by side
+            panels[phi].append(Series(phase, beside, [n.value for n in each], [n.error for n in each], mark="points"))
+            known = [(times, n.value) for times, n in zip(TIMES, s.known, strict=False) if n is not None]
+            if known:
+                panels[phi].append(Series(phase, [a for a, _ in known], [b for _, b in known], mark="dashed"))
+    widest = all_of(check for by in found.values() for check in wider(by))
+    titles = {
+        True: "At the edge of chaos the most learning rates work",
+        False: "The edge of chaos is not the phase in which the most learning rates work",
+        None: "Which learning rates work, phase by phase",
+    }
+    return figures.lines_chart(
+        panels,
+        title=titles[widest],
+        subtitle=[
+            "Accuracy on held-out images at the end of training, ± 2 s.e.; dashed: predicted, where there is a "
+            "prediction.",
+            f"{where} by parity, batches of {BATCH}.",
+        ],
+        x_title="Learning rate, by the rate at which the edge's bias overshoots (logarithmic)",
+        y_title="Held-out accuracy",
+        x_scale="log",
+        percent=True,
+        columns=2,
+        width=440,
+        y_domain=(0.4, 1.0),
+    )

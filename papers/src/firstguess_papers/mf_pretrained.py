@@ -1,0 +1,245 @@
+"""MF: a trained vision transformer whose weights are scaled, then fine-tuned on other classes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from firstguess.theory.training.curves import Curve
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number, Truth, above, all_of, entry
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.training_pieces import Array, trained
+from firstguess_papers.training_speed import SAME_SCORE, apart, less, more, number, with_held_out
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
+    from firstguess.show.charts.theme import Chart
+
+FIRST = "cifar10:airplane-automobile-bird-cat-deer"
+OTHER = "cifar10:dog-frog-horse-ship-truck"
+CLASSES = 5
+SCALES = (0.5, 1.0, 1.5)
+PAST = 0.1  # a pre-trained network's held-out accuracy is above chance by more
+STRONG = 0.1  # of the largest share
+_BODIES = 10
+_SAME_LOSS = 0.05
+_RATE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """Fine-tuning at one scale: curves (pre-trained networks, looks)."""
+
+    steps: Any
+    largest: Array
+    accuracy: Array
+    held: Array
+    loss: Array
+
+    @property
+    def rises(self) -> Array:
+        """How much the training loss rises from look to look, in all: 0 where it only falls. Instability."""
+        return np.maximum(np.diff(self.loss, axis=1), 0.0).sum(axis=1)
+
+    @property
+    def end(self) -> Array:
+        """Held-out accuracy at the end."""
+        return self.held[:, -1]
+
+
+@item(
+    "mf/pretrained",
+    "A trained vision transformer with scaled weights, fine-tuned",
+    claims=("M11",),
+    where="MF, pre-trained ViT",
+    needs=("cifar10",),
+    quick="Stand-in: 10 vision transformers (patches of 4, 2 blocks of width 16, norms first) pre-trained here on 300 "
+    "images of five classes of CIFAR-10 (airplane to deer), 50 steps of Adam; weights × 0.5, 1, 1.5, a new head; "
+    "fine-tuned on 60 images of the other five, 12 steps of Adam, 60 held-out images.",
+    full="Stand-in: 10 vision transformers (patches of 4, 3 blocks of width 40, norms first) pre-trained here on 1 000 "
+    "images of five classes of CIFAR-10 (airplane to deer), 150 steps of Adam; weights × 0.5, 1, 1.5, a new head; "
+    "fine-tuned on 150 images of the other five, 40 steps of Adam, 200 held-out images.",
+    seconds=(25, 240),
+)
+def pretrained(run: Run) -> Outcome:
+    """M11: initial bias, stability and accuracy of fine-tuning, by the factor on all weights."""
+    width, blocks, points, steps = run.either((16, 2, 300, 50), (40, 3, 1000, 150))
+    sizes: dict[str, int] = {"width": width, "blocks": blocks}
+    x, held = with_held_out(run, FIRST, points, 300)
+    bodies = [_body(run, seed, x, held, steps=steps, **sizes) for seed in range(_BODIES)]
+    past = number(np.array([float(b["accuracy"]) for b in bodies]))
+    tuning, few, rest = run.either((12, 60, 60), (40, 150, 200))
+    other, test = with_held_out(run, OTHER, few, rest)
+    found = {
+        scale: _tuned(run, [b["weights"] for b in bodies], scale, other, test, steps=tuning, sizes=sizes)
+        for scale in SCALES
+    }
+    rows = [
+        {"scale": scale, "curve": name, "step": int(step), "mean": float(m), "error": float(e)}
+        for scale, t in found.items()
+        for name in ("largest", "accuracy", "held", "loss")
+        for step, m, e in zip(t.steps, _curve(t, name).mean, _curve(t, name).se, strict=True)
+    ]
+    return Outcome(
+        judged(found, past),
+        {"curves": columns(rows)},
+        {
+            "scaled": _chart(
+                found,
+                f"{_BODIES} transformers ({blocks} blocks of width {width}) pre-trained on five classes of CIFAR-10 "
+                f"({past.value:.0%} of held-out images right, chance {1 / CLASSES:.0%}), each with a new head; {few} "
+                "images of the other five.",
+            )
+        },
+        [
+            "Stand-in for MF's large pre-trained ViT: small ones, pre-trained here; a member is a pre-training of its "
+            "own (start, order of the data) with a new head, so that errors are those of the whole procedure.",
+            "Scaled are all parameters with two or more axes, the new head's too; norms' and biases' are not. The "
+            "rate of fine-tuning (Adam, 0.001, batches of 50) is ours and the same for all.",
+            "There is no prediction: a trained network is not one of the wide limit.",
+        ],
+    )
+
+
+def _body(run: Run, seed: int, x: Data, held: Data, *, steps: int, width: int, blocks: int) -> dict[str, Any]:
+    """One pre-training: its weights and its accuracy on held-out images of the same classes."""
+
+    def compute() -> dict[str, Any]:
+        from firstguess_papers import small_vit
+
+        model = small_vit.made(run.seed + seed, width=width, blocks=blocks, classes=CLASSES)
+        small_vit.pretrain(model, *_tensors(x), seed=run.seed + seed, steps=steps, batch=50, lr=2e-3)
+        return {"weights": small_vit.weights_of(model), "accuracy": small_vit.accuracy(model, *_tensors(held))}
+
+    key = {"pretrain": [width, blocks, steps], "seed": seed, "data": x.hash, "held": held.hash}
+    return run.piece(key, compute, label=f"pre-training {seed + 1} of {_BODIES}")
+
+
+def _tensors(data: Data) -> tuple[Any, Any]:
+    import torch
+
+    assert data.y is not None
+    images = torch.tensor(np.asarray(data.x, dtype=np.float32)).reshape(-1, 3, 32, 32)
+    return images, torch.tensor(np.asarray(data.y, dtype=np.int64))
+
+
+def _tuned(
+    run: Run, bodies: list[Any], scale: float, x: Data, held: Data, *, steps: int, sizes: dict[str, int]
+) -> Tuned:
+    from firstguess_papers import small_vit
+
+    arms = []
+    for k, weights in enumerate(bodies):
+        model = small_vit.made(0, classes=CLASSES, **sizes)
+        small_vit.set_weights(model, np.asarray(weights))
+        arms.append(
+            trained(
+                run, model, x, test=held, label=f"weights × {scale}, {k + 1} of {len(bodies)}", seed=run.seed + k,
+                name=f"pre-trained ViT {k} of {sizes}, weights {float(np.abs(weights).sum())!r}", inits=1,
+                redraw="head", scale=scale, optimizer="adam", lr=_RATE, batch=50, steps=steps, strategy="loop",
+            )
+        )  # fmt: skip
+
+    def joined(what: str) -> Array:
+        return np.concatenate([arm.curve(what).draws for arm in arms])
+
+    return Tuned(arms[0].steps, joined("largest"), joined("accuracy"), joined("test accuracy"), joined("loss"))
+
+
+def _curve(tuned: Tuned, name: str) -> Curve:
+    return Curve(tuned.steps, getattr(tuned, name))
+
+
+# -- What is judged -----------------------------------------------------------------------------------------------
+
+
+def halved_is_biased(found: dict[float, Tuned]) -> Truth:
+    """Weights × 0.5 start with a largest share above that of × 1 by more than 0.1."""
+    return above(apart(found[0.5].largest[:, 0], found[1.0].largest[:, 0]), STRONG)
+
+
+def raised_is_less_biased(found: dict[float, Tuned]) -> Truth:
+    """Weights × 1.5 start with a smaller largest share than × 1."""
+    return less(found[1.5].largest[:, 0], found[1.0].largest[:, 0], room=SAME_SCORE)
+
+
+def raised_is_unstable(found: dict[float, Tuned]) -> Truth:
+    """With weights × 1.5 the training loss rises more on its way than with × 1."""
+    return more(found[1.5].rises, found[1.0].rises, room=_SAME_LOSS)
+
+
+def as_is_is_best(found: dict[float, Tuned]) -> list[Truth]:
+    """Held-out accuracy at the end is highest for × 1; not decided unless one of them is past chance by 0.05."""
+    if not any(above(number(t.end), 1 / CLASSES, by=0.05) is True for t in found.values()):
+        return [None]
+    return [more(found[1.0].end, found[scale].end, room=SAME_SCORE) for scale in (0.5, 1.5)]
+
+
+def judged(found: dict[float, Tuned], past: Number) -> list[Entry]:
+    """M11 in two parts; nothing is decided unless pre-training was past chance."""
+    ready: Truth = above(past, 1 / CLASSES, by=PAST) or None  # a network that learned nothing tests nothing
+
+    def said(values: Any) -> str:
+        return ", ".join(f"× {scale:g} {number(values(t))}" for scale, t in found.items())
+
+    before = f"pre-trained: {past} of held-out images right (chance {1 / CLASSES:g})"
+    return [
+        entry(
+            "M11",
+            "“× 0.5 triggers strong bias, × 1.5 weakens it”: the largest share before fine-tuning is above that of × 1 "
+            "by more than 0.1 for × 0.5; without a limit if it is below that of × 1 for × 1.5 (less than 0.02 is no "
+            "difference)",
+            f"{before}; largest share before fine-tuning {said(lambda t: t.largest[:, 0])}",
+            [ready, halved_is_biased(found)],
+            within=[raised_is_less_biased(found)],
+            limit="× 1.5 does not weaken it",
+            headline=f"largest share {said(lambda t: t.largest[:, 0])}",
+        ),
+        entry(
+            "M11",
+            "“as it is, best; × 1.5 is unstable”: held-out accuracy after fine-tuning is highest for × 1 (less than "
+            "0.02 is no difference; one of them past chance by 0.05); without a limit if with × 1.5 the training loss "
+            "also rises more on its way, from look to look (less than 0.05 is no difference)",
+            f"{before}; held-out accuracy at the end {said(lambda t: t.end)}; rises of the loss "
+            f"{said(lambda t: t.rises)}",
+            [ready, *as_is_is_best(found)],
+            within=[raised_is_unstable(found)],
+            limit="× 1.5 is not less stable",
+            headline=f"held-out accuracy {said(lambda t: t.end)}",
+        ),
+    ]
+
+
+def _title(found: dict[float, Tuned]) -> str:
+    """What was found of bias and of fine-tuning; what was not decided is not said."""
+    bias = {True: "halved weights bias a trained transformer", False: "halved weights hardly bias a trained network"}
+    tuned = {True: "weights as they are are tuned best", False: "weights as they are are not tuned best"}
+    parts = ((bias, halved_is_biased(found)), (tuned, all_of(as_is_is_best(found))))
+    line = "; ".join(words[truth] for words, truth in parts if truth is not None)
+    return (line[:1].upper() + line[1:]) or "A trained transformer with scaled weights, fine-tuned on other classes"
+
+
+def _chart(found: dict[float, Tuned], settings: str) -> Chart:
+    from firstguess_papers.training_charts import Line, arms_chart
+
+    panels = {
+        heading: [Line(f"weights × {scale:g}", _curve(t, name)) for scale, t in found.items()]
+        for heading, name in (
+            ("Share of the largest class", "largest"),
+            ("Accuracy, held out", "held"),
+            ("Loss, training", "loss"),
+        )
+    }
+    top = max(float(np.nanmax(_curve(t, "loss").mean)) for t in found.values())
+    return arms_chart(
+        panels,
+        title=_title(found),
+        subtitle=[settings],
+        plain=["Loss, training"],
+        y_domains={"Loss, training": (0.0, math.ceil(2 * top + 0.2) / 2 if math.isfinite(top) else 1.0)},
+    )

@@ -1,0 +1,282 @@
+"""NORM: bias by depth and batch size; BatchNorm against LayerNorm; LayerNorm against RMSNorm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from firstguess_papers.items import Outcome, item
+from firstguess_papers.judging import Number, above, below, entry, same
+from firstguess_papers.norm import NEUTRAL, PLACES, ROOM, beyond_even, network
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns, gamma, row, std
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from firstguess.data import Data
+
+    Array = NDArray[np.float64]
+
+BATCHES = (4, 16, 64, None)
+
+
+@item(
+    "norm/depth",
+    "Bias layer by layer, and BatchNorm with small batches",
+    claims=("N1", "N2", "N3"),
+    where="NORM Th 4.1-4.3",
+    quick="20 hidden ReLU layers of 300 (our size), Kaiming, γ at every layer; blob of 320 points in 1000 dimensions; "
+    "32 networks each. BatchNorm after: batches of 4, 16, 64 and all, 5 layers of 100, 160 networks each.",
+    full="20 hidden ReLU layers of 1000 (our size), Kaiming, γ at every layer; blob of 640 points in 1000 dimensions; "
+    "30 networks each. BatchNorm after: batches of 4, 16, 64 and all, 5 layers of 100 and of 400, 300 networks each.",
+    seconds=(12, 180),
+)
+def depth(run: Run) -> Outcome:
+    """γ of every layer against the closed form; std(G₀) of BatchNorm after by batch size."""
+    import firstguess as fg
+    from firstguess.show import charts as figures
+    from firstguess.show.charts.lines import Series
+
+    n, width, inits, widths, many = run.either((320, 300, 32, (100,), 160), (640, 1000, 30, (100, 400), 300))
+    x = fg.data.blob(n, 1000, seed=run.seed)
+    series: list[Series] = []
+    rows: list[dict[str, Any]] = []
+    by_layer: dict[str, list[Number]] = {}
+    for place in PLACES:
+        # one layer more than is shown: γ of a hidden layer is an average over many nodes, that of the output over two
+        m = run.measure(network(place, 21), x, inits=inits, width=width, probe="weights", label=f"{place}, 20 layers")
+        theory = fg.predict(network(place, 21)).gamma
+        by_layer[place] = [gamma(m, k) for k in range(1, 21)]
+        layers = np.arange(1, 21)
+        if "after" not in place:
+            series.append(Series(place, layers, theory[1:21], mark="line"))
+        values, errors = [g.value for g in by_layer[place]], [g.error for g in by_layer[place]]
+        series.append(Series(place, layers, values, errors, mark="points"))
+        rows += [
+            {"name": place, "layers": k, "gamma": g.value, "gamma_error": g.error, "theory": float(theory[k])}
+            for k, g in zip(layers.tolist(), by_layer[place], strict=True)
+        ]
+    small: dict[tuple[int | None, int], Any] = {}
+    for w in widths:
+        for batch in BATCHES:
+            text = network("BatchNorm after", 5).replace(
+                "batchnorm", "batchnorm" if batch is None else f"batchnorm(batch={batch})"
+            )
+            small[batch, w] = run.measure(
+                text, x, inits=many, width=w, probe="output", label=f"batch {batch or n}, width {w}"
+            )
+    level = 1 / (np.pi - 1)
+    before, plain, layernorm = (by_layer[p] for p in ("BatchNorm before", "no norm", "LayerNorm before"))
+    flat = [same(g, level, room=0.15) for g in (before[0], before[4], before[9], before[19])]
+    growth = [above(layernorm[k], layernorm[j]) for j, k in ((0, 4), (4, 9), (9, 19))]
+    pairs = [same(layernorm[k] / plain[k], 1.0, room=0.25) for k in (0, 4, 9, 19)]
+    chart = figures.lines_chart(
+        series,
+        title=f"20 layers: γ = {plain[19].value:.3g} without a norm, {layernorm[19].value:.3g} with LayerNorm before, "
+        f"{before[19].value:.2g} with BatchNorm before; after the activation "
+        f"{max(by_layer[p][19].value for p in PLACES if 'after' in p):.1g} at most",
+        x_title="Hidden layers",
+        y_title="Drift ratio γ of the layer behind",
+        subtitle=[
+            f"ReLU on random data, {n} points, layers of {width}, {inits} networks; bars ± 2 s.e. Lines: closed form "
+            "for infinite width (after: 0).",
+        ],
+        y_scale="symlog",
+        y_domain=(-0.2, 24.0),
+        dodge=True,
+        width=900,
+        height=380,
+    )
+    even = 0.5 / np.sqrt(n)
+    said = "; ".join(f"width {w}, batch {b or n}: {std(m)}" for (b, w), m in small.items())
+    shown = ", ".join(str(before[k]) for k in (0, 4, 9, 19))
+    grown = ", ".join(str(layernorm[k]) for k in (0, 4, 9, 19))
+    without = ", ".join(str(plain[k]) for k in (0, 4, 9, 19))
+    return Outcome(
+        [
+            entry(
+                "N1",
+                "γ behind 1, 5, 10, 20 layers with BatchNorm before each ReLU is 1/(π−1) = 0.467 within 0.15, and "
+                "less than a tenth of what 20 plain layers have",
+                f"{shown}; 20 plain layers {plain[19]}",
+                [*flat, below(before[19], 0.1 * plain[19].value)],
+            ),
+            entry(
+                "N3",
+                "γ with LayerNorm before grows from 1 to 5 to 10 to 20 layers, and is that without a norm within 25 %",
+                f"{grown}; without a norm {without}",
+                [*growth, *pairs],
+            ),
+            entry(
+                "N2",
+                "BatchNorm after ReLU, 5 layers, batches of 4, 16, 64 and all: std of G₀ beyond even guesses below "
+                f"{NEUTRAL:.3f}, a third of one plain layer's",
+                f"{said}; even guesses would have {even:.4f}",
+                [below(beyond_even(m), NEUTRAL) for m in small.values()],
+            ),
+        ],
+        {
+            "layers": columns(rows),
+            "batches": columns([row("BatchNorm after", m, batch=b or n, width=w) for (b, w), m in small.items()]),
+        },
+        {"layers": chart},
+        ["Widths, points and networks are ours; γ at finite width lies below the closed form in deep plain networks."],
+    )
+
+
+def _normalized(u: Array) -> tuple[Array, Array, Array]:
+    """A layer's values (n, nodes) after BatchNorm over all data, LayerNorm, RMSNorm."""
+    batch = (u - u.mean(axis=0)) / u.std(axis=0)
+    layer = (u - u.mean(axis=1, keepdims=True)) / u.std(axis=1, keepdims=True)
+    return batch, layer, u / np.sqrt(np.square(u).mean(axis=1, keepdims=True))
+
+
+def _rms(a: Array) -> float:
+    return float(np.sqrt(np.square(a).mean()))
+
+
+def _plain_layers(x: Array, width: int, depth: int, rng: np.random.Generator) -> list[Array]:
+    """Pre-activations of every hidden layer of one plain ReLU network with Kaiming weights."""
+    layers: list[Array] = []
+    for _ in range(depth):
+        u = x @ (rng.standard_normal((x.shape[1], width)) * np.sqrt(2.0 / x.shape[1]))
+        layers.append(u)
+        x = np.maximum(u, 0.0)
+    return layers
+
+
+def layer_differences(run: Run, x: Data, width: int, depth: int, inits: int) -> dict[str, Any]:
+    """Root-mean-square differences of the norms' outputs by layer, (inits, depth) each."""
+
+    def compute() -> dict[str, Any]:
+        apart: dict[str, list[list[float]]] = {"bn_ln": [], "ln_rms": [], "ln_rms_after": []}
+        for member in range(inits):
+            rng = np.random.default_rng([run.seed, width, member])
+            lines: dict[str, list[float]] = {key: [] for key in apart}
+            for u in _plain_layers(x.flat().astype(np.float64), width, depth, rng):
+                batch, layer, rms = _normalized(u)
+                _, after, rms_after = _normalized(np.maximum(u, 0.0) + 1e-30)
+                lines["bn_ln"].append(_rms(batch - layer))
+                lines["ln_rms"].append(_rms(layer - rms))
+                lines["ln_rms_after"].append(_rms(after - rms_after))
+            for key, values in lines.items():
+                apart[key].append(values)
+        return {key: np.array(values) for key, values in apart.items()}
+
+    key = {"differences": "of norms", "data": x.hash, "width": width, "depth": depth, "inits": inits}
+    return run.piece(key, compute, label=f"norms of one layer's values, width {width}, {x.name}")
+
+
+def exponent(one: Number, other: Number, ratio: float) -> Number:
+    """Of a power law through two values, where the second's size is `ratio` times the first's."""
+    span = np.log(ratio)
+    error = np.hypot(one.error / one.value, other.error / other.value) / span
+    return Number(float(np.log(other.value / one.value) / span), float(error))
+
+
+def _average(values: Array) -> list[Number]:
+    """Mean and standard error over networks, for every layer."""
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    return [Number(float(v), float(e)) for v, e in zip(values.mean(axis=0), error, strict=True)]
+
+
+@item(
+    "norm/batchnorm-layernorm",
+    "BatchNorm of all data against LayerNorm: the same in the first layer, not beyond",
+    claims=("N5",),
+    where="NORM §2, §4.1.4",
+    quick="Values of 6 hidden layers of plain ReLU networks, Kaiming; as many nodes as points and dimensions, 100 or "
+    "400 (ours); blobs, and the same shifted by 0.5; 6 networks. Guesses: 1 and 5 layers of 200, 150 networks, 400 "
+    "points.",
+    full="Values of 10 hidden layers of plain ReLU networks, Kaiming; as many nodes as points and dimensions, 100, "
+    "400 or 1200 (ours); blobs, and the same shifted by 0.5; 6 networks. Guesses: 1 and 5 layers of 400, 300 "
+    "networks, 400 points.",
+    seconds=(8, 70),
+)
+def batchnorm_layernorm(run: Run) -> Outcome:
+    """N5: how far apart the two norms put the same values, layer by layer, and what that does to guesses."""
+    import firstguess as fg
+    from firstguess.show import charts as figures
+    from firstguess.show.charts.lines import Series
+
+    layers, sizes, inits, w, many = run.either((6, (100, 400), 6, 200, 150), (10, (100, 400, 1200), 6, 400, 300))
+    panels: dict[str, list[Series]] = {}
+    rows: list[dict[str, Any]] = []
+    apart: dict[tuple[str, int], list[Number]] = {}
+    plain = fg.Network.parse(f"{layers} x [dense(weight_var=2) > relu] > dense(weight_var=2)")
+    at = np.arange(1, layers + 1)
+    for name, shift in (("centred data", 0.0), ("data shifted by 0.5", 0.5)):
+        drift = fg.predict(plain, inputs=fg.Inputs(mean_square=shift**2, mean=shift)).gamma[:layers]
+        theory = np.sqrt(2.0 - 2.0 / np.sqrt(1.0 + drift))
+        panels[name] = [Series("theory", at, theory, mark="line")]
+        for size in sizes:
+            data = fg.data.blob(size, size, seed=run.seed).shift(shift)
+            found = _average(layer_differences(run, data, size, layers, inits)["bn_ln"])
+            apart[name, size] = found
+            label = f"{size} nodes, points, dimensions"
+            panels[name].append(Series(label, at, [v.value for v in found], [v.error for v in found], mark="points"))
+            rows += [
+                {"data": name, "size": size, "layer": k + 1, "apart": v.value, "error": v.error, "theory": float(t)}
+                for k, (v, t) in enumerate(zip(found, theory, strict=True))
+            ]
+    x = fg.data.blob(400, 1000, seed=run.seed)
+    guesses = {
+        (place, depth): run.measure(
+            network(place, depth), x, inits=many, width=w, probe="output", label=f"{place}, {depth}"
+        )
+        for place in ("BatchNorm before", "LayerNorm before")
+        for depth in (1, 5)
+    }
+    first, wide = apart["centred data", sizes[0]], apart["centred data", sizes[-1]]
+    shifted = apart["data shifted by 0.5", sizes[-1]]
+    fall = exponent(first[0], wide[0], sizes[-1] / sizes[0])
+    one = std(guesses["LayerNorm before", 1]) - std(guesses["BatchNorm before", 1])
+    deep = std(guesses["LayerNorm before", 5]) - std(guesses["BatchNorm before", 5])
+    chart = figures.lines_chart(
+        panels,
+        title="BatchNorm and LayerNorm agree only where all nodes are alike: in the first layer, on centred data",
+        x_title="Hidden layer",
+        y_title="Difference of the two norms' values (r.m.s.)",
+        subtitle=[
+            "The same pre-activations of plain ReLU networks, normalized over all points or over all nodes; values "
+            "have variance 1. Theory: √(2 − 2/√(1+γ)), infinite size."
+        ],
+        y_domain=(0.0, 1.25),
+        columns=2,
+    )  # fmt: skip
+    return Outcome(
+        [
+            entry(
+                "N5",
+                "values of one layer after BatchNorm over all data and after LayerNorm: in the first layer the r.m.s. "
+                "difference falls as size^−½ (width, points, dimensions together; exponent within 0.1), from the "
+                "second on it stays above 0.4 at every size; with shifted data above 0.4 in the first layer already",
+                f"layer 1: {first[0]} at size {sizes[0]}, {wide[0]} at {sizes[-1]}, exponent {fall}; layer 2: "
+                f"{first[1]}, {wide[1]}; shifted data, layer 1: {shifted[0]}",
+                [
+                    same(fall, -0.5, room=0.1),
+                    above(first[1], 0.4),
+                    above(wide[1], 0.4),
+                    above(shifted[0], 0.4),
+                ],
+            ),
+            entry(
+                "N5",
+                f"guesses with the norm before ReLU: std of G₀ the same within {2 * ROOM:g} after one layer, larger "
+                "with LayerNorm after five",
+                f"LayerNorm − BatchNorm: {one} after 1 layer, {deep} after 5",
+                [same(one, 0.0, room=2 * ROOM), above(deep, 0.0)],
+            ),
+        ],
+        {
+            "differences": columns(rows),
+            "guesses": columns([row(p, m, depth=k, width=w) for (p, k), m in guesses.items()]),
+        },
+        {"differences": chart},
+        [
+            "Sizes are ours. What differs in the first layer are the fluctuations of means and scales over few points "
+            "or nodes."
+        ],
+    )

@@ -1,0 +1,316 @@
+"""NORM App. C.1: in training the boundary first translates (bias), then rotates (signal)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.theory.training.curves import Curve, looked_at
+from firstguess_papers.bias_mode import chosen
+from firstguess_papers.items import Outcome, item
+from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.training_pieces import MEMBERS
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
+    from firstguess.network.network import Network
+
+Array = NDArray[np.float64]
+NETS = {
+    "ReLU, 1 hidden layer": "dense(weight_var=2) > relu > dense(weight_var=2)",
+    "ReLU, 3 hidden layers": "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)",
+    "tanh at its edge, 3 hidden layers": "3 x [dense(weight_var=1.99, bias_var=0.1) > tanh] > dense(weight_var=1.99)",
+}
+_SHOWN = "ReLU, 3 hidden layers"
+_FAR = 0.5  # spreads of the margin: clouds nearer to the boundary have nothing to translate
+_TRIES = 40  # starts looked at for one that is kept, at most
+_PART = 0.05  # of the rate that overshoots
+_TWO = 2.0  # times as late: two time scales
+_CLOSE = math.log(1.25)  # of the logarithm of a time: predicted and measured agree
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """Margins g = f₁ − f₀ of networks over training, (networks, steps, points), and the points' labels."""
+
+    steps: NDArray[np.int64]
+    margins: Array
+    labels: NDArray[np.int64]
+
+    @property
+    def offset(self) -> Curve:
+        """Translation: the mean margin by its value at the start."""
+        m = self.margins.mean(axis=2)
+        return Curve(self.steps, m / m[:, :1])
+
+    @property
+    def alignment(self) -> Curve:
+        """Rotation: correlation over the data of margin and label, the cosine of the angle between them."""
+        y = self.labels - self.labels.mean()
+        g = self.margins - self.margins.mean(axis=2, keepdims=True)
+        return Curve(self.steps, (g @ y) / np.sqrt((g**2).sum(axis=2) * float(y @ y)))
+
+    @property
+    def translated(self) -> Array:
+        """Steps until half of the offset is gone, of every network; the last step where it is not."""
+        return self._reached(-np.abs(self.offset.draws), np.full(len(self.margins), -0.5))
+
+    @property
+    def rotated(self) -> Array:
+        """Steps until the alignment is half-way from its start to its end."""
+        a = self.alignment.draws
+        return self._reached(a, (a[:, 0] + a[:, -1]) / 2.0)
+
+    def _reached(self, rows: Array, levels: Array) -> Array:
+        t = self.steps.astype(float)
+        found = np.full(len(rows), t[-1])
+        for i, (row, level) in enumerate(zip(rows, levels, strict=True)):
+            there = np.flatnonzero(row >= level)
+            if len(there) and (k := int(there[0])) > 0:
+                found[i] = t[k - 1] + (level - row[k - 1]) / (row[k] - row[k - 1]) * (t[k] - t[k - 1])
+            elif len(there):
+                found[i] = t[0]
+        return found
+
+
+def logarithm(values: Array) -> Number:
+    """Mean of the logarithm of one positive value a network, ± standard error; unknown with too few networks."""
+    logs = np.log(np.maximum(values, 1e-9))
+    error = float(logs.std(ddof=1) / math.sqrt(len(logs))) if len(logs) >= MEMBERS else math.nan
+    return Number(float(logs.mean()), error)
+
+
+def later(motion: Motion) -> Number:
+    """ln of how many times later the boundary turns than it moves, network by network."""
+    return logarithm(motion.rotated / motion.translated)
+
+
+def judged(seen: dict[str, Motion], times: float = 1.0) -> list[Truth]:
+    """N21 itself: in each kind of network half of the turn comes later (so many times) than half of the move."""
+    return [above(later(motion), math.log(times)) for motion in seen.values()]
+
+
+@item(
+    "norm/geometry",
+    "The boundary first translates, then rotates",
+    claims=("N21",),
+    where="NORM App. C.1",
+    needs=("mnist",),
+    quick="ReLU with 1 and 3 hidden layers of 100 and tanh at its edge, 60 MNIST images, even or odd; full batches at "
+    "0.05 of the rate that overshoots, 150 steps; 10 networks each whose cloud starts at least half its spread from "
+    "the boundary.",
+    full="As quick with width 200, 150 images, 400 steps and 20 networks each. Network, data and rate are ours.",
+    seconds=(15, 120),
+)
+def geometry(run: Run) -> Outcome:
+    """N21: when half of the offset is gone, when half of the alignment is there, and when the kernel says so."""
+    n, width, steps, inits, parts = run.either((60, 100, 150, 10, 1), (150, 200, 400, 10, 2))
+    x = chosen(run.data("mnist:even-odd", points=4 * n), (n // 2, n // 2), flat=True)
+    assert x.y is not None
+    looks = looked_at(steps)
+    logits: dict[str, Array] = {}  # (networks, steps, points, 2)
+    seen: dict[str, Motion] = {}
+    known: dict[str, Motion] = {}
+    scales: dict[str, tuple[float, float, float]] = {}
+    for name, text in NETS.items():
+        rate, bias, signal = _modes(run, text, x, width)
+        scales[name] = rate, bias, signal
+        pieces = [_piece(run, name, text, x, width, rate, looks, inits, part) for part in range(parts)]
+        logits[name], margins = (np.concatenate([p[which] for p in pieces]) for which in ("trained", "predicted"))
+        seen[name] = Motion(looks, logits[name][..., 1] - logits[name][..., 0], x.y)
+        known[name] = Motion(looks, margins, x.y)
+    must = judged(seen)
+    apart = judged(seen, _TWO)
+    close = [
+        same(logarithm(getattr(seen[name], what) / getattr(known[name], what)), 0.0, room=_CLOSE)
+        for name in NETS
+        for what in ("translated", "rotated")
+    ]
+    said = "; ".join(
+        f"{name}: × {_times(later(seen[name]))} later (kernel × {_times(later(known[name]))}), half of the move after "
+        f"{np.median(seen[name].translated):.3g} steps (kernel {np.median(known[name].translated):.3g}), of the turn "
+        f"after {np.median(seen[name].rotated):.3g} (kernel {np.median(known[name].rotated):.3g}); 1/ηλ_b = "
+        f"{1 / (rate * bias):.3g}, 1/ηλ_sig = {1 / (rate * signal):.3g}"
+        for name, (rate, bias, signal) in scales.items()
+    )
+    return Outcome(
+        [
+            entry(
+                "N21",
+                "in all three networks half of the turn (correlation of margin and labels) comes later than half of "
+                f"the move (mean margin); without a limit two time scales: over {_TWO:g} times as late",
+                said,
+                must,
+                within=apart,
+                limit=f"not two time scales: in one of these the turn comes less than {_TWO:g} times as late",
+            ),
+            entry(
+                "N21",
+                "the tangent kernel has both times right, from each network's own start, within 25 % on average "
+                "(logarithms)",
+                "trained / predicted: "
+                + "; ".join(
+                    f"{name}: move {_times(logarithm(seen[name].translated / known[name].translated))}, turn "
+                    f"{_times(logarithm(seen[name].rotated / known[name].rotated))}"
+                    for name in NETS
+                ),
+                close,
+            ),
+        ],
+        {"times": columns(_rows(seen, known))},
+        {"curves": _chart(seen, known, scales, must, (x.n, width)), "film": _film(seen[_SHOWN], logits[_SHOWN])},
+        ["Networks whose cloud starts nearer than half its spread to the boundary are left out: nothing translates."],
+    )
+
+
+def _modes(run: Run, text: str, x: Data, width: int) -> tuple[float, float, float]:
+    """Learning rate, λ_b and λ_sig."""
+    import firstguess as fg
+
+    def compute() -> dict[str, Any]:
+        t = fg.predict_training(text, data=x, lr=1e-7, steps=1, width=width, draws=2, trust=False)
+        return {"rate": _PART * t.overshoot, "bias": t.modes.bias, "signal": t.modes.signal}
+
+    piece = run.piece({"modes": text, "data": x.hash, "width": width}, compute, label=f"modes of {text}")
+    return float(piece["rate"]), float(piece["bias"]), float(piece["signal"])
+
+
+def _piece(
+    run: Run, name: str, text: str, x: Data, width: int, rate: float, looks: NDArray[np.int64], inits: int, part: int
+) -> dict[str, Array]:
+    key = {"motion": text, "data": x.hash, "width": width, "rate": rate, "looks": looks.tolist(), "inits": inits}
+    found = run.piece(
+        {**key, "part": part},
+        lambda: _moved(text, x, width, rate, looks, inits, run.seed + 1000 * part),
+        label=f"{name}, part {part + 1}",
+    )
+    return {which: np.asarray(found[which]) for which in ("trained", "predicted")}
+
+
+def _moved(
+    text: str, x: Data, width: int, rate: float, looks: NDArray[np.int64], inits: int, seed: int
+) -> dict[str, Any]:
+    """Logits of networks that start far from the boundary, trained; margins moved along the tangent kernel."""
+    from firstguess.network.builders import as_network
+    from firstguess.theory.training.problem import kernel_of
+
+    assert x.y is not None
+    network = as_network(text)
+    tangent = kernel_of(network, x.x.astype(np.float64), width).tangent
+    assert tangent is not None
+    kept: list[Array] = []
+    for member in range(_TRIES * inits):
+        found = descend(network, x, width, rate, looks, seed, member)
+        if found is not None:
+            kept.append(found)
+        if len(kept) == inits:
+            break
+    seen = np.array(kept)
+    starts = seen[:, 0, :, 1] - seen[:, 0, :, 0]
+    return {"trained": seen, "predicted": lazily(starts, tangent, x.y, rate, looks)}
+
+
+def descend(
+    network: Network,
+    x: Data,
+    width: int,
+    rate: float,
+    looks: NDArray[np.int64],
+    seed: int,
+    member: int,
+    *,
+    far: float = _FAR,
+) -> Array | None:
+    """Logits of one network at these steps of gradient descent, (steps, points, 2); None if it starts too near."""
+    import torch
+
+    from firstguess.ensemble.member_module import build
+
+    model = build(network, x.x, width=width, seed=seed, member=member)
+    inputs, labels = torch.from_numpy(np.array(x.x)), torch.from_numpy(np.array(x.y, dtype=np.int64))
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=rate)
+    found: list[Array] = []
+    wanted = set(looks.tolist())
+    with torch.enable_grad():
+        for step in range(int(looks[-1]) + 1):
+            rows = model(inputs)
+            if step in wanted:
+                found.append(rows.detach().double().numpy())
+                g = found[0][:, 1] - found[0][:, 0]
+                if abs(g.mean()) < far * g.std(ddof=1):
+                    return None
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(rows, labels).backward()
+            optimizer.step()
+    return np.array(found)
+
+
+def lazily(starts: Array, tangent: Array, labels: NDArray[np.int64], rate: float, looks: NDArray[np.int64]) -> Array:
+    """The same by theory.md (14): g ← g − (2η/n) Θ (σ(g) − y), (networks, steps, points)."""
+    from scipy import special
+
+    g, wanted = starts.T.copy(), set(looks.tolist())
+    found: list[Array] = []
+    for step in range(int(looks[-1]) + 1):
+        if step in wanted:
+            found.append(g.T.copy())
+        g = g - (2.0 * rate / len(labels)) * (tangent @ (special.expit(g) - labels[:, None]))
+    return np.array(found).transpose(1, 0, 2)
+
+
+def _times(log: Number) -> str:
+    factor = math.exp(log.value)
+    return str(Number(factor, factor * log.error))
+
+
+def _rows(seen: dict[str, Motion], known: dict[str, Motion]) -> list[dict[str, Any]]:
+    return [
+        {"network": name, "source": source, "member": k, "translated": float(a), "rotated": float(b)}
+        for source, given in (("trained", seen), ("predicted", known))
+        for name, motion in given.items()
+        for k, (a, b) in enumerate(zip(motion.translated, motion.rotated, strict=True))
+    ]
+
+
+def _chart(
+    seen: dict[str, Motion], known: dict[str, Motion], scales: dict[str, Any], must: list[Truth], sizes: tuple[int, int]
+) -> Any:
+    from firstguess_papers.training_charts import Line, arms_chart
+
+    factor = math.exp(min(later(seen[name]).value for name in seen))
+    move, turn = "Translation: mean margin, by its start", "Rotation: correlation of margin and labels"
+    return arms_chart(
+        {
+            move: [Line(name, seen[name].offset, known[name].offset) for name in seen],
+            turn: [Line(name, seen[name].alignment, known[name].alignment) for name in seen],
+        },
+        title=stated(
+            all_of(must),
+            f"The boundary first moves, then turns: half of the turn comes at least {factor:.1f} times later",
+            "How the boundary moves and turns in training",
+        ),
+        subtitle=[
+            f"{len(next(iter(seen.values())).margins)} networks each of width {sizes[1]} on {sizes[0]} MNIST images, "
+            f"even or odd; full batches at {_PART:g} of the rate that overshoots. λ_b/λ_sig: "
+            + ", ".join(f"{bias / signal:.3g} ({name})" for name, (_, bias, signal) in scales.items())
+        ],
+        columns=2,
+        width=430,
+        plain=(move, turn),
+        y_domains={move: (-0.2, 1.05), turn: (-0.3, 1.0)},
+    )
+
+
+def _film(motion: Motion, logits: Array) -> Any:
+    """The network whose start is the most usual."""
+    from firstguess.show import charts as figures
+
+    first = np.abs(motion.margins[:, 0].mean(axis=1)) / motion.margins[:, 0].std(axis=1, ddof=1)
+    k = int(np.abs(first - np.median(first)).argmin())
+    return figures.logits_film(dict(zip(motion.steps.tolist(), logits[k], strict=True)), motion.labels)

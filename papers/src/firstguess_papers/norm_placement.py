@@ -1,0 +1,301 @@
+"""NORM: norms before and after the activation in training, from unfiltered starts (Figs 4, G.1, G.2, G.5, G.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Number, above, all_of, below, entry, same, stated
+from firstguess_papers.norm import PLACES, network
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.training_pieces import Arm, Array, predicted, sooner, trained
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
+    from firstguess.show.charts.theme import Chart
+
+NORMS = ("BatchNorm", "LayerNorm")
+ABSORBED = 0.6  # largest share at which the bias counts as absorbed
+SPLIT = 0.1  # gap between classes up to which curves count as those of a neutral start
+ROOM = 0.05  # of predicted against trained shares of the largest class
+
+
+@dataclass(frozen=True)
+class Placed:
+    """All places of the norm at one depth."""
+
+    depth: int
+    trained: dict[str, Arm]
+    predicted: dict[str, Arm]
+
+    def gaps(self, place: str) -> list[Number]:
+        """Favoured − others at the start, then about three a decade."""
+        arm = self.trained[place]
+        steps = sorted({0, *(arm.near(10 ** (k / 3)) for k in range(20) if 10 ** (k / 3) <= arm.last)})
+        return [arm.at("gap", step) for step in steps]
+
+    def time(self, place: str) -> Number:
+        """Mean steps until the largest share is `ABSORBED`; networks that are not there by the end count with it."""
+        return self.trained[place].steps_to("largest", ABSORBED, least=True)
+
+    def each(self, norm: str) -> Array:
+        """By how many steps sooner the bias is absorbed with the norm after than before, network by network."""
+        return sooner(self.trained[f"{norm} before"], self.trained[f"{norm} after"], ABSORBED)
+
+    def saved(self, norm: str) -> Number:
+        """The mean of `each`."""
+        return self.trained["no norm"].number(self.each(norm))
+
+    def more(self) -> Number:
+        """By how many steps more LayerNorm saves than BatchNorm; networks share their weights, so one by one."""
+        return self.trained["no norm"].number(self.each("LayerNorm") - self.each("BatchNorm"))
+
+
+def placed(
+    run: Run, data: Data, depth: int, *, width: int, inits: int, draws: int, parts: int, test: Data | None = None,
+    **options: Any,
+) -> Placed:  # fmt: skip
+    """Unfiltered starts, every place of the norm, trained and predicted; members share their weights over places."""
+    arms: dict[str, Arm] = {}
+    known: dict[str, Arm] = {}
+    for place in PLACES:
+        label, text = f"{place}, depth {depth}", network(place, depth)
+        arms[place] = trained(run, text, data, label=label, test=test, inits=inits, parts=parts, width=width, **options)
+        if draws:
+            # held-out points behind a BatchNorm have no prediction; the figure does not need them
+            known[place] = predicted(
+                run, text, data, label=label, draws=draws, width=width, trust=not run.quick, **options
+            )
+    return Placed(depth, arms, known)
+
+
+def judged(found: list[Placed]) -> list[Entry]:
+    """What the numbers say of N13. Thresholds are those above, chosen before the first full run."""
+    neutral = [below(gap, SPLIT) for one in found for norm in NORMS for gap in one.gaps(f"{norm} after")]
+    split = [above(one.gaps(f"{norm} before")[0], SPLIT) for one in found for norm in NORMS]
+    worst = {
+        f"{norm} after, depth {one.depth}": max(one.gaps(f"{norm} after"), key=lambda gap: gap.value)
+        for one in found
+        for norm in NORMS
+    }
+    starts = {f"{norm} before, depth {one.depth}": one.gaps(f"{norm} before")[0] for one in found for norm in NORMS}
+    faster = [above(one.saved(norm), 0.0) for one in found for norm in NORMS]
+    times = "; ".join(
+        f"depth {one.depth}: " + ", ".join(f"{place} {one.time(place)}" for place in one.trained) for one in found
+    )
+    entries = [
+        entry(
+            "N13",
+            f"with a norm after, classes go together as from a neutral start: favoured − others below {SPLIT} at every "
+            f"look; with the norm before it starts above {SPLIT}",
+            "largest gap: " + _listed(worst) + "; at the start: " + _listed(starts),
+            [*neutral, *split],
+        ),
+        entry(
+            "N13",
+            f"the bias is absorbed (largest share {ABSORBED}) in fewer steps with the norm after than before, for both "
+            "norms",
+            f"mean steps, {times}",
+            faster,
+            headline="steps saved: " + ", ".join(f"{norm} {found[0].saved(norm)}" for norm in NORMS),
+        ),
+        entry(
+            "N13",
+            "most of all under LayerNorm: moving it saves more steps than moving BatchNorm, at every depth",
+            "; ".join(f"depth {one.depth}: " + ", ".join(f"{norm} {one.saved(norm)}" for norm in NORMS)
+                      for one in found),
+            [above(one.more(), 0.0) for one in found],
+            otherwise=f"moving BatchNorm saves more somewhere{_modes(found)}",
+        ),
+    ]  # fmt: skip
+    if all(one.predicted for one in found):
+        entries.append(_foretold(found))
+    return entries
+
+
+def _foretold(found: list[Placed]) -> Entry:
+    """Predicted against trained shares, from the step where half of the way to the end is on the axis."""
+    off: dict[str, Number] = {}
+    for one in found:
+        for place, arm in one.trained.items():
+            step = arm.near(arm.last**0.5)
+            off[f"{place}, depth {one.depth}"] = arm.at("largest", step) - one.predicted[place].at("largest", step)
+    worst = max(off, key=lambda key: abs(off[key].value))
+    return entry(
+        "N13",
+        f"beyond the paper: the tangent kernel foretells the largest share halfway (in the logarithm of steps) within "
+        f"{ROOM}, for every place of the norm",
+        f"largest difference {off[worst]} ({worst})",
+        [same(value, 0.0, room=ROOM) for value in off.values()],
+    )
+
+
+def _listed(numbers: dict[str, Number]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in numbers.items())
+
+
+def _modes(found: list[Placed]) -> str:
+    """What the tangent kernel says of BatchNorm after: whether anything moves the bias there."""
+    arms = [one.predicted.get("BatchNorm after") for one in found]
+    ratios = [arm.about["bias"] / arm.about["signal"] for arm in arms if arm is not None]
+    if not ratios or max(ratios) > 1e-3:
+        return ""
+    return ": behind BatchNorm after the activation the tangent kernel has no bias mode at all (λ_b/λ_signal = 0)"
+
+
+def title(found: list[Placed]) -> str:
+    """What was found, as far as checks say it."""
+    deep = found[-1]
+    faster = all_of(above(one.saved(n), 0.0) for one in found for n in NORMS)
+    neutral = all_of(below(gap, SPLIT) for one in found for n in NORMS for gap in one.gaps(f"{n} after"))
+    said = ", ".join(
+        f"{_few(deep.time(f'{n} after'))} instead of {_few(deep.time(f'{n} before'))} with {n}" for n in NORMS
+    )
+    steps = f"steps until it is gone, {_layers(deep.depth)}: {said}"
+    so = f"With the norm after, no class is ever ahead and there is hardly any bias to absorb ({steps})"
+    less = f"With the norm after, the bias is absorbed sooner ({steps})"
+    return stated(all_of([faster, neutral]), so, stated(faster, less, "Training with norms before and after"))
+
+
+def _few(steps: Number) -> str:
+    return f"{steps.value:.0f}" if steps.value >= 10 else f"{steps.value:.2g}"
+
+
+def _layers(depth: int) -> str:
+    return f"{depth} layer{'s' if depth > 1 else ''}"
+
+
+def chart(found: list[Placed], heading: str, subtitle: list[str]) -> Chart:
+    """By depth: share of the largest class, accuracy by class under each norm."""
+    from firstguess_papers.training_charts import Line, arms_chart, by_class, lines_of
+
+    panels: dict[str, list[Line]] = {}
+    for one in found:
+        where = _layers(one.depth)
+        panels[f"{where}: share of the largest class"] = lines_of("largest", one.trained, one.predicted)
+        for norm in NORMS:
+            places = [f"{norm} before", f"{norm} after"]
+            arms, known = ({p: arms[p] for p in places if p in arms} for arms in (one.trained, one.predicted))
+            panels[f"{where}, {norm}: accuracy by class"] = by_class(arms, known)
+    limits = dict.fromkeys((h for h in panels if "share" in h), (0.48, 1.0))
+    return arms_chart(panels, title=heading, subtitle=subtitle, columns=3, width=360, height=230, y_domains=limits)
+
+
+def compared(run: Run, data: Data, about: str, sizes: list[dict[str, Any]], notes: list[str]) -> Outcome:
+    """An item: all places at every depth of `sizes`."""
+    found = [placed(run, data, **size) for size in sizes]
+    optimizer = f"Adam {sizes[0]['lr']:g}, batches of {sizes[0]['batch']}"
+    layers = " and ".join(f"{size['depth']} of {size['width']}" for size in sizes)
+    inits = found[0].trained["no norm"].networks
+    rows = [
+        line
+        for one in found
+        for arms in (one.trained, one.predicted)
+        for place, arm in arms.items()
+        for line in arm.rows(place=place, depth=one.depth)
+    ]
+    return Outcome(
+        judged(found),
+        {"curves": columns(rows)},
+        {
+            "places": chart(
+                found, title(found), [f"{about}; hidden ReLU layers: {layers}; {optimizer}; {inits} unfiltered "
+                                      "networks a place, the same weights in all of them."],
+            )
+        },
+        ["Behind a BatchNorm predictions for Adam are rough (averages over layers).", *notes],
+    )  # fmt: skip
+
+
+_SIZES = (
+    "No norm, BatchNorm and LayerNorm before and after ReLU; one hidden layer of 100 and {deep} of {width} (ours); "
+    "{data}; Adam {lr:g} in batches of 128, {steps} steps; {inits} unfiltered networks each, {draws} predicted."
+)
+
+
+@item(
+    "norm/fig4",
+    "Norms before and after the activation in training, from unfiltered starts",
+    claims=("N13",),
+    where="NORM Fig 4",
+    quick=_SIZES.format(
+        deep=3, width=100, data="two blobs of 100 points a class in 100 dimensions", lr=3e-4, steps=60, inits=24,
+        draws=40,
+    ),
+    full=_SIZES.format(
+        deep=5, width=200, data="two blobs of 300 points a class in 300 dimensions (NORM: 10 000 in 1000)", lr=1e-4,
+        steps=300, inits=60, draws=100,
+    ),
+    seconds=(20, 220),
+)  # fmt: skip
+def fig4(run: Run) -> Outcome:
+    """N13 on two blobs."""
+    import firstguess as fg
+
+    n, d, lr, steps, inits, parts, draws, deep, width = run.either(
+        (100, 100, 3e-4, 60, 24, 1, 40, 3, 100), (300, 300, 1e-4, 300, 20, 3, 100, 5, 200)
+    )
+    data = fg.data.two_blobs(n, d, seed=run.seed)
+    common: dict[str, Any] = {"optimizer": "adam", "lr": lr, "batch": 128, "steps": steps, "draws": draws}
+    common |= {"inits": inits, "parts": parts}
+    sizes = [{"depth": 1, "width": 100, **common}, {"depth": deep, "width": width, **common}]
+    return compared(
+        run, data, f"Two blobs, {data.n} points in {d} dimensions", sizes,
+        ["Sizes are ours, the learning rate is ten times NORM's and more: fewer steps."],
+    )  # fmt: skip
+
+
+_PHOTOS = (
+    "No norm, BatchNorm and LayerNorm before and after ReLU; one hidden layer of 100; {n} {what} and as many held out; "
+    "Adam {lr:g} in batches of 128, {steps} steps; {networks} unfiltered networks each, {draws} predicted."
+)
+_QUICK: dict[str, Any] = {"n": 100, "lr": 3e-5, "steps": 80, "inits": 16, "parts": 1, "draws": 30}
+_CIFAR = (_QUICK, {"n": 400, "lr": 1e-5, "steps": 300, "inits": 6, "parts": 4, "draws": 80})
+_MNIST = (_QUICK, {"n": 500, "lr": 1e-5, "steps": 300, "inits": 20, "parts": 2, "draws": 80})
+
+
+def _words(sizes: dict[str, Any], what: str) -> str:
+    return _PHOTOS.format(what=what, networks=sizes["inits"] * sizes["parts"], **sizes)
+
+
+def _images(run: Run, spec: str, about: str, sizes: dict[str, Any]) -> Outcome:
+    name, _, choice = spec.partition(":")
+    n = sizes["n"]
+    data = run.data(spec, points=n, seed=run.seed)
+    test = run.data(f"{name}:test,{choice}", points=n, seed=run.seed)
+    one = {"depth": 1, "width": 100, "optimizer": "adam", "batch": 128, "test": test}
+    one |= {key: value for key, value in sizes.items() if key != "n"}
+    notes = ["The numbers of images, batches and steps are ours, the learning rate of a full run is NORM's."]
+    return compared(run, data, f"{n} images, {about}", [one], notes)
+
+
+@item(
+    "norm/fig-g1",
+    "Norms before and after in training on CIFAR-10, vehicles against animals",
+    claims=("N13",),
+    where="NORM Figs G.1, G.2",
+    needs=("cifar10",),
+    quick=_words(_CIFAR[0], "images of C2-B"),
+    full=_words(_CIFAR[1], "images of C2-B"),
+    seconds=(10, 240),
+)
+def fig_g1(run: Run) -> Outcome:
+    """N13 on images of vehicles and animals."""
+    return _images(run, "cifar10:vehicles-animals", "CIFAR-10 vehicles against animals", run.either(*_CIFAR))
+
+
+@item(
+    "norm/fig-g5-training",
+    "Norms before and after in training on MNIST, even against odd digits",
+    claims=("N13",),
+    where="NORM Figs G.5, G.6 (training)",
+    needs=("mnist",),
+    quick=_words(_MNIST[0], "digits of E&O"),
+    full=_words(_MNIST[1], "digits of E&O"),
+    seconds=(10, 150),
+)
+def fig_g5_training(run: Run) -> Outcome:
+    """N13 on digits."""
+    return _images(run, "mnist:even-odd", "MNIST even against odd", run.either(*_MNIST))

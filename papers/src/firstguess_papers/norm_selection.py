@@ -1,0 +1,234 @@
+"""NORM §1, §3.1, §6: choosing learning rate and norm placement early, by global and by worst-class accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess_papers.bias_mode import chosen
+from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.judging import Truth, above, entry, stated
+from firstguess_papers.running import Run
+from firstguess_papers.tables import columns
+from firstguess_papers.training_pieces import Arm, predicted, trained
+
+Array = NDArray[np.float64]
+PLACEMENTS = {
+    "no norm": "5 x [dense(weight_var=2) > relu] > dense(weight_var=2)",
+    "LayerNorm before": "5 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)",
+    "LayerNorm after": "5 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)",
+}
+FACTORS = (0.01, 0.03, 0.1, 0.3, 0.9)  # learning rates by 2κ/λ_b of the network without a norm
+RULES = {"global": "accuracy", "worst class": "worst"}  # what is looked at early, on the training points
+SETS = {"All candidates": tuple(PLACEMENTS), "Learning rate only, no norm": ("no norm",)}
+_EARLY = 5  # the step that is judged
+_MORE = 0.05  # of recall: how much more the favoured class must have of it
+_LOSS = 0.01  # of the worst class's accuracy at the end, that counts as a loss
+Candidate = tuple[str, float]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What every network's tuner chose at a step: its favoured class's lead then, and what it has at the end."""
+
+    lead: Array  # favoured − other class, training points, at that step
+    final: Array  # held-out accuracy at the end
+    worst: Array  # of the worst class
+    after: Array  # whether a norm after the activation was chosen
+
+
+def choose(arms: Mapping[Candidate, Arm], rule: str, step: int) -> Choice:
+    """Network i of every candidate is one tuner's: it takes the candidate that is best at `step`, of ties each in part.
+
+    A candidate that has diverged is never taken.
+    """
+    score = _stack(arms, rule, step)
+    best = (score == score.max(axis=0)).astype(float)
+    part = best / best.sum(axis=0)
+
+    def of(values: Array) -> Array:
+        return (part * values).sum(axis=0)
+
+    last = next(iter(arms.values())).last
+    after = np.array([float(placement == "LayerNorm after") for placement, _ in arms])
+    return Choice(
+        of(_stack(arms, "gap", step)),
+        of(_stack(arms, "test accuracy", last)),
+        of(_stack(arms, "test worst", last)),
+        of(np.broadcast_to(after[:, None], score.shape)),
+    )
+
+
+@dataclass(frozen=True)
+class Picks:
+    """Choices by rule and step, among what was trained and among what was predicted."""
+
+    seen: Mapping[str, Mapping[int, Choice]]
+    known: Mapping[str, Mapping[int, Choice]]
+
+    @staticmethod
+    def of(arms: Mapping[Candidate, Arm], forecasts: Mapping[Candidate, Arm], steps: Sequence[int]) -> Picks:
+        """By both rules, at each step."""
+        seen, known = (
+            {rule: {k: choose(given, what, k) for k in steps} for rule, what in RULES.items()}
+            for given in (arms, forecasts)
+        )
+        return Picks(seen, known)
+
+
+def _stack(arms: Mapping[Candidate, Arm], what: str, step: int) -> Array:
+    """(candidates, networks); what has diverged is worth nothing."""
+    return np.array([np.nan_to_num(arm.values(what, step), nan=0.0) for arm in arms.values()])
+
+
+def judged(one: Arm, by_global: Choice, by_worst: Choice) -> list[Truth]:
+    """N20: chosen by global accuracy, the favoured class leads by more; and the worst class ends lower."""
+    return [
+        above(one.number(by_global.lead - by_worst.lead), 0.0, by=_MORE),
+        above(one.number(by_worst.worst - by_global.worst), 0.0, by=_LOSS),
+    ]
+
+
+@item(
+    "norm/selection",
+    "Choosing hyper-parameters early",
+    claims=("N20",),
+    where="NORM §1, §3.1, §6",
+    needs=("mnist",),
+    quick="3 placements of LayerNorm × 5 learning rates, 5 hidden layers of 60 on 60 MNIST images, even or odd; full "
+    "batches, 100 steps; 16 networks a candidate; 200 held-out images.",
+    full="3 placements of LayerNorm × 5 learning rates, 5 hidden layers of 100 on 150 MNIST images, even or odd; full "
+    "batches, 200 steps; 24 networks a candidate; 400 held-out images. Network, data and candidates are ours.",
+    seconds=(20, 200),
+)
+def selection(run: Run) -> Outcome:
+    """N20: each network's tuner picks at step k by one number; what the favoured class has then, and what remains."""
+    n, held, width, steps, inits, parts, draws = run.either(
+        (60, 200, 60, 100, 16, 1, 40), (150, 400, 100, 200, 12, 2, 100)
+    )
+    whole = run.data("mnist:even-odd", points=2 * (n + held))
+    x = chosen(whole, (n // 2, n // 2), flat=True)
+    test = chosen(whole, (held // 2, held // 2), skip=(n // 2, n // 2), flat=True)
+    plain = predicted(run, PLACEMENTS["no norm"], x, label="modes", lr=1e-7, steps=[0, 1], width=width, draws=20)
+    unit = float(plain.about["overshoot"])
+    looks = [k for k in (0, 1, 2, _EARLY, 10, 20, 40, 70, 100, 150, 200, 300) if k <= steps]
+    arms: dict[Candidate, Arm] = {}
+    forecasts: dict[Candidate, Arm] = {}
+    unknown: list[str] = []
+    for placement, net in PLACEMENTS.items():
+        about = predicted(run, net, x, label=f"{placement}, modes", lr=1e-7, steps=[0, 1], width=width, draws=20).about
+        for factor in FACTORS:
+            how: dict[str, Any] = {"lr": factor * unit, "steps": looks, "width": width, "optimizer": "gd"}
+            label = f"{placement}, rate × {factor:g}"
+            key = (placement, factor)
+            arms[key] = trained(run, net, x, label=label, test=test, inits=inits, parts=parts, **how)
+            if factor * unit < float(about["lr_limit"]):
+                forecasts[key] = predicted(run, net, x, label=label, test=test, draws=draws, trust=False, **how)
+            else:
+                unknown.append(label)
+    one, other = next(iter(arms.values())), next(iter(forecasts.values()))
+    found = {words: Picks.of(_only(arms, names), _only(forecasts, names), looks[1:]) for words, names in SETS.items()}
+    checks = {words: judged(one, p.seen["global"][_EARLY], p.seen["worst class"][_EARLY]) for words, p in found.items()}
+    missing = f" No prediction beyond 4κ/λ_b: {', '.join(unknown)}." if unknown else ""
+    rows = [
+        row
+        for words, p in found.items()
+        for arm, picks, source in ((one, p.seen, "trained"), (other, p.known, "predicted"))
+        for row in _rows(arm, picks, candidates=words, source=source)
+    ]
+    return Outcome(
+        [_entry(words, one, found[words], checks[words], _only(arms, names)) for words, names in SETS.items()],
+        {"picks": columns(rows)},
+        {"picks": _chart((one, other), found, next(iter(checks.values())), (x.n, steps))},
+        [f"Picked on training images, judged on held-out ones; every network is one tuner.{missing}"],
+    )
+
+
+def _only(arms: Mapping[Candidate, Arm], names: Sequence[str]) -> dict[Candidate, Arm]:
+    return {key: arm for key, arm in arms.items() if key[0] in names}
+
+
+def _entry(words: str, one: Arm, found: Picks, checks: Sequence[Truth], arms: Mapping[Candidate, Arm]) -> Entry:
+    early = {rule: found.seen[rule][_EARLY] for rule in RULES}
+    ideal = float(np.max([np.nan_to_num(arm.values("test worst", arm.last)).mean() for arm in arms.values()]))
+    said = "; ".join(
+        f"by {rule}: the favoured class leads by {one.number(c.lead)}, at the end held-out accuracy "
+        f"{one.number(c.final)}, of the worst class {one.number(c.worst)}, LayerNorm after chosen by "
+        f"{one.number(c.after)}"
+        for rule, c in early.items()
+    )
+    leads, costs = checks
+    late = found.seen["global"][max(found.seen["global"])]
+    return entry(
+        "N20",
+        f"{words}: candidates picked at step {_EARLY} by global accuracy have a favoured class that leads by over "
+        f"{_MORE} more than in those picked by the worst class's accuracy; without a limit it costs: the worst class "
+        f"ends over {_LOSS} lower on held-out images",
+        f"{said}; difference of the worst class at the end "
+        f"{one.number(early['worst class'].worst - early['global'].worst)}; picked by global at the last step "
+        f"{one.number(late.worst)}; best single candidate {ideal:.3f}",
+        [leads],
+        within=[costs],
+        limit="at the end the worst class is hardly lower: what was picked for the favoured class trains as well",
+        otherwise="what both rules pick favours a class alike: with even classes, less bias is more accuracy by either",
+    )
+
+
+def _rows(one: Arm, picks: Mapping[str, Mapping[int, Choice]], **more: str) -> list[dict[str, Any]]:
+    return [
+        {**more, "rule": rule, "step": k}
+        | {f"{what}": one.number(getattr(c, what)).value for what in ("lead", "final", "worst", "after")}
+        | {"worst_error": one.number(c.worst).error, "lead_error": one.number(c.lead).error}
+        for rule, by_step in picks.items()
+        for k, c in by_step.items()
+    ]
+
+
+def _chart(arms: tuple[Arm, Arm], found: Mapping[str, Picks], checks: Sequence[Truth], sizes: tuple[int, int]) -> Any:
+    from firstguess.show import charts as figures
+    from firstguess.show.charts.lines import Series
+
+    panels: dict[str, list[Series]] = {}
+    shown = {"lead": "lead of the favoured class", "worst": "worst class at the end"}
+    for words, picks in found.items():
+        for what, heading in shown.items():
+            lines: list[Series] = []
+            for arm, given, trained_ones in ((arms[0], picks.seen, True), (arms[1], picks.known, False)):
+                for rule, by_step in given.items():
+                    numbers = [arm.number(getattr(c, what)) for c in by_step.values()]
+                    errors = [float(np.nan_to_num(v.error)) for v in numbers] if trained_ones else None
+                    mark: Any = "points" if trained_ones else "dashed"
+                    label = f"picked by {rule} accuracy"
+                    lines.append(Series(label, list(by_step), [v.value for v in numbers], errors, mark))
+            panels[f"{words}: {heading}"] = lines
+    leads, costs = checks
+    more = stated(costs, ", and the worst class ends lower", "")
+    neutral = "Learning rate and norm placement, picked early by two rules"
+    title = stated(
+        leads, f"Picked at step {_EARLY} by global accuracy, the favoured class leads by more{more}", neutral
+    )
+    if leads is False:
+        title = "Early on, picking by global accuracy favours a class no more than picking by the worst class does"
+    return figures.lines_chart(
+        panels,
+        title=title,
+        subtitle=[
+            f"{len(PLACEMENTS) * len(FACTORS)} candidates (3 placements of LayerNorm × 5 learning rates), {sizes[0]} "
+            f"MNIST images, even or odd, {sizes[1]} steps; {arms[0].networks} networks each, means ± 2 s.e. Dashed: "
+            "picked among predicted trainings. Lead: recall of the favoured class minus the other's, at that step; at "
+            "the end: held-out accuracy."
+        ],
+        x_title="Step at which one picks",
+        y_title="",
+        x_scale="log",
+        y_domain=(-0.1, 1.0),
+        percent=True,
+        dodge=True,
+        columns=2,
+        width=430,
+        height=220,
+    )

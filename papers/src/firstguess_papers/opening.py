@@ -1,0 +1,160 @@
+"""The ledger's opening: every claim with its verdict and one line of number, findings, what goes beyond the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from firstguess_papers.claims import CLAIMS
+from firstguess_papers.findings import FINDINGS, TOPICS, Finding
+from firstguess_papers.items import PAPERS, Entry, Item
+from firstguess_papers.judging import UNDECIDED
+from firstguess_papers.records import Record
+
+_GROUPS = {"I": "igb", "N": "norm", "M": "mf"}
+_HEAD = "| | claim | verdict | in one line | items |\n|---|---|---|---|---|"
+_LINE, _EVIDENCE = 120, 330  # characters of a number's line, and of a finding's evidence
+_TELLING = ("does not hold", "holds with a limit", "holds", "not tested")  # which of several entries is shown
+
+
+BEYOND = "beyond the paper"  # how statements begin that a paper's claim does not make
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What there is to show: records that are current, those that are not, all items, and figures by item."""
+
+    records: Sequence[Record]
+    outdated: Sequence[Record]
+    items: Mapping[str, Item]
+    figures: Mapping[str, Sequence[str]]
+
+    def entries(self, claim: str) -> list[tuple[Record, Entry]]:
+        """What was found on a claim."""
+        return [(record, entry) for record in self.records for entry in record.entries if entry.claim == claim]
+
+    def state(self, item: str) -> str:
+        """Why an item has nothing to show."""
+        if item not in self.items:
+            return "no item yet"
+        if any(record.id == item for record in self.outdated):
+            return f"outdated: run `firstguess reproduce {item}`"
+        return f"not run: `firstguess reproduce {item}`"
+
+
+def claims(shown: Shown) -> list[str]:
+    """The papers' claims, one table a paper."""
+    parts: list[str] = []
+    for letter, paper in _GROUPS.items():
+        parts.append(f"\n## {letter}: {PAPERS[paper]}\n\n{_HEAD}")
+        parts += [_row(claim, shown) for claim in CLAIMS if claim[0] == letter]
+    return parts
+
+
+def findings(shown: Shown) -> list[str]:
+    """Where the papers are wrong or incomplete, as far as records say so; then those that are open."""
+    parts = ["\n# What the papers have wrong or incomplete"]
+    left: list[str] = []
+    for finding in FINDINGS:
+        evidence = [
+            (record, entry) for record, entry in shown.entries(finding.claim) if finding.about in entry.statement
+        ]
+        own = [entry for record, entry in evidence if record.id == finding.item]
+        if own and all(entry.verdict in finding.verdicts and entry.why != UNDECIDED for entry in own):
+            parts.append(_finding(finding, evidence, shown))
+        else:
+            said = f"the record says: {'; '.join(e.verdict for e in own)}" if own else shown.state(finding.item)
+            left.append(f"- {finding.title}? ({finding.claim}, {finding.item}; {said})")
+    if left:
+        parts.append("\n## Open\n\nLooked for, and not (or not yet) found by a record:\n\n" + "\n".join(left))
+    return parts
+
+
+def beyond(shown: Shown) -> list[str]:
+    """Claims of ours by topic; open ones, too."""
+    parts = [f"\n# {PAPERS['beyond']}\n\n{_HEAD}"]
+    parts += [_row(claim, shown, topic.title) for topic in TOPICS for claim in topic.claims]
+    known = {claim for topic in TOPICS for claim in topic.claims}
+    parts += [_row(claim, shown) for claim in CLAIMS if claim[0] == "B" and claim not in known]
+    for topic in TOPICS:
+        ids = dict.fromkeys(record.id for claim in topic.claims for record, _ in shown.entries(claim))
+        parts += [f"\n![{topic.title}]({figure})" for id in ids for figure in shown.figures.get(id, ())[:1]]
+    return parts
+
+
+def _row(claim: str, shown: Shown, topic: str = "") -> str:
+    told = shown.entries(claim)
+    c = CLAIMS[claim]
+    text = f"{f'*{topic}.* ' if topic else ''}{c.text} ({c.where})"
+    if told:
+        asked = [(r, e) for r, e in told if not e.statement.startswith(BEYOND)] or told  # what the claim itself says
+        verdicts = "; ".join(dict.fromkeys(entry.verdict for _, entry in asked))
+        links = ", ".join(dict.fromkeys(f"[{r.id}](#{anchor(r.id)})" for r, _ in told))
+        number = telling(asked)
+    else:
+        ids = [item.id for item in shown.items.values() if claim in item.claims]
+        old = [record.id for record in shown.outdated if claim in record.claims]
+        verdicts = "outdated" if old else "not tested" if ids else "open"
+        number, links = "–", ", ".join(dict.fromkeys((*old, *ids))) or "–"
+    return f"| {c.id} | {cell(text)} | **{verdicts}** | {cell(number)} | {links} |"
+
+
+def _finding(finding: Finding, evidence: Sequence[tuple[Record, Entry]], shown: Shown) -> str:
+    lines = [f"\n## {finding.title}", "", f"{finding.text} Claim {finding.claim}: {CLAIMS[finding.claim].text}.", ""]
+    for record, entry in evidence:
+        why = f": {said(entry)}" if entry.why else ""
+        number = entry.headline or cut(entry.measured, _EVIDENCE)
+        lines.append(
+            f"- [{record.id}](#{anchor(record.id)}), tested: {entry.statement}. Measured: {number}"
+            f"{'' if number.endswith('…') else '.'} **{entry.verdict}**{why}."
+        )
+    figures = shown.figures.get(finding.item, ())
+    wanted = [figure for figure in figures if finding.chart and figure.endswith(finding.chart)] or list(figures[:1])
+    lines += [line for figure in wanted for line in ("", f"![{finding.title}]({figure})")]
+    return "\n".join(lines)
+
+
+def telling(told: Sequence[tuple[Record, Entry]]) -> str:
+    """One line of number for a claim: a headline if an entry has one, else what decided it, cut.
+
+    Where several items answer for a claim it says whose number that is.
+    """
+    record, entry = min(told, key=lambda both: (not both[1].headline, _TELLING.index(both[1].verdict)))
+    source = f" ({record.id})" if len({r.id for r, _ in told}) > 1 else ""
+    return (entry.headline or cut(entry.measured, _LINE)) + source
+
+
+def cut(text: str, room: int) -> str:
+    """The beginning of a text of numbers: whole clauses if one fits, else up to a value with its error, else words.
+
+    >>> cut("std 0.2313 ± 0.0039; largest 0.69 ± 0.01", 24), cut("width 30: γ = 0.459 ± 0.019 and more of it", 32)
+    ('std 0.2313 ± 0.0039 …', 'width 30: γ = 0.459 ± 0.019 …')
+    """
+    if len(text) <= room:
+        return text
+    for mark in ("; ", ", "):
+        parts = text.split(mark)
+        for many in range(len(parts) - 1, 0, -1):
+            kept = mark.join(parts[:many])
+            if len(kept) <= room and kept.count("(") == kept.count(")"):
+                return kept + " …"
+    words = text.split(" ")
+    fits = [many for many in range(1, len(words)) if len(" ".join(words[:many])) <= room]
+    whole = [many for many in fits if many > 1 and words[many - 2] == "±"]
+    apart = [many for many in fits if "±" not in (words[many - 1], words[many])]
+    return " ".join(words[: max(whole or apart or [1])]) + " …"
+
+
+def said(entry: Entry) -> str:
+    """Why an entry has its verdict. Older records send readers of full runs to full runs."""
+    return entry.why.removesuffix(": run the full setting")
+
+
+def anchor(id: str) -> str:
+    """As GitHub makes it from an item's heading."""
+    return "".join(c for c in id.lower() if c.isalnum() or c in "-_")
+
+
+def cell(text: str) -> str:
+    """For a table."""
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,167 @@
+"""`Run`: what an item's function gets. Data, quick or full, and pieces of work that survive an interruption."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from firstguess._version import __version__
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.ensemble.member_statistics import FindingKind
+from firstguess.studies.store import Piece, Store, address
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
+    from firstguess.ensemble.measurement import Measurement
+
+Progress: TypeAlias = Callable[[str, int, int], object]  # (what, done, total)
+T = TypeVar("T")
+
+
+class Missing(Exception):
+    """Something that an item needs and that is not there: the item is skipped, and this says how to get it."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+class Subject(Protocol):
+    """What a run has to know of the item that it is for."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+    def settings(self, quick: bool) -> str: ...
+
+
+@dataclass
+class Run:
+    """One item at work.
+
+    Everything random takes its seed from `seed`, or from a number written in the item. The usual pattern:
+
+        n, inits = run.either((300, 200), (10_000, 1000))       # quick, full
+        x = run.data("cifar10:cat-dog", points=n)                # skips the item where the data are absent
+        m = run.measure("dense(weight_var=2) > relu > dense", x, inits=inits, width=500)      # a resumable piece
+        p = run.piece({"what": "centers", "n": n}, lambda: {"centers": simulate(n)})        # another one
+
+    A piece should take at most half a minute: Ctrl-C loses only the one under way.
+    """
+
+    item: Subject
+    quick: bool
+    store: Store
+    data_dir: str | Path | None = None
+    seed: int = 0
+    progress: Progress = silent
+    fresh: bool = False
+    computed: list[str] = field(default_factory=list[str])  # labels of pieces computed now, for tests and the curious
+    reused: list[str] = field(default_factory=list[str])
+    saved_seconds: float = 0.0  # what the reused pieces took when they were computed
+
+    def either(self, quick: T, full: T) -> T:
+        """The first in a quick run, the second in a full one."""
+        return quick if self.quick else full
+
+    def data(self, spec: str, **options: Any) -> Data:
+        """`fg.data.load(spec, data_dir=…)`; for the data sets that the item `needs`, absence skips the item.
+
+        Standardized by the points that are kept, as the ledger's numbers are; `load` does so by all of them.
+        """
+        from firstguess.data import load
+        from firstguess.data.sources import PREPARED
+
+        how = options.pop("standardize", None) or PREPARED.get(spec.partition(":")[0].replace("-", "_"), "none")
+        by = options.pop("shift", 0.0)
+        try:
+            return load(spec, data_dir=self.data_dir, standardize="none", **options).standardize(how).shift(by)
+        except (InvalidInput, ImportError) as error:
+            if spec.partition(":")[0] in self.item.needs:
+                raise Missing(str(error)) from error
+            raise
+
+    def piece(self, key: Any, compute: Callable[[], Piece], *, label: str | None = None) -> dict[str, Any]:
+        """The piece with this key: from the store, or computed now and kept.
+
+        `key` says everything that the numbers depend on beyond the item, its version and its settings in words: names
+        and sizes, `data.hash` if data come in. A piece is a dict of numbers, texts and arrays (of any shape); they come
+        back as such, arrays as NumPy arrays.
+        """
+        name = label or (key if isinstance(key, str) else " ".join(str(v) for v in _leaves(key)))
+        where = address(
+            self.item.id, self.item.version, self.item.settings(self.quick), self.quick, self.seed, __version__, key
+        )
+        if not self.fresh and (found := self.store.read(where)) is not None:
+            self.reused.append(name)
+            self.saved_seconds += found[1]
+            return found[0]
+        self.progress(name, 0, 1)
+        started = time.perf_counter()
+        self.store.write(where, compute(), time.perf_counter() - started)
+        self.computed.append(name)
+        self.progress(name, 1, 1)
+        found = self.store.read(where)  # what a later run will see, so that both give the same numbers
+        if found is None:
+            raise FirstguessError("a folder that keeps what is written", got=str(self.store.folder))
+        return found[0]
+
+    def measure(
+        self, what: Any, data: Data, *, name: str = "", label: str | None = None, **options: Any
+    ) -> Measurement:
+        """`fg.measure`, kept as a piece: law of the guesses, γ by layer.
+
+        A description is its own key; a module or factory needs a `name` that says what it is, with all its sizes.
+        """
+        from firstguess.network.network import Network
+
+        if isinstance(what, (Network, str)):
+            key: Any = {"network": str(what), "classes": getattr(what, "classes", None)}
+        elif name:
+            key = {"model": name}
+        else:
+            raise InvalidInput("name= for a module: its key", got=type(what).__name__, where="Run.measure")
+        given = {k: v for k, v in options.items() if not callable(v)}
+        seed = options.pop("seed", self.seed)
+        key |= {"name": name, "data": data.hash, "seed": seed, "options": given}
+        shown = label or name or str(what)
+        return _unpack(self.piece(key, lambda: self._measured(what, data, shown, seed, options), label=shown))
+
+    def _measured(self, what: Any, data: Data, shown: str, seed: int, options: dict[str, Any]) -> Piece:
+        import firstguess as fg
+
+        options = {"points": data.n} | options
+        m = fg.measure(what, data, seed=seed, progress=lambda done, total: self.progress(shown, done, total), **options)
+        if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
+            raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
+        return _pack(m)
+
+
+def _pack(m: Measurement) -> dict[str, Any]:
+    plain = m.to_dict()
+    plain["guesses"] = {"points": m.points, "seed": m.guesses.seed}
+    plain["seconds"] = 0.0  # wall times would make two equal runs differ
+    return {"fractions": m.guesses.fractions, "rest": json.dumps(plain, sort_keys=True)}
+
+
+def _unpack(piece: Piece) -> Measurement:
+    from firstguess.ensemble.measurement import Measurement
+
+    plain = json.loads(piece["rest"])
+    plain["guesses"]["fractions"] = np.asarray(piece["fractions"])
+    return Measurement.from_dict(plain)
+
+
+def _leaves(key: Any) -> list[Any]:
+    if isinstance(key, dict):
+        return [leaf for value in key.values() for leaf in _leaves(value)]
+    return [leaf for value in key for leaf in _leaves(value)] if isinstance(key, (list, tuple)) else [key]

@@ -1,0 +1,84 @@
+"""What items that sweep a size or a constant share: γ by layer as numbers, series of them, a check that two differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from firstguess_papers.judging import Number, Truth, same
+from firstguess_papers.tables import largest
+
+if TYPE_CHECKING:
+    from firstguess.ensemble.measurement import Measurement
+    from firstguess.show.charts.lines import Series
+
+KAIMING = "dense(weight_var=2)"
+EVEN = 0.05  # γ up to which we say even (theory.md §1)
+FLIPS = 0.05  # of the average largest fraction, beyond coin flips: up to there guesses are called even
+
+
+def deep(block: str, depth: int, dense: str = KAIMING) -> str:
+    """`depth` times a dense layer and the block, and a dense output: Kaiming variances, no biases.
+
+    >>> deep("relu > layernorm", 3)
+    '3 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)'
+    """
+    return f"{depth} x [{dense} > {block}] > {dense}"
+
+
+def gammas(m: Measurement) -> list[Number]:
+    """γ of the hidden pre-activations behind 1, 2, … blocks: what the output of a network of that depth would have.
+
+    Those have as many nodes as a layer is wide, the output only as many as there are classes: errors are far smaller.
+    """
+    # nodes that are centred over the data have the same γ in all networks, up to rounding
+    errors = [float(e) if e > 1e-12 else 0.0 for e in m.gamma_se[1:-1]]
+    return [Number(float(g), e) for g, e in zip(m.gamma[1:-1], errors, strict=True)]
+
+
+def beyond_flips(m: Measurement) -> Number:
+    """The average largest fraction beyond that of points whose classes are drawn evenly: 0 where guesses are even.
+
+    Where every node is centred over the data γ is 0 by construction, and only the guesses can show what is left.
+    """
+    from firstguess.theory.shares.gaussian import Guesses
+
+    return largest(m) - Number(Guesses(0.0, m.classes, m.points).expected_max())
+
+
+def measured(label: str, x: Sequence[float], numbers: Sequence[Number]) -> Series:
+    """Points with error bars."""
+    from firstguess.show.charts.lines import Series
+
+    return Series(label, x, [n.value for n in numbers], [n.error for n in numbers], "points")
+
+
+def predicted(label: str, x: Sequence[float], values: Sequence[float]) -> Series:
+    """A line."""
+    from firstguess.show.charts.lines import Series
+
+    return Series(label, x, values, mark="line")
+
+
+def differ(one: Number, other: Number | float, *, room: float) -> Truth:
+    """Whether the two surely differ by more than `room`: the opposite of `same`.
+
+    >>> differ(Number(0.6, 0.01), 0.5, room=0.02), differ(Number(0.502, 0.004), 0.5, room=0.02)
+    (True, False)
+    """
+    found = same(one, other, room=room)
+    return None if found is None else not found
+
+
+def failing(checks: Mapping[str, Truth]) -> str:
+    """Names of the checks that fail, for an entry's reason.
+
+    >>> failing({"one": True, "two": False, "three": None})
+    'two'
+    """
+    return ", ".join(name for name, check in checks.items() if check is False) or "none"
+
+
+def line(name: str, number: Number, **more: Any) -> dict[str, Any]:
+    """One line of a table: a value with its error."""
+    return {"name": name, **more, "value": number.value, "error": number.error}

@@ -1,0 +1,85 @@
+"""From measurements to what items need again and again: numbers with errors, panels, rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from firstguess.diagnosis.comparison import predicted_law
+from firstguess_papers.judging import Number
+
+if TYPE_CHECKING:
+    from firstguess.ensemble.measurement import Measurement
+    from firstguess.show.charts.panels import Panel
+    from firstguess.theory.prediction import Prediction
+    from firstguess.theory.shares.empirical import EmpiricalGuesses
+    from firstguess.theory.shares.gaussian import Guesses
+
+
+def std(m: Measurement) -> Number:
+    """Standard deviation of a guess fraction over initializations."""
+    return Number(m.guesses.std(), m.guesses.standard_error("std"))
+
+
+def largest(m: Measurement) -> Number:
+    """The average largest fraction, E max_c G_c."""
+    return Number(m.guesses.expected_max(), m.guesses.standard_error("expected_max"))
+
+
+def gamma(m: Measurement, layer: int = -1) -> Number:
+    """γ of a layer with weights: by default the output."""
+    return Number(float(m.gamma[layer]), float(m.gamma_se[layer]))
+
+
+def share(m: Measurement, low: float, high: float) -> Number:
+    """The share of networks whose G₀ is from `low` to `high`, with its binomial error (at least that of one)."""
+    inside = (m.guesses.fractions[:, 0] >= low) & (m.guesses.fractions[:, 0] <= high)
+    p = float(inside.mean())
+    return Number(p, float(np.sqrt(max(p * (1 - p), 1 / m.inits) / m.inits)))
+
+
+def law_panel(
+    label: str,
+    m: Measurement,
+    *,
+    theory: Mapping[str, Guesses | EmpiricalGuesses | Prediction] | None = None,
+    bins: int = 20,
+    note: str | None = None,
+    top: float | None = None,
+) -> Panel:
+    """The measured law of the guess fractions, and predicted ones on the same bins (for as many data points)."""
+    from firstguess.show.charts.panels import Panel
+    from firstguess.theory.prediction import Prediction
+    from firstguess.theory.shares.gaussian import Guesses
+    from firstguess.theory.shares.mixture import MixedGuesses
+
+    edges, density = m.guesses.histogram(bins)
+    curves: dict[str, Any] = {}
+    for name, law in (theory or {}).items():
+        known = predicted_law(law, m.points) if isinstance(law, Prediction) else law
+        if isinstance(known, Guesses | MixedGuesses):
+            known = replace(known, points=m.points)
+        below = known.cdf(edges)
+        curves[name] = np.diff(below, prepend=0.0)[1:] / np.diff(edges)
+    said = f"standard deviation {std(m)}" if note is None else note
+    return Panel(label, edges, density, curves, said, top)
+
+
+def row(name: str, m: Measurement, **more: Any) -> dict[str, Any]:
+    """One line of a table: the headline numbers of a measurement."""
+    numbers: dict[Literal["std", "largest"], Number] = {"std": std(m), "largest": largest(m)}
+    line: dict[str, Any] = {"name": name, **more, "inits": m.inits, "points": m.points, "classes": m.classes}
+    for key, number in numbers.items():
+        line |= {key: number.value, f"{key}_error": number.error}
+    if m.gamma.size:
+        line |= {"gamma": float(m.gamma[-1]), "gamma_error": float(m.gamma_se[-1])}
+    return line
+
+
+def columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Rows as columns; what a row does not have is None."""
+    names = list(dict.fromkeys(name for line in rows for name in line))
+    return {name: [line.get(name) for line in rows] for name in names}

@@ -1,0 +1,355 @@
+"""Real and predicted training as resumable pieces, and numbers with errors from their curves.
+
+`trained` and `predicted` both give an `Arm`: curves of every network over the steps that were looked at, in the words
+of `fg.train` and `fg.predict_training`. Errors are over networks; fewer trained ones than `MEMBERS` decide nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base.errors import InvalidInput
+from firstguess.theory.training.curves import Accuracy, Curve, Curves, Followed
+from firstguess_papers.judging import Number
+from firstguess_papers.running import Run
+
+if TYPE_CHECKING:
+    from firstguess.data import Data
+    from firstguess.ensemble.trained import TrainedMembers
+    from firstguess.studies.store import Piece
+    from firstguess.theory.training.result import PredictedTraining
+
+Array = NDArray[np.float64]
+MEMBERS = 10  # fewer trained networks in an arm decide nothing
+SEEDS = 1000  # between parts of an arm: each is an ensemble of its own
+_FALLING = ("largest", "loss", "gap")  # curves whose thresholds are reached from above
+
+
+@dataclass(frozen=True, eq=False)
+class Arm(Followed):
+    """One setting, trained or predicted. Rows of the curves are networks; NaN: diverged, or not looked at.
+
+    Curves go by name: "largest" (share of the largest class), "accuracy" (all points), "favoured", "others" (classes by
+    the start), "gap" (favoured − others, network by network), "worst" (the lowest accuracy of a class), "loss", and
+    "class 0", …; "test largest", … are those of held-out points; "gradients" the norm of the gradient (trained only).
+    """
+
+    label: str
+    curves: Curves
+    test: Curves | None
+    level: float
+    real: bool  # trained, not predicted
+    shares: Array  # (networks, steps, classes) of the training points; empty for a prediction
+    gradients: Curve | None = None
+    diverged: tuple[tuple[int, int], ...] = ()  # (row of the network, step)
+    drawn: int = 0  # starts that were looked at, of which the networks were kept
+    about: Mapping[str, Any] = field(default_factory=dict[str, Any])  # prediction: trust, overshoot, lr_limit, floor, …
+
+    @property
+    def networks(self) -> int:
+        """How many."""
+        return len(self.largest.draws)
+
+    def curve(self, what: str) -> Curve:
+        """A curve by its name."""
+        if what == "gradients":
+            if self.gradients is None:
+                raise InvalidInput("a trained arm", got=f"predicted {self.label}", where="curve('gradients')")
+            return self.gradients
+        held, name = what.startswith("test "), what.removeprefix("test ")
+        if held and self.test is None:
+            raise InvalidInput("an arm with test=", got=self.label, where=f"curve({what!r})")
+        curves = self.test if held and self.test is not None else self.curves
+        if name in ("largest", "loss", "accuracy"):
+            return getattr(curves, name)
+        scores = curves.accuracy
+        if name == "gap":
+            return Curve(self.steps, scores["favoured"].draws - scores["others"].draws)
+        if name == "worst":
+            own = np.array([draws for which, draws in scores.groups.items() if isinstance(which, int)])
+            return Curve(self.steps, own.min(axis=0))
+        return scores[int(name.removeprefix("class "))] if name.startswith("class ") else scores[name]
+
+    def values(self, what: str, step: int) -> Array:
+        """Of every network at a step that was looked at."""
+        found = np.flatnonzero(self.steps == step)
+        if not len(found):
+            raise InvalidInput("a step that was looked at", got=step, where=f"{self.label}: {self.steps.tolist()}")
+        return self.curve(what).draws[:, int(found[0])]
+
+    def at(self, what: str, step: int) -> Number:
+        """Mean ± standard error over networks, at a step that was looked at."""
+        return self.number(self.values(what, step))
+
+    def first_look(self, what: str, threshold: float) -> int | None:
+        """The first step looked at where the mean over networks is at the threshold or above; None: nowhere."""
+        there = np.flatnonzero(self.curve(what).mean >= threshold)
+        return int(self.steps[there[0]]) if len(there) else None
+
+    def kept(self, mask: NDArray[np.bool_]) -> Arm:
+        """The networks of a mask only."""
+
+        def curves(of: Curves) -> Curves:
+            groups = {which: draws[mask] for which, draws in of.accuracy.groups.items()}
+            scores = Accuracy(self.steps, of.accuracy.draws[mask], groups)
+            return Curves(Curve(self.steps, of.largest.draws[mask]), scores, Curve(self.steps, of.loss.draws[mask]))
+
+        rows = {int(old): new for new, old in enumerate(np.flatnonzero(mask))}
+        return replace(
+            self,
+            curves=curves(self.curves),
+            test=None if self.test is None else curves(self.test),
+            shares=self.shares[mask] if len(self.shares) else self.shares,
+            gradients=None if self.gradients is None else Curve(self.steps, self.gradients.draws[mask]),
+            diverged=tuple((rows[row], step) for row, step in self.diverged if row in rows),
+        )
+
+    def near(self, step: float) -> int:
+        """The step that was looked at and is nearest on a logarithmic scale."""
+        return int(self.steps[np.abs(np.log1p(self.steps) - math.log1p(step)).argmin()])
+
+    @property
+    def last(self) -> int:
+        """The last step."""
+        return int(self.steps[-1])
+
+    def number(self, values: Array) -> Number:
+        """Mean ± standard error of one value a network; with too few networks the error is unknown (NaN)."""
+        fine = values[np.isfinite(values)]
+        if len(fine) < 2 or (self.real and len(fine) < MEMBERS):
+            return Number(float(fine.mean()) if len(fine) else math.nan, math.nan)
+        return Number(float(fine.mean()), float(fine.std(ddof=1) / math.sqrt(len(fine))))
+
+    def reached(self, what: str, threshold: float) -> Array:
+        """Steps at which every network's curve first is at the threshold, linear between looks; inf: not within these.
+
+        "largest", "loss" and "gap" come from above, all others from below.
+        """
+        curve = self.curve(what)
+        sign = -1.0 if what.removeprefix("test ") in _FALLING else 1.0
+        return np.array([_first(sign * row, curve.steps.astype(float), sign * threshold) for row in curve.draws])
+
+    def steps_to(self, what: str, threshold: float, *, least: bool = False) -> Number:
+        """Mean ± standard error of `reached`; unknown (NaN) if a network does not get there.
+
+        `least`: those that do not count with the last step, so that the mean is at least so large.
+        """
+        found = self.reached(what, threshold)
+        if least:
+            found = np.minimum(found, float(self.last))
+        elif not np.isfinite(found).all():
+            return Number(math.nan, math.nan)
+        return self.number(found)
+
+    def rows(self, **more: Any) -> list[dict[str, Any]]:
+        """Lines of a table: mean and standard error of the main curves at every step."""
+        names = ["largest", "accuracy", "favoured", "others", "loss"]
+        names += [f"test {name}" for name in names[1:]] if self.test is not None else []
+        return [
+            {"arm": self.label, "source": "trained" if self.real else "predicted", **more}
+            | {"networks": self.networks, "curve": name, "step": int(step), "mean": float(m), "error": float(e)}
+            for name in names
+            for step, m, e in zip(self.steps, self.curve(name).mean, self.curve(name).se, strict=True)
+        ]
+
+
+def paired(one: Arm, other: Arm, what: str, step: int) -> Number:
+    """The difference of two arms whose networks are the same members, network by network."""
+    if one.networks != other.networks:
+        raise InvalidInput("as many networks in both arms", got=f"{one.networks} and {other.networks}", where="paired")
+    return one.number(one.values(what, step) - other.values(what, step))
+
+
+def sooner(one: Arm, other: Arm, share: float) -> Array:
+    """By how many steps the largest share is at `share` sooner in the other arm, network by network.
+
+    A network that does not get there counts with the last step; where neither does, it says nothing (NaN).
+    """
+    last = float(one.last)
+    first, second = (arm.reached("largest", share) for arm in (one, other))
+    apart = np.minimum(first, last) - np.minimum(second, last)
+    return np.where(np.isfinite(first) | np.isfinite(second), apart, math.nan)
+
+
+def _first(row: Array, steps: Array, threshold: float) -> float:
+    there = np.flatnonzero(row >= threshold)
+    if not len(there):
+        return math.inf
+    k = int(there[0])
+    if k == 0 or not math.isfinite(row[k - 1]):
+        return float(steps[k])
+    return float(steps[k - 1] + (threshold - row[k - 1]) / (row[k] - row[k - 1]) * (steps[k] - steps[k - 1]))
+
+
+# -- Pieces --------------------------------------------------------------------------------------------------------
+
+
+def trained(
+    run: Run, what: Any, data: Data, *, label: str, name: str = "", test: Data | None = None, parts: int = 1,
+    seed: int | None = None, **options: Any,
+) -> Arm:  # fmt: skip
+    """`fg.train`, kept as a piece, or as `parts` of them (each `inits` networks, with a seed of its own).
+
+    A description is its own key; a module or a factory, and options that are functions, need a `name` that says it all.
+    """
+    key = _key(what, name, data, test, options)
+    first = run.seed if seed is None else seed
+    arms: list[Arm] = []
+    for part in range(parts):
+        own = first + SEEDS * part
+        shown = f"training: {label}" + (f" ({part + 1} of {parts})" if parts > 1 else "")
+        piece = run.piece(
+            {"train": key, "seed": own},
+            lambda own=own, shown=shown: _train(run, what, data, test, own, shown, options),
+            label=shown,
+        )
+        arms.append(_unpack(piece, label, real=True))
+    return arms[0] if parts == 1 else _joined(arms)
+
+
+def predicted(
+    run: Run, network: str, data: Data, *, label: str, test: Data | None = None, name: str = "", **options: Any
+) -> Arm:
+    """`fg.predict_training`, kept as a piece; options that are functions (a schedule) need a `name`."""
+    key = _key(network, name, data, test, options)
+
+    def compute() -> Piece:
+        import firstguess as fg
+
+        given: dict[str, Any] = {"seed": run.seed, **options}
+        t = fg.predict_training(network, data=data, test=test, **given)
+        return _packed(t) | {"about": json.dumps(_explained(t))}
+
+    seed = options.get("seed", run.seed)
+    return _unpack(run.piece({"predict": key, "seed": seed}, compute, label=f"prediction: {label}"), label, real=False)
+
+
+def _key(what: Any, name: str, data: Data, test: Data | None, options: dict[str, Any]) -> dict[str, Any]:
+    from firstguess.network.network import Network
+
+    described = isinstance(what, (Network, str))
+    functions = [key for key, value in options.items() if callable(value)]
+    if not name and (functions or not described):
+        raise InvalidInput(
+            "name=: functions and modules have no key", got=functions or type(what).__name__, where="arm"
+        )
+    given = {key: value for key, value in options.items() if not callable(value) and key != "threads"}
+    return {"what": str(what) if described else "", "name": name, "data": data.hash, "options": given} | (
+        {} if test is None else {"test": test.hash}
+    )
+
+
+def _train(run: Run, what: Any, data: Data, test: Data | None, seed: int, shown: str, options: dict[str, Any]) -> Piece:
+    import firstguess as fg
+
+    r = fg.train(
+        what, data=data, test=test, seed=seed, progress=lambda done, total: run.progress(shown, done, total), **options
+    )
+    if r.interrupted:
+        raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
+    more = {"gradients": r.gradients.draws, "shares": r.shares, "about": json.dumps({"notes": list(r.notes)})}
+    return _packed(r) | more
+
+
+def _packed(r: TrainedMembers | PredictedTraining) -> dict[str, Any]:
+    piece: dict[str, Any] = {"steps": r.steps, "level": r.level, "drawn": r.drawn}
+    numbers = getattr(r, "members", range(len(r.largest.draws)))  # filtered starts: not 0, 1, 2, …
+    rows = {int(member): row for row, member in enumerate(numbers)}
+    piece["diverged"] = np.array([(rows[m], step) for m, step in r.diverged], dtype=np.int64).reshape(-1, 2)
+    for prefix, curves in (("", r.curves), ("test ", r.test)):
+        if curves is not None:
+            own = {which: draws for which, draws in curves.accuracy.groups.items() if isinstance(which, int)}
+            piece |= {
+                f"{prefix}largest": curves.largest.draws,
+                f"{prefix}loss": curves.loss.draws,
+                f"{prefix}accuracy": curves.accuracy.draws,
+                f"{prefix}favoured": curves.accuracy["favoured"].draws,
+                f"{prefix}others": curves.accuracy["others"].draws,
+                f"{prefix}classes": np.array(list(own), dtype=np.int64),
+                f"{prefix}own": np.array(list(own.values())),
+            }
+    return piece
+
+
+def _explained(t: PredictedTraining) -> dict[str, Any]:
+    """The numbers that explain a prediction; NaN and ∞ as JSON has them in Python."""
+    trust = t.trust
+    return {
+        "overshoot": t.overshoot,
+        "lr_limit": t.lr_limit,
+        "floor": t.floor,
+        "bias": float(t.modes.bias),
+        "signal": float(t.modes.signal),
+        "trust": None if trust is None else trust.word,
+        "trust_why": None if trust is None else trust.why,
+        "spread": None if trust is None else trust.spread,
+    }
+
+
+def _unpack(piece: Mapping[str, Any], label: str, *, real: bool) -> Arm:
+    steps = np.asarray(piece["steps"], dtype=np.int64)
+
+    def curves(prefix: str) -> Curves:
+        def curve(name: str) -> Array:
+            return np.asarray(piece[f"{prefix}{name}"], dtype=np.float64)
+
+        groups: dict[str | int, Array] = {"favoured": curve("favoured"), "others": curve("others")}
+        groups |= {int(c): own for c, own in zip(piece[f"{prefix}classes"], curve("own"), strict=True)}
+        return Curves(
+            Curve(steps, curve("largest")), Accuracy(steps, curve("accuracy"), groups), Curve(steps, curve("loss"))
+        )
+
+    return Arm(
+        label,
+        curves(""),
+        curves("test ") if "test loss" in piece else None,
+        float(piece["level"]),
+        real,
+        np.asarray(piece.get("shares", np.zeros((0, len(steps), 0)))),
+        Curve(steps, np.asarray(piece["gradients"])) if "gradients" in piece else None,
+        tuple((int(member), int(step)) for member, step in np.asarray(piece["diverged"]).reshape(-1, 2)),
+        int(piece["drawn"]),
+        json.loads(piece["about"]),
+    )
+
+
+def _joined(arms: Sequence[Arm]) -> Arm:
+    """Parts of one arm, one after the other; members that diverged are counted on."""
+
+    def curve(each: Sequence[Curve]) -> Array:
+        return np.concatenate([one.draws for one in each])
+
+    def curves(each: Sequence[Curves]) -> Curves:
+        steps = each[0].largest.steps
+        groups = {which: np.concatenate([c.accuracy.groups[which] for c in each]) for which in each[0].accuracy.groups}
+        return Curves(
+            Curve(steps, curve([c.largest for c in each])),
+            Accuracy(steps, curve([c.accuracy for c in each]), groups),
+            Curve(steps, curve([c.loss for c in each])),
+        )
+
+    first = arms[0]
+    tests = [arm.test for arm in arms if arm.test is not None]
+    gradients = [arm.gradients for arm in arms if arm.gradients is not None]
+    before = np.cumsum([0, *(arm.networks for arm in arms)]).tolist()
+    return Arm(
+        first.label,
+        curves([arm.curves for arm in arms]),
+        curves(tests) if tests else None,
+        first.level,
+        first.real,
+        np.concatenate([arm.shares for arm in arms]),
+        Curve(first.steps, curve(gradients)) if gradients else None,
+        tuple(
+            (member + start, step) for arm, start in zip(arms, before, strict=False) for member, step in arm.diverged
+        ),
+        sum(arm.drawn for arm in arms),
+        first.about,
+    )

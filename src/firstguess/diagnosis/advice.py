@@ -1,0 +1,398 @@
+"""Remedies, tried: each variant is predicted where it can be read, else measured on a small ensemble."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from firstguess.base.errors import FirstguessError
+from firstguess.base.text import size_change
+from firstguess.diagnosis.expectation import predicted
+from firstguess.diagnosis.result import Advice, Goal, Trainability, Verdict
+from firstguess.ensemble.member_statistics import FindingKind
+from firstguess.network.inputs import Inputs
+from firstguess.network.network import Network
+from firstguess.network.pytorch_code import pytorch_code
+from firstguess.network.walk import every, needs_images, needs_tokens
+from firstguess.theory.predict import predict
+from firstguess.theory.prediction import Prediction
+from firstguess.theory.references import NORM_PLACE, TRAINABILITY
+from firstguess.theory.tune import stand
+
+if TYPE_CHECKING:
+    from firstguess.data import Batch, Data
+    from firstguess.diagnosis.bias_duration import Lasting
+    from firstguess.diagnosis.remedies import Case, Variant
+    from firstguess.ensemble.measurement import Measurement
+    from firstguess.network.network import Network
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What theory adds to a change that was tried: nonlinearity, expected absorption, and the network written out.
+
+GOALS: tuple[Goal, ...] = ("even start", "trainability", "worst class early")
+# Of 20 layers on Fashion-MNIST: networks of P up to 3 were fast, from 19 on slow, theory.md §10.
+_FAST, _FORETOLD_SLOW = 3.0, 19.0
+_ALIKE = 0.05  # of the largest share
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Full-batch descent, for the steps until a bias is absorbed."""
+
+    lr: float
+    width: int
+    dimension: int
+    points: int
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """P of theory.md (31), and the median steps of descent by (16); NaN where it is not known."""
+
+    nonlinearity: float = math.nan
+    absorption: float = math.nan
+
+
+@lru_cache(maxsize=64)
+def foretold(network: Network, inputs: Inputs, descent: Descent | None) -> Foretold:
+    """In closed form, of networks of vectors without pools: theory's gradients are those of single nodes and positions.
+
+    >>> net = Network.parse("3 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
+    >>> print(f"{foretold(net, Inputs(), None).nonlinearity:.4f}")
+    2.5305
+    """
+    pools = any(layer.pools > 1 for layer in every(network.layers))
+    if pools or needs_tokens(network.layers) or needs_images(network.layers):
+        return Foretold()
+    try:
+        p = predict(network, inputs=inputs)
+        nonlinearity = stand(p).nonlinearity
+    except FirstguessError:
+        return Foretold()
+    steps = math.nan
+    if descent is not None:
+        try:
+            found = p.absorption(lr=descent.lr, dimension=descent.dimension, width=descent.width, points=descent.points)
+            steps = float(found.median)
+        except FirstguessError:
+            pass  # no tangent kernel of some layer, or a rate that overshoots
+    return Foretold(nonlinearity, steps)
+
+
+def written(network: Network | None, width: int) -> str:
+    """A description as PyTorch; nothing where a layer has no source."""
+    if network is None:
+        return ""
+    try:
+        return pytorch_code(network, width=width)
+    except FirstguessError:
+        return ""
+
+
+def order(goal: Goal, a: Advice) -> tuple[float, ...]:
+    """The smaller, the better for this goal; what is not worth making comes last in any."""
+    unknown = math.isnan(a.nonlinearity_after)
+    band = (
+        2.0
+        if unknown
+        else 0.0
+        if a.nonlinearity_after <= _FAST
+        else 1.0
+        if a.nonlinearity_after < _FORETOLD_SLOW
+        else 3.0
+    )
+    first = (float(not a.worth_it),)
+    if goal == "even start":
+        # Of two that come to about the same, the one that changes more than first guesses.
+        about, cosmetic = round(a.largest_after / _ALIKE), float(a.aim == "first guesses")
+        return (float(not a.helps), *first, about, cosmetic, a.largest_after)
+    if goal == "trainability":
+        gradient = a.gradient_after if a.gradient_after > 0 else math.nan
+        change = math.inf if math.isnan(gradient) else abs(math.log(gradient))
+        return (*first, math.inf if unknown else a.nonlinearity_after, change, a.largest_after)
+    return (*first, band, a.largest_after)
+
+
+Measure = Callable[["Variant", float], "Measurement"]  # a small ensemble of a variant, within some seconds
+
+_KERNEL = 0.2  # of the time for advice, for one prediction
+_MILD = 0.1  # of the logarithm of a factor a layer: not worth a caution
+_STUDIED = 4.0  # members that it takes at least to study an edited model and to draw two of it
+_SLOW, _LEAST = ("tune", "centre the head"), 1.0  # remedies that compute before they offer, and seconds they need
+_UNEVEN, _ENOUGH = 5, 50  # labels: times as many, and so many at least
+_DEEP = 5  # hidden layers from which "deep" is meant
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What trying needs: the case, its prediction where there is one, data as an array, and how to measure."""
+
+    case: Case
+    prediction: Prediction | None
+    as_data: Callable[[Sequence[Batch]], Data | None]
+    measure: Measure
+    seconds: float
+    seed: int
+    goal: Goal = "even start"
+    width: int = 1000
+    at: str = ""  # of which width changes are predicted, where the page has another prediction
+    descent: Descent | None = None  # for the steps until a bias is absorbed; None: not asked for, or not known
+
+
+@dataclass(frozen=True)
+class Advised:
+    """Remedies that were tried, best first; notes on what could not be; and whether Ctrl-C ended it."""
+
+    advice: tuple[Advice, ...] = ()
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False
+
+
+def advise(trial: Trial) -> Advised:
+    """All remedies that apply, tried one by one; after Ctrl-C, those that were."""
+    found: list[Advice] = []
+    notes: list[str] = []
+    interrupted = False
+    try:
+        _try_all(trial, found, notes)
+    except KeyboardInterrupt:
+        interrupted = True
+    ranked = sorted(found, key=lambda a: order(trial.goal, a))
+    return Advised(tuple(ranked), tuple(notes), interrupted)
+
+
+def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
+    from firstguess.diagnosis.remedies import REMEDIES
+
+    started = time.perf_counter()
+    m = trial.case.measurement
+    least = _STUDIED * m.seconds / max(1, m.inits)
+    for index, (name, remedy) in enumerate(REMEDIES.items()):
+        if name in _SLOW and trial.seconds - (time.perf_counter() - started) < _LEAST:
+            notes.append(f"not tried, because time was up: {name}")
+            continue
+        # One by one: each has a copy of the model.
+        for variant in _offered(name, remedy, trial, notes):
+            left = trial.seconds - (time.perf_counter() - started)
+            if _is_measured(variant, trial) and left < least:
+                notes.append(f"not tried, because time was up: {variant.title}")
+                continue
+            try:
+                tried = _with_theory(_tried(variant, name, trial, left / (len(REMEDIES) - index)), variant, trial)
+            except FirstguessError as error:
+                notes.append(f"could not be tried: {variant.title} ({error.reason})")
+                continue
+            found.append(tried if tried.helps or not variant.otherwise else _said(tried, variant))
+            del variant  # with its copy of the model, before the next has one
+
+
+def _said(tried: Advice, variant: Variant) -> Advice:
+    """With what is to be said where guesses are not more even, in place of the note."""
+    return replace(tried, note=tried.note.replace(variant.note, variant.otherwise, 1))
+
+
+def _offered(name: str, remedy: Any, trial: Trial, notes: list[str]) -> Iterator[Variant]:
+    try:
+        yield from remedy(trial.case)
+    except FirstguessError as error:
+        notes.append(f"could not be tried: {name} ({error.reason})")
+
+
+def _is_measured(variant: Variant, trial: Trial) -> bool:
+    own = variant.unchanged or variant.outcome is not None
+    return not own and (variant.network is None or not _predicts(trial))
+
+
+def _predicts(trial: Trial) -> bool:
+    """A prediction that is not what was measured says nothing of a change either."""
+    return trial.prediction is not None and trial.case.trusted
+
+
+def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
+    """Before and after by one reading, which is named."""
+    said: dict[str, Any] = {"note": variant.note, "remedy": name, "aim": variant.aim, "price": variant.price}
+    said["code"] = variant.code or written(variant.network, trial.width)
+    m, before = trial.case.measurement, trial.prediction
+    gamma = m.layers[-1].gamma if m.layers else math.nan
+    largest = m.guesses.expected_max()
+    if variant.unchanged:
+        same = (gamma, gamma, largest, largest, 0.0)
+        return Advice(variant.title, variant.edit, "measured", *same, **said, reading=f"{m.inits} initializations")
+    if (own := variant.outcome) is not None:
+        error = math.hypot(m.guesses.standard_error("expected_max"), own.error)
+        factor = math.nan if before is None else growth(before.network)
+        said |= {"gradient_before": factor, "gradient_after": factor}
+        numbers = (gamma, own.gamma, largest, own.largest, error)
+        reading = f"{m.inits} and {own.inits} initializations"
+        return Advice(variant.title, variant.edit, "measured", *numbers, **said, reading=reading)
+    if variant.network is not None and before is not None:
+        factors = growth(before.network), growth(variant.network)
+        said |= {"gradient_before": factors[0], "gradient_after": factors[1]}
+        said["note"] = _cautioned(variant.note, *factors)
+        after = _predicted(variant, trial) if _predicts(trial) else None
+        if after is not None:
+            gammas = float(before.gamma[-1]), float(after.gamma[-1])
+            shares = before.guesses.expected_max(), after.guesses.expected_max(), 0.005  # two laws of 2000 draws
+            reading = f"{after.reading} reading{trial.at}"
+            return Advice(variant.title, variant.edit, "predicted", *gammas, *shares, **said, reading=reading)
+    after_m = trial.measure(variant, seconds)
+    if any(f.kind == FindingKind.INTERRUPTED for f in after_m.findings):
+        raise KeyboardInterrupt  # `measure` keeps what it has, which here is less than a comparison needs
+    error = math.hypot(m.guesses.standard_error("expected_max"), after_m.guesses.standard_error("expected_max"))
+    gammas = gamma, after_m.layers[-1].gamma if after_m.layers else math.nan
+    shares = largest, after_m.guesses.expected_max(), error
+    reading = f"{m.inits} and {after_m.inits} initializations"
+    return Advice(variant.title, variant.edit, "measured", *gammas, *shares, **said, reading=reading)
+
+
+def _with_theory(tried: Advice, variant: Variant, trial: Trial) -> Advice:
+    """With nonlinearity and absorption before and after, where theory is what was measured."""
+    network = trial.case.network
+    if network is None or not _predicts(trial):
+        return tried
+    before = foretold(network, _inputs(trial.case.batches), trial.descent)
+    if variant.unchanged or variant.outcome is not None:  # a bias or a scale of the head: neither is in P
+        return replace(tried, nonlinearity_before=before.nonlinearity, nonlinearity_after=before.nonlinearity)
+    if variant.network is None:
+        return tried
+    given = _inputs(trial.case.batches if variant.batches is None else variant.batches)
+    after = foretold(variant.network, given, trial.descent)
+    return replace(
+        tried,
+        nonlinearity_before=before.nonlinearity,
+        nonlinearity_after=after.nonlinearity,
+        absorption_before=before.absorption,
+        absorption_after=after.absorption,
+    )
+
+
+def _inputs(batches: Sequence[Batch]) -> Inputs:
+    from firstguess.data import Data
+    from firstguess.diagnosis.remedies.base import inputs_of
+
+    x = inputs_of(batches)
+    return Inputs() if x is None else Inputs.of_data(Data(x.numpy()))
+
+
+def _predicted(variant: Variant, trial: Trial) -> Prediction | None:
+    """By the reading that the network itself was predicted by; None where that one cannot be had."""
+    data = trial.as_data(variant.batches if variant.batches is not None else trial.case.batches)
+    if data is None or variant.network is None or trial.prediction is None:
+        return None
+    try:
+        after, _ = predicted(variant.network, data, seed=trial.seed, seconds=_KERNEL * trial.seconds)
+    except FirstguessError:
+        return None
+    return after if after.reading == trial.prediction.reading and not math.isnan(float(after.gamma[-1])) else None
+
+
+def _cautioned(note: str, before: float, after: float) -> str:
+    """The note, and what the change would do to gradients where that is bad."""
+    if math.isnan(after) or math.isnan(before) or abs(math.log(after)) <= max(abs(math.log(before)), _MILD):
+        return note
+    word = "grow" if after > 1 else "shrink"
+    caution = f"gradients then {word} towards the input, {size_change(after)} a layer"
+    return f"{note}; {caution}" if note else caution
+
+
+def growth(network: Network) -> float:
+    """χ̃ of a typical hidden layer (the median), in closed form; NaN where it is not known.
+
+    Nor where there are residual blocks: theory has one factor for a block, a measured slope counts its layers. Nor
+    where positions of images are pooled: theory's is of single positions, what trains is their sum (theory.md (39)).
+    """
+    from firstguess.theory.predict import predict
+
+    if any(layer.kind == "residual" for layer in network.layers):
+        return math.nan
+    if needs_images(network.layers) and any("pool" in layer.kind for layer in network.layers):
+        return math.nan
+    try:
+        factors = predict(network).gradient_growth
+    except FirstguessError:
+        return math.nan
+    hidden = factors[:-1] if len(factors) > 1 else factors
+    if not len(hidden) or not all(f > 0 for f in hidden):
+        return math.nan
+    return float(statistics.median(hidden))
+
+
+def _word(train: Trainability | None) -> str:
+    """What gradients do in the ordered phase: a shallow network's only shrink."""
+    return "vanish" if train is None or train.gradients is None else train.gradients.word
+
+
+def case_of(verdict: Verdict, train: Trainability | None, hidden: int, lasts: Lasting | None = None) -> str:
+    """Whether this bias is one to worry about (theory.md §5, §8): even is not always better."""
+    deep = hidden >= _DEEP
+    phase = "unknown" if train is None else train.phase
+    if verdict.name in ("broken", "degenerate head"):
+        return ""
+    if verdict.name in ("even", "leaning"):
+        if phase == "chaotic" and deep:
+            return (
+                "Little bias is no proof of a good start: here gradients grow towards the input, as deep in chaos, "
+                f"where plain networks train poorly ({TRAINABILITY.name})."
+            )
+        return ""
+    if phase == "edge of chaos" and deep:
+        return (
+            "Perhaps not: a deep plain network whose gradients keep their size is at the edge of chaos, where networks "
+            f"train although the start is biased; the bias is absorbed early ({TRAINABILITY.name}). Even guesses "
+            "would need chaos, "
+            "a norm after the activation, a less nonlinear (tuned) network, or a head whose bias is moved, which "
+            "changes first guesses only."
+        )
+    if lasts is not None and lasts.early and lasts.optimizer != "adam" and phase != "chaotic":
+        slow = f"; gradients that {_word(train)} towards the input slow down learning, which larger weights help"
+        return (
+            "Hardly, here: by theory gradient descent loses the bias before much is learned"
+            f"{slow if phase == 'ordered' else ''}."
+        )
+    if phase == "ordered" and lasts is not None and lasts.known:
+        return (
+            f"Here the bias comes with gradients that {_word(train)} towards the input, which slow down learning: "
+            "larger weights help more than even guesses do."
+        )
+    if phase == "ordered":
+        return (
+            f"Here the bias comes with gradients that {_word(train)} towards the input, and so it stays in training "
+            f"for long ({TRAINABILITY.name}): larger weights help more than even guesses do."
+        )
+    if phase == "chaotic":
+        return (
+            "Here the bias comes with gradients that grow towards the input: those of the favoured class die out while "
+            f"the others' explode ({TRAINABILITY.name}). Smaller weights, towards the edge of chaos, come first."
+        )
+    if not deep:
+        return (
+            "Often, in shallow networks: even starts were seen to converge faster, and the gap between classes "
+            f"closes sooner ({NORM_PLACE.name}). The final accuracy need not differ."
+        )
+    return (
+        "It depends: in deep networks accuracy curves from biased and even starts were seen to overlap, while the "
+        f"gap between classes closes sooner from even ones ({NORM_PLACE.name})."
+    )
+
+
+def with_labels(case: str, batches: Sequence[Batch]) -> str:
+    """And, where labels are uneven, that no start does for rare classes what class weights do."""
+    import torch
+
+    labels = [b.labels for b in batches if b.labels is not None]
+    if len(labels) < len(batches) or any(v.ndim != 1 or v.is_floating_point() for v in labels):
+        return case
+    seen = torch.unique(torch.cat(labels), return_counts=True)[1]
+    if len(seen) < 2 or int(seen.max()) < _UNEVEN * int(seen.min()) or int(seen.max()) < _ENOUGH:
+        return case
+    said = (
+        f"The most frequent class has {float(seen.max() / seen.min()):.0f} times the labels of the rarest: early "
+        "in training class weights in the loss do far more for rare classes than any start, even or tilted."
+    )
+    return f"{case} {said}".strip()

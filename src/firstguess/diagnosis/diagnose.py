@@ -1,0 +1,341 @@
+"""`diagnose`: measure, trace, read, predict, differentiate, try remedies; one page about all of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+
+from firstguess.base import checks
+from firstguess.base.errors import InvalidInput, NotFinite
+from firstguess.data.streams import POINTS
+from firstguess.diagnosis import session
+from firstguess.diagnosis.advice import GOALS, Advised, Descent, Trial, advise, case_of, growth, with_labels
+from firstguess.diagnosis.bias_duration import Lasting, Optimizer
+from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
+from firstguess.diagnosis.expectation import expectation
+from firstguess.diagnosis.expected import Expected
+from firstguess.diagnosis.faults import find_faults
+from firstguess.diagnosis.follow_bias import check_asked, lasting
+from firstguess.diagnosis.remedies import Case
+from firstguess.diagnosis.remedies.base import inputs_of
+from firstguess.diagnosis.result import Diagnosis, Goal, Verdict
+from firstguess.diagnosis.session import Subject
+from firstguess.diagnosis.time_budget import (
+    ADVISED,
+    CAUSES,
+    DIFFERENTIATED,
+    EXPECTED,
+    LASTED,
+    LOOKED,
+    MEASURED,
+    Clock,
+    Progress,
+    Stages,
+    attempt,
+)
+from firstguess.diagnosis.trainability import trainability_of, with_measured
+from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
+from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, Probe
+from firstguess.modules.call_model import Forward
+from firstguess.modules.hooks.probes import Node
+from firstguess.modules.members.initializers import Init
+from firstguess.modules.members.sources import Mode
+from firstguess.modules.members.untrained import Redrawn
+from firstguess.modules.outputs import Pick
+from firstguess.modules.strategy import Strategy
+from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
+
+# As many networks on every machine, so that the verdict is the same: few models need the time allowed.
+INITS, SECONDS = 64, 180.0
+_KERNEL_POINTS = 1000
+
+# Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
+_LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS, _LASTING, _ADVICE = 0.02, 0.36, 0.05, 0.08, 0.05, 0.1, 0.06, 0.25
+_HEADS = 0.03  # within that for advice: centred heads
+
+
+@checks.known_options
+@torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
+def diagnose(
+    what: object,
+    data: object,
+    *,
+    inits: int = INITS,
+    seed: int = 0,
+    points: int = POINTS,
+    seconds: float = SECONDS,
+    classes: int | None = None,
+    width: int = 1000,
+    batch_size: int | None = None,
+    advice: bool = True,
+    progress: Progress | None = None,
+    precision: float | None = None,
+    reduce: bool = True,
+    memory: float = 2e9,
+    probe: Probe = "all",
+    moments: Literal[2, 4] = 2,
+    dtype: torch.dtype | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    forward: Forward | None = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
+    trained: bool = False,
+    redraw: Redrawn = None,
+    scale: float | None = None,
+    threads: int | None = None,
+    lr: float | None = None,
+    optimizer: Optimizer = "gd",
+    goal: Goal = "even start",
+    name: str | None = None,
+    data_name: str | None = None,
+) -> Diagnosis:
+    """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
+
+    Ctrl-C keeps the parts that are done, once there is a measurement: a finding then says what was left out.
+
+    >>> d = diagnose("5 x [dense(weight_var=2) > relu] > dense", "blob:n=200,d=50", inits=30, width=200, advice=False)
+    >>> d.verdict.name, d.causes[0].words
+    ('biased', 'all 5 ReLU')
+
+    Args:
+        what: An `nn.Module` (re-drawn, never changed), a class, a factory, a `Network` or its text.
+        data: Anything that `fg.measure` takes: a loader, arrays, `Data`, a name.
+        inits: Initializations; as many on every machine.
+        seed: Of everything that is drawn.
+        points: Data points at most, always the same ones.
+        seconds: About how long it may take: fewer initializations are drawn when time is up, and the verdict is then
+            called preliminary.
+        classes: For a text, the number of classes (default: that of the labels, or 2).
+        width: Of the layers of a description that name none.
+        batch_size: Of the batches that a model gets; BatchNorm depends on it.
+        advice: Try remedies.
+        progress: Called with (percent done, 100).
+        precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, forward,
+            mode, node, device, strategy, trained, redraw and scale, a model no threads.
+        lr: The rate that you will train with, for how long the bias lasts (default: one that does not overshoot).
+        optimizer: "gd" (full batches), "sgd" or "adam" (in the batches that the model gets).
+        goal: What advice is ranked by: "even start" (the largest share that is left), "trainability" (the least
+            nonlinear, with gradients that keep their size), "worst class early" (both, as far as theory.md §10 knows).
+        name: What the page calls the network (default: its class, its factory, or your variable).
+        data_name: What the page calls the data (default: their own name, or your variable).
+    """
+    if not checks.number(seconds) > 0:
+        raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=180")
+    points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
+    check_asked(lr, optimizer)
+    if goal not in GOALS:
+        raise InvalidInput(f"a goal of {', '.join(GOALS)}", got=goal, where="diagnose(goal)", hint=f"goal={GOALS[0]!r}")
+    options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
+        precision=precision,
+        moments=moments if moments != 2 else None,
+        dtype=dtype,
+        init=init,
+        logits=logits,
+        forward=forward,
+        mode=mode,
+        node=node,
+        device=device,
+        strategy=strategy,
+        trained=trained or None,
+        redraw="all" if redraw is None and trained else redraw,
+        scale=scale,
+        threads=threads,
+    )
+    clock = Clock(float(seconds))
+    names = name or session.model_name(what), data_name or session.data_name(data)
+    subject = Subject(what, data, points, classes, width, batch_size, seed, options)
+    subject.name, subject.data_name = name or subject.name or names[0], names[1]
+    tick = progress or (lambda done, total: None)
+    tick(0, 100)
+    look = subject.look(max(_LOOK * seconds, min(1.0, 0.3 * seconds)))
+    tick(LOOKED, 100)
+    fewer = subject.fit(look, _MEASURE * seconds)
+    try:
+        m = subject.measure(
+            inits=inits,
+            seconds=_MEASURE * seconds,
+            progress=lambda done, total: tick(LOOKED + (MEASURED - LOOKED) * done // max(total, 1), 100),
+        )
+    except NotFinite as error:
+        return replace(_broken(subject, error, clock), faults=find_faults(look)[0])
+    check_fresh(m)
+    if look is not None and look.now.single and look.now.probabilities:
+        subject.decide_at_half()
+    partly = any(finding.kind in PARTLY for finding in m.findings)
+    notes: list[str] = [subject.note] if subject.note else []
+    parts = Stages(m, clock, tick)
+    parts.tick(MEASURED)
+    flow = parts.do("causes", lambda: attempt(lambda: subject.flow(clock.share(_FLOW)), "causes", notes), members=2)
+    causes = Found()
+    if flow is not None:
+        flow = without_ending(flow, m)
+        effects = partial(subject.effects, flow, seconds=clock.share(_EFFECTS))
+        found = parts.do(
+            "effects of causes", lambda: attempt(lambda: ranked(flow, effects), "effects of causes", notes), members=2
+        )
+        causes = found or Found(causes_of(flow))
+    parts.tick(CAUSES)
+    structure, why = parts.do("structure", lambda: subject.structure(m), quick=True, members=2) or (
+        None,
+        "there was no time to read it",
+    )
+    expected = parts.do(
+        "theory",
+        lambda: expectation(
+            subject.network,
+            why,
+            subject.data(_KERNEL_POINTS),
+            m,
+            size=subject.own_size,
+            seed=seed,
+            seconds=_EXPECT * seconds,
+        ),
+        quick=True,
+    ) or Expected(None, None, "it was interrupted")
+    parts.tick(EXPECTED)
+    gradients = parts.do(
+        "gradients",
+        lambda: attempt(lambda: subject.gradients(clock.share(_GRADIENTS), m), "gradients", notes),
+        members=4,
+    )
+    theory = math.nan if subject.network is None else growth(subject.network)
+    train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain(), predicted=theory)
+    parts.tick(DIFFERENTIATED)
+    verdict = verdict_of(m, wanted=inits)
+    how = {"lr": lr, "optimizer": optimizer, "seed": seed}
+    lasts = None
+    if subject.network is not None:
+        lasts = parts.do(
+            "how long the bias lasts",
+            lambda: attempt(
+                lambda: _lasting(subject, m, verdict, seconds=clock.share(_LASTING), **how),
+                "prediction of how long the bias lasts",
+                notes,
+            ),
+            members=16,
+        )
+    parts.tick(LASTED)
+    if fewer:
+        verdict = replace(verdict, preliminary=f"{verdict.preliminary or f'{m.inits} initializations'}, {fewer}")
+    tried = Advised()
+    if advice and partly:
+        notes.append("no remedies: they change layers and how these are drawn, and part of the model keeps its values")
+    elif advice:
+        case = Case(
+            subject.network,
+            subject.model,
+            subject.batches,
+            m,
+            flow,
+            subject.study,
+            logits,
+            expected.trusted,
+            partial(subject.logits, seconds=clock.share(_HEADS)),
+            verdict.gamma,
+            clock.share(_ADVICE),
+        )
+        subject.release()
+        trial = Trial(
+            case,
+            expected.for_changes,
+            subject.convert,
+            subject.variant,
+            clock.share(_ADVICE),
+            seed,
+            goal,
+            width,
+            "" if expected.wide is None else ", infinite width",
+            _descent(subject, lasts),
+        )
+        tried = parts.do("remedies", lambda: advise(trial)) or tried
+        if tried.interrupted:
+            parts.interrupt("some remedies" if tried.advice else "remedies")
+    parts.tick(ADVISED)
+    hidden = max(0, len(m.weights_layers) - 1)
+    return Diagnosis(
+        verdict,
+        causes.causes,
+        expected,
+        train,
+        with_measured(tried.advice, train),
+        # What is known is known of training from scratch.
+        "" if partly else with_labels(case_of(verdict, train, hidden, lasts), subject.batches),
+        subject.name,
+        m,
+        structure,
+        _told(parts.findings(m), subject.network),
+        (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
+        m.provenance,
+        clock.passed,
+        find_faults(look, m)[0],
+        lasts,
+        goal,
+        subject.data_name,
+    )
+
+
+def _descent(subject: Subject, lasts: Lasting | None) -> Descent | None:
+    """For the closed form's absorption: where the kernel could follow this network's bias under plain descent."""
+    x = inputs_of(subject.batches)
+    if lasts is None or not lasts.known or lasts.optimizer != "gd" or x is None:
+        return None
+    return Descent(lasts.lr, subject.width, x[0].numel(), len(x))
+
+
+def _told(findings: tuple[Finding, ...], network: Network | None) -> tuple[Finding, ...]:
+    """All, but that classes differ where they are tokens: a tied head favours the own input, which theory knows."""
+    if network is None or not network.layers[-1].each_token:
+        return findings
+    return tuple(finding for finding in findings if finding.kind != FindingKind.CLASSES_DIFFER)
+
+
+def _lasting(subject: Subject, m: Measurement, verdict: Verdict, *, seconds: float, **how: Any) -> Lasting | None:
+    """Where a description was read; nothing where "Is it expected?" says already why there is none."""
+    if subject.network is None or subject.network.classes != m.classes or verdict.name == "degenerate head":
+        return None
+    if verdict.name == "even":
+        return Lasting("there is hardly any: guesses are about even at the start")
+    if needs_tokens(subject.network.layers):
+        return Lasting("not predicted: no tangent kernel of attention is known here")
+    ending = next((f.message for f in m.findings if f.kind == FindingKind.PROBABILITIES), "log-softmax")
+    if "log-softmax" not in ending:  # whose loss is that of the logits
+        return Lasting("not predicted: the model returns probabilities, and theory is of a loss of logits")
+    data = subject.data(m.points)
+    batch = None if how["optimizer"] == "gd" else subject.batches[0].size
+    return lasting(
+        subject.network,
+        data,
+        subject.starts,
+        batch=batch,
+        whole=subject.whole,
+        width=subject.width,
+        seconds=seconds,
+        **how,
+    )
+
+
+def _broken(subject: Subject, error: NotFinite, clock: Clock) -> Diagnosis:
+    place = error.where if isinstance(error.where, str) else ""
+    return Diagnosis(
+        broken("every initialization gives NaN or Inf", place),
+        (),
+        Expected(None, None, "the network gives no finite logits"),
+        None,
+        (),
+        "",
+        subject.name,
+        None,
+        None,
+        (Finding(FindingKind.NONFINITE, str(error), place),),
+        seconds=clock.passed,
+        data_name=subject.data_name,
+    )

@@ -1,0 +1,392 @@
+"""`explain_guess`: why this model, as it is now, guesses as it does; and how surprising that is."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from firstguess.base import checks
+from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
+from firstguess.base.plottable import Shown
+from firstguess.base.text import percent_apart, plain
+from firstguess.diagnosis.time_budget import Progress, Replay, drawn, excesses, paired, time_a_point
+from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.member_statistics import PARTLY, FindingKind
+from firstguess.modules.measure import run
+
+if TYPE_CHECKING:
+    import torch
+
+    from firstguess.data import Batch
+    from firstguess.diagnosis.faults import Fault, Loss, Optimizer
+    from firstguess.modules.call_model import Forward
+    from firstguess.modules.hooks.probes import Node
+    from firstguess.modules.members.initializers import Init
+    from firstguess.modules.members.sources import Mode
+    from firstguess.modules.members.untrained import Redrawn
+    from firstguess.modules.outputs import Pick
+    from firstguess.modules.strategy import Strategy
+
+_COLUMNS = 100  # of a terminal
+_FEWEST = 64  # points that the budget does not go below
+_LEAST = 3  # initializations that are run whatever the budget
+_SHARE = 0.7  # of the budget that the main ensemble may use
+# Findings of the ensemble that a reader should know.
+_SAID = (
+    FindingKind.OTHER_VALUES,
+    FindingKind.NOT_REDRAWN,
+    FindingKind.NOTHING_FRESH,
+    FindingKind.ASIDE,
+    FindingKind.REGRESSION,
+    *PARTLY,
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation(Shown):
+    """What a model guesses now, how surprising it is, and why. Print it.
+
+    `surprise` is the share of initializations of the same architecture, on the same data, whose largest share is at
+    least this one's, and `interval` its 95 % Clopper-Pearson interval: a p-value, with error. `causes` has the most
+    important first, and is empty where guesses are spread and nothing is wrong.
+    """
+
+    fractions: tuple[float, ...]
+    points: int
+    surprise: float
+    interval: tuple[float, float]
+    causes: tuple[Fault, ...]
+    measurement: Measurement | None  # None: no initialization gave finite logits
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    loss: float = math.nan  # mean cross-entropy with the labels, where they are given
+
+    @property
+    def largest(self) -> float:
+        """The share of the largest class; NaN if no point has finite logits."""
+        return max(self.fractions)
+
+    @property
+    def favoured(self) -> int:
+        """The class that it belongs to."""
+        return int(np.argmax(self.fractions))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of the causes, the most important first."""
+        return tuple(cause.name for cause in self.causes)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The causes that are faults, the headline first; what another one explains is among its symptoms."""
+        from firstguess.diagnosis.faults import FaultName
+
+        return tuple(cause for cause in self.causes if cause.name in get_args(FaultName))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with NaN as text; `Explanation.from_dict` reads it back."""
+        return plain(
+            {
+                "fractions": list(self.fractions),
+                "points": self.points,
+                "largest": self.largest,
+                "favoured": self.favoured,
+                "surprise": self.surprise,
+                "interval": list(self.interval),
+                "causes": [cause.to_dict() for cause in self.causes],
+                "measurement": None if self.measurement is None else self.measurement.to_dict(),
+                "notes": list(self.notes),
+                "seconds": self.seconds,
+                "loss": self.loss,
+            }
+        )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Explanation:
+        """The inverse of `to_dict`."""
+        from firstguess.diagnosis.faults import Fault
+
+        low, high = data["interval"]
+        return cls(
+            tuple(float(x) for x in data["fractions"]),
+            data["points"],
+            float(data["surprise"]),
+            (float(low), float(high)),
+            tuple(Fault.from_dict(cause) for cause in data["causes"]),
+            None if data["measurement"] is None else Measurement.from_dict(data["measurement"]),
+            tuple(data["notes"]),
+            data["seconds"],
+            float(data.get("loss", math.nan)),
+        )
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Label and value of every headline number."""
+        even = 1 / len(self.fractions)
+        named = "" if self.measurement is None else self.measurement.data
+        rows: list[tuple[str, str]] = [("data", named)] if named else []
+        if math.isnan(self.largest):
+            rows.append(("share of the largest class", "none: no point has finite logits"))
+        else:
+            rows.append(("share of the largest class", f"{self.largest:.1%}, class {self.favoured}  (even {even:.1%})"))
+        if self.measurement is not None and not math.isnan(self.surprise):
+            low, high = self.interval
+            share = f"{self.surprise:.1%} of {self.measurement.inits}  (95 %: {low:.1%} to {high:.1%})"
+            rows.append(("initializations that do so too", share))
+        if not math.isnan(self.loss):
+            classes = len(self.fractions)
+            value = f"{self.loss:.3g}  (log {classes} = {math.log(classes):.3g} for an even guess)"
+            rows.append(("cross-entropy with the labels", value))
+        return rows
+
+    @property
+    def _without_cause(self) -> str:
+        from firstguess.diagnosis.faults.base import is_notable
+
+        if is_notable(np.array(self.fractions), self.points):
+            return "no cause found: few initializations guess like this, but too few were drawn to call it a fault"
+        return "nothing to explain: no class gets a large part of the guesses, and no fault was seen"
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.largest:.1%} in class {self.favoured}, {', '.join(self.kinds) or 'no cause needed'})"
+
+    def __str__(self) -> str:
+        rows = self.summary()
+        width = max(len(label) for label, _ in rows)
+        lines = [f"Explanation ({self.points} points, {len(self.fractions)} classes)"]
+        lines += [f"  {label:<{width}}  {value}" for label, value in rows]
+        if not self.causes:
+            lines.append(f"  {self._without_cause}")
+        remarks = [f"{i}. {cause.kind}: {cause.words}" for i, cause in enumerate(self.causes, start=1)]
+        for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
+            lines += textwrap.wrap(percent_apart(remark), _COLUMNS, initial_indent="  ", subsequent_indent="     ")
+        return percent_apart("\n".join(lines))
+
+
+@checks.known_options
+def explain_guess(
+    model: object,
+    data: object,
+    *,
+    loss: Loss = None,
+    optimizer: Optimizer = None,
+    loader: object = None,
+    dataset: object = None,
+    reference: object = None,
+    steps: int | None = None,
+    inits: int = 50,
+    seed: int = 0,
+    points: int = 1000,
+    seconds: float = 30.0,
+    progress: Progress | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    forward: Forward | None = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    memory: float | None = None,
+    strategy: Strategy | None = None,
+    redraw: Redrawn = None,
+) -> Explanation:
+    """Explain the guesses of a model as it is now: expected from its architecture, brought by the data, or a fault.
+
+    The model's own fractions are compared with an ensemble of its initializations on the same points. Then each named
+    fault is tested (docs/named-faults.md: a zero head, pixels from 0 to 255, dead units, a mask that hides everything,
+    …), and whether data that are not centred are the cause. The model comes back untouched.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(10, 50), torch.nn.Tanh(), torch.nn.Linear(50, 2, bias=False))
+    >>> with torch.no_grad():
+    ...     _ = model[2].weight.zero_()
+    >>> explain_guess(model, np.random.default_rng(0).standard_normal((100, 10)), inits=5).kinds
+    ('zero head',)
+
+    Args:
+        model: An `nn.Module` (an instance, in the mode that is to be explained), or a function that makes one.
+        data: Anything that `fg.measure` takes; labels as your loss gets them.
+        loss: What you train with, of (outputs, labels): a module or any function.
+        optimizer: What you train with: the instance, or a function of the parameters as for `fg.train`.
+        loader: Of training, to look at the order of its labels; by default `data` where that is a DataLoader.
+        dataset: Of training, to draw an item twice; by default the loader's.
+        reference: Training inputs, to compare `data` with.
+        steps: How many you plan to train, for whether the learning rate is too small.
+        inits: Initializations to compare with; fewer if time runs out, which the notes then say. Whether centred data
+            help is asked of up to 200, while fewer leave it open.
+        seed: Of the ensemble, and of dropout where the model is in train mode.
+        points: At most this many data points; fewer for a slow model, which the notes then say.
+        seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
+            case.
+        progress: Called with (initializations done, initializations in all).
+        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, forward, node, device, dtype, memory
+            and strategy.
+        mode: What BatchNorm does in the ensemble: by default "eval" if the model's are in eval mode and have seen no
+            data, else "train".
+        redraw: What of the model is fresh, as for `fg.measure`: the ensemble keeps the rest. By default what does not
+            look trained. Of a model that is trained throughout, nothing is said about its initialization.
+    """
+    import torch
+    from torch import nn
+
+    from firstguess.data import collect, load
+    from firstguess.diagnosis.faults import find_faults
+    from firstguess.diagnosis.faults.base import is_notable
+    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes
+    from firstguess.modules.call_model import fed
+    from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.hooks.examination import examine
+    from firstguess.modules.hooks.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
+    from firstguess.modules.measure import recorded
+
+    started = time.perf_counter()
+    what: Any = model
+    if not isinstance(model, nn.Module):
+        model = _made(model, seed)
+    if not isinstance(model, nn.Module):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        hint = "Model()" if isinstance(model, type) else "fg.explain_guess(model, data): the model comes first"
+        raise InvalidInput("a model, an instance of nn.Module", got=kind, where="explain_guess", hint=hint)
+    inits = checks.count(inits, 1, "number of initializations", "explain_guess(inits)", "inits=50")
+    seed = checks.count(seed, 0, "seed", "explain_guess(seed)", "seed=0")
+    points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
+    if not 0 < checks.number(seconds) < math.inf:
+        raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
+    data = load(data) if isinstance(data, str) else data
+    batches = fed(model, collect(data, points), forward)
+    notes: list[str] = []
+    trained, shifted, bias = None, None, None
+    with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
+        norms = fresh_norms(mine)
+        total = sum(batch.size for batch in batches)
+        passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
+        a_point = time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
+        room = int(0.8 * seconds / (a_point * passes))
+        if room < total:
+            fewest = min(_FEWEST, max(_FEWEST // 4, int(0.8 * seconds / (a_point * 10))))
+            batches = fewer(batches, max(fewest, room))
+            used = sum(batch.size for batch in batches)
+            if used < total:
+                notes.append(f"{used} of the {total} points, to stay within {seconds:g} seconds")
+        looked = examine(mine, batches, pick=logits, seed=seed)
+        now = looked.now
+        notable = is_notable(now.fractions, now.points - now.lost)
+        if norms and notable:
+            with training_norms(mine):
+                trained = look(mine, batches, pick=logits, seed=seed)
+        flat = centred(batches) if notable else None
+        if flat is not None:
+            bias = _data_bias(batches)
+            if bias is not None and bias.gamma >= GAMMA:
+                shifted = look(mine, flat, pick=logits, seed=seed)
+        if any(m.training and m.p > 0 for m in mine.modules() if isinstance(m, nn.Dropout)):
+            notes.append(
+                "dropout is on, as in training: the fractions are those of one draw; initializations have none"
+            )
+    if now.probabilities == "sigmoid":
+        notes.append("outputs are probabilities (sigmoid): torch's cross-entropies expect logits, but for BCELoss")
+        if len(now.fractions) == 2:
+            logits = _threshold(logits)
+    options = checks.given(
+        init=init,
+        logits=logits,
+        mode=mode or ("eval" if norms else "train"),
+        node=node,
+        device=device,
+        dtype=dtype,
+        memory=memory,
+        strategy=strategy,
+        redraw=redraw,
+    )
+    options["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
+    deadline = started + _SHARE * seconds
+    engine = ModuleEngine(what, batches, seed=seed, **options)
+    kinds = {finding.kind for finding in engine.run(0, 0).findings}
+    fresh = "nothing" if FindingKind.NOTHING_FRESH in kinds else "part" if kinds & PARTLY else "all"
+    parts = drawn(engine, 0, inits if fresh != "nothing" else 1, deadline, progress, least=_LEAST)
+    done = sum(part.inits for part in parts)
+    if done < inits and fresh != "nothing":
+        notes.append(f"{done} of {inits} initializations, to stay within {seconds:g} seconds")
+    origin = {"model": f"{type(model).__module__}.{type(model).__qualname__}", "data": recorded(data)}
+    measurement: Measurement | None = None
+    try:
+        measurement = run(Replay(engine, parts), inits=done, seed=seed, provenance=origin)
+    except NotFinite:
+        notes.append("NaN or Inf in every initialization: there is nothing to compare with")
+    else:
+        notes += [f"{f.message} ({f.layer})" if f.layer else f.message for f in measurement.findings if f.kind in _SAID]
+    if fresh == "nothing":
+        measurement = None
+    pairs = excesses(parts, ())
+    limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
+    if flat is not None and shifted is not None and fresh == "all" and time.perf_counter() + 3 * member < limit:
+        pairs = paired(engine, parts, ModuleEngine(what, flat, seed=seed, **options), limit)
+    faults, unasked = find_faults(
+        looked,
+        measurement,
+        model=model,
+        batches=batches,
+        trained=trained,
+        loss=loss,
+        optimizer=optimizer,
+        loader=data if loader is None and hasattr(data, "dataset") else loader,
+        dataset=dataset,
+        reference=reference,
+        steps=steps,
+        logits=logits,
+        seed=seed,
+        seconds=0.3 * seconds,
+    )
+    notes += unasked
+    seen = Observed(now, measurement, faults, bias, shifted, *pairs, fresh)
+    p, low, high = seen.p
+    return Explanation(
+        tuple(float(x) for x in now.fractions),
+        now.points,
+        p,
+        (low, high),
+        causes(seen),
+        measurement,
+        tuple(notes),
+        time.perf_counter() - started,
+        looked.loss,
+    )
+
+
+def _made(what: object, seed: int) -> object:
+    """What a factory makes; anything else as it is."""
+    from firstguess.modules.guard import PrivateRandomness
+
+    if not callable(what):
+        return what
+    try:
+        inspect.signature(what).bind()
+    except (TypeError, ValueError):  # it wants arguments
+        return what
+    with PrivateRandomness(seed):
+        return what()
+
+
+def _data_bias(batches: Sequence[Batch]) -> Any:
+    import torch
+
+    from firstguess.theory.data_bias import data_bias
+
+    x = torch.cat([batch.inputs for batch in batches if isinstance(batch.inputs, torch.Tensor)])
+    try:
+        return data_bias(x.float().numpy())
+    except FirstguessError:  # one point, or copies of one
+        return None
+
+
+def _threshold(pick: Any) -> Callable[[Any], Any]:
+    """A probability, as a number whose sign decides."""
+    from firstguess.modules.outputs import find_logits
+
+    return lambda output: find_logits(output, pick) - 0.5

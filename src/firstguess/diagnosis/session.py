@@ -1,0 +1,377 @@
+"""What is diagnosed: a network and its data, read once and used by every part."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.text import counted
+from firstguess.data import Batch, Data, as_data, collect, load
+from firstguess.data.streams import POINTS, cut_note
+from firstguess.diagnosis.causes import Removals
+from firstguess.diagnosis.expectation import OwnSize, sequences_of
+from firstguess.diagnosis.faults.looking import look_into
+from firstguess.diagnosis.remedies import Variant
+from firstguess.diagnosis.remedies.base import Model, inputs_of
+from firstguess.diagnosis.time_budget import Progress
+from firstguess.diagnosis.trainability import GRADIENT_POINTS, in_parts
+from firstguess.ensemble.measurement import Measurement
+from firstguess.ensemble.member_module import build
+from firstguess.ensemble.member_statistics import PARTLY
+from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.ablation import Effects, effects_of
+from firstguess.modules.bounded import EPS
+from firstguess.modules.call_model import Caller, fed
+from firstguess.modules.flow import Flow, trace_flow
+from firstguess.modules.guard import every_module_called, is_lazy
+from firstguess.modules.hooks.examination import Examination
+from firstguess.modules.hooks.snapshot import fewer
+from firstguess.modules.measure import measure, recorded
+from firstguess.modules.measure_gradients import measure_gradients
+from firstguess.modules.members.sources import Source, named, source_of
+from firstguess.modules.outputs import as_rows, find_logits
+from firstguess.modules.read.read import read
+from firstguess.modules.read.result import Structure
+from firstguess.network.builders import as_network
+from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
+
+_SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
+_FEWEST = 16  # points that a short time does not go below
+_LARGE = 1e8  # bytes of a model from which on there is one copy of it at a time
+_MEMBERS = 8  # initializations that should fit into the time: else there are fewer points
+
+
+class Subject:
+    """A network and its data, read once and used by every stage."""
+
+    def __init__(
+        self,
+        what: object,
+        data: object,
+        points: int,
+        classes: int | None,
+        width: int,
+        batch_size: int | None,
+        seed: int,
+        options: dict[str, Any],
+    ) -> None:
+        self._options, self.width, self._seed = options, width, seed
+        self._batch_size, self._classes = batch_size, classes
+        self.name = self.data_name = ""
+        self.network: Network | None = None
+        self.model: Model | None = None
+        self.own_size = OwnSize(width)
+        what = named(what)
+        text = isinstance(what, str)
+        what = as_network(what, where="diagnose") if isinstance(what, str) else what  # told before data are read
+        if not (isinstance(what, Network) or callable(what)):
+            swapped = callable(data) or isinstance(data, str)
+            raise InvalidInput(
+                "an nn.Module, a class or factory, a Network or its text",
+                got=f"a {type(what).__name__}",
+                where="diagnose",
+                hint="fg.diagnose(model, data)" + (": the model comes first" if swapped else ""),
+            )
+        data = load(data) if isinstance(data, str) else data
+        if isinstance(what, Network):
+            self._data = as_data(data, most=points)
+            if text:
+                wanted = classes if classes is not None else max(2, self._data.classes or 2)
+                what = replace(what, classes=wanted)
+            self.network = what
+            self.batches = collect(self._data, batch_size=batch_size or points)
+            self.name = str(what)
+        else:
+            self.model = cast(Model, what)
+            self.batches = fed(what, collect(data, points, batch_size=batch_size), options.pop("forward", None))
+            self.name = ""  # as the caller has it
+        self._points = sum(batch.size for batch in self.batches)
+        self.whole = self._points < points  # else there may be more of them
+        self.note = cut_note(data, None if points == POINTS else points, self._points)
+        self._origin = recorded(data)
+
+    def fit(self, look: Examination | None, seconds: float) -> str:
+        """Fewer points where a few initializations would not fit into the time; what to say then."""
+        wanted = seconds / _MEMBERS
+        if look is None or self.model is None or not look.a_point * self._points > wanted:
+            return ""  # a look is slower than a forward: where even that is fast enough, nothing has to be timed
+        most = self._points_within(wanted)
+        if most >= self._points:
+            return ""
+        total, self.batches = self._points, list(fewer(self.batches, most))
+        self._points = sum(batch.size for batch in self.batches)
+        return f"{self._points:,} of {total:,} points".replace(",", " ")
+
+    def _points_within(self, seconds: float) -> int:
+        """How many points a member, with its draw, can take in this time; from ever larger parts of the data."""
+        call = Caller()
+        with self._source.lent():
+            began = time.perf_counter()
+            with self._source.member(self._seed) as model, torch.no_grad(), every_module_called():
+                drawn = time.perf_counter() - began
+                times: list[tuple[int, float]] = []
+                size = 4
+                while True:
+                    few = fewer(self.batches, size)
+                    began = time.perf_counter()
+                    for batch in few:
+                        call(model, batch, copies=True)
+                    times.append((sum(batch.size for batch in few), time.perf_counter() - began))
+                    if times[-1][1] > seconds / 4 or times[-1][0] >= self._points or size > self._points:
+                        break
+                    size *= 2
+        (count, taken), (less, least) = times[-1], times[-2] if len(times) > 1 else (0, 0.0)
+        a_point = max(taken - least, 0.1 * taken) / max(count - less, 1)  # a call has costs of its own
+        left = seconds - drawn - (taken - a_point * count)
+        return max(_FEWEST, int(left / a_point))
+
+    def measure(self, *, inits: int, seconds: float, progress: Progress) -> Measurement:
+        if self.model is None:
+            return measure(
+                self.network,
+                self._data,
+                points=self._points,
+                inits=inits,
+                seed=self._seed,
+                seconds=seconds,
+                width=self.width,
+                batch_size=self._batch_size,
+                progress=progress,
+                **self._options,
+            )
+        with self._source.lent():
+            m = measure(
+                self._source,
+                self.batches,
+                inits=inits,
+                seed=self._seed,
+                seconds=seconds,
+                classes=self._classes,
+                progress=progress,
+                **self._options,
+            )
+        return replace(
+            m, provenance=m.provenance | {"data": m.provenance["data"] | self._origin | {"name": self.data_name}}
+        )
+
+    def decide_at_half(self) -> None:
+        """One output is a probability: what follows reads its logit, whose sign decides."""
+        pick = self._options.get("logits")
+        self._options = self._options | {"logits": lambda output: torch.logit(find_logits(output, pick), EPS)}
+
+    def release(self) -> None:
+        """A large model's copy, before others are made: it is made again if it is needed."""
+        if self._large:
+            self.__dict__.pop("_source", None)
+
+    def variant(self, variant: Variant, seconds: float) -> Measurement:
+        batches = variant.batches if variant.batches is not None else self.batches
+        if variant.model is None:
+            known: dict[str, Any] = {"inits": 40, "seed": self._seed, "seconds": seconds, "width": self.width}
+            known["batch_size"] = self._batch_size
+            return measure(variant.network, self.convert(batches), points=self._points, **known)
+        options: dict[str, Any] = self._options | {"probe": "output"}
+        same = self._source if variant.model is self.model else None
+        if same is None:
+            self.release()
+        members = variant.source or same or self.study(variant.model)
+        with members.lent():
+            return measure(members, list(batches), inits=40, seed=self._seed, seconds=seconds, **options)
+
+    @cached_property
+    def _large(self) -> bool:
+        """Whether copies of the model count."""
+        known = self.model.parameters() if isinstance(self.model, nn.Module) and not is_lazy(self.model) else ()
+        return sum(p.numel() * p.element_size() for p in known) > _LARGE
+
+    @cached_property
+    def _source(self) -> Source:
+        """Where modules come from, for every stage: the model, or a factory of the description's."""
+        return source_of(self._factory(), self.batches) if self.model is None else self.study(self.model)
+
+    def look(self, seconds: float) -> Examination | None:
+        """What one pass of the model, as it is, shows."""
+        what = self._factory() if self.model is None else self.model
+        return look_into(what, self.batches, seconds=seconds, seed=self._seed, **self._known("logits", "init"))
+
+    def study(self, model: Model, **others: Any) -> Source:
+        """Members of a model, as the options have it."""
+        return source_of(model, self.batches, **(self._known(*_SOURCE.split()) | others))
+
+    def _factory(self) -> Callable[[], nn.Module]:
+        network, shape, width = cast(Network, self.network), self._data.x, self.width
+        return lambda: build(network, shape, width=width, seed=int(torch.randint(2**31, (1,))))
+
+    def _known(self, *names: str) -> dict[str, Any]:
+        return {name: self._options[name] for name in names if name in self._options}
+
+    def flow(self, seconds: float) -> Flow:
+        with self._source.lent():
+            return trace_flow(
+                self._source, self.batches, inits=20, seed=self._seed, seconds=seconds, **self._known("logits")
+            )
+
+    def effects(self, flow: Flow, removals: Removals, *, seconds: float) -> Effects:
+        with self._source.lent():
+            known = self._known("logits")
+            return effects_of(self._source, self.batches, flow, removals, seed=self._seed, seconds=seconds, **known)
+
+    def gradients(self, seconds: float, m: Measurement) -> Any:
+        # A backward pass costs about two forward passes, gradients by point two more; how long one took is known.
+        a_member = m.seconds / max(1, m.inits) * min(1.0, GRADIENT_POINTS / max(1, m.points)) * 5
+        count = int(min(20, max(2, seconds / max(a_member, 1e-3))))
+        known: dict[str, Any] = {"inits": count, "seed": self._seed, "seconds": seconds} | self._known("logits")
+        if self.model is None:
+            return measure_gradients(self.network, self._data, width=self.width, **known)
+        with self._source.lent():
+            batches = self.batches[:1] if self._large else self.batches  # whose gradients need not be kept to be added
+            return in_parts(lambda b, n: measure_gradients(self._source, b, points=n, **known), batches)
+
+    def starts(self, data: Data) -> Generator[tuple[nn.Module, torch.Tensor]]:
+        """Initializations, those of the measurement, with their logits on these points as one batch."""
+        x = torch.tensor(data.x)
+        batch = replace(self.batches[0], inputs=x, labels=None, size=len(x))
+        call, pick = Caller(), self._options.get("logits")
+        with self._source.lent():
+            for i in itertools.count():
+                with self._source.member(int(member_seeds(self._seed, i, i + 1)[0])) as model, torch.enable_grad():
+                    yield model, as_rows(find_logits(call(model, batch, copies=True), pick), batch, pick)
+
+    def logits(self, *, seconds: float) -> Generator[torch.Tensor]:
+        """Logits of the measurement's initializations on all points, one after the other, while there is time."""
+        call, pick, began = Caller(), self._options.get("logits"), time.perf_counter()
+        with self._source.lent():
+            for i in itertools.count():
+                if i > 1 and time.perf_counter() - began > seconds:
+                    return
+                with self._source.member(int(member_seeds(self._seed, i, i + 1)[0])) as model, torch.no_grad():
+                    yield torch.cat(
+                        [as_rows(find_logits(call(model, b, copies=True), pick), b, pick) for b in self.batches]
+                    )
+
+    def structure(self, m: Measurement) -> tuple[Structure | None, str]:
+        """What could be read of the model, and why it could not be read as a whole."""
+        if self.model is None:
+            return None, ""
+        if any(finding.kind in PARTLY for finding in m.findings):
+            return None, "part of the model keeps its values, and theory is about weights that are drawn"
+        try:
+            with self._source.lent():
+                found = read(self._source, self.batches[0], said=m.findings, **self._known("init"))
+        except FirstguessError as error:
+            return None, f"its structure could not be read: {error.reason}"
+        self.network = found.network
+        self.own_size = OwnSize(law=found.law)
+        if found.network is None:
+            each = counted(str(part) for part in found.unread)
+            first = "; ".join(each[:2])
+            more = f"; and {len(each) - 2} more" if len(each) > 2 else ""
+            return found, f"its structure could not be read as a whole: {first}{more}"
+        return found, ""
+
+    def is_plain(self) -> bool:
+        """Whether phases mean something, of a network that was read."""
+        return self.network is not None and self.network.plain
+
+    def data(self, most: int) -> Data | None:
+        found = self.convert(self.batches)
+        return found if found is None or found.n <= most else found.subset(most, self._seed)
+
+    def convert(self, batches: Sequence[Batch]) -> Data | None:
+        """Inputs as one array, which the kernel reading needs; None where they are not (padded, several inputs)."""
+        if self.network is not None and needs_tokens(self.network.layers):
+            x = sequences_of(batches, getattr(self.network.layers[0], "padding", None))
+        else:
+            x = inputs_of(batches)
+        if x is None:
+            return None
+        labels = [b.labels for b in batches if b.labels is not None]
+        known = len(labels) == len(batches) and all(v.ndim == 1 and not v.is_floating_point() for v in labels)
+        y = torch.cat(labels).numpy() if known else None
+        name = self._data.name if self.model is None else "data"
+        return Data(np.asarray(x), y, name=name) if y is not None else Data(np.asarray(x), name=name)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What a model and its data are called on the page: by the user's own names, never "Sequential" or "list".
+
+_OURS = ("firstguess", "torch", "contextlib", "functools")  # packages whose names are not the user's
+_LIBRARIES = ("torch", "builtins", "numpy", "pandas", "datasets", "functools", "collections")
+
+
+def model_name(what: object) -> str:
+    """A description's own text; the name of a class of the user's, or of a function; else of the caller's variable.
+
+    >>> model_name("dense > relu > dense"), model_name(nn.Sequential)
+    ('dense > relu > dense', 'Sequential')
+    >>> model_name(nn.Sequential(nn.Linear(3, 2)))
+    'model (nn.Sequential)'
+    """
+    if isinstance(what, (str, Network)):
+        return str(what)
+    if isinstance(what, functools.partial):
+        what = what.func
+    name = str(getattr(what, "__name__", ""))  # of a class or a function
+    if name and name != "<lambda>":
+        return name
+    kind = type(what)
+    if isinstance(what, nn.Module) and not _is_from(kind, _LIBRARIES):
+        return kind.__name__
+    own = variable(what)
+    if own:
+        return own
+    return f"model (nn.{kind.__name__})" if isinstance(what, nn.Module) else "model"
+
+
+def data_name(data: object) -> str:
+    """The name that data have; of a loader that of its data set; else of the caller's variable.
+
+    >>> data_name("digits"), data_name([[1.0, 2.0]])
+    ('digits', 'your data')
+    """
+    if isinstance(data, str):
+        return data
+    if isinstance(data, Data) and data.name != "data":
+        return data.name
+    inner: Any = getattr(data, "dataset", data)  # of a DataLoader
+    if not _is_from(type(inner), _LIBRARIES) and not isinstance(inner, Data):
+        return type(inner).__name__
+    own = variable(data) or variable(inner)
+    if not own and isinstance(data, (tuple, list)) and data:
+        own = variable(data[0])  # (x, y), written in the call
+    return own or "your data"
+
+
+def variable(value: object) -> str:
+    """The name of the variable in the first frame that is not ours, if this very object has one there.
+
+    >>> variable(object())
+    ''
+    """
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # what `inspect.currentframe` is on CPython
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in _OURS:
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    return next((name for name, seen in frame.f_locals.items() if seen is value and _is_own(name)), "")
+
+
+def _is_from(kind: type, packages: tuple[str, ...]) -> bool:
+    return kind.__module__.partition(".")[0] in packages
+
+
+def _is_own(name: str) -> bool:
+    """Not `_` and `_12` of a notebook, nor what a test's assertions are rewritten to."""
+    return name.isidentifier() and not name.startswith("_")

@@ -1,0 +1,235 @@
+"""Probes: forward hooks on a model's layers, and how to read what each of them returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from firstguess.ensemble.member_statistics import ProbedLayer
+from firstguess.modules.members.initializers import (
+    CONVOLUTIONS,
+    RUNNING_NORMS,
+    is_hugging_face_conv1d,
+    is_lookup,
+    is_norm,
+    is_weighted,
+)
+from firstguess.modules.outputs import is_float
+
+Node: TypeAlias = Literal["position", "channel"]
+See: TypeAlias = Callable[[str, nn.Module, torch.Tensor], None]
+
+OUTPUT = "(output)"
+_MOST_CALLS = 64  # of one module in one forward; an unrolled recurrence would fill the result with its steps
+_SAME = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_SAME_BY_NAME = ("droppath", "stochasticdepth", "dropout")
+_CHANNELS_FIRST = (*CONVOLUTIONS, *RUNNING_NORMS, nn.GroupNorm)
+_CHANNELS_LAST = (nn.Linear, nn.LayerNorm, nn.MultiheadAttention, nn.RNNBase)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How a layer's output is read: which axis runs over the samples, how many rows of it belong to one, and which of
+    the others (samples first) is the channel."""
+
+    name: str
+    kind: str
+    weights: bool
+    axis: int
+    rows: int
+    channel: int
+
+    def samples_first(self, x: torch.Tensor, size: int) -> torch.Tensor | None:
+        """(samples, …), or None if the shape is not what it was when the layer was found."""
+        if x.ndim <= self.axis or x.shape[self.axis] != size * self.rows:
+            return None
+        x = x.detach()
+        x = x.movedim(self.axis, 0) if self.axis else x
+        return x.reshape(size, self.rows, *x.shape[1:]) if self.rows > 1 else x
+
+
+def is_probed(module: nn.Module) -> bool:
+    """Leaves and owners of parameters, without those that hand their input on."""
+    if isinstance(module, _SAME) or any(word in type(module).__name__.lower() for word in _SAME_BY_NAME):
+        return False
+    if isinstance(module, parametrize.ParametrizationList):
+        return False
+    leaf = parametrize.is_parametrized(module) or not any(True for _ in module.children())
+    return leaf or any(True for _ in module.parameters(recurse=False))
+
+
+def main_tensor(output: Any) -> torch.Tensor | None:
+    """The first float tensor in what a module returned."""
+    if is_float(output):
+        return output
+    items = cast("Any", output).values() if isinstance(output, Mapping) else output
+    if isinstance(items, torch.Tensor) or not hasattr(items, "__iter__"):
+        return None
+    return next((item for item in items if is_float(item)), None)
+
+
+class Hooks:
+    """Forward hooks on every probed module; `see` gets each call's name: path, path#2 for the second call, …"""
+
+    def __init__(self, model: nn.Module, see: See) -> None:
+        self._calls: dict[str, int] = {}
+        self._see = see
+        self._paused = False
+        self._handles = [
+            module.register_forward_hook(self._hook(name or "(model)"))
+            for name, module in model.named_modules()
+            if is_probed(module)
+        ]
+
+    def _hook(self, path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, _: Any, output: Any) -> None:
+            if self._paused:
+                return
+            call = self._calls.get(path, 0) + 1
+            self._calls[path] = call
+            tensor = main_tensor(output) if call <= _MOST_CALLS else None
+            if tensor is not None and tensor.ndim:
+                with torch.no_grad():
+                    self._see(path if call == 1 else f"{path}#{call}", module, tensor)
+
+        return hook
+
+    def begin(self) -> None:
+        """Before each forward."""
+        self._calls.clear()
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Within it, calls are not seen."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+@contextmanager
+def hooked(model: nn.Module, see: See) -> Generator[Hooks]:
+    hooks = Hooks(model, see)
+    try:
+        yield hooks
+    finally:
+        hooks.remove()
+
+
+class Finder:
+    """Finds the layers and how to read them, from forwards over different numbers of samples."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.shapes: dict[str, dict[int, tuple[int, ...]]] = {}
+        self.kinds: dict[str, tuple[str, bool, int]] = {}
+        # Lookups of the same rows for every sample (positions, token types), and parents that return a child's output.
+        self.skipped: dict[str, bool] = {}
+        self.size = 0
+        self.last: torch.Tensor | None = None  # what the latest layer with weights returned
+        self.result = OUTPUT  # the layer that returns the logits
+        self._previous: torch.Tensor | None = None
+        self._latest = self._weighted = ""  # names of the latest layer, and of the latest with weights
+        self._channel = 0
+        self._place = 0  # in `order`, of the next call
+
+    def begin(self, size: int) -> None:
+        """Before each forward; `undo` after one that failed."""
+        seen = {name: dict(sizes) for name, sizes in self.shapes.items()}
+        self._before = (list(self.order), seen, dict(self.kinds), dict(self.skipped))
+        self.size = size
+        self.last = self._previous = None
+        self._latest = self._weighted = ""
+        self._channel = self._place = 0
+
+    def undo(self) -> None:
+        """Forget the latest forward."""
+        self.order, self.shapes, self.kinds, self.skipped = self._before
+
+    def see(self, name: str, module: nn.Module, tensor: torch.Tensor) -> None:
+        if isinstance(module, _CHANNELS_FIRST):
+            self._channel = 1
+        elif isinstance(module, _CHANNELS_LAST) or any(
+            is_it(module) for is_it in (is_lookup, is_norm, is_hugging_face_conv1d)
+        ):
+            self._channel = -1
+        weights = is_weighted(module) or is_lookup(module) or isinstance(module, nn.MultiheadAttention)
+        if weights:
+            self.last, self._weighted = tensor, name
+        if name not in self.kinds:
+            self.order.insert(self._place, name)  # where it was called: members may differ in what they call
+            channel = self._channel or (1 if tensor.ndim > 3 else -1)
+            self.kinds[name] = (type(module).__name__, weights, channel)
+        self._place = self.order.index(name) + 1
+        same = is_lookup(module) and bool((tensor == tensor[:1]).all())
+        parent = any(True for _ in module.children())
+        parent = parent and self._previous is not None and same_memory(self._previous, tensor)
+        self.skipped[name] = self.skipped.get(name, True) and (same or parent)
+        self._latest = self._latest if parent else name
+        self._previous = tensor
+        self.shapes.setdefault(name, {})[self.size] = tuple(tensor.shape)
+
+    def output(self, logits: torch.Tensor) -> None:
+        """Logits are a layer of their own, unless the latest layer, or the latest with weights, returned them."""
+        returned = ((self._latest, self._previous), (self._weighted, self.last))
+        names = [name for name, x in returned if x is not None and same_memory(x, logits)]
+        self.result = names[0] if names and OUTPUT not in self.kinds else OUTPUT
+        if self.result == OUTPUT:
+            self.kinds[OUTPUT] = ("Output", False, -1)
+            self.shapes.setdefault(OUTPUT, {})[self.size] = tuple(logits.shape)
+
+    def specs(self, node: Node) -> Iterator[tuple[Spec, ProbedLayer]]:
+        """The layers that say something about the samples, in the order of their first calls."""
+        for name in self.order:
+            kind, weights, channel = self.kinds[name]
+            found = _samples_axis(self.shapes[name])
+            if found is None or self.skipped.get(name, False):
+                continue
+            spec = Spec(name, kind, weights, *found, channel)
+            size, shape = next(iter(self.shapes[name].items()))
+            x = cast("torch.Tensor", spec.samples_first(torch.empty(shape, device="meta"), size))
+            if x.numel():
+                nodes = 1 if x.ndim == 1 else x.shape[channel] if node == "channel" else x[0].numel()
+                yield spec, ProbedLayer(name, kind, nodes, weights)
+
+    @property
+    def head(self) -> torch.Tensor | None:
+        """What the latest layer with weights returned, if its last axis is its channels."""
+        return self.last if self._weighted and self.kinds[self._weighted][2] == -1 else None
+
+    def output_spec(self, name: str, nodes: int) -> tuple[Spec, ProbedLayer]:
+        """The layer `name`, read as logits: points first, classes last."""
+        kind, weights, _ = self.kinds[name]
+        return Spec(name, kind, weights, 0, 1, -1), ProbedLayer(name, kind, nodes, weights)
+
+
+def same_memory(x: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a tensor is another one, seen in any shape."""
+    return x.data_ptr() == other.data_ptr() and x.numel() == other.numel()
+
+
+def _samples_axis(shapes: dict[int, tuple[int, ...]]) -> tuple[int, int] | None:
+    """Which axis grows with the number of samples, and by how many rows a sample; a guess from one number only."""
+    (size, shape), *others = shapes.items()
+    if not others:
+        for axis in range(min(2, len(shape))):
+            if shape[axis] == size:
+                return axis, 1
+        return (0, shape[0] // size) if shape[0] and shape[0] % size == 0 else None
+    other, grown = others[0]
+    if len(shape) == len(grown):
+        for axis, (a, b) in enumerate(zip(shape, grown, strict=True)):
+            if a != b and a * other == b * size and a % size == 0:
+                return axis, a // size
+    return None

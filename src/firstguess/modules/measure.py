@@ -1,0 +1,459 @@
+"""`measure`: from a network and data to a `Measurement`, a stretch of initializations at a time."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base import checks, statistics
+from firstguess.base.errors import InvalidInput, NotFinite
+from firstguess.data import Data, as_data, collect, load
+from firstguess.data.streams import cut_note, limit
+from firstguess.ensemble.higher_moments import layer_shapes, not_gaussian
+from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
+from firstguess.ensemble.member_statistics import PARTLY, Engine, Finding, FindingKind, Interrupted, Members, Probe
+from firstguess.ensemble.sharding import engine_for
+from firstguess.modules.members.sources import named
+from firstguess.modules.provenance import data_hash, versions
+from firstguess.network.builders import as_network
+from firstguess.network.network import Network
+from firstguess.network.walk import needs_tokens
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+
+if TYPE_CHECKING:
+    import torch
+
+    from firstguess.modules.call_model import Forward
+    from firstguess.modules.hooks.probes import Node
+    from firstguess.modules.members.initializers import Init
+    from firstguess.modules.members.sources import Mode, Source
+    from firstguess.modules.members.untrained import Redrawn
+    from firstguess.modules.outputs import Pick
+    from firstguess.modules.strategy import Strategy
+
+
+# --------------------------------------------------------------------------------------------------------------
+# From a network and data to the engine that draws it, and what the result records of both.
+
+
+def of_description(
+    what: Network | str, data: object, points: int | None, classes: int | None, options: dict[str, Any]
+) -> tuple[Engine, dict[str, Any], str]:
+    """The engine of a description, what is recorded, and a note on how many points there were."""
+    network = as_network(what, where="measure")  # a typing error is told before data are read
+    data = load(data) if isinstance(data, str) else data
+    given = as_data(data, points=points, most=limit(data, points))
+    note = cut_note(data, points, given.n)
+    if classes is None and isinstance(what, str) and given.classes is not None:
+        classes = max(2, given.classes)
+    if classes is not None and classes != network.classes:
+        network = Network(network.layers, classes)
+    with warnings.catch_warnings():
+        # `Data` is read-only, which torch warns of because it cannot promise it; the engine only reads, and a copy of
+        # the data would be in no memory budget.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
+        engine = _make(_kind(network), network, given.x, options)
+    origin = {"network": str(network), "width": options["width"], "data": recorded(given) | {"hash": given.hash}}
+    return engine, versions() | origin, note
+
+
+def _kind(network: Network) -> Any:
+    """Networks of tokens run one by one, all others many at once."""
+    if needs_tokens(network.layers):
+        from firstguess.ensemble.token_engine import TokenEngine
+
+        return TokenEngine
+    from firstguess.ensemble.engine import DescriptionEngine
+
+    return DescriptionEngine
+
+
+def of_module(
+    what: Callable[..., Any] | Source, data: object, points: int | None, batch_size: int | None, options: dict[str, Any]
+) -> tuple[Engine, dict[str, Any], str]:
+    """The engine of a module, what is recorded, and a note on how many points there were."""
+    from firstguess.modules.call_model import fed
+    from firstguess.modules.engine import ModuleEngine
+    from firstguess.modules.members.sources import is_source
+
+    data = load(data) if isinstance(data, str) else data
+    batches = collect(data, limit(data, points), batch_size=batch_size)
+    note = cut_note(data, points, sum(batch.size for batch in batches))
+    forward = options.pop("forward", None)
+    if not is_source(what):
+        batches = fed(what, batches, forward)
+    engine = _make(ModuleEngine, what, batches, options)
+    given = what.given if is_source(what) else what
+    name = getattr(given, "__qualname__", type(given).__qualname__)
+    origin = {
+        "model": f"{getattr(given, '__module__', type(given).__module__)}.{name}",
+        "data": recorded(data) | {"hash": data_hash(batches)},
+        "batch_sizes": sorted({batch.size for batch in batches}),
+    }
+    return engine, versions() | origin, note
+
+
+def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Engine:
+    known = {
+        name: parameter
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    for name in options:
+        if name not in known:
+            ours = ("seed", "memory", "width", "reduce", "batch", "group", "chunk")
+            allowed = ", ".join(f"{key}=" for key in known if key not in ours)
+            raise InvalidInput(f"an option of measure for this kind of network: {allowed}", got=f"{name}=")
+    return cast(Engine, kind(what, data, **options))
+
+
+def recorded(data: object) -> dict[str, Any]:
+    """What a result says of its data: the name; of `Data` with how they were prepared."""
+    name = data.name if isinstance(data, Data) else getattr(data, "name", type(data).__qualname__)
+    return {"name": name} | ({"prepared": data.prepared} if isinstance(data, Data) and name != "data" else {})
+
+
+Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every stretch
+
+_WIDTH = 1000
+_LEAST = 50  # initializations before `precision` may stop: an interval from fewer can be small by luck
+_MOST = 10_000  # initializations, where `precision` is to decide
+_FEWEST = 2  # initializations before a time limit may stop: one has no error bar
+_TIED = 0.01  # share of tied guesses that is worth a finding; float32 logits alone tie in fewer than 1 of 10 000
+
+
+@checks.known_options
+def measure(
+    what: object,
+    data: object,
+    *,
+    inits: int | None = None,
+    seed: int = 0,
+    width: int = _WIDTH,
+    classes: int | None = None,
+    precision: float | None = None,
+    progress: Progress | None = None,
+    reduce: bool = True,
+    memory: float = 2e9,
+    points: int | None = None,
+    batch_size: int | None = None,
+    seconds: float | None = None,
+    probe: Probe = "all",
+    moments: Literal[2, 4] = 2,
+    dtype: torch.dtype | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    forward: Forward | None = None,
+    mode: Mode | None = None,
+    node: Node | None = None,
+    device: torch.device | str | None = None,
+    strategy: Strategy | None = None,
+    trained: bool = False,
+    redraw: Redrawn = None,
+    scale: float | None = None,
+    threads: int | None = None,
+) -> Measurement:
+    """Draw many initializations, run the data through them, and measure guesses and γ by layer, with error bars.
+
+    Member i depends on (seed, i) only. Ctrl-C keeps what was computed: the result then says "interrupted".
+
+    >>> m = measure("dense(weight_var=2) > relu > dense(weight_var=2)", np.ones((20, 5)), inits=3, width=10)
+    >>> m.guesses.fractions.max(axis=1).tolist()  # twenty times the same point: one guess for all of them
+    [1.0, 1.0, 1.0]
+
+    Args:
+        what: A `Network` or its text; or an `nn.Module` (re-drawn by its initializers, or as its own values show; never
+            changed), a class or a factory that makes one (called once an initialization).
+        data: Anything that `firstguess.data` takes: arrays, tensors, `Data`, (x, y), loaders, Datasets, or a name such
+            as "digits" or "blob:n=2000,d=100".
+        inits: How many initializations: 100 by default. With `precision`, at most this many (10 000 by default).
+        seed: Of the weights, and of the bootstrap.
+        width: Nodes of the layers of a description that name no width.
+        classes: For a text, the number of classes; by default that of the labels, or 2. Else a check.
+        precision: Stop as soon as the 95 % interval of std(G₀) (two classes) or E max_c G_c (more) is value ± this
+            or narrower. Looked at after 50 members and whenever 10 % were added, so the number of members
+            depends on seed and precision only. Stopping at the first narrow interval favours small ones a little.
+        progress: Called with (members done, members in all) after every stretch.
+        reduce: Use exact reductions where they apply (descriptions); they draw other numbers with the same law.
+        memory: Bytes that the engine may use.
+        points: This many data points, always the same ones: drawn at random where they can be indexed, the first of a
+            loader or an iterable. By default 1000 where there are more, which a note says.
+        batch_size: How data are cut for a module (BatchNorm in train mode depends on it); in a description, the batch
+            of BatchNorms that name none (default: all points are one batch).
+        seconds: Draw no further initializations once this much time has passed (at least 2 are drawn); a finding says
+            how many there are. The number of members then depends on the machine; each of them does not.
+        probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
+        moments: With 4, skewness and kurtosis of pre-activations by layer as `shapes`, and a finding where they are not
+            Gaussian, as theory takes them. It costs a few more passes over the nodes' values.
+        dtype: To compute in: by default a module's own, of a description float32.
+        init: Modules only: "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform", "orthogonal", a pair
+            (weight_var, bias_var), or a function that is applied to every submodule.
+        logits: Modules only: which part of the output they are: a key or attribute, an index, or a function.
+        forward: Modules only: how the model is called, a function of model and batch that returns the output, such as
+            `lambda model, batch: model(batch["image"])`. The batch is as your loader gives it, with labels and texts
+            (of arrays, (x, y) or x). By default inputs are the model's arguments, or a dict its one argument.
+        mode: Modules only: what BatchNorm does: "train" (the default) normalizes by the batch, "eval" by running
+            statistics. Dropout is off.
+        node: Modules only: "position" (the default): a node is a channel at a position; "channel": positions are data
+            points.
+        device: Modules only: where to compute.
+        strategy: Modules only: "loop" runs one member at a time, "vmap" several at once; by default whichever the first
+            members show to be faster.
+        trained: Modules only: an instance's values may not be those of its constructor, and are followed only where
+            training would not give them; all of it is re-drawn, unless `redraw` says otherwise.
+        redraw: Modules only: what is fresh, the rest keeps its values: a name of parameters or modules ("classifier*"),
+            a module, a list of these, "head" (the last layers before the logits) or "all". By default what looks
+            trained is kept, and a finding says what that is; classes and factories are drawn by their constructor.
+        scale: Modules only: multiply all weights by this, drawn and kept ones: parameters of two or more axes, but for
+            those of norms and those named a bias.
+        threads: Descriptions only: by default one a core.
+    """
+    started = time.perf_counter()
+    most = _inits(inits, precision)
+    seed = checks.count(seed, 0, "seed", "measure(seed)", "seed=0")
+    width = checks.count(width, 1, "width", "measure(width)", "width=1000")
+    if moments not in (2, 4):
+        raise InvalidInput("moments 2 or 4", got=moments, where="measure(moments)", hint="moments=4")
+    if points is not None:
+        points = checks.count(points, 1, "number of points", "measure(points)", "points=1000")
+    if classes is not None:
+        classes = checks.count(classes, 2, "number of classes", "measure(classes)", "classes=2")
+    if seconds is not None and not checks.number(seconds) > 0:
+        raise InvalidInput("a time in seconds", got=seconds, where="measure(seconds)", hint="seconds=30")
+    if not 0 < checks.number(memory) < math.inf:
+        raise InvalidInput("a memory budget in bytes", got=memory, where="measure(memory)", hint="memory=2e9")
+    from firstguess.modules.members.sources import is_source
+
+    options = {"seed": seed, "memory": int(memory), "probe": probe} | checks.given(
+        moments=moments if moments != 2 else None,
+        dtype=dtype,
+        init=init,
+        logits=logits,
+        forward=forward,
+        mode=mode,
+        node=node,
+        device=device,
+        strategy=strategy,
+        trained=trained or None,
+        redraw="all" if redraw is None and trained else redraw,
+        scale=scale,
+        threads=threads,
+    )
+    what = named(what)
+    if isinstance(what, (Network, str)):
+        if batch_size is not None:
+            options["batch"] = batch_size
+        engine, origin, note = of_description(
+            what, data, points, classes, {**options, "width": width, "reduce": reduce}
+        )
+    elif callable(what) or is_source(what):
+        if width != _WIDTH:
+            raise InvalidInput("no width: a module has its own", got=width, where="measure(width)")
+        engine, origin, note = of_module(what, data, points, batch_size, options)
+        if classes is not None and classes != engine.classes:
+            raise InvalidInput(f"{engine.classes} classes, what the model gives", got=classes, where="measure(classes)")
+    else:
+        raise InvalidInput(
+            "a Network, its text, an nn.Module, a class or a factory",
+            got=f"{type(what).__module__}.{type(what).__qualname__}",
+            where="measure(what)",
+            hint="fg.measure(model, data): the model comes first"
+            if callable(data)
+            else 'fg.measure("dense > relu > dense", x)',
+        )
+    measured = run(
+        engine,
+        inits=most,
+        seed=seed,
+        precision=precision,
+        progress=progress,
+        provenance=origin,
+        started=started,
+        seconds=seconds,
+    )
+    return replace(measured, notes=(*measured.notes, note)) if note else measured
+
+
+def run(
+    engine: Engine,
+    *,
+    inits: int,
+    seed: int = 0,
+    precision: float | None = None,
+    progress: Progress | None = None,
+    provenance: dict[str, Any] | None = None,
+    started: float | None = None,
+    seconds: float | None = None,
+) -> Measurement:
+    """Ask an engine for members until there are enough or time is up, then do the statistics."""
+    started = time.perf_counter() if started is None else started
+    if precision is None and seconds is None:  # else how many members there are is not known before
+        engine = engine_for(engine, inits)
+    deadline = math.inf if seconds is None else time.perf_counter() + seconds
+    parts: list[Members] = []
+    findings: list[Finding] = []
+    done, check = 0, _LEAST
+    try:
+        while done < inits:
+            stop = min(done + max(1, engine.stretch), inits)
+            if seconds is not None and done < _FEWEST:
+                stop = done + 1  # how long one takes is not known yet
+            if precision is not None:
+                stop = min(stop, check)
+            parts.append(engine.run(done, stop))
+            done = stop
+            if any(finding.kind == FindingKind.NOTHING_FRESH for finding in parts[0].findings):
+                break  # all members are one
+            reached = precision is not None and done == check and _half_width(parts, engine, seed) <= precision
+            if progress is not None:
+                progress(done, done if reached else inits)
+            if reached:
+                break
+            if done >= _FEWEST and done < inits and time.perf_counter() > deadline:
+                findings.append(
+                    Finding(FindingKind.TIME_IS_UP, f"{done} of {inits} initializations within {seconds:g} s")
+                )
+                break
+            check = check if done < check else math.ceil(1.1 * done)
+        else:
+            if precision is not None and (width := _half_width(parts, engine, seed)) > precision:
+                findings.append(
+                    Finding(
+                        FindingKind.PRECISION_NOT_REACHED,
+                        f"±{width:.2g} after {done} initializations, not ±{precision:g}",
+                    )
+                )
+    except KeyboardInterrupt as cut:
+        if isinstance(cut, Interrupted):
+            parts.append(cut.members)
+            done += cut.members.inits
+        if not parts:
+            raise
+        findings.append(Finding(FindingKind.INTERRUPTED, f"{done} of {inits} initializations were computed"))
+    return _measurement(engine, parts, findings, seed, provenance or {}, started)
+
+
+def _measurement(
+    engine: Engine, parts: Sequence[Members], own: list[Finding], seed: int, provenance: dict[str, Any], started: float
+) -> Measurement:
+    # Stretches repeat what is true of all members: the first to say it is heard.
+    findings = list({(f.kind, f.layer): f for part in reversed(parts) for f in reversed(part.findings)}.values())[::-1]
+    findings += own
+    fractions = np.concatenate([part.fractions for part in parts])
+    stats = np.concatenate([part.stats for part in parts])
+    inits = len(fractions)
+    if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
+        fractions, stats, inits = fractions[:1], stats[:1], 1
+    ties = float(np.concatenate([part.ties for part in parts]).sum() / (inits * engine.points))
+    if inits > 1 and ties < _TIED and _one_model(fractions, stats, engine.points):
+        findings.append(
+            Finding(
+                FindingKind.NOT_REDRAWN,
+                f"nothing was re-drawn: all {inits} initializations are one model (fixed or loaded weights, none at "
+                "all, or random buffers), so that there is no ensemble and no error bar; give a factory that draws "
+                "(lambda: Model()) or init=function",
+            )
+        )
+        fractions, stats, inits = fractions[:1], stats[:1], 1
+    fine = np.asarray(np.isfinite(fractions).all(axis=1))
+    if not fine.any():
+        place = next((f.layer for f in findings if f.layer), "")
+        raise NotFinite(
+            "finite logits", got=f"NaN or Inf in all {inits} initializations", where=place, hint="a smaller weight_var"
+        )
+    if not fine.all():
+        lost = inits - int(fine.sum())
+        findings.append(
+            Finding(FindingKind.LEFT_OUT, f"{lost} of {inits} initializations gave NaN or Inf: not in the guesses")
+        )
+    guesses = EmpiricalGuesses(fractions[fine], engine.points, seed)
+    if ties >= _TIED and not any(f.kind in (FindingKind.TIES, FindingKind.ZERO_HEAD) for f in findings):
+        message = f"in {ties:.1%} of all guesses the largest logit is shared (a zero head?): broken at random"
+        findings.append(Finding(FindingKind.TIES, message))
+    findings += _preference(guesses)
+    layers = layer_measurements(engine.layers, stats, seed)
+    if inits > 1 and any(finding.kind in PARTLY for finding in findings):
+        layers = without_errors(layers, stats)
+    powers = [part.shapes for part in parts if part.shapes is not None]
+    gammas = [layer.gamma for layer in layers]
+    shapes = layer_shapes(engine.layers, np.concatenate(powers)[:inits], gammas) if powers else ()
+    findings += not_gaussian(shapes)
+    return Measurement(
+        guesses,
+        layers,
+        tuple(findings),
+        tuple(engine.notes),
+        ties,
+        seed,
+        provenance | {"seed": seed},
+        time.perf_counter() - started,
+        shapes,
+        _kept_logits(parts, fine),
+        _own_guess(parts, fine),
+    )
+
+
+def _own_guess(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[float, float] | None:
+    """Of language models the share of tokens that guess themselves, with its standard error over networks."""
+    own = np.concatenate([part.own for part in parts if part.own is not None] or [np.empty(0)])[: len(fine)]
+    if not own.size:
+        return None
+    own = own[fine[: own.size]]
+    return float(own.mean()), float(own.std(ddof=1)) / len(own) ** 0.5 if len(own) > 1 else math.nan
+
+
+def _kept_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[NDArray[np.float32], ...]:
+    """Of the first members, up to the first that is not in the guesses."""
+    found = [one for part in parts if part.logits is not None for one in part.logits]
+    return tuple(found[: int(np.append(fine, False).argmin())])
+
+
+def _one_model(fractions: NDArray[np.float64], stats: NDArray[np.float64], points: int) -> bool:
+    """Whether all members have the same numbers, up to float32's rounding: stacked ones are not computed alike."""
+    if not (np.isfinite(fractions).all() and np.isfinite(stats).all()):
+        return False
+    scale = np.abs(stats).max(axis=(0, 2), keepdims=True) if stats.size else np.zeros((1, 1, 1))
+    same = bool((np.abs(stats - stats[:1]) <= 1e-5 * scale).all())
+    return same and bool((np.abs(fractions - fractions[:1]) <= 1.5 / points).all())
+
+
+def _preference(guesses: EmpiricalGuesses) -> list[Finding]:
+    """A head that prefers a class whatever its weights are: no initialization of exchangeable classes does that."""
+    excess, chance = statistics.alike(guesses.fractions)
+    if chance > 1e-6 or excess < 3:  # 3: with many classes and few members, χ² is too narrow for the law of T
+        return []
+    means = guesses.class_means
+    first = int(means.argmax())
+    return [
+        Finding(
+            FindingKind.CLASSES_DIFFER,
+            f"class {first} gets {means[first]:.1%} on average over initializations, an even split is "
+            f"{1 / guesses.classes:.1%}: the head treats classes differently (a set bias?), which theory does not",
+        )
+    ]
+
+
+def _half_width(parts: Sequence[Members], engine: Engine, seed: int) -> float:
+    fractions = np.concatenate([part.fractions for part in parts])
+    fractions = fractions[np.isfinite(fractions).all(axis=1)]
+    if len(fractions) < 2:
+        return math.inf
+    guesses = EmpiricalGuesses(fractions, engine.points, seed)
+    low, high = guesses.interval("std" if engine.classes == 2 else "expected_max")
+    return (high - low) / 2
+
+
+def _inits(inits: int | None, precision: float | None) -> int:
+    if precision is not None and not 0 < checks.number(precision) < 1:
+        raise InvalidInput("a precision between 0 and 1", got=precision, where="measure(precision)", hint="0.01")
+    if inits is None:
+        return 100 if precision is None else _MOST
+    return checks.count(inits, 1, "number of initializations", "measure(inits)", "inits=100")

@@ -1,0 +1,239 @@
+"""`measure_gradients`: one backward pass through each of many initializations, seen at every layer with weights."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias, cast, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from firstguess._version import __version__
+from firstguess.base import checks
+from firstguess.base.errors import InvalidInput
+from firstguess.data import Batch, Data, as_data, collect, load
+from firstguess.ensemble.gradient_statistics import (
+    ALL,
+    FAVOURED,
+    OTHERS,
+    Gradients,
+    gradient_layers,
+    growth_of,
+)
+from firstguess.ensemble.member_module import build
+from firstguess.ensemble.member_statistics import Finding, FindingKind
+from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.call_model import Forward, fed, left_aside
+from firstguess.modules.gradient_passes import Member, Passes
+from firstguess.modules.measure import recorded
+from firstguess.modules.members.initializers import Init
+from firstguess.modules.members.sources import Mode, Source, is_source, named, source_of
+from firstguess.modules.members.untrained import Redrawn
+from firstguess.modules.outputs import Pick
+from firstguess.network.builders import as_network
+from firstguess.network.network import Network
+
+Progress: TypeAlias = Callable[[int, int], object]
+
+_WIDTH = 1000
+
+
+@checks.known_options
+@torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
+def measure_gradients(
+    what: object,
+    data: object,
+    *,
+    inits: int = 20,
+    seed: int = 0,
+    points: int = 256,
+    labels: object = None,
+    batch_size: int | None = None,
+    width: int = _WIDTH,
+    classes: int | None = None,
+    progress: Progress | None = None,
+    seconds: float | None = None,
+    init: Init = None,
+    logits: Pick = None,
+    forward: Forward | None = None,
+    mode: Mode = "train",
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    redraw: Redrawn = None,
+    scale: float | None = None,
+) -> Gradients:
+    """Draw initializations, take one backward pass of the cross-entropy through each, and measure gradients by layer.
+
+    What counts is the gradient of a point's own loss at a layer's weights, summed over positions that share them, for
+    inputs of unit size (theory.md (39), `GradientLayer`): in a plain wide network its mean square changes by χ̃ of
+    theory.md (10) a layer going back, and layers of other shapes compare. Residual networks are followed along their
+    stream, block by block. (The loss is the sum over points; BatchNorm in train mode, and attention between tokens that
+    have logits each, couple points, so that their gradients are of several losses.) Points whose label is the class
+    that this initialization favours (the one that gets most points of the batch) are also told from the others: their
+    losses are small already (MF).
+    Member i depends on (seed, i) only; a model comes back untouched, its `.grad` included.
+
+    >>> x = np.random.default_rng(0).standard_normal((64, 50))
+    >>> g = measure_gradients("10 x [dense(weight_var=1) > relu] > dense", x, inits=5, width=200)
+    >>> g.word, round(g.growth.value, 2)  # theory: weight_var / 2
+    ('shrink', 0.51)
+
+    Args:
+        what: A `Network` or its text, an `nn.Module`, a class or a factory: as for `fg.measure`.
+        data: Anything that `firstguess.data` takes.
+        inits: How many initializations.
+        seed: Of the weights, and of random labels.
+        points: At most this many data points.
+        labels: Integers, one a data point, or "random". By default those of the data; where there are none, and for
+            tokens, uniformly random ones.
+        batch_size: Points of one pass; by default all in one (loaders keep theirs). Only BatchNorm sees the difference.
+        width: Nodes of the layers of a description that name no width.
+        classes: For a text, the number of classes; by default that of the labels, or 2.
+        progress: Called with (members done, members in all).
+        seconds: Draw no further initializations once this much time has passed (at least 2 are drawn).
+        init: For modules, as in `fg.measure`; likewise logits, forward and mode (what BatchNorm does).
+        device: Where to compute.
+        dtype: By default the model's own. Gradients at the logits are computed in float64 whatever it is.
+        redraw: For modules, what is fresh, as in `fg.measure`; likewise scale.
+    """
+    started = time.perf_counter()
+    inits = checks.count(inits, 1, "number of initializations", "measure_gradients(inits)", "inits=20")
+    seed = checks.count(seed, 0, "seed", "measure_gradients(seed)", "seed=0")
+    points = checks.count(points, 1, "number of points", "measure_gradients(points)", "points=256")
+    width = checks.count(width, 1, "width", "measure_gradients(width)", "width=1000")
+    if mode not in get_args(Mode):
+        raise InvalidInput("'train' or 'eval'", got=repr(mode), where="measure_gradients(mode)")
+    what = named(what)
+    if isinstance(what, (Network, str)):
+        if init is not None:
+            raise InvalidInput("no init: a description says its own", got=repr(init), where="measure_gradients(init)")
+        for name, value in checks.given(redraw=redraw, scale=scale).items():
+            raise InvalidInput(f"no {name}: it is for modules", got=repr(value), where=f"measure_gradients({name})")
+        if forward is not None:
+            raise InvalidInput("no forward: a description says its own", got="one", where="measure_gradients(forward)")
+        network = as_network(what, where="measure_gradients")
+        most = points if labels is None or isinstance(labels, str) else None  # else labels are of all of them
+        data = load(data) if isinstance(data, str) else data
+        given = as_data(data, most=most)
+        if labels is not None and not isinstance(labels, str):
+            given = Data(given.x, np.asarray(labels), given.name)
+        given = given.subset(points) if points < given.n else given
+        if classes is None and isinstance(what, str) and given.classes is not None:
+            classes = max(2, given.classes)
+        if classes is not None and classes != network.classes:
+            network = Network(network.layers, classes)
+        batches = _batches((given.x, given.y), labels if isinstance(labels, str) else None, points, batch_size)
+        findings: tuple[Finding, ...] = ()
+        member: Member = _built(network, given.x, width, seed, device, dtype)
+        origin: dict[str, Any] = {"network": str(network), "width": width, "data": given.name}
+    elif callable(what) or is_source(what):
+        if width != _WIDTH:
+            raise InvalidInput("no width: a module has its own", got=width, where="measure_gradients(width)")
+        if isinstance(data, str):
+            data = load(data)
+        batches = _batches(data, labels, points, batch_size)
+        batches = batches if is_source(what) else fed(what, batches, forward)
+        known = checks.given(init=init, device=device, dtype=dtype, redraw=redraw, scale=scale, logits=logits)
+        members = source_of(what, batches, mode=mode, **known)
+        findings = (*members.findings, *left_aside(batches))
+        if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
+            inits = 1  # all members are one
+        member = partial(_member, members, seed)
+        origin = {
+            "model": getattr(members.given, "__qualname__", type(members.given).__qualname__),
+            "data": getattr(data, "name", type(data).__qualname__),
+        }
+    else:
+        raise InvalidInput(
+            "a Network, its text, an nn.Module, a class or a factory",
+            got=f"{type(what).__module__}.{type(what).__qualname__}",
+            where="measure_gradients(what)",
+        )
+    origin |= {"prepared": name} if (name := recorded(data).get("prepared")) else {}
+    passes = Passes(member, batches, seed, logits, "random" if isinstance(labels, str) else None)
+    if classes is not None and classes != passes.classes:
+        raise InvalidInput(f"{passes.classes} classes, what the model gives", got=classes, where="measure_gradients")
+    found: list[NDArray[np.float64]] = []
+    shares: list[float] = []
+    for i in range(inits):
+        squares, share = passes.run(i)
+        found.append(squares)
+        shares.append(share)
+        if progress is not None:
+            progress(i + 1, inits)
+        if i > 0 and seconds is not None and time.perf_counter() - started > seconds:
+            break
+    inits = len(found)
+    squares = np.array(found)  # (inits, layers and stream, 4)
+    names = [layer.name for layer in (*passes.layers, *passes.stream)]
+    way = squares[:, [names.index(name) for name in passes.path]]
+    remarks = {(f.kind, f.layer): f for f in (*findings, *passes.findings.values(), *passes.missing(squares))}
+    levels = gradient_layers((*passes.layers, *passes.stream), squares)
+    return Gradients(
+        levels[: len(passes.layers)],
+        replace(growth_of(way[..., ALL]), **_without(squares[:, : max(1, len(passes.layers) - 1), ALL])),
+        growth_of(way[..., FAVOURED]),
+        growth_of(way[..., OTHERS]),
+        float(np.nanmean(shares)) if np.isfinite(shares).any() else math.nan,
+        inits,
+        passes.points,
+        passes.classes,
+        tuple(remarks.values()),
+        (*passes.notes, *_zeros(squares, inits)),
+        seed,
+        {"firstguess": __version__, "torch": torch.__version__, **origin},
+        time.perf_counter() - started,
+        levels[len(passes.layers) :],
+    )
+
+
+def _member(members: Source, seed: int, i: int) -> AbstractContextManager[nn.Module]:
+    return members.member(int(member_seeds(seed, i, i + 1)[0]))
+
+
+def _built(network: Network, x: NDArray[Any], width: int, seed: int, device: Any, dtype: torch.dtype | None) -> Member:
+    @contextmanager
+    def member(i: int) -> Generator[nn.Module]:
+        yield build(network, x, width=width, seed=seed, member=i).to(device=device, dtype=dtype)
+
+    return member
+
+
+def _batches(data: object, labels: object, points: int, batch_size: int | None) -> list[Batch]:
+    if labels is not None and not isinstance(labels, str):
+        if isinstance(data, dict):
+            data = {**cast("dict[str, Any]", data), "labels": labels}
+        else:
+            if isinstance(data, tuple):
+                data = cast("tuple[Any, ...]", data)[0]
+            data = (getattr(data, "x", data), labels)
+    elif isinstance(labels, str) and labels != "random":
+        raise InvalidInput("labels as integers, or 'random'", got=repr(labels), where="measure_gradients(labels)")
+    return collect(data, points, batch_size=points if batch_size is None else batch_size)
+
+
+def _without(hidden: NDArray[np.float64]) -> dict[str, int]:
+    """Initializations without gradients in any hidden layer: exactly 0, or NaN."""
+    lost = np.isnan(hidden).all(axis=1)
+    return {"zeros": int((~lost & ((hidden == 0) | np.isnan(hidden)).all(axis=1)).sum()), "lost": int(lost.sum())}
+
+
+def _zeros(squares: NDArray[np.float64], inits: int) -> list[str]:
+    """What to say about gradients that are exactly 0."""
+    words = {ALL: "all gradients", FAVOURED: "the favoured class's gradient", OTHERS: "the others' gradient"}
+    notes: list[str] = []
+    for group, word in words.items():
+        count = int((squares[..., group] == 0).any(axis=1).sum())
+        if count:
+            notes.append(
+                f"in {count} of {inits} initializations {word} at some layer is exactly 0 (below the number format, or "
+                "a zero head): left out of its level and growth there; dtype=torch.float64 reaches further"
+            )
+    return notes

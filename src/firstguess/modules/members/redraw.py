@@ -1,0 +1,404 @@
+"""Draw an instance's parameters anew through its own initializers, or through a rule.
+
+What runs: the model's own initializers (redraw_rules.py), then `init`. A call whose every result is overwritten by a
+later one is left out, so that large models are drawn once and not twice.
+Then every parameter whose own values in the instance none of this can give is made to follow them (own_values.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.spectral_norm import SpectralNorm
+
+from firstguess.base.errors import InvalidInput
+from firstguess.ensemble.member_statistics import Finding, FindingKind
+from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.members.infer_initializer import (
+    ALPHA,
+    Adjustment,
+    Law,
+    Own,
+    buffer_findings,
+    clones,
+    findings,
+    follow,
+    learn,
+    learn_more,
+    not_followed,
+    random_buffers,
+    random_findings,
+    random_vectors,
+)
+from firstguess.modules.members.initializers import (
+    Init,
+    Initializer,
+    assign,
+    hooks_of,
+    named,
+    needed,
+    new_hook_vectors,
+    new_vectors,
+    on_plain,
+    own_calls,
+    post_order,
+    rule,
+)
+from firstguess.modules.members.untrained import (
+    TRAINED,
+    Part,
+    divide,
+    has_power,
+    layer_of,
+    named_finding,
+    scale_finding,
+    score,
+    trained_findings,
+    weights_of,
+)
+from firstguess.modules.members.weight_statistics import SHAPED
+
+_PROBE = 0.12345  # a value that no initializer sets
+
+
+class Redraw:
+    """Re-draws `model` in place, or `part` of it, with weights times `scale`.
+
+    `trained`: follow its own values only where training would not give them. `own`: these values, where somebody else
+    has them (the model that this one is a copy of): large models are not copied once more.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        init: Init = None,
+        *,
+        trained: bool = False,
+        own: Mapping[str, torch.Tensor] | None = None,
+        part: Part = Part(),  # noqa: B008 - frozen
+        scale: float = 1.0,
+    ) -> None:
+        if any(parameter.is_meta for parameter in model.parameters()):
+            raise InvalidInput(
+                "a model whose parameters have values",
+                got=f"{type(model).__name__} on the meta device",
+                hint='model.to_empty(device="cpu") and its initialization, or give the class itself',
+            )
+        self.model, self._trained, self._part, self._scale = model, trained, part, scale
+        kept = _kept(model, own)
+        self.failures: list[Finding] = []
+        self._adjustments: list[Adjustment] = []
+        self._chosen: dict[str, Initializer] = {}
+        self._clones: dict[str, str] = {}
+        self._random = set[str]()
+        self.held: frozenset[str] = frozenset() if part.names is None else frozenset(kept) - part.names
+        self._restored: dict[str, torch.Tensor] = {}  # of what is held: what calls write all the same
+        self._buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+        self._held_buffers: dict[str, torch.Tensor] = {}
+        self._scaled: dict[str, torch.Tensor | None] = {}  # None: multiplied after each draw
+        calls = list(own_calls(model))
+        if init is not None:
+            draw = rule(init)
+            calls += [Initializer(name, part, on_plain(part, draw), given=True) for name, part in post_order(model)]
+        self._hooked = [(part, hook.name) for part in model.modules() for hook in hooks_of(part)]
+        with PrivateRandomness(0), torch.no_grad():
+            self._free_hooked()
+            usable = [call for call in calls if self._study(call)]
+            assign(model, kept)
+            self.calls = needed(usable)
+            self._hold(kept)
+            written = set[str]().union(*(call.writes for call in usable))
+            self.left = tuple(name for name in kept if name not in written and name not in self.held)
+            changed = set[str]().union(*(call.changes for call in usable))
+            self._kept = {name: kept[name].clone() for name in self.left if name in changed}
+            followed = tuple(self._follow(kept, usable))
+            buffers = random_buffers(model)
+            asked = set[str]().union(*(call.writes | call.changes for call in usable if call.given))
+            found = clones({n: value for n, value in kept.items() if n not in asked and n not in self.held})
+            if followed or found or buffers:
+                self.draw()
+            now = dict(model.named_buffers())
+            held = [name for name, value in buffers.items() if torch.equal(now[name], value)]
+            if found:  # but for what every draw gives alike
+                now = dict(model.named_parameters())
+                self._clones = {name: first for name, first in found.items() if not torch.equal(now[name], now[first])}
+                self.draw()
+            self._set_scale(kept)
+            assign(model, {name: kept[name] for name in self.held})  # which studying has drawn
+            del self._buffers
+        self.findings = (*self._part_findings(), *self._left_findings(), *followed, *self._clone_findings())
+        self.findings += (*buffer_findings(held), *self.failures)
+
+    def draw(self) -> None:
+        """Draw every parameter from the global generators, which the caller has made private."""
+        by_name = self._chosen or self._adjustments or self._clones
+        parameters = dict(self.model.named_parameters()) if by_name else {}
+        with torch.no_grad():
+            self._free_hooked()
+            if self._kept:
+                assign(self.model, self._kept)  # else an initializer that scales what it finds would do so every time
+            chosen: dict[str, torch.Tensor] = {}
+            for call in self.calls:
+                call.run()
+                chosen |= {name: parameters[name].clone() for name, by in self._chosen.items() if by is call}
+            assign(self.model, chosen)
+            for one in self._adjustments:
+                one.run(parameters[one.name])
+            for name, first in self._clones.items():
+                parameters[name].copy_(parameters[first])
+            assign(self.model, self._restored)
+            for name, buffer in self.model.named_buffers() if self._held_buffers else ():
+                if name in self._held_buffers:
+                    buffer.copy_(self._held_buffers[name])
+            for name, parameter in self.model.named_parameters() if self._scaled else ():
+                if name in self._scaled:
+                    value = self._scaled[name]
+                    parameter.mul_(self._scale) if value is None else parameter.copy_(value)
+            if self._adjustments or self._clones:
+                self._renew_vectors({*(one.name for one in self._adjustments), *self._clones})
+
+    def _hold(self, kept: dict[str, torch.Tensor]) -> None:
+        """Leave out the calls that draw only what is held, and put back what the others write of it."""
+        if not self.held:
+            return
+        self.calls = [call for call in self.calls if (call.writes | call.changes) - self.held]
+        touched = set[str]().union(*(call.writes | call.changes for call in self.calls))
+        self._restored = {name: kept[name] for name in self.held & touched}
+        fresh = {name.rpartition(".")[0] for name in kept if name not in self.held}
+        self._held_buffers = {n: value for n, value in self._buffers.items() if n.rpartition(".")[0] not in fresh}
+
+    def _set_scale(self, kept: dict[str, torch.Tensor]) -> None:
+        if self._scale == 1.0:
+            return
+        drawn = set[str]().union(*(call.writes | call.changes for call in self.calls)) - self.held
+        for name in weights_of(self.model):
+            self._scaled[name] = None if name in drawn else kept[name] * self._scale
+
+    def _part_findings(self) -> Iterator[Finding]:
+        if self._part.names is not None and self.held:
+            yield named_finding(self.model, self._part.names, self.held)
+        if self._scaled:
+            yield scale_finding(self._scale, self._scaled)
+
+    def _free_hooked(self) -> None:
+        """Weights that a hook makes are no parameters: a parent's initializer may write to them, without effect."""
+        for module, name in self._hooked:
+            setattr(module, name, getattr(module, name).detach().clone())
+
+    def _follow(self, kept: dict[str, torch.Tensor], usable: list[Initializer]) -> Iterator[Finding]:
+        """Take from the model's own values what its initializers would not give. What init= reaches is as it says."""
+        asked = set[str]().union(*(call.writes | call.changes for call in usable if call.given))
+        parameters = {
+            name: parameter
+            for name, parameter in self.model.named_parameters()
+            if name not in (*self.left, *self.held, *asked) and parameter.is_floating_point() and parameter.numel()
+        }
+        laws = learn(self.draw, parameters)
+        owns = {name: Own.of(name, kept[name]) for name in parameters}
+        looks = self._looks({name: own for name, own in owns.items() if not laws[name].fixed})
+        kept_layers = {layer_of(name) for name in looks}
+        # Now, because a call that is run alone below writes parameters that a later one would set.
+        settled = {name for name, law in laws.items() if law.fixed and owns[name].of_law(law, parameters[name], 0.0)}
+        last = {name: call for call in usable for name in (*call.writes, *call.changes)}
+        for call in self.calls:
+            mine = {name: laws[name] for name in call.writes if name in laws and last[name] is call}
+            if any(not law.known for law in mine.values()):
+                learn_more(call.run, named(self.model, call.module), mine)
+        alpha = ALPHA / (3 * max(len(laws), 1))  # three tests each
+        strange: list[tuple[Own, Law]] = []
+        for name, law in laws.items():
+            own = owns[name].beside(law)
+            if name in settled or layer_of(name) in kept_layers or not own.finite:
+                continue
+            if not law.fixed and own.blank is None and own.of_law(law, parameters[name], alpha):
+                continue
+            others = [call for call in usable if name in call.writes][:-1]
+            found, fits = self._writer(owns[name], law, others, alpha)
+            if found is not None:
+                self._chosen[name], law = found
+            if not fits:
+                strange.append((owns[name].beside(law), law))
+        lost = [name for name, own in owns.items() if not own.finite]
+        if lost:
+            more = f", here and in {len(lost) - 1} more" if len(lost) > 1 else ""
+            yield Finding(
+                FindingKind.NOT_FINITE,
+                f"the model's own values are not finite{more}: drawn as its initializers do, whatever the model was",
+                lost[0],
+            )
+        if self._chosen:
+            self.calls = needed(usable, self._chosen)
+        if looks:
+            # 8 standard deviations of a normal law: one of 1e15 entries.
+            far = {n for n, own in owns.items() if own.numbers.reach > 8 * math.sqrt(laws[n].numbers.mean_square)}
+            bounded = {n for n in far if not laws[n].fixed and laws[n].numbers.kurtosis < 3.5}
+            yield from self._keep_trained(looks, follow(strange), bounded, laws, kept)
+            strange = [(own, law) for own, law in strange if own.name not in self.held]
+        for name, call in self._chosen.items():
+            yield self._writer_finding(name, call)
+        alone = {*self.left} - {*self._kept} - self.held - asked
+        left = [
+            Own.of(name, value)
+            for name, value in kept.items()
+            if name in alone and value.is_floating_point() and value.numel()
+        ]
+        vectors = random_vectors([*(own for own, _ in strange), *left])
+        random = {one.name for one in vectors}
+        adjustments = [*vectors, *follow([(own, law) for own, law in strange if own.name not in random])]
+        self._adjustments = [one for one in adjustments if one.certain or not self._trained]
+        self._random = random if not self._trained else set()
+        yield from random_findings([one for one in self._adjustments if one.name in random], type(self.model).__name__)
+        yield from findings(self._adjustments, type(self.model).__name__)
+        if len(self._adjustments) < len(adjustments):
+            others = [one for one in adjustments if not one.certain]
+            yield not_followed(others, type(self.model).__name__)
+
+    def _looks(self, owns: dict[str, Own]) -> dict[str, float]:
+        """Which of the model's own values look trained, and how much."""
+        found = {name: score(own.value) for name, own in owns.items()} if self._part.look else {}
+        return {name: size for name, size in found.items() if size > TRAINED and not owns[name].discrete}
+
+    def _keep_trained(
+        self,
+        looks: dict[str, float],
+        others: list[Adjustment],
+        far: set[str],
+        laws: dict[str, Law],
+        kept: dict[str, torch.Tensor],
+    ) -> list[Finding]:
+        """Hold what looks trained and what goes with it. `others` are not as their initializers draw them, `far` have
+        entries that these cannot give."""
+        assign(self.model, kept)
+        fixed = {name for name, law in laws.items() if law.fixed}
+        strange = far | {one.name for one in others if not one.certain}
+        found = divide(
+            laws,
+            looks,
+            strange,
+            fixed,
+            (fixed - strange) | {one.name for one in others if one.certain},
+            {name: value.numel() for name, value in kept.items()},
+            self._part.head(),
+            SHAPED,
+            2 * len(looks) >= sum(not law.fixed and has_power(kept[name]) for name, law in laws.items()),
+        )
+        self.held = found.kept
+        self._chosen = {name: call for name, call in self._chosen.items() if name not in self.held}
+        self._hold(kept)
+        return trained_findings(self.model, found, max(looks.values()))
+
+    def _writer(
+        self, own: Own, last: Law, others: list[Initializer], alpha: float
+    ) -> tuple[tuple[Initializer, Law] | None, bool]:
+        """Of several initializers of a parameter, the one whose size is nearest to the model's own values, if it is not
+        the last; and whether these are of its law."""
+        parameter = dict(self.model.named_parameters())[own.name]
+        best, nearest = None, (True, own.distance(last))
+        for call in others:
+            laws = learn(call.run, {own.name: parameter})
+            learn_more(call.run, named(self.model, call.module), laws)
+            law = laws[own.name]
+            mine = own.beside(law)
+            rank = (mine.blank is not None or not mine.of_law(law, parameter, alpha), mine.distance(law))
+            if rank < nearest:
+                best, nearest = (call, law), rank
+        return best, not nearest[0]
+
+    def _writer_finding(self, name: str, call: Initializer) -> Finding:
+        parameter = dict(self.model.named_parameters())[name]
+        places = [
+            f"{path}.{last}" if path else last
+            for path, module in self.model.named_modules()
+            for last, other in module.named_parameters(recurse=False)
+            if other is parameter
+        ]
+        by = f"{call.name or 'the model'} ({type(call.module).__name__})"
+        kind = FindingKind.TIED if len(places) > 1 else FindingKind.OTHER_INITIALIZER
+        what = f"one parameter is {' and '.join(places)}" if len(places) > 1 else "several initializers draw it"
+        return Finding(
+            kind,
+            f"{what}: drawn as by {by}, whose size is nearest to the model's own values; pass the class or a factory "
+            f"to run the constructor itself: fg.measure(lambda: {type(self.model).__name__}(…), data)",
+            name,
+        )
+
+    def _renew_vectors(self, names: set[str]) -> None:
+        for path, module in self.model.named_modules():
+            for hook in hooks_of(module):
+                if isinstance(hook, SpectralNorm) and f"{path}.{hook.name}_orig".lstrip(".") in names:
+                    new_hook_vectors(module, hook)
+            if not parametrize.is_parametrized(module):
+                continue
+            for tensor, found in cast("nn.ModuleDict", module.parametrizations).items():
+                if f"{path}.parametrizations.{tensor}.original".lstrip(".") in names:
+                    new_vectors(found, cast("Any", found).original.detach())
+
+    def _study(self, call: Initializer) -> bool:
+        """Find out what a call does, from what it makes of NaN and of a constant; False if it fails."""
+        filled = self._filled(call, math.nan, lambda p: bool(p.isnan().any()))
+        if filled is None:
+            return False
+        call.writes.update(name for name, partly in filled.items() if not partly)
+        if all(name in call.writes for name in filled):
+            return True
+        changed = self._filled(call, _PROBE, lambda p: bool((p != torch.full((), _PROBE).to(p)).any()))
+        if changed is None:
+            return False
+        call.changes.update(name for name, other in changed.items() if other and name not in call.writes)
+        return True
+
+    def _filled(self, call: Initializer, value: float, look: Callable[[torch.Tensor], bool]) -> dict[str, bool] | None:
+        """What `look` says of each parameter of a call that finds `value` everywhere; None if the call fails."""
+        for parameter in call.module.parameters():
+            if parameter.is_floating_point():
+                parameter.fill_(value)
+        try:
+            call.run()
+        except Exception as error:  # a model's own initializer: the reading goes on without it, and says so
+            if call.given:
+                raise
+            self.failures.append(Finding(FindingKind.INITIALIZER_FAILED, f"{type(error).__name__}: {error}", call.name))
+            return None
+        return {name: look(p.detach()) for name, p in named(self.model, call.module).items() if p.is_floating_point()}
+
+    def _clone_findings(self) -> Iterator[Finding]:
+        if not self._clones:
+            return
+        name, first = next(iter(self._clones.items()))
+        more = f", here and in {len(self._clones) - 1} more" if len(self._clones) > 1 else ""
+        yield Finding(
+            FindingKind.CLONED,
+            f"has the very values of {first}{more}: a layer that was copied after it was drawn (nn.TransformerEncoder "
+            "does that); every initialization keeps them equal. Layers of their own: build each, or give init=",
+            name,
+        )
+
+    def _left_findings(self) -> Iterator[Finding]:
+        for name in self.left:
+            if name in self._random:
+                continue
+            yield Finding(
+                FindingKind.NOT_REDRAWN,
+                "no initializer draws all of this parameter, so every initialization has the model's own value, and "
+                "intervals are for this value: give a factory (lambda: Model()) or init=function",
+                name,
+            )
+
+
+def _kept(model: nn.Module, own: Mapping[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
+    """The model's values, by name: those of `own` where they are the same tensors elsewhere, else copies."""
+    found: dict[str, torch.Tensor] = {}
+    for name, parameter in model.named_parameters():
+        other = None if own is None else own.get(name)
+        same = other is not None and (other.shape, other.dtype, other.device) == (
+            parameter.shape,
+            parameter.dtype,
+            parameter.device,
+        )
+        found[name] = other.detach() if other is not None and same else parameter.detach().clone()
+    return found

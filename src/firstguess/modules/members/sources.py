@@ -1,0 +1,391 @@
+"""Where members come from: an instance that is re-drawn, or a factory that is called once for each."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
+
+import torch
+from torch import nn
+
+from firstguess.base import checks
+from firstguess.base.errors import InvalidInput
+from firstguess.base.text import is_path
+from firstguess.data import Batch
+from firstguess.ensemble.member_statistics import Finding, FindingKind
+from firstguess.modules.call_model import Caller, part
+from firstguess.modules.guard import PrivateRandomness, borrowed, every_module_called, is_lazy, private_copy, unwrapped
+from firstguess.modules.members.initializers import RUNNING_NORMS, Init, rule
+from firstguess.modules.members.redraw import Redraw
+from firstguess.modules.members.untrained import ALL, Redrawn, brief, head_of, part_of, scale_finding, weights_of
+from firstguess.modules.outputs import Pick, find_logits
+
+Mode: TypeAlias = Literal["train", "eval"]
+Forward: TypeAlias = Callable[[nn.Module], Any]
+
+
+class Source(Protocol):
+    """Gives members; within `member(seed)` the global generators are the member's own."""
+
+    given: Callable[..., Any]  # what it was made from
+    findings: tuple[Finding, ...]
+    private: nn.Module | None  # one module that all members share in turn, and nobody else sees
+
+    def member(self, seed: int) -> AbstractContextManager[nn.Module]: ...
+
+    def lent(self) -> AbstractContextManager[object]:
+        """Within it, what forwards leave in the private module (buffers, caches) is nobody else's."""
+        ...
+
+
+class Setup:
+    """What is done to a model before it is used: device, type, dropout off, BatchNorm by `mode`, weights × `scale`."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        device: torch.device | None,
+        dtype: torch.dtype | None,
+        forward: Forward,
+        logits: Forward | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        self.mode, self.device, self.dtype, self.forward = mode, device, dtype, forward
+        self.logits, self.scale = logits or forward, scale
+
+    def __call__(self, model: nn.Module) -> nn.Module:
+        if self.moves:
+            model = model.to(device=self.device, dtype=self.dtype)
+        model.eval()
+        for module in model.modules():
+            if isinstance(module, RUNNING_NORMS):
+                module.training = self.mode == "train"
+        self.materialise(model)
+        return model
+
+    def materialise(self, model: nn.Module) -> None:
+        """One forward, if some parameter gets its shape only then."""
+        if is_lazy(model):
+            with torch.no_grad():
+                self.forward(model.eval())
+
+    @property
+    def moves(self) -> bool:
+        return self.device is not None or self.dtype is not None
+
+
+class Instance:
+    """A model that is re-drawn on a private copy; where it cannot be copied, on itself, and then restored."""
+
+    def __init__(
+        self, model: nn.Module, init: Init, setup: Setup, *, trained: bool = False, redraw: Redrawn = None
+    ) -> None:
+        self.given = model
+        self._model = unwrapped(model)
+        self._setup = setup
+        self.private = private_copy(self._model)
+        if self.private is None:
+            if setup.moves or is_lazy(self._model):
+                raise InvalidInput(
+                    "a model that can be deep-copied, to move, cast or materialise it",
+                    got=type(model).__name__,
+                    hint="give a factory instead: lambda: MyModel(...)",
+                )
+            with borrowed(self._model, parameters=True):
+                known = self._options(setup(self._model), init, redraw)
+                self._redraw = Redraw(self._model, init, trained=trained, **known)
+        else:
+            lazy = is_lazy(self._model)
+            with PrivateRandomness(0):
+                setup(self.private)
+            own = None if lazy else dict(self._model.named_parameters())
+            known = self._options(self.private, init, redraw)
+            self._redraw = Redraw(self.private, init, trained=trained, own=own, **known)
+        self.findings = self._redraw.findings
+
+    def _options(self, model: nn.Module, init: Init, redraw: Redrawn) -> dict[str, Any]:
+        asked = model if isinstance(redraw, str) else self._model  # a module is one of the model that was given
+        found = part_of(asked, redraw, lambda: self._head(model, sure=redraw is not None), look=init is None)
+        return {"part": found, "scale": self._setup.scale}
+
+    def _head(self, model: nn.Module, *, sure: bool) -> set[str]:
+        """The parameters that make the logits; `sure`: or an error."""
+        try:
+            with PrivateRandomness(0), borrowed(model, parameters=False):
+                return head_of(model, self._setup.logits)
+        except Exception as error:  # of a user's model
+            if not sure:
+                return set()
+            raise InvalidInput(
+                "a model whose last layer can be found",
+                got=f"{type(error).__name__}: {error}",
+                where="redraw",
+                hint='its name: redraw="classifier*"',
+            ) from error
+
+    @contextmanager
+    def member(self, seed: int) -> Generator[nn.Module]:
+        if self.private is not None:
+            with PrivateRandomness(seed):
+                self._redraw.draw()
+                yield self.private
+            return
+        with borrowed(self._model, parameters=True), PrivateRandomness(seed):
+            self._setup(self._model)
+            self._redraw.draw()
+            yield self._model
+
+    def lent(self) -> AbstractContextManager[object]:
+        # Not the parameters: those are drawn anew for every member.
+        return nullcontext() if self.private is None else borrowed(self.private, parameters=False)
+
+
+class Factory:
+    """A class or function that builds a new model at each call; what it returns is still treated as borrowed, because
+    it may contain a part (a pretrained backbone) that lives on elsewhere."""
+
+    private: nn.Module | None = None
+
+    def __init__(self, factory: Callable[[], Any], init: Init, setup: Setup) -> None:
+        self.given = self._factory = factory
+        self._setup = setup
+        self._init = None if init is None else rule(init)
+        name = getattr(factory, "__name__", type(factory).__name__)
+        try:
+            inspect.signature(factory).bind()
+        except TypeError as error:
+            raise InvalidInput(
+                "a factory that needs no arguments",
+                got=f"{name}: {error}",
+                where="the factory",
+                hint=f"lambda: {name}(...)",
+            ) from error
+        except ValueError:  # a builtin without a signature
+            pass
+        self.findings = tuple(self._compare(name))
+
+    def build(self) -> nn.Module:
+        model = self._factory()
+        if not isinstance(model, nn.Module):
+            raise InvalidInput(
+                "a factory that returns an nn.Module",
+                got=f"a {type(model).__name__}",
+                where=getattr(self._factory, "__name__", "the factory"),
+                hint="lambda: MyModel(...)",
+            )
+        return unwrapped(model)
+
+    def _compare(self, name: str) -> Iterator[Finding]:
+        """Two calls, side by side: what they share is not drawn anew."""
+        models: list[nn.Module] = []
+        for seed in (0, 1):
+            with PrivateRandomness(seed):
+                models.append(self.build())
+        one, two = models
+        if one is two:
+            raise InvalidInput(
+                "a factory that builds a new model at each call",
+                got="the same object twice",
+                where=name,
+                hint="give the model itself: it is re-drawn, and never changed",
+            )
+        if self._setup.scale != 1.0 and not is_lazy(one):
+            yield scale_finding(self._setup.scale, weights_of(one))
+        if is_lazy(one) or is_lazy(two) or self._init is not None:
+            return
+        others = dict(two.named_parameters())
+        equal, loaded = True, set[str]()
+        for path, parameter in one.named_parameters():
+            other = others.get(path)
+            if other is parameter:
+                yield Finding(FindingKind.NOT_REDRAWN, "the factory puts the same parameter into every model", path)
+                loaded.add(path)
+            elif other is None or other.shape != parameter.shape or not torch.equal(other, parameter):
+                equal = False
+            elif parameter.ndim > 1 and parameter.numel() > 1 and bool((parameter != parameter.flatten()[0]).any()):
+                loaded.add(path)
+        if equal and others:
+            yield Finding(
+                FindingKind.NOT_REDRAWN,
+                "the factory builds the same weights at every call: does it set a seed, or load them?",
+            )
+        elif loaded:
+            yield Finding(
+                FindingKind.PART,
+                "the factory gives these the same values at every call (loaded, or set by a formula): results are of "
+                "the rest, the fresh part",
+                brief(one, loaded),
+            )
+
+    @contextmanager
+    def member(self, seed: int) -> Generator[nn.Module]:
+        with PrivateRandomness(seed):
+            model = self.build()
+            self._setup.materialise(model)
+            with borrowed(model, parameters=self._init is not None or self._setup.moves or self._setup.scale != 1.0):
+                model = self._setup(model)
+                if self._init is not None:
+                    with torch.no_grad():
+                        model.apply(self._init)
+                if self._setup.scale != 1.0:
+                    with torch.no_grad():
+                        for name in weights_of(model):
+                            model.get_parameter(name).mul_(self._setup.scale)
+                yield model
+
+    def lent(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+
+def is_source(what: object) -> TypeGuard[Source]:
+    """Whether members come from it already."""
+    return isinstance(what, Instance | Factory)
+
+
+def source(what: object, init: Init, setup: Setup, *, trained: bool = False, redraw: Redrawn = None) -> Source:
+    """Of a model or a factory; a source that there is already stays what it is, so that a model is studied once.
+
+    `trained`: an instance's own values may not be those that its constructor gave it. `redraw`: what of it is fresh; of
+    a factory, one model is built then, and what is not fresh keeps the values that it has there.
+    """
+    if is_source(what):
+        return what
+    if isinstance(what, nn.Module):
+        return Instance(what, init, setup, trained=trained, redraw=redraw)
+    if callable(what):
+        made = Factory(what, init, setup)
+        if redraw is None or (isinstance(redraw, str) and redraw == ALL):
+            return made
+        with PrivateRandomness(0):
+            model = made.build()
+        return Instance(model, init, setup, trained=trained, redraw=redraw)
+    raise InvalidInput(
+        "an nn.Module, a class of them, or a function that builds one",
+        got=f"a {type(what).__name__}",
+        hint="lambda: MyModel(...)",
+    )
+
+
+def source_of(
+    what: object,
+    batches: Sequence[Batch],
+    *,
+    init: Init = None,
+    mode: Mode = "train",
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    trained: bool = False,
+    redraw: Redrawn = None,
+    scale: float = 1.0,
+    logits: Pick = None,
+) -> Source:
+    """`source` of what runs on these batches: the first gives lazy layers their shape."""
+    place = None if device is None else torch.device(device)
+    call = Caller()
+
+    def found(model: nn.Module) -> torch.Tensor:
+        try:
+            return find_logits(call(model, part(batches[0], 0, min(2, batches[0].size)), copies=True), logits)
+        except Exception:  # of a user's model that takes whole batches only, or it fails again
+            return find_logits(call(model, batches[0], copies=True), logits)
+
+    setup = Setup(mode, place, dtype, lambda model: shaped_by(model, batches[0]), found, check_scale(scale))
+    return source(what, init, setup, trained=trained, redraw=redraw)
+
+
+def shaped_by(model: nn.Module, batch: Batch) -> None:
+    """One forward, which gives lazy layers their shape: on two points, or on all for a model that takes no other."""
+    sizes = tuple(dict.fromkeys((min(2, batch.size), batch.size)))
+    for size in sizes:
+        try:
+            Caller()(model, part(batch, 0, size), copies=True)
+            return
+        except Exception:  # whatever a user's model raises
+            if size == sizes[-1]:
+                raise
+
+
+def check_scale(scale: float) -> float:
+    """A factor on weights, or one clear error."""
+    if isinstance(scale, bool) or not 0 < checks.number(scale) < math.inf:
+        raise InvalidInput(
+            "a scale above 0, that weights are multiplied by", got=repr(scale), where="scale", hint="0.5"
+        )
+    return float(scale)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# A model by its name, `package.module:factory`, as the shell and Python take it.
+
+
+def named(what: Any) -> Any:
+    """What `package.module:name` names; anything else as it is.
+
+    >>> named("collections:Counter"), named("dense > relu")
+    (<class 'collections.Counter'>, 'dense > relu')
+    """
+    return found_at(what) if isinstance(what, str) and is_path(what) else what
+
+
+def found_at(path: str) -> Any:
+    """The class, function or model of a module; modules beside the user are found, as `python -m` does."""
+    module, _, name = path.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise InvalidInput(
+            "a module that can be imported",
+            got=f"{module} ({error})",
+            where=path,
+            hint="run in the folder that contains it, or install it",
+        ) from None
+    finally:
+        sys.path.pop(0)
+    for attribute in name.split("."):
+        if not hasattr(found, attribute):
+            raise InvalidInput(
+                f"a class, a function or a model in {module}",
+                got=f"no {name}",
+                where=path,
+                hint="one of " + ", ".join(sorted(n for n in vars(found) if not n.startswith("_"))[:8]),
+            )
+        found = getattr(found, attribute)
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------
+# A model as it stands, for forwards that leave no trace.
+
+
+@contextmanager
+def looked_into(model: nn.Module, mode: Mode) -> Generator[nn.Module]:
+    """The model inside its wrappers, without dropout and gradients, for forwards that leave no trace.
+
+    BatchNorm normalizes by the batch, as in training; those that were put in eval mode while the rest trains stay so.
+    """
+    inner = unwrapped(model)
+    cached = torch.is_autocast_cache_enabled()
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        PrivateRandomness(0),
+        every_module_called(),
+        borrowed(inner, parameters=False),
+    ):
+        found = inner.training
+        for module in inner.modules():
+            own = module.training or not found
+            module.training = mode == "train" and own and isinstance(module, RUNNING_NORMS)
+        # A weight that is cast here, without gradient, must not be the one that training then finds in the cache.
+        torch.set_autocast_cache_enabled(False)
+        try:
+            yield inner
+        finally:
+            torch.set_autocast_cache_enabled(cached)

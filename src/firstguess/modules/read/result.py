@@ -1,0 +1,125 @@
+"""What was read of a model: its description, the parts it came from, and what could not be read."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from firstguess.base.plottable import Shown
+from firstguess.base.text import counted, elided, plain
+from firstguess.network.network import Network
+from firstguess.network.read_result import Variances
+
+_COLUMNS = 100  # of a terminal
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module or function of the model, and the text of the layers that it became ("": nothing at initialization).
+
+    `path` is the module's own; for a function, that of the module in whose forward it is called ("": the model's).
+    """
+
+    path: str
+    kind: str
+    layer: str
+    variances: Variances | None = None
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A module or function that a description cannot say, and why."""
+
+    path: str
+    kind: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the model'} ({self.kind}): {self.why}"
+
+
+@dataclass(frozen=True, repr=False)
+class Structure(Shown):
+    """A model as a description. `network` is None unless everything between input and output was read.
+
+    `fragment`: the longest stretch that was read, where the whole was not.
+    """
+
+    network: Network | None
+    parts: tuple[Part, ...]
+    unread: tuple[Unread, ...] = ()
+    notes: tuple[str, ...] = ()
+    fragment: Network | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole model was read."""
+        return self.network is not None
+
+    @property
+    def law(self) -> str:
+        """The one law that all weights look drawn from (normal, uniform, orthogonal); "" if not one, or not known."""
+        laws = {part.variances.law for part in self.parts if part.variances is not None}
+        return laws.pop() if len(laws) == 1 else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; `Structure.from_dict` reads it back."""
+        return plain(
+            {
+                "complete": self.complete,
+                "network": None if self.network is None else self.network.to_dict(),
+                "fragment": None if self.fragment is None else self.fragment.to_dict(),
+                "parts": [asdict(part) for part in self.parts],
+                "unread": [asdict(part) for part in self.unread],
+                "notes": list(self.notes),
+            }
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Structure:
+        """The inverse of `to_dict`."""
+        network, fragment = (None if data[k] is None else Network.from_dict(data[k]) for k in ("network", "fragment"))
+        parts = tuple(
+            Part(p["path"], p["kind"], p["layer"], None if p["variances"] is None else _variances(p["variances"]))
+            for p in data["parts"]
+        )
+        return cls(network, parts, tuple(Unread(**u) for u in data["unread"]), tuple(data["notes"]), fragment)
+
+    def __repr__(self) -> str:
+        if self.network is not None:
+            return f"Structure({elided(short(str(self.network)), 150)!r}, classes={self.network.classes})"
+        return f"Structure(not complete: {len(self.parts)} parts read, {len(self.unread)} not)"
+
+    def __str__(self) -> str:
+        if self.network is not None:
+            lines = [f"Structure: complete, {self.network.classes} classes", f"  {short(str(self.network))}"]
+        else:
+            lines = [f"Structure: not complete ({len(self.parts)} parts read, {len(self.unread)} not)"]
+            if self.fragment is not None:
+                lines.append(f"  longest stretch: {short(str(self.fragment))}")
+        wide = max((len(p.path or "·") for p in self.parts), default=0)
+        kinds = max((len(p.kind) for p in self.parts), default=0)
+        for p in self.parts:
+            lines.append(f"  {p.path or '·':<{wide}}  {p.kind:<{kinds}}  {short(p.layer) or '(nothing)'}")
+            if p.variances is not None:
+                lines.append(f"  {'':<{wide}}  {'':<{kinds}}    {p.variances}")
+        for word, texts in (("not read", counted(str(u) for u in self.unread)), ("note", self.notes)):
+            for text in texts:
+                lines += textwrap.wrap(f"{word}: {text}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
+        return "\n".join(lines)
+
+
+def short(text: str) -> str:
+    """A description with numbers of four digits, to look at.
+
+    >>> short("dense(weight_var=0.3333333333333333, width=100)")
+    'dense(weight_var=0.3333, width=100)'
+    """
+    return re.sub(r"\d*\.\d+(?:e-?\d+)?|\d+e-?\d+", lambda match: f"{float(match[0]):.4g}", text)
+
+
+def _variances(data: dict[str, Any]) -> Variances:
+    numbers = {k: float(data[k]) for k in ("weight_var", "weight_se", "bias_var", "bias_se")}
+    return Variances(**numbers, rule=data["rule"], draws=data["draws"], law=data.get("law", ""))

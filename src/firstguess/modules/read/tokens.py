@@ -1,0 +1,554 @@
+"""Models of tokens that are written by hand: the graph of their forward, node by node, as pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+import torch
+from torch import fx, nn
+
+from firstguess.modules.members.initializers import is_lookup
+from firstguess.modules.read import dispatch
+from firstguess.modules.read.dispatch import PASSIVE, refusal
+from firstguess.modules.read.graph import is_aside, is_input, output, owner
+from firstguess.modules.read.huggingface import TRUNKS, is_trunk
+from firstguess.modules.read.token_parts import Kit, Matrix, Own, Piece, Stop, plain, residual
+from firstguess.modules.read.token_values import Attended, Constants, Form, Mixing, Scores, Several, Stream, Value, View
+from firstguess.modules.read.tracing import OneInput, path_of
+from firstguess.network.layers import Gated, Scale
+
+# --------------------------------------------------------------------------------------------------------------
+# torch's own: nn.MultiheadAttention, nn.TransformerEncoderLayer and nn.TransformerEncoder.
+
+
+def is_causal(mask: Any, *, taken: bool = False) -> bool | None:
+    """Whether a mask (T, T) lets a token attend to itself and those before it; None: it is another one.
+
+    As for nn.MultiheadAttention: True, or −∞, is where it may not; `taken`: True is where it may.
+    """
+    if mask is None:
+        return False
+    mask = torch.as_tensor(mask)
+    mask = mask.reshape(mask.shape[-2:]) if mask.ndim > 2 and mask.numel() == mask[..., :, :].shape[-1] ** 2 else mask
+    if mask.ndim != 2 or mask.shape[0] != mask.shape[1]:
+        return None
+    open_ = (mask if taken else ~mask) if mask.dtype == torch.bool else mask == 0
+    if not bool(open_.any()) or (mask.dtype != torch.bool and not bool(torch.isneginf(mask[~open_]).all())):
+        return None
+    if bool(open_.all()):
+        return False
+    return True if torch.equal(open_, torch.ones_like(open_).tril()) else None
+
+
+def multihead(kit: Kit, path: str, *, causal: bool) -> Piece:
+    """nn.MultiheadAttention as self-attention."""
+    module: Any = kit.model.get_submodule(path)
+    if not module.batch_first:
+        raise kit.stop(path, "batch_first=False: tokens come first, and a description has points first")
+    if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
+        raise kit.stop(path, "keys or values of other widths, or more keys than tokens")
+    dot, width = f"{path}." if path else "", module.embed_dim
+    bias = None if module.in_proj_bias is None else f"{dot}in_proj_bias"
+    three = tuple(
+        Matrix(
+            path,
+            "MultiheadAttention",
+            Own(f"{dot}in_proj_weight", rows=(i * width, (i + 1) * width)),
+            None if bias is None else Own(bias, rows=(i * width, (i + 1) * width)),
+            width,
+            width,
+        )
+        for i in range(3)
+    )
+    out = module.out_proj
+    last = Matrix(
+        f"{dot}out_proj",
+        type(out).__name__,
+        Own(f"{dot}out_proj.weight"),
+        None if out.bias is None else Own(f"{dot}out_proj.bias"),
+        width,
+        width,
+    )
+    return kit.attention(path, (three[0], three[1], three[2]), last, module.num_heads, causal=causal)
+
+
+def encoder_layer(kit: Kit, path: str, *, causal: bool) -> list[Piece]:
+    """nn.TransformerEncoderLayer, norms in front or behind."""
+    module: Any = kit.model.get_submodule(path)
+    if type(module).forward is not nn.TransformerEncoderLayer.forward:
+        raise kit.stop(path, "an encoder layer with a forward of its own")
+    dot = f"{path}." if path else ""
+    attention = multihead(kit, f"{dot}self_attn", causal=causal)
+    mlp = kit.mlp(f"{dot}linear1", module.activation, f"{dot}linear2", path)
+    norms = kit.norm(f"{dot}norm1"), kit.norm(f"{dot}norm2")
+    if module.norm_first:
+        return [residual([*norms[0], attention]), residual([*norms[1], *mlp])]
+    return [residual([attention]), *norms[0], residual(mlp), *norms[1]]
+
+
+def encoder(kit: Kit, path: str, *, causal: bool) -> list[Piece]:
+    """nn.TransformerEncoder: its layers, and the norm at the end if there is one."""
+    module: Any = kit.model.get_submodule(path)
+    dot = f"{path}." if path else ""
+    pieces = [
+        piece for i in range(len(module.layers)) for piece in encoder_layer(kit, f"{dot}layers.{i}", causal=causal)
+    ]
+    return pieces if module.norm is None else [*pieces, *kit.norm(f"{dot}norm")]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Reshaping and taking parts of what flows, by what it is: tokens, heads, patches.
+
+_PARTS = ("chunk", "split", "unbind", "tensor_split")
+SHAPING = (
+    "view", "reshape", "flatten", "transpose", "permute", "swapaxes", "unflatten", "squeeze", "unsqueeze", "mean",
+    "getitem", "select", *_PARTS,
+)  # fmt: skip
+
+
+class Walk(Protocol):
+    """What the walk over a graph has at hand (`graph.py`)."""
+
+    kit: Kit
+    constants: Constants
+    begun: bool
+
+    def item(self, node: fx.Node, v: Several) -> Value: ...
+
+
+def reshaped(graph: Walk, node: fx.Node, v: Value) -> Value:
+    """What a value is behind a call that reshapes it, averages tokens or takes a part."""
+    name = dispatch.function_name(node) if node.op != "call_module" else "flatten"
+    after = graph.constants.shape(node)
+    if isinstance(v, Several):
+        return graph.item(node, v)
+    if isinstance(v, Attended):
+        if name in ("mean", "getitem", "select", *_PARTS):
+            raise _stop(node, "takes a part of the heads")
+        return v
+    if isinstance(v, View):
+        return _view(graph, node, name, v, after)
+    before = graph.constants.shape(node.all_input_nodes[0])
+    if isinstance(v, Mixing):
+        if v.second is None or v.phi is None or not _swaps(node, name):
+            raise _stop(node, "reshapes what dense layers over tokens make")
+        graph.begun = True
+        return Stream((*v.base.pieces, graph.kit.tokenmix(v.first, v.phi, v.second)), "tokens")
+    if not isinstance(v, Stream):
+        raise _stop(node, "reshapes logits of attention")
+    if name in ("getitem", "select", "mean"):
+        return _pooled(graph, node, name, v, before)
+    if v.form in ("grid", "grid, nodes last", "nodes first"):
+        return _of_grid(graph, node, name, v, before, after)
+    if v.form == "tokens" and _swaps(node, name) and v.matrix is None:
+        return Stream(v.pieces, "nodes first")
+    if v.form == "tokens" and v.matrix is not None and v.base is not None:
+        return _view(graph, node, name, View(v.base, v.matrix, v.phi), after)
+    if before == after:
+        return v
+    raise _stop(node, f"makes {before[1:]} of a sample into {after[1:]}")
+
+
+def _stop(node: fx.Node, why: str) -> Stop:
+    return Stop(owner(node), dispatch.function_name(node), why)
+
+
+def _numbers(node: fx.Node) -> list[Any]:
+    """The arguments of a permutation or transposition."""
+    given = [a for a in node.args[1:]]
+    return list(given[0]) if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
+
+
+def _swaps(node: fx.Node, name: str) -> bool:
+    """(n, a, b) to (n, b, a)."""
+    axes = _numbers(node)
+    if name in ("transpose", "swapaxes"):
+        return sorted(a % 3 for a in axes) == [1, 2]
+    return name == "permute" and [a % 3 for a in axes] == [0, 2, 1]
+
+
+def _of_grid(
+    graph: Walk, node: fx.Node, name: str, v: Stream, before: tuple[int, ...], after: tuple[int, ...]
+) -> Value:
+    """From (n, D, h, w) to tokens, by way of (n, D, T) or of (n, h, w, D)."""
+    form: Form | None = None
+    if v.form == "grid" and name in ("flatten", "view", "reshape") and after == (*before[:2], before[2] * before[3]):
+        form = "nodes first"
+    elif v.form == "grid" and name == "permute" and [a % 4 for a in _numbers(node)] == [0, 2, 3, 1]:
+        form = "grid, nodes last"
+    elif v.form == "grid, nodes last":
+        form = "tokens" if after == (before[0], before[1] * before[2], before[3]) else None
+    elif v.form == "nodes first" and _swaps(node, name):
+        form = "tokens"
+    if form is None:
+        raise _stop(node, f"makes {before[1:]} of a sample into {after[1:]}, which are no tokens in order")
+    graph.begun = graph.begun or form == "tokens"
+    return Stream(v.pieces, form)
+
+
+def _view(graph: Walk, node: fx.Node, name: str, v: View, after: tuple[int, ...]) -> Value:
+    units = v.matrix.units
+    if name in _PARTS:
+        parts = graph.constants.value(node)
+        count = len(cast("tuple[torch.Tensor, ...]", parts))
+        if units % count or len({p.shape for p in parts}) > 1:
+            raise _stop(node, "parts of different sizes")
+        size = units // count
+        return Several(tuple(View(v.base, v.matrix.part(i * size, (i + 1) * size), v.phi) for i in range(count)))
+    if name in ("getitem", "select"):
+        source = graph.constants.shape(node.all_input_nodes[0])
+        index: Any = node.args[1]
+        if isinstance(index, int) and source[0] in (2, 3) and units % source[0] == 0 and name == "getitem":
+            size = units // source[0]
+            return View(v.base, v.matrix.part(index * size, (index + 1) * size), v.phi)
+        raise _stop(node, "takes a part of queries, keys and values that is not one of them")
+    if name == "mean":
+        raise _stop(node, "averages something else than tokens")
+    return v
+
+
+def _pooled(graph: Walk, node: fx.Node, name: str, v: Stream, before: tuple[int, ...]) -> Value:
+    """One token, or the mean of all."""
+    axis = {"tokens": 1, "nodes first": 2}.get(v.form)
+    if axis is None:
+        if name == "getitem" and graph.constants.shape(node) == before:
+            return v
+        raise _stop(node, "takes a part of the signal")
+    if name == "mean":
+        dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        dims = [dims] if isinstance(dims, int) else list(cast(Any, dims) or [])
+        if [d % 3 for d in dims] == [axis] and not node.kwargs.get("keepdim"):
+            return Stream((*v.pieces, graph.kit.pool("mean")), "vector")
+        raise _stop(node, "averages something else than tokens")
+    index = _token(node, name, axis)
+    at = {0: "cls", -1: "last", before[axis] - 1: "last"}.get(index) if index is not None else None
+    if at is None:
+        raise _stop(node, "takes a part of the tokens that is neither the first nor the last")
+    graph.begun = True
+    return Stream((*v.pieces, graph.kit.pool(at)), "vector")
+
+
+def _token(node: fx.Node, name: str, axis: int) -> int | None:
+    """x[:, i] or x.select(1, i)."""
+    if name == "select":
+        axes = list(node.args[1:])
+        return cast(int, axes[1]) if len(axes) == 2 and axes[0] == axis else None
+    index = list(cast(Any, node.args[1])) if isinstance(node.args[1], tuple) else [node.args[1]]
+    if len(index) <= axis or not isinstance(index[axis], int):
+        return None
+    rest = [one for i, one in enumerate(index) if i != axis]
+    return cast(int, index[axis]) if all(one == slice(None) for one in rest) else None
+
+
+_TORCH = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+_MASKED = "a padding mask by hand: padding is read of Hugging Face's own models only"
+_COPIES = ("contiguous", "clone", "detach", "float", "double", "to", "type", "type_as")
+_MATMULS = ("matmul", "bmm", "__matmul__")
+_PRODUCTS = ("mul", "imul", "truediv", "itruediv", "div", "multiply", "true_divide", "mul_", "div_")
+_NORMALIZED = "a softmax at the end does not change which class is guessed, and is left out"
+
+
+def is_leaf(module: nn.Module) -> bool:
+    """What the tracing does not look into."""
+    return isinstance(module, _TORCH) or is_trunk(module) or type(module).__name__.endswith("RMSNorm")
+
+
+class GraphPieces:
+    """Walk a graph with the values of its constants at hand."""
+
+    def __init__(self, kit: Kit, call: OneInput, graph: fx.Graph, inputs: torch.Tensor, opaque: dict[str, str]) -> None:
+        self.kit, self.graph, self.opaque = kit, graph, opaque
+        self.constants = Constants(kit, call, graph, inputs)
+        self.flow: dict[fx.Node, Value] = {}
+        self.begun = False  # whether something of tokens was met
+        self.ending: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+    def pieces(self) -> tuple[list[Piece], int | None]:
+        """All pieces, and the number of classes (None: no head); Stop at what is not read."""
+        end, problem = output(self.graph)
+        if end is None or problem:
+            raise Stop("", "output", problem or "the model returns no tensor")
+        for node in self.graph.nodes:
+            if node.op == "output":
+                break
+            value = self._value(node)
+            if value is not None:
+                self.flow[node] = value
+        last = self.flow.get(end)
+        if not isinstance(last, Stream) or last.form not in ("tokens", "vector"):
+            raise Stop("", "output", "the output is not a vector, or tokens, of a signal that was read")
+        classes = last.matrix.units if last.matrix is not None and last.form == "vector" and last.phi is None else None
+        return list(last.pieces), classes
+
+    def _value(self, node: fx.Node) -> Value | None:
+        if node.op == "placeholder" or is_input(node):
+            return self._input(node)
+        given = [n for n in node.all_input_nodes if n in self.flow]
+        if not given or is_aside(node):
+            return None
+        first = self.flow[given[0]]
+        if self.ending is not None:
+            raise self._stop(node, "follows a softmax")
+        if node.op == "call_module":
+            return self._module(node, path_of(cast(str, node.target)), first)
+        return self._call(node, first, [self.flow[n] for n in given])
+
+    def _stop(self, node: fx.Node, why: str) -> Stop:
+        return Stop(owner(node), dispatch.function_name(node), why)
+
+    def _input(self, node: fx.Node) -> Value | None:
+        x = self.constants.value(node)
+        if not isinstance(x, torch.Tensor):
+            return None
+        if x.ndim == 2 and not x.is_floating_point():
+            return Stream((), "ids")
+        if x.ndim == 4 and x.is_floating_point():
+            return Stream((), "image")
+        raise Stop("", "input", "neither token ids (n, tokens) nor images")
+
+    # Modules
+
+    def _module(self, node: fx.Node, path: str, v: Value) -> Value:
+        module: Any = self.kit.model.get_submodule(path)
+        if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):
+            raise self.kit.stop(path, "has forward hooks, which may change what it does")
+        if path in self.opaque:
+            raise self.kit.stop(path, self.opaque[path])
+        if isinstance(module, nn.Flatten):
+            return reshaped(self, node, v)
+        if type(module) in PASSIVE and "Softmax" not in type(module).__name__:
+            return v
+        if is_trunk(module):
+            return self._trunk(path, module, v)
+        if isinstance(module, _TORCH):
+            return self._torch(node, path, module, v)
+        if is_lookup(module) and isinstance(v, Stream) and v.form == "ids":
+            self.begun = True
+            return Stream((self.kit.embed(path),), "tokens")
+        if isinstance(module, nn.Conv2d) and isinstance(v, Stream) and v.form == "image":
+            return Stream((self.kit.patches(path),), "grid")
+        if isinstance(module, nn.Linear):
+            return self._linear(path, v)
+        if "norm" in type(module).__name__.lower() and isinstance(v, Stream) and v.form in ("tokens", "vector"):
+            return Stream((*v.pieces, *self.kit.norm(path)), v.form)
+        if any(True for _ in module.parameters()) or any(True for _ in module.children()):
+            raise self.kit.stop(path, refusal(module))
+        return self._bend(v, module, path, type(module).__name__)
+
+    def _trunk(self, path: str, module: nn.Module, v: Value) -> Value:
+        if not isinstance(v, Stream) or v.form not in ("ids", "image"):
+            raise self.kit.stop(path, "gets something else than ids or images")
+        self.begun = True
+        tokens = Stream(tuple(TRUNKS[type(module).__name__](self.kit, path)), "tokens")
+        pooler: Any = getattr(module, "pooler", None)
+        if pooler is None:
+            return Several((tokens, None))
+        dense = self.kit.dense(self.kit.matrix(f"{path}.pooler.dense"))
+        pooled = (*tokens.pieces, self.kit.pool("cls"), dense, self.kit.activate(pooler.activation, f"{path}.pooler"))
+        return Several((tokens, Stream(pooled, "vector")))
+
+    def _torch(self, node: fx.Node, path: str, module: nn.Module, v: Value) -> Value:
+        self.begun = True
+        if not isinstance(v, Stream) or v.form != "tokens":
+            raise self.kit.stop(path, "gets something else than tokens (n, tokens, nodes)")
+        attention = isinstance(module, nn.MultiheadAttention)
+        if attention and any(self.flow.get(n) is not v for n in node.args[:3] if isinstance(n, fx.Node)):
+            raise self.kit.stop(
+                path, "queries, keys and values come from different signals; a description has self-attention"
+            )
+        names = ["key_padding_mask", "need_weights", "attn_mask"] if attention else ["mask", "src_key_padding_mask"]
+        names = ["src_mask" if n == "mask" and isinstance(module, nn.TransformerEncoderLayer) else n for n in names]
+        given = dict(zip(names, node.args[3 if attention else 1 :], strict=False)) | dict(node.kwargs)
+        if any(given.get(n) is not None for n in names if "padding" in n):
+            raise self.kit.stop(path, _MASKED)
+        mask = next((given[n] for n in names if n.endswith("mask") and "padding" not in n and n in given), None)
+        causal = is_causal(self.constants.of(mask))
+        if causal is None:
+            raise self.kit.stop(path, "a mask that is not causal; a description has causal attention, or none masked")
+        if attention:
+            return Several((Stream((*v.pieces, multihead(self.kit, path, causal=causal)), "tokens"), None))
+        make = encoder if isinstance(module, nn.TransformerEncoder) else encoder_layer
+        return Stream((*v.pieces, *make(self.kit, path, causal=causal)), "tokens")
+
+    def _linear(self, path: str, v: Value) -> Value:
+        kit, matrix = self.kit, self.kit.matrix(path)
+        if isinstance(v, Attended):
+            query, key, value = v.views
+            self.begun = True
+            piece = kit.attention(
+                path.rpartition(".")[0], (query.matrix, key.matrix, value.matrix), matrix, v.heads, causal=v.causal
+            )
+            return Stream((*query.base.pieces, piece), "tokens")
+        if isinstance(v, Stream) and v.form in ("tokens", "vector"):
+            return Stream((*v.pieces, kit.dense(matrix)), v.form, v, matrix)
+        if isinstance(v, Stream) and v.form == "nodes first":
+            return Mixing(v, matrix)
+        if isinstance(v, Mixing) and v.phi is not None and v.second is None:
+            return replace(v, second=matrix)
+        raise kit.stop(path, "a dense layer on something that a description does not have there")
+
+    def _bend(self, v: Value, function: Callable[[torch.Tensor], torch.Tensor], path: str, kind: str) -> Value:
+        phi = self.kit.phi(function, path, kind)
+        if isinstance(v, Stream) and v.form in ("tokens", "vector"):
+            piece = self.kit.activate(function, path, kind)
+            return Stream((*v.pieces, piece), v.form, v.base, v.matrix, phi)
+        if isinstance(v, View) and v.phi is None:
+            return replace(v, phi=phi)
+        if isinstance(v, Mixing) and v.second is None and v.phi is None:
+            return replace(v, phi=phi)
+        raise Stop(path, kind, "an activation on something that a description does not have there")
+
+    # Functions and methods
+
+    def _call(self, node: fx.Node, v: Value, flows: list[Value]) -> Value:
+        name = dispatch.function_name(node)
+        if name in _COPIES or "dropout" in name:
+            return v
+        if name == "scaled_dot_product_attention":
+            return self._sdpa(node)
+        if name in SHAPING:
+            return reshaped(self, node, v)
+        if isinstance(v, Several) and name in ("getitem", "getattr"):
+            return self.item(node, v)
+        if dispatch.is_sum(node):
+            return self._sum(node)
+        if name in ("cat", "concat"):
+            return self._joined(node)
+        if name in _MATMULS:
+            return self._product(node, flows)
+        if name in _PRODUCTS:
+            return self._scaled(node, flows)
+        if isinstance(v, Scores):
+            return self._scores(node, name, v)
+        if "softmax" in name:
+            return self._end(node, v)
+        if isinstance(v, Stream) and v.form == "ids" and name in ("eq", "ne"):
+            raise Stop(owner(node), name, _MASKED)
+        return self._bend(v, lambda x: self.constants.run(node, x), owner(node), name)
+
+    def item(self, node: fx.Node, v: Several) -> Value:
+        index: Any = node.args[1]
+        places = {"last_hidden_state": 0, "pooler_output": 1}
+        index = places.get(index, index)
+        found = v.items[index] if isinstance(index, int) and -len(v.items) <= index < len(v.items) else None
+        if found is None:
+            raise self._stop(node, f"takes {index!r} of an output, which is not read")
+        return found
+
+    def _sum(self, node: fx.Node) -> Value:
+        one, other = (self.flow.get(n) if isinstance(n, fx.Node) else None for n in node.args[:2])
+        if isinstance(one, Stream) and isinstance(other, Stream):
+            return self._residual(node, one, other)
+        v = one if one is not None else other
+        rest = node.args[1] if one is not None else node.args[0]
+        if isinstance(v, Scores):
+            return self._masked(node, v, is_causal(self.constants.of(rest)))
+        if isinstance(v, Stream) and v.form == "tokens" and not dispatch.is_difference(node):
+            return Stream((*v.pieces, self.constants.positions(node, rest)), "tokens")
+        raise self._stop(node, "adds something that a description does not have there")
+
+    def _residual(self, node: fx.Node, one: Stream, other: Stream) -> Value:
+        short, long = sorted((one, other), key=lambda s: len(s.pieces))
+        at = len(short.pieces)
+        if one.form != other.form or long.pieces[:at] != short.pieces or len(long.pieces) == at:
+            raise self._stop(node, "a sum of two signals of which neither is the input of the other")
+        scale = 1.0
+        if dispatch.is_difference(node):
+            if one is not short:
+                raise self._stop(node, "a branch minus the stream")
+            scale = -1.0
+        branch = list(long.pieces[at:])
+        while len(branch) > 1 and isinstance(last := branch[-1].layer, Scale):  # a branch times a number
+            scale *= last.factor
+            branch.pop()
+        return Stream((*short.pieces, residual(branch, scale)), short.form)
+
+    def _joined(self, node: fx.Node) -> Value:
+        items: Any = node.args[0]
+        axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        flows = [self.flow.get(n) for n in items]
+        last = flows[-1]
+        if axis not in (1, -2) or any(f is not None for f in flows[:-1]) or not isinstance(last, Stream):
+            raise self._stop(node, "joins several signals; a description has one, and residual sums")
+        pieces = [self.constants.first_token(node, n) for n in reversed(items[:-1])]
+        self.begun = True
+        return Stream((*last.pieces, *pieces), "tokens")
+
+    # Attention written out
+
+    def _sdpa(self, node: fx.Node) -> Value:
+        names = ["query", "key", "value", "attn_mask", "dropout_p", "is_causal"]
+        given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        views = [self.flow.get(given[n]) for n in names[:3]]
+        self.begun = True
+        causal = is_causal(self.constants.of(given.get("attn_mask")), taken=True)
+        if causal is None:
+            raise self._stop(node, "a mask that is not causal; a description has causal attention, or none masked")
+        sizes = self.constants.shape(given["query"])
+        query, key, value = self._three(node, views)
+        return Attended((query, key, value), sizes[1], causal or bool(given.get("is_causal", False)))
+
+    def _three(self, node: fx.Node, views: list[Value | None]) -> tuple[View, View, View]:
+        known = [v for v in views if isinstance(v, View) and v.phi is None]
+        if len(known) != 3 or len({id(v.base) for v in known}) > 1:
+            raise self._stop(node, "queries, keys and values that are not dense layers on one signal")
+        return known[0], known[1], known[2]
+
+    def _product(self, node: fx.Node, flows: list[Value]) -> Value:
+        if len(flows) == 2 and isinstance(flows[0], View) and isinstance(flows[1], View):
+            self.begun = True
+            sizes = self.constants.shape(node)
+            if len(sizes) == 4:
+                return Scores(flows[0], flows[1], sizes[1])
+        if len(flows) == 2 and isinstance(flows[0], Scores) and flows[0].weights and isinstance(flows[1], View):
+            scores = flows[0]
+            return Attended(self._three(node, [scores.query, scores.key, flows[1]]), scores.heads, scores.causal)
+        raise self._stop(node, "a product of signals that is not attention of one signal, head by head")
+
+    def _scores(self, node: fx.Node, name: str, v: Scores) -> Value:
+        if name == "softmax" and not v.weights:
+            return replace(v, weights=True)
+        if name in ("masked_fill", "masked_fill_"):
+            return self._masked(node, v, is_causal(self.constants.of(node.args[1])))
+        raise self._stop(node, "logits of attention that a description does not have")
+
+    def _masked(self, node: fx.Node, v: Scores, causal: bool | None) -> Value:
+        if causal is None or v.weights:
+            raise self._stop(node, "a mask that is not causal; a description has causal attention, or none masked")
+        return replace(v, causal=v.causal or causal)
+
+    # The rest
+
+    def _scaled(self, node: fx.Node, flows: list[Value]) -> Value:
+        if len(flows) == 2:
+            return self._gated(node, flows[0], flows[1])
+        v = flows[0]
+        number = next((a for a in node.args if not isinstance(a, fx.Node)), None)
+        if isinstance(v, (Scores, View)) and isinstance(number, (int, float)):
+            return v  # of the logits: the comparison with the model says whether it is the right one
+        if isinstance(v, Stream) and v.form in ("tokens", "vector") and isinstance(number, (int, float)):
+            divided = "div" in dispatch.function_name(node)
+            if divided and isinstance(node.args[0], fx.Node):
+                return Stream((*v.pieces, plain(Scale(1.0 / number))), v.form)
+            if not divided:
+                return Stream((*v.pieces, plain(Scale(float(number)))), v.form)
+        raise self._stop(node, "a product with something that a description does not have there")
+
+    def _gated(self, node: fx.Node, one: Value, other: Value) -> Value:
+        for gate, up in ((one, other), (other, one)):
+            if not isinstance(gate, (Stream, View)) or not isinstance(up, (Stream, View)):
+                continue
+            base, phi, first, second = gate.base, gate.phi, gate.matrix, up.matrix
+            if base is not None and base is up.base and phi and not up.phi and first is not None and second is not None:
+                dense = self.kit.dense(first, second)
+                return Stream((*base.pieces, dense, plain(Gated(phi))), base.form)
+        raise self._stop(node, "a product of two signals that is not a gate on one signal")
+
+    def _end(self, node: fx.Node, v: Value) -> Value:
+        if not isinstance(v, Stream) or v.form != "vector":
+            raise self._stop(node, "a softmax within the network")
+        self.kit.notes.append(_NORMALIZED)
+        self.ending = lambda x: self.constants.run(node, x)
+        return v

@@ -1,0 +1,473 @@
+"""Members of a user's model in training: drawn as `fg.measure` draws them, stepped by any optimizer of torch's.
+
+`ModuleTrainer` is what `ensemble/training_loop.py` drives. Members are trained one by one, or several at once by vmap
+(`stacked_training.py`) where that gives the same numbers and the first steps show it to be faster.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.func import vmap
+
+from firstguess.base.errors import InvalidInput
+from firstguess.base.threads import cores
+from firstguess.ensemble.seeds import check_seed, member_seeds, orders
+from firstguess.ensemble.training_loop import Observe
+from firstguess.modules.call_model import Labelled, first_forward, left_aside, part
+from firstguess.modules.guard import PrivateRandomness, borrowed, private_copy
+from firstguess.modules.member_trainer import Alone, Lesson, Logits, Loss, Pupil, as_array, teach
+from firstguess.modules.members.initializers import BATCH_NORMS, Init
+from firstguess.modules.members.sources import source_of
+from firstguess.modules.members.untrained import Redrawn
+from firstguess.modules.optimizers import Recipe
+from firstguess.modules.outputs import Pick
+from firstguess.modules.stacked import Functional, places
+from firstguess.modules.strategy import Strategy
+
+# --------------------------------------------------------------------------------------------------------------
+# Several members in training at once: their parameters stacked, one vmapped forward, one optimizer for all.
+
+
+class Stack:
+    """Members of one model, which has no state that a forward writes and nothing random in it (`Pupil` of pupils.py).
+
+    `rows`: the points of each member's mini-batches.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        lesson: Lesson,
+        recipe: Recipe,
+        rows: Sequence[Iterator[NDArray[np.int64]]],
+    ) -> None:
+        self._model, self._lesson, self._rows = models[0], lesson, rows
+        self._places = places(self._model)
+        self.parameters: dict[str, nn.Parameter] = {}
+        self._fixed: dict[str, torch.Tensor] = {}
+        named = [dict((*model.named_parameters(), *model.named_buffers())) for model in models]
+        for name, first in named[0].items():
+            tensors = [own[name].detach() for own in named]
+            if isinstance(first, nn.Parameter) and first.requires_grad:
+                self.parameters[name] = nn.Parameter(torch.stack(tensors))
+            elif not all(torch.equal(tensor, tensors[0]) for tensor in tensors[1:]):
+                self._fixed[name] = torch.stack(tensors)
+        own = {name: p for name, p in self._model.named_parameters() if name in self.parameters}
+        found = recipe.stacked(list(own.values()), {id(p): self.parameters[name] for name, p in own.items()})
+        if found is None:
+            raise NotImplementedError("this optimizer is not known to treat every weight by itself")
+        self._stepper = found
+
+    def gradient(self) -> None:
+        """Of the loss on each member's next mini-batch."""
+        self._model.train()
+        points = self._lesson.train
+        parts = [next(own) for own in self._rows]
+        if len(parts[0]) == points.n:
+            every = slice(0, points.n)
+            self._stepper.gradient(lambda: self._each(points, every, points.n)[0].sum())
+            return
+        rows = torch.from_numpy(np.stack(parts))
+        self._stepper.gradient(lambda: self._each(points, rows, rows.shape[1])[0].sum())
+
+    def norms(self) -> list[float]:
+        """Of the gradient."""
+        squares = [p.grad.flatten(1).double().square().sum(1) for p in self.parameters.values() if p.grad is not None]
+        return torch.stack(squares).sum(0).sqrt().tolist()
+
+    def step(self) -> None:
+        """Down the gradient."""
+        self._stepper.step()
+
+    def look(self) -> list[tuple[Logits, Logits | None]]:
+        """As `Lesson.look`, member by member."""
+        self._model.eval()
+        train = self._logits(self._lesson.train)
+        held = None if self._lesson.held is None else self._logits(self._lesson.held)
+        return [(one, None if held is None else held[k]) for k, one in enumerate(train)]
+
+    def _logits(self, points: Labelled) -> list[Logits]:
+        with torch.no_grad():
+            found = [self._each(points, rows, rows.stop - rows.start)[1] for rows in self._lesson.chunks(points)]
+        return [as_array(own) for own in torch.cat(found, 1)]
+
+    def _each(self, points: Labelled, rows: torch.Tensor | slice, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Every member's loss and logits on its own `rows`, or on those that all share."""
+
+        def one(tensors: dict[str, torch.Tensor], own: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self._lesson.loss(self._with(tensors), *points.rows(own, size))
+
+        def shared(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+            return self._lesson.loss(self._with(tensors), *points.rows(rows, size))
+
+        tensors = {**self.parameters, **self._fixed}
+        if isinstance(rows, slice):
+            return vmap(shared, randomness="error")(tensors)
+        return vmap(one, randomness="error")(tensors, rows)
+
+    def _with(self, tensors: dict[str, torch.Tensor]) -> nn.Module:
+        return Functional(self._model, {name: tensors[first] for name, first in self._places if first in tensors})
+
+
+_GROUP = 16  # members of one vmapped step, at most: more only enlarge what has to stay in cache
+_MEMORY = 1e9  # bytes that a group may take, about
+_TRIED = 3  # steps that are timed, after one that is not
+_LONG = 0.1  # seconds of a step from which on two members are tried, not a group
+_GAIN = 0.9  # vmap has to be this much faster
+_NOISE = 0xD509  # keeps the stream of dropout apart from that which draws the weights
+
+
+class ModuleTrainer:
+    """Trains initializations of a model, a class or a factory (`Trainer` of training_loop.py).
+
+    Args:
+        what: As for `fg.measure`; member i has the weights of its member i.
+        train, held: Labelled points, and held-out ones.
+        recipe: What makes a member's optimizer and its schedule.
+        seed: Member i depends on (seed, i) only: weights, order of the data, dropout.
+        batch: Size of mini-batches; None: all points.
+        loss: "cross-entropy", "squared", or a function of what the model returns and the labels, averaged over points.
+        strategy: "loop", "vmap", or "auto": vmap where the first steps show it to be faster.
+        inits: How many there will be. The rest is as for `measure`.
+    """
+
+    def __init__(
+        self,
+        what: Callable[..., Any],
+        train: Labelled,
+        held: Labelled | None = None,
+        *,
+        recipe: Recipe,
+        seed: int = 0,
+        batch: int | None = None,
+        loss: Loss = "cross-entropy",
+        logits: Pick = None,
+        init: Init = None,
+        redraw: Redrawn = None,
+        scale: float = 1.0,
+        trained: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        strategy: Strategy = "auto",
+        threads: int | None = None,
+        inits: int | None = None,
+    ) -> None:
+        self._seed = check_seed(seed)
+        self._batch = None if batch is None or batch >= train.n else int(batch)
+        self._lesson = Lesson(train, held, loss, logits)
+        self._recipe = recipe
+        few = [part(train.batch, 0, min(train.n, self._batch or train.n))]
+        self._source = source_of(
+            what, few, init=init, device=device, dtype=dtype, trained=trained, redraw=redraw, scale=scale, logits=logits
+        )
+        self.findings = (*self._source.findings, *left_aside([train.batch]))
+        self._lock = threading.RLock()
+        self._running = self._before = 0
+        self._notes: list[str] = []
+        self._copies, self._noisy, self._writes = True, False, False
+        self._bytes, self.classes, self.model = 0.0, 0, ""
+        with _differentiable():
+            self._study()
+            self.threads = self._threads(threads)
+            self._asked = strategy
+            self.group = self._choose(strategy, _GROUP if inits is None else -(-inits // self.threads))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How members were trained."""
+        return tuple(self._notes)
+
+    @property
+    def grain(self) -> int:
+        """1 one by one, as asked or because there is no other way; 0 where the clock decides."""
+        return int(self._asked == "loop" or bool(self._no_vmap()))
+
+    def mean_loss(self, logits: NDArray[Any], labels: NDArray[np.int64]) -> float:
+        """A loss of the user's, over all of some points."""
+        return self._lesson.mean(logits, labels)
+
+    # -- What results are known by ------------------------------------------------------------------------------------
+
+    @property
+    def optimizer(self) -> str:
+        """The class's name."""
+        return type(self._recipe.make([nn.Parameter(torch.zeros(1))])).__name__
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Of the optimizer of the first member: groups, how many parameters each has, and their options."""
+        with _differentiable(), self._member(0) as model:
+            found = self._recipe.make([p for p in model.parameters() if p.requires_grad])
+            groups = [{**group, "params": len(group["params"])} for group in found.param_groups]
+        return [{"kind": type(found).__name__}, *groups]
+
+    def rates(self, steps: int) -> list[float]:
+        """The learning rate of the first group at every step."""
+        stepper = self._recipe.begin([nn.Parameter(torch.zeros(1))])
+        if self._recipe.rate is None and self._recipe.scheduler is None:
+            return [stepper.rate()] * steps
+        return [stepper.rate() for _ in range(steps)]
+
+    def fingerprint(self) -> dict[str, NDArray[Any]]:
+        """The first member: its parameters and buffers, and what it makes of a few points."""
+        few = part(self._lesson.train.batch, 0, min(16, self._batch or self._lesson.train.n))
+        with _differentiable(), self._member(0) as model, torch.no_grad():
+            found = {
+                f"member {name}": tensor.detach().to("cpu", torch.float32).numpy().copy()
+                for name, tensor in (*model.named_parameters(), *model.named_buffers())
+            }
+            rows, _ = self._lesson.rows(model.eval(), few)
+            # Five digits: sums in another order, by another number of threads, are no other model.
+            return found | {"logits": np.array([f"{value:.4e}" for value in rows.flatten().tolist()])}
+
+    # -- Finding out what there is ------------------------------------------------------------------------------------
+
+    def _study(self) -> None:
+        """One step of member 0 on a few points: whether it can be copied, what it writes, whether it throws dice."""
+        train = self._lesson.train
+        size = min(train.n, self._batch or train.n)
+        with self._member(0) as model, PrivateRandomness(0), first_forward():
+            if not any(parameter.requires_grad for parameter in model.parameters()):
+                raise InvalidInput("a model with something to train", got="no parameter that requires a gradient")
+            norms = any(isinstance(module, BATCH_NORMS) for module in model.modules())
+            if norms and 1 in (size, train.n % size):
+                raise InvalidInput(
+                    "mini-batches of two points or more, for a BatchNorm",
+                    got=f"one of 1 point ({train.n} points in batches of {size})",
+                    where="batch",
+                    hint=f"batch={size + 1}",
+                )
+            with borrowed(model, parameters=False), torch.no_grad():
+                self.classes = self._lesson.rows(model, train.rows(slice(0, size), size)[0])[0].shape[1]
+            self._check_labels()
+            before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+            dice = _dice()
+            saved = _Saved({parameter.data_ptr() for parameter in model.parameters()})
+            model.train()
+            with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
+                value, rows = self._lesson.loss(model, *train.rows(slice(0, size), size))
+            if value.ndim or not value.requires_grad:
+                raise InvalidInput("a loss that is one number with a gradient", got=f"shape {tuple(value.shape)}")
+            self._check_outputs(rows)
+            self._noisy = not _same_dice(dice, _dice())
+            self._writes = any(not torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+            state = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
+            own = max(saved.bytes / size, 1.0)  # of one point
+            self._lesson.most = max(size, int(_MEMORY / own / 4))
+            self._bytes = 6.0 * state + own * max(size, min(self._lesson.most, train.n))
+            self._norms = norms
+            self._device = next(model.parameters()).device
+            self.model = f"{type(model).__module__}.{type(model).__qualname__}"
+
+    def _check_labels(self) -> None:
+        for points, where in ((self._lesson.train, "data"), (self._lesson.held, "test")):
+            if points is not None and int(points.labels.max()) >= self.classes:
+                raise InvalidInput(
+                    f"labels 0…{self.classes - 1}, one for each class of the model",
+                    got=int(points.labels.max()),
+                    where=where,
+                )
+
+    def _check_outputs(self, rows: torch.Tensor) -> None:
+        """Probabilities are no logits: their cross-entropy is another loss, and one of them is decided at ½."""
+        given = rows.detach()
+        one = bool((given[:, 0] == 0).all()) and rows.shape[1] == 2  # of one output z: (0, z)
+        inside = bool(((given >= 0) & (given <= 1)).all())
+        sums = torch.allclose(given.sum(1), torch.ones(len(given)).to(given), atol=1e-5)
+        if inside and len(given) > 1 and (sums or (one and bool((given[:, 1] > 0).all()))):
+            raise InvalidInput(
+                "logits, to train with cross-entropy or to count guesses",
+                got="probabilities: outputs between 0 and 1" + ("" if one else " that sum to 1"),
+                where="the model's output",
+                hint="a model without its last softmax or sigmoid",
+            )
+
+    def _threads(self, asked: int | None) -> int:
+        alone = "dropout, or something else that is random" if self._noisy else ""
+        alone = alone or ("the model cannot be copied" if not self._copies else "")
+        alone = alone or (f"it computes on {self._device}" if self._device.type != "cpu" else "")
+        most = min(cores(), 2) if asked is None else max(1, int(asked))
+        if alone and most > 1:
+            self._notes.append(f"one member at a time: {alone}")
+        return 1 if alone else most
+
+    # -- One by one, or several at once -------------------------------------------------------------------------------
+
+    def _choose(self, strategy: Strategy, most: int) -> int:
+        """Members of a group, of at most so many: measured on a few steps, of members that are then drawn anew."""
+        if strategy == "loop" or (most < 2 and strategy != "vmap"):
+            return 1
+        why = self._no_vmap()
+        size = max(2, min(_GROUP, most, int(_MEMORY / max(self._bytes, 1.0))))
+        if not why:
+            before = torch.get_num_threads()
+            torch.set_num_threads(1)  # as in training
+            try:
+                alone = self._time_loop()
+                size = 2 if alone[0] > _LONG else size
+                several = self._time_stack(size, alone[1])
+            except Exception as error:  # any operation without a rule, or control flow that depends on data
+                why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            else:
+                if strategy == "vmap" or several < _GAIN * alone[0]:
+                    self._notes.append(
+                        f"members trained {size} at once by vmap: {1e3 * several:.3g} ms a step and member "
+                        f"(one by one: {1e3 * alone[0]:.3g} ms)"
+                    )
+                    return size
+                self._notes.append(
+                    f"members trained one by one: {1e3 * alone[0]:.3g} ms a step (by vmap: {1e3 * several:.3g} ms)"
+                )
+                return 1
+            finally:
+                torch.set_num_threads(before)
+        if strategy == "vmap":
+            raise InvalidInput("a model that vmap can train", got=why, where="strategy", hint="strategy='loop'")
+        self._notes.append(f"members trained one by one (by vmap: not possible, {why})")
+        return 1
+
+    def _no_vmap(self) -> str:
+        if not self._copies:
+            return "the model cannot be copied"
+        if self._noisy:
+            return "dropout, or something else that is random"
+        if self._norms:
+            return "a BatchNorm, whose running statistics a forward writes"
+        return "a forward writes into buffers" if self._writes else ""
+
+    def _rows(self, member: int) -> Iterator[NDArray[np.int64]]:
+        """The points of a member's mini-batches."""
+        return orders(self._seed, member, self._lesson.train.n, self._batch)
+
+    def _time_loop(self) -> tuple[float, dict[str, torch.Tensor]]:
+        with self._member(0) as model:
+            one = Alone(model, self._lesson, self._recipe, self._rows(0))
+            model.train()
+            spent = [_timed(one) for _ in range(_TRIED + 1)]
+            return min(spent[1:]), {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    def _time_stack(self, size: int, alone: dict[str, torch.Tensor]) -> float:
+        stack = self._stack(range(size))
+        spent = [_timed(stack) for _ in range(_TRIED + 1)]
+        for name, stacked in stack.parameters.items():
+            scale = float(alone[name].abs().max()) if alone[name].numel() else 0.0
+            if not torch.allclose(stacked[0], alone[name], rtol=1e-3, atol=1e-4 * scale, equal_nan=True):
+                raise InvalidInput("the same numbers as one by one", got=f"others in {name}")
+        stack.look()  # which has to be possible too
+        return min(spent[1:]) / size
+
+    # -- Members ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _member(self, member: int) -> Generator[nn.Module]:
+        """A model that may be trained, and is nobody else's; one that cannot be copied is lent, and restored."""
+        seed = int(member_seeds(self._seed, member, member + 1)[0])
+        with ExitStack() as stack:
+            stack.enter_context(self._lock)
+            drawn = stack.enter_context(self._source.member(seed))
+            model = private_copy(drawn) if self._copies else None
+            if model is not None:
+                stack.close()
+            else:
+                self._copies = False
+                model = stack.enter_context(borrowed(drawn, parameters=True))
+            yield model
+
+    def _noise(self, member: int) -> Any:
+        """Within it, dropout is the member's own; nothing where no dice are thrown, so that threads may run."""
+        if not self._noisy:
+            return nullcontext()
+        return PrivateRandomness(int(member_seeds(self._seed ^ (_NOISE << 32), member, member + 1)[0]))
+
+    def _stack(self, members: Sequence[int]) -> Stack:
+        models: list[nn.Module] = []
+        for member in members:
+            with self._member(member) as model:
+                models.append(model)
+        return Stack(models, self._lesson, self._recipe, [self._rows(member) for member in members])
+
+    @contextmanager
+    def _one_core(self) -> Generator[None]:
+        """One thread of torch's for each of ours, while any of ours runs."""
+        if self.threads == 1:
+            yield
+            return
+        with self._lock:
+            if not self._running:
+                self._before = torch.get_num_threads()
+            self._running += 1
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+                if not self._running:
+                    torch.set_num_threads(self._before)
+
+    # -- What is driven -----------------------------------------------------------------------------------------------
+
+    def first(self, members: Sequence[int]) -> Iterator[Logits]:
+        """Logits of the training points at step 0."""
+        for member in members:
+            with _differentiable(), self._one_core(), self._member(member) as model:
+                logits = self._lesson.first(model)
+            yield logits
+
+    def train(
+        self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
+    ) -> None:
+        """Train these, and show what there is at every look."""
+        with _differentiable(), self._one_core():
+            if len(members) > 1 and self.group > 1:
+                teach(self._stack(members), looks, lambda k, *found: observe(members[k], *found), stopped)
+                return
+            for member in members:
+                with self._member(member) as model, self._noise(member):
+                    pupil = Alone(model, self._lesson, self._recipe, self._rows(member))
+                    teach(pupil, looks, lambda _, *found, own=member: observe(own, *found), stopped)
+
+
+@contextmanager
+def _differentiable() -> Generator[None]:
+    """Gradients, whatever mode the caller is in."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+class _Saved:
+    """Bytes that a forward keeps for its backward, but for parameters."""
+
+    def __init__(self, parameters: set[int]) -> None:
+        self._seen, self.bytes = parameters, 0
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in self._seen:
+            self._seen.add(tensor.data_ptr())
+            self.bytes += tensor.numel() * tensor.element_size()
+        return tensor
+
+
+def _timed(pupil: Pupil) -> float:
+    began = time.perf_counter()
+    pupil.gradient()
+    pupil.step()
+    return time.perf_counter() - began
+
+
+def _dice() -> tuple[Any, ...]:
+    return torch.default_generator.get_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+
+
+def _same_dice(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    (t, r, n), (u, s, m) = one, other
+    return bool(torch.equal(t, u)) and r == s and n[2] == m[2] and bool(np.array_equal(n[1], m[1]))

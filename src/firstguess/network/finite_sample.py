@@ -1,0 +1,255 @@
+"""A handful of data points in many networks of real width, layer by layer.
+
+Given the layer before, the nodes of a dense layer with Gaussian weights are independent over nodes, each a Gaussian
+vector over the data points whose covariance is the layer's before: σw²·(mean over its nodes of x_a x_b) + σb². So
+points go through real, finite networks exactly, node by node, without any weight (theory.md (41)). Two points are the
+papers' chain of (q_a, q_b, p_ab); more of them share a network, and tell how networks differ. Where weights have
+another law, or points are more than nodes (a whole batch, for a norm over it), weights themselves are drawn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base.errors import NotCovered
+from firstguess.base.gaussian import Array
+from firstguess.base.ties import guesses
+from firstguess.network.signal import Signal
+from firstguess.network.weights import draw_weights
+
+if TYPE_CHECKING:
+    from firstguess.network.points import Op
+
+Values = NDArray[Any]  # (networks, points, nodes), float32 where weights were drawn, else float64
+
+_FEW = 64  # points up to which nodes are drawn from their covariance: more are cheaper by weights
+_FLAT = 1e-13  # a pivot below this share of its diagonal is 0 to rounding: a point that others already determine
+
+
+class Source(Protocol):
+    """Where the points of a handful come from, before any layer; asked once, for their overlaps or components."""
+
+    @property
+    def points(self) -> int: ...
+
+    @property
+    def dimension(self) -> float:
+        """How many components they have; may be infinite."""
+        ...
+
+    def gram(self) -> Array:
+        """(networks, points, points): the mean over components of x_a x_b."""
+        ...
+
+    def values(self) -> Values:
+        """(networks, points, components)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over a layer's nodes by random weights: what decides the next nodes."""
+
+    before: Handful
+    weight_var: float
+    bias_var: float
+    nodes: int
+    init: str
+
+
+@dataclass(frozen=True)
+class Handful:
+    """The same few points in many networks, as one layer has them.
+
+    Either their nodes are known, or where they come from: random `sums` of other nodes, which are drawn when a layer
+    looks at them (the output's never are), or a `source` of inputs, of which a dense layer wants overlaps alone.
+    """
+
+    rng: np.random.Generator
+    width: int  # of layers that name none
+    signal: Signal | None  # the closed form here; None where it does not cover a layer
+    known: Values | None = None
+    sums: Sums | None = None
+    source: Source | None = None
+
+    @cached_property
+    def values(self) -> Values:
+        """(networks, points, nodes); drawn once."""
+        if self.known is not None:
+            return self.known
+        if self.sums is not None:
+            return self.drawn()
+        assert self.source is not None
+        if self.source.dimension == math.inf:
+            raise NotCovered(
+                "a finite dimension, where a layer looks at the inputs' components (the first one is no dense layer)",
+                got="infinitely many components",
+                hint="fg.Inputs(dimension=1000)",
+            )
+        return self.source.values()
+
+    def drawn(self) -> Values:
+        """Nodes of these sums: new ones at every call."""
+        assert self.sums is not None
+        before, nodes = self.sums.before, self.sums.nodes
+        if self.gaussian and (before.fan_in == math.inf or self.points <= min(before.fan_in, _FEW)):
+            covariance = self.covariance
+            shape = (*covariance.shape[:2], nodes)
+            return lower(covariance) @ self.rng.standard_normal(shape)
+        x = before.values.astype(np.float32)
+        networks, _, fan_in = x.shape
+        weights = draw_weights(self.rng, self.sums.init, self.sums.weight_var, networks, fan_in, nodes)
+        y = x @ weights
+        if self.sums.bias_var:
+            root = np.float32(math.sqrt(self.sums.bias_var))
+            y += root * self.rng.standard_normal((networks, 1, nodes), dtype=np.float32)
+        return y
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether nodes are Gaussian, given the layer before: what sums of Gaussian weights are, or of many."""
+        return self.sums is not None and (self.sums.init == "normal" or self.sums.before.fan_in == math.inf)
+
+    @property
+    def fan_in(self) -> float:
+        """How many nodes the next weights sum over."""
+        if self.source is not None:
+            return self.source.dimension
+        return self.sums.nodes if self.sums is not None else self.values.shape[2]
+
+    @property
+    def points(self) -> int:
+        if self.sums is not None:
+            return self.sums.before.points
+        return self.values.shape[1] if self.source is None else self.source.points
+
+    @cached_property
+    def gram(self) -> Array:
+        """The mean over nodes of x_a x_b."""
+        if self.source is not None and "values" not in self.__dict__:
+            return self.source.gram()
+        x = self.values
+        return (x @ x.transpose(0, 2, 1)).astype(np.float64) / x.shape[2]
+
+    @cached_property
+    def covariance(self) -> Array:
+        """(networks, points, points) of random sums over their weights, of any law; of other nodes the mean x_a x_b."""
+        if self.sums is None:
+            return self.gram
+        covariance = self.sums.weight_var * self.sums.before.gram + self.sums.bias_var
+        if not np.isfinite(covariance).all():
+            raise NotCovered("covariances that float64 can hold", got="an overflow", hint="a smaller weight variance")
+        return covariance
+
+    def weighted(self, weight_var: float, bias_var: float, nodes: int, init: str) -> Handful:
+        """Behind random weights and biases, of `nodes` units."""
+        return Handful(self.rng, self.width, self.signal, sums=Sums(self, weight_var, bias_var, nodes, init))
+
+    def with_values(self, values: Values) -> Handful:
+        """The same networks with other nodes."""
+        return Handful(self.rng, self.width, self.signal, known=values)
+
+    def first(self, points: int) -> Handful:
+        """The first points of these random sums; nodes as they were."""
+        if self.points <= points:
+            return self
+        assert self.sums is not None
+        before = self.sums.before.with_values(self.sums.before.values[:, :points])
+        return replace(self, sums=replace(self.sums, before=before))
+
+    def sizes(self) -> tuple[Array, Array]:
+        """Of every network: the mean square of a point, and the mean overlap of two; one that is 0 has none."""
+        first = self.sums.before if self.sums is not None else self
+        if self.points <= _FEW or first.fan_in == math.inf:
+            return np.einsum("raa->r", self.covariance) / self.points, self.overlaps.mean(axis=1)
+        x = first.values
+        gain, added = (1.0, 0.0) if self.sums is None else (self.sums.weight_var, self.sums.bias_var)
+        q = gain * np.einsum("rai,rai->ra", x, x) / x.shape[2] + added
+        inverse = 1.0 / np.sqrt(np.where(q > 0.0, q, np.inf))  # Σ_ab c_ab is the square of a sum over points
+        total = (
+            gain * ((inverse[:, None, :] @ x)[:, 0] ** 2).sum(axis=1) / x.shape[2] + added * inverse.sum(axis=1) ** 2
+        )
+        pairs = self.points * (self.points - 1)
+        return q.mean(axis=1), (total - (q > 0.0).sum(axis=1)) / pairs
+
+    @cached_property
+    def correlation(self) -> Array:
+        """The cosines of all pairs of points in every network; 0 with a point that is 0 there (a dead one)."""
+        k = self.covariance
+        root = np.sqrt(np.einsum("raa->ra", k))
+        inverse = 1.0 / np.where(root > 0.0, root, np.inf)
+        return np.clip(k * inverse[:, :, None] * inverse[:, None, :], -1.0, 1.0)
+
+    @property
+    def overlaps(self) -> Array:
+        """Those of distinct points: (networks, pairs)."""
+        a, b = np.triu_indices(self.points, 1)
+        return self.correlation[:, a, b]
+
+    @property
+    def dead(self) -> float:
+        """The share of points that are 0."""
+        return float((np.einsum("raa->ra", self.covariance) == 0.0).mean())
+
+    def guesses(self, heads: int) -> NDArray[np.intp]:
+        """(networks, heads, points): the largest of these sums, drawn `heads` times."""
+        return np.stack([guesses(self.drawn(), self.rng) for _ in range(heads)], axis=1)
+
+
+def lower(k: Array) -> Array:
+    """L with L Lᵀ = k for every network, also where k is singular (more points than directions): that pivot is 0."""
+    if k.shape[1] > _FEW:
+        with contextlib.suppress(np.linalg.LinAlgError):
+            return np.linalg.cholesky(k).astype(np.float64, copy=False)
+    out = np.zeros_like(k)
+    for j in range(k.shape[1]):
+        column = k[:, j:, j] - np.einsum("rik,rk->ri", out[:, j:, :j], out[:, j, :j])
+        pivot = column[:, 0]
+        alive = pivot > _FLAT * k[:, j, j]
+        root = np.sqrt(np.where(alive, pivot, 1.0))
+        out[:, j:, j] = np.where(alive[:, None], column / root[:, None], 0.0)
+    return out
+
+
+def input_gram(rng: np.random.Generator, networks: int, points: int, center: float, spread: float, d: int) -> Array:
+    """x_a·x_b/d of points N(μ, spread) with |μ|²/d = center: Bartlett's decomposition, min(points, d) normals a point.
+
+    Turned so that the points come one after another in ever more dimensions, x_a has normals in the first a − 1, and
+    the length of what is left in the next: χ with d − a + 1 degrees.
+    """
+    own = np.zeros((networks, points, min(points, d - 1) if center else min(points, d)))
+    left = d - 1 if center else d  # one dimension is that of μ
+    for a in range(points):
+        filled = min(a, own.shape[2])
+        own[:, a, :filled] = rng.standard_normal((networks, filled))
+        if a < own.shape[2]:
+            own[:, a, a] = np.sqrt(rng.chisquare(left - a, networks))
+    gram = own @ own.transpose(0, 2, 1) * (spread / d)
+    if center:
+        along = math.sqrt(center) + math.sqrt(spread / d) * rng.standard_normal((networks, points))
+        gram += along[:, :, None] * along[:, None, :]
+    return gram
+
+
+def centred(x: Values, eps: float) -> Values:
+    """Over nodes: less the mean, by √(variance + ε)."""
+    return scaled_to_one(x - x.mean(axis=2, keepdims=True), eps)
+
+
+def scaled_to_one(x: Values, eps: float) -> Values:
+    """Over nodes: by √(mean square + ε); what is 0 stays 0."""
+    square = np.mean(x * x, axis=2, keepdims=True) + x.dtype.type(eps)
+    return x / np.sqrt(np.where(square > 0.0, square, x.dtype.type(1.0)))
+
+
+def by_node(x: Values, op: Op) -> Values:
+    """Arithmetic on (nodes, points), for the nodes of all networks."""
+    networks, points, nodes = x.shape
+    return op(x.transpose(0, 2, 1).reshape(-1, points)).reshape(networks, nodes, points).transpose(0, 2, 1)

@@ -1,0 +1,509 @@
+"""Norms over nodes: what LayerNorm, GroupNorm (with wide groups) and RMSNorm share in the readings without weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+from scipy import special
+
+from firstguess.base import gaussian
+from firstguess.base.errors import NotCovered
+from firstguess.base.gaussian import Array
+from firstguess.network.activations.kernels import rays
+from firstguess.network.layer import Layer
+from firstguess.network.points import Move, NodeMove, Op, Points, Tile, Values, alike, take_level, unchanged
+from firstguess.network.signal import Activated, Gaussian, Law, Signal, Unknown, exp
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from firstguess.network.activations.record import Activation
+
+
+def over_nodes(signal: Signal, kind: str, eps: float = 0.0) -> Signal:
+    """(0, (center − mean²)/(total − mean²), 1): the mean over nodes goes, the centers' differences stay.
+
+    With ε: all of it times variance/(variance + ε), theory.md (21).
+    """
+    variance = signal.between + signal.spread
+    if variance == 0.0:
+        raise NotCovered(
+            "nodes that differ",
+            got="a signal without variance over nodes",
+            hint="a larger weight variance before this layer",
+        )
+    law = (
+        signal.law
+        if isinstance(signal.law, Gaussian)
+        else Unknown(f"a {kind} of a signal that is not Gaussian", signal)
+    )
+    scale = _kept(math.log(variance) + signal.log_scale, eps)
+    return Signal(0.0, signal.between / variance, signal.spread / variance, scale, law=law).rescaled()
+
+
+def _kept(log_square: float, eps: float) -> float:
+    """log x²/(x² + ε)."""
+    return log_square - float(np.logaddexp(log_square, math.log(eps))) if eps else 0.0
+
+
+def scaled(signal: Signal, law: Law, eps: float) -> Signal:
+    """All divided by the root mean square: √(total + ε)."""
+    total = signal.total
+    scale = _kept(signal.log_q, eps)
+    one = Signal(signal.mean / math.sqrt(total), signal.between / total, signal.spread / total, scale, law=law)
+    return one.rescaled()
+
+
+def over_nodes_gradient(signal: Signal, eps: float = 0.0) -> float:
+    """Dividing by the standard deviation over nodes; the two directions it projects out are negligible when wide."""
+    return inverse_square(math.log(signal.between + signal.spread) + signal.log_scale, eps)
+
+
+def inverse_square(log_square: float, eps: float) -> float:
+    """1/(x² + ε)."""
+    return exp(-(float(np.logaddexp(log_square, math.log(eps))) if eps else log_square))
+
+
+def over_nodes_move(layer: Layer, points: Points, *, centre: bool = True, eps: float = 0.0) -> Move:
+    """One mean (if `centre`) and one scale a data point, over nodes and, on images, over positions."""
+    if points.shape.images:
+        return _over_positions(layer, points, centre, eps)
+    return _centred(layer, points, eps) if centre else _scaled(layer, points, eps)
+
+
+def _centred(layer: Layer, points: Points, eps: float) -> Move:
+    """K ← (K_ab − m_a m_b)/(s_a s_b), Θ ← Θ/(s_a s_b): theory.md (11), (21). What it projects out is one node in many.
+
+    Where weights make the mean over nodes random, its covariance is taken off instead: theory.md (29).
+    """
+    variance = points.q - points.mean_square
+    zero = points.q == 0.0  # with ε it stays 0: a class token that starts so
+    if np.any((variance <= 0.0) & ~(zero & (eps > 0.0))):
+        raise NotCovered(
+            "nodes that differ on every data point",
+            got=f"{int(np.sum(variance <= 0.0))} points where they do not",
+            hint="a larger weight or bias variance before this layer",
+        )
+    mean, inverse = points.mean, 1.0 / np.sqrt(variance + eps)
+    centred = bool(np.any(mean != 0.0))
+
+    def step(tile: Tile) -> None:
+        if centred:
+            tile.k -= tile.outer(mean)
+        take_level(tile, points)
+        tile.scale(inverse)
+        if tile.t is not None:
+            tile.t *= tile.outer(inverse)
+
+    n = points.q.size
+    what = f"a {layer.kind} of {points.what}"
+    kept = variance / (variance + eps) if eps else np.ones(n)
+    after = points.after(layer, kept, np.zeros(n), gaussian=points.gaussian, what=what)
+    if zero.any():
+        return Move(after, step)
+    shares = mean**2 / points.q
+    if points.level is not None or np.ptp(shares) > 1e-12 or np.ptp(np.sign(mean)) > 0.0:
+        return Move(after, step)
+    share = float(shares[0])
+    return Move(after, step, lambda c: (c - share) / (1.0 - share))
+
+
+def _scaled(layer: Layer, points: Points, eps: float) -> Move:
+    """K ← K_ab/√((q_a + ε)(q_b + ε)), Θ likewise: theory.md (11), (21)."""
+    zero = points.q <= 0.0
+    if zero.any() and not eps:
+        raise NotCovered(
+            "a signal that is not zero on any data point",
+            got="one that is",
+            hint="a bias variance above 0 before this layer",
+        )
+    inverse = 1.0 / np.sqrt(points.q + eps)
+
+    def step(tile: Tile) -> None:
+        tile.scale(inverse)
+        if tile.t is not None:
+            tile.t *= tile.outer(inverse)
+
+    what = f"an {layer.kind} of {points.what}"
+    q = points.q / (points.q + eps) if eps else np.ones_like(points.q)
+    level = None if points.level is None else points.level * points.outer_factors(inverse)
+    after = points.after(layer, q, points.mean * inverse, gaussian=points.gaussian, what=what, level=level)
+    return Move(after, step) if zero.any() else Move(after, step, unchanged)
+
+
+def _over_positions(layer: Layer, points: Points, centre: bool, eps: float) -> Move:
+    q, mean = (v.reshape(-1, points.grid.places) for v in (points.q, points.mean))
+    level = mean.mean(axis=1, keepdims=True) if centre else np.zeros((q.shape[0], 1))
+    variance = q.mean(axis=1, keepdims=True) - level**2
+    if np.any(variance <= 1e-14 * q.mean(axis=1, keepdims=True)):
+        raise NotCovered(
+            "nodes that differ on every image",
+            got=f"{int(np.sum(variance <= 0.0))} images where they do not",
+            hint="a bias variance above 0 before this layer",
+        )
+    inverse = 1.0 / np.sqrt(variance + eps)
+    each = np.broadcast_to(inverse, q.shape).ravel()
+    off = np.broadcast_to(level, q.shape).ravel()
+    old = points.mean
+
+    def step(tile: Tile) -> None:
+        if off.any():  # E (x_a − l_a)(x_b − l_b)
+            tile.k -= off[tile.rows, None] * old[None, tile.cols]
+            tile.k -= (old - off)[tile.rows, None] * off[None, tile.cols]
+        scale = tile.outer(each)
+        tile.k *= scale
+        if tile.t is not None:
+            tile.t *= scale
+
+    after = points.after(
+        layer,
+        ((q - 2.0 * level * mean + level**2) * inverse**2).ravel(),
+        ((mean - level) * inverse).ravel(),
+        gaussian=points.gaussian,
+        what=f"a {layer.kind} of {points.what}",
+    )
+    return Move(after, step)
+
+
+def over_nodes_nodes(points: Points, known: bool, *, centre: bool = True, eps: float = 0.0) -> NodeMove:
+    """The statistics of the nodes drawn at once, as in a wide layer; for twins those that formulas give."""
+    places = 1 if points.grid.apart else points.grid.places
+
+    def own(y: Values) -> Values:
+        images = y.reshape(y.shape[0], -1, places)
+        if centre:
+            images = images - images.mean(axis=(0, 2), keepdims=True)
+        scale = np.sqrt(np.mean(images * images, axis=(0, 2), keepdims=True) + eps)
+        return (images / scale).reshape(y.shape)
+
+    if not known:
+        return alike(own)
+    q, mean = (v.reshape(-1, places).mean(axis=1) for v in (points.q, points.mean))
+    level = mean if centre else np.zeros_like(q)
+    scale = np.repeat(1.0 / np.sqrt(q - level**2 + eps), places)
+    level = np.repeat(level, places)
+
+    def twin(y: Values) -> Values:
+        y -= level.astype(y.dtype)
+        y *= scale.astype(y.dtype)
+        return y
+
+    return NodeMove(own, twin)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The leave-one-out estimator of NORM App. E.1, in operations that NumPy and torch share.
+
+_Values = TypeVar("_Values", bound=Any)  # arrays, or tensors
+
+
+def variance_of_others(d: _Values, total: _Values, size: int) -> _Values:
+    """sd'² of theory.md (5), (u − mean')/sd' over the other B − 1 points: with d = u − mean of all B, total = Σd²,
+
+    u − mean' = d·B/(B−1) and sd'² = (Σd² − d²·B/(B−1))/(B−2).
+    """
+    return ((total - d * d * (size / (size - 1))) / (size - 2)).clip(min=0.0)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Statistics over the data, or over batches of consecutive rows: what BatchNorm and its kin share (theory.md (11)).
+
+_EPS = 1e-12  # of the squared mean: what is left of a node that is the same on all points is rounding
+
+
+def centre_over_data(k: Array, t: Array | None, q: Array, batch: int | None) -> tuple[Array | None, Array]:
+    """Centre a whole covariance (in place) over batches of consecutive rows, and divide by its mean diagonal there.
+
+    Returns the tangent kernel and the factors. All nodes are divided by one scale, their root mean square.
+    """
+    n = k.shape[0]
+    size = n if batch is None else batch
+    scale = np.empty(n)
+    starts = list(range(0, n, size))
+    for start in starts:
+        rows = slice(start, min(start + size, n))
+        if rows.stop - rows.start < 2:
+            raise NotCovered(
+                "at least 2 points in every batch",
+                got=f"a last batch of {rows.stop - rows.start}",
+                hint="a number of points that the batch size divides",
+            )
+        k[rows] -= k[rows].mean(axis=0)
+    for start in starts:
+        cols = slice(start, min(start + size, n))
+        k[:, cols] -= k[:, cols].mean(axis=1, keepdims=True)
+        trace = float(np.trace(k[cols, cols]))
+        # what centring leaves of identical points is rounding
+        if trace <= 64.0 * float(np.finfo(k.dtype).eps) * float(q[cols].sum()):
+            raise NotCovered(
+                "data points that differ", got="a batch whose points are all alike", hint="drop duplicates"
+            )
+        scale[cols] = math.sqrt(trace / (cols.stop - cols.start))
+    inverse = 1.0 / scale
+    k *= inverse[:, None]
+    k *= inverse[None, :]
+    if t is not None:
+        if batch is not None:
+            raise NotCovered(
+                "BatchNorm over the whole data set for the tangent kernel",
+                got=f"batches of {batch}",
+                hint="batchnorm without batch=",
+            )
+        t = _tangent(k, t, inverse)
+    return t, inverse
+
+
+def _tangent(k: Array, t: Array, inverse: Array) -> Array:
+    """E[JΘJᵀ] with J = (H − yyᵀ/n)/σ, y ~ N(0, K) the normalized node: Gaussian fourth moments."""
+    n = k.shape[0]
+    t -= t.mean(axis=0)
+    t -= t.mean(axis=1, keepdims=True)
+    t *= inverse[:, None]
+    t *= inverse[None, :]
+    product = k @ t
+    return t - (product + product.T) / n + (k * np.trace(product) + 2.0 * product @ k) / n**2
+
+
+def centre_points(k: Array, places: int, batch: int | None) -> None:
+    """Take off (in place) what the points of a batch have in common, at every pair of positions: HKH."""
+    n = k.shape[0] // places
+    size = n if batch is None else batch
+    whole = k.reshape(n, places, n, places)
+    for start in range(0, n, size):
+        part = whole[start : start + size]
+        part -= part.mean(axis=0)
+    for start in range(0, n, size):
+        part = whole[:, :, start : start + size]
+        part -= part.mean(axis=2, keepdims=True)
+
+
+def effective(k: Array, size: int | None) -> tuple[float, float]:
+    """Of batches of so many rows: the least number of effective directions, the least share of the variance left."""
+    rows = k.shape[0]
+    each = rows if size is None else min(size, rows)
+    directions, share = math.inf, 1.0
+    for start in range(0, rows, each):
+        block = k[start : start + each, start : start + each].astype(np.float64)
+        full = float(np.trace(block))
+        block -= block.mean(axis=0)
+        block -= block.mean(axis=1, keepdims=True)
+        trace = float(np.trace(block))
+        if trace > 0.0:
+            directions = min(directions, trace**2 / float(np.vdot(block, block)))
+        share = min(share, trace / full if full > 0.0 else 0.0)
+    return directions, share
+
+
+def over_batches(size: int | None, *, leave_one_out: bool) -> Op:
+    """BatchNorm of sampled nodes; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5)."""
+
+    def run(y: Values) -> Values:
+        y = np.ascontiguousarray(y)
+        out = np.empty_like(y)
+        for part, to in zip(columns(y, size), columns(out, size), strict=True):
+            b = length_of(part, size)
+            cut = part.reshape(y.shape[0], -1, b)
+            mean = cut.mean(axis=2, keepdims=True)
+            d = cut - mean
+            square = np.einsum("rbp,rbp->rb", d, d)[:, :, None]
+            if leave_one_out:
+                variance = variance_of_others(d, square, b)
+                d *= y.dtype.type(b / (b - 1))
+            else:
+                variance = square / b
+            variance += _EPS * mean * mean + np.finfo(y.dtype).tiny
+            d /= np.sqrt(variance)
+            to[:] = d.reshape(part.shape)
+        return out
+
+    return run
+
+
+def columns(y: Values, size: int | None) -> list[Values]:
+    """All whole batches, and a last shorter one."""
+    points = y.shape[1]
+    whole = points if size is None or size >= points else points // size * size
+    return [y[:, :whole], y[:, whole:]] if whole < points else [y]
+
+
+def length_of(part: Values, size: int | None) -> int:
+    return part.shape[1] if size is None else min(size, part.shape[1])
+
+
+def batches(x: Tensor, dim: int, size: int) -> Iterator[Tensor]:
+    """Views of x in which the points are (batches, points of a batch): all whole batches, then a last shorter one."""
+    whole = x.shape[dim] // size * size
+    if whole:
+        yield x.narrow(dim, 0, whole).unflatten(dim, (-1, size))
+    if whole < x.shape[dim]:
+        yield x.narrow(dim, whole, x.shape[dim] - whole).unsqueeze(dim)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The law of a Gaussian node that was normalized over a batch: theory.md (5).
+
+Estimator = Literal["usual", "leave_one_out"]
+
+
+@dataclass(frozen=True)
+class BatchLaw:
+    """A Gaussian node normalized over a batch of B: û²/(B−1) ~ Beta(½, (B−2)/2); leave-one-out: Student's t."""
+
+    batch: int
+    estimator: Estimator
+
+    def activate(self, signal: Signal, phi: Activation) -> Signal:
+        if self.estimator == "leave_one_out":
+            far, near = (float(np.max(np.abs(gaussian.evaluate(phi.rise, np.array([-x, x]))))) for x in (1e6, 1e3))
+            if near > 0.0 and 2.0 * math.log(max(far, near) / near) / math.log(1e3) > self.batch - 2.5:
+                raise NotCovered(
+                    "an activation whose mean square exists: Student's t with B − 2 degrees has heavy tails",
+                    got=f"{phi} after a leave-one-out batchnorm of {self.batch}",
+                    hint="a larger batch, or estimator=usual",
+                )
+        u, w = self.rule(phi.features)
+        f = gaussian.evaluate(phi.rise, u)
+        mean = float(np.sum(w * f))
+        spread = float(np.sum(w * (f - mean) ** 2))
+        # At fixed weights no node has a center of its own: all batches are alike.
+        return Signal(0.0 if phi.centered else phi.offset + mean, 0.0, spread, law=Activated(signal, phi))
+
+    def level(self, phi: Activation) -> float:
+        """E φ of the normalized value, whether or not φ takes it off."""
+        u, w = self.rule(phi.features)
+        return phi.offset + float(np.sum(w * gaussian.evaluate(phi.rise, u)))
+
+    def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
+        return None
+
+    def rule(self, features: Iterable[gaussian.Feature]) -> tuple[gaussian.Array, gaussian.Array]:
+        """Quadrature nodes and weights of the normalized value."""
+        b = self.batch
+        if b == 2:
+            return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
+        usual = self.estimator == "usual"
+        # û = √(B−1) sin α with density ∝ cos^{B−3} α; Student: û' = √(B/(B−1)) √(B−2) tan α, density ∝ cos^{B−3} α
+        stretch = math.sqrt(b - 1) if usual else math.sqrt(b / (b - 1) * (b - 2))
+        limit = min(math.pi / 2, 2.0 * gaussian.REACH / math.sqrt(b))
+        edges = [np.linspace(-limit, limit, 17)]
+        if not usual:  # heavy tails: a wave such as sin is followed to where the mass beyond is 1e-10
+            reach = min(stretch * 10.0 ** (10.0 / (b - 2)), 5000.0)
+            edges.append(np.arctan(np.arange(-reach, reach, 4.0) / stretch))
+        for feature in features:
+            points = (feature.at + gaussian.graded(feature.width, 60.0 + abs(feature.at))) / stretch
+            edges.append(np.arcsin(np.clip(points, -1.0, 1.0)) if usual else np.arctan(points))
+        alpha, half = gaussian.panels(np.sort(np.clip(np.concatenate(edges), -limit, limit)))
+        log_density = (b - 3) * np.log(np.maximum(np.cos(alpha), 1e-300))
+        w = half * np.exp(log_density)
+        u = stretch * (np.sin(alpha) if usual else np.tan(alpha))
+        return u, w / w.sum()
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Nodes normalized within groups of m independent Gaussian ones: what a narrow GroupNorm leaves, exactly.
+#
+# A group's centred values on two data points are two vectors in m − 1 dimensions with the nodes' correlation c. Divided
+# by their own length they meet at a cosine r, the sample correlation of m pairs. So E x_a x_b = E r (< c: a norm over
+# few nodes takes correlation away), and a node is √(m−1) times one coordinate of a random direction, as in a batch of m
+# (theory.md (5)). With r = −tanh v its density is
+#
+# p(v) ∝ (sech v)^{m−2} · (1 − c·r)^{3/2 − m} · ₂F₁(½, ½; m − ½; (1 + c·r)/2)      (Hotelling, 1953; m ≥ 3),
+#
+# analytic in |Im v| < π/2: the trapezoidal rule converges geometrically, for every c up to 1.
+
+
+@lru_cache(maxsize=4096)
+def cosines(nodes: int, c: float, one_minus_c: float) -> tuple[Array, Array]:
+    """(angles θ, weights) of the law of r = cos θ for groups of so many nodes at correlation c ≥ 0.
+
+    >>> theta, weights = cosines(4, 0.5, 0.5)
+    >>> print(f"{weights @ np.cos(theta):.10f}")      # 4/3π·₂F₁(½, ½; 5/2; ¼)
+    0.4359911242
+    """
+    if nodes == 2:  # r = ±1
+        apart = 2.0 / math.pi * math.asin(math.sqrt(0.5 * one_minus_c))
+        return np.array([0.0, math.pi]), np.array([1.0 - apart, apart])
+    peak = 0.5 * math.log(max(one_minus_c, 1e-300) / (1.0 + c))
+    tail = 80.0 / (nodes - 2) + 2.0
+    step = min(0.1, 0.25 / math.sqrt(nodes))
+    v = np.arange(peak - tail, tail, step)
+    square = np.exp(2.0 * v)  # tan² ½θ
+    apart = one_minus_c + c * 2.0 * square / (1.0 + square)  # 1 − c·r without cancelling
+    log_density = -(nodes - 2) * np.logaddexp(v, -v) - (nodes - 1.5) * np.log(apart)
+    # scipy's ₂F₁ overflows at 1 itself for large groups; it is flat there
+    rest = special.hyp2f1(0.5, 0.5, nodes - 0.5, np.minimum(1.0 - 0.5 * apart, 1.0 - 1e-13))
+    density = np.exp(log_density - log_density.max()) * rest
+    return 2.0 * np.arctan(np.exp(v)), density / density.sum()
+
+
+def normalized(nodes: int, c: float, one_minus_c: float) -> tuple[float, float]:
+    """(E r, 1 − E r): center and spread of a Gaussian node behind a norm over groups of so many."""
+    theta, weights = cosines(nodes, c, one_minus_c)
+    spread = float(weights @ (2.0 * np.sin(0.5 * theta) ** 2))
+    if c > 0.5:
+        return 1.0 - spread, spread
+    log_ratio = special.gammaln(0.5 * nodes) - special.gammaln(0.5 * (nodes - 1))
+    center = 2.0 / (nodes - 1) * math.exp(2.0 * log_ratio) * c * special.hyp2f1(0.5, 0.5, 0.5 * (nodes + 1), c * c)
+    return float(center), 1.0 - float(center)
+
+
+@dataclass(frozen=True)
+class GroupLaw:
+    """A Gaussian node of correlation c behind a norm over groups of `nodes`.
+
+    Exact for every activation where data points are uncorrelated (c = 0), and for piecewise linear ones at any c:
+    these do not care for the length of a direction, so E φφ is the arc-cosine formula at r, averaged over r.
+    """
+
+    nodes: int
+    c: float
+    one_minus_c: float
+
+    def activate(self, signal: Signal, phi: Activation) -> Signal:
+        alone = BatchLaw(self.nodes, "usual").activate(signal, phi)
+        if self.c == 0.0:
+            return alone
+        slopes = rays(phi)
+        if slopes is None:
+            raise NotCovered(
+                "a piecewise linear activation behind a groupnorm of narrow groups, or uncorrelated data points",
+                got=f"{phi} at c = {self.c:.3g}",
+                hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
+            )
+        a2, b2 = (0.5 * (slopes[1] + slopes[0])) ** 2, (0.5 * (slopes[1] - slopes[0])) ** 2
+        theta, weights = cosines(self.nodes, self.c, self.one_minus_c)
+        away = 2.0 * np.sin(0.5 * theta) ** 2
+        lost = away - 2.0 / math.pi * _sine_minus(theta)  # 1 − (2/π)(√(1−r²) + r·arcsin r)
+        spread = float(weights @ (a2 * away + b2 * lost))
+        level = alone.mean**2 if not phi.centered else BatchLaw(self.nodes, "usual").level(phi) ** 2
+        between = max(a2 + b2 - spread - level, 0.0)
+        return Signal(alone.mean, between, spread, law=Activated(signal, phi))
+
+    def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
+        """A slope that depends on the sign alone is independent of all that the norm's own Jacobian is made of."""
+        slopes = rays(phi)
+        return None if slopes is None else 0.5 * (slopes[0] ** 2 + slopes[1] ** 2)
+
+
+def _sine_minus(theta: Array) -> Array:
+    """sin θ − θ·cos θ, by its series where that cancels."""
+    square = theta * theta
+    series = theta**3 * (1 / 3 - square * (1 / 30 - square * (1 / 840 - square / 45360)))
+    return np.where(theta < 0.1, series, np.sin(theta) - theta * np.cos(theta))
+
+
+def gradient_of(nodes: int, log_variance: float) -> float:
+    """What a norm over groups of m Gaussian nodes multiplies squared gradients by: (m−2)/((m−3)·variance).
+
+    Two of a group's directions are projected out, and E 1/χ²_{m−1} = 1/(m−3): infinite for three nodes, 0 for two.
+    """
+    if nodes == 2:
+        return 0.0
+    if nodes == 3:
+        return math.inf
+    return (nodes - 2) / (nodes - 3) * math.exp(min(-log_variance, 700.0))

@@ -1,0 +1,292 @@
+"""Predictions at the user's width and dimension: theory.md §12.
+
+An expansion in 1/width and 1/dimension where one is known and its next order is small (`network.finite_signal`), else
+the exact chain of a few points through many networks (`few_points`), with its sampling error.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from firstguess._version import __version__
+from firstguess.base import checks
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.gaussian import Array
+from firstguess.network.finite_folds import finite_steps
+from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.inputs import Inputs
+from firstguess.network.layer import Parity, text
+from firstguess.network.network import Network
+from firstguess.network.signal import Signal
+from firstguess.theory.finite.monte_carlo import few_points, whole_batch
+from firstguess.theory.prediction import FiniteSize, LayerReading, Prediction, missing
+from firstguess.theory.shares.agreement import same_class
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian import Guesses
+from firstguess.theory.shares.many_classes import MOST_CLASSES, PairMoments
+from firstguess.theory.shares.mixture import gauss_hermite, law_of_shares
+
+_ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of G, or this
+_HERMITE = 20
+_COUNTED = 2000  # the widest layers whose batches are counted where an expansion would do
+_MANY = (
+    "more classes than 64: the variance of a share is that of these networks; its law takes one overlap for all pairs "
+    "of points, with which the largest share of nearly even, narrow networks comes out too large"
+)
+_CENTRED = (
+    "a centred batch guesses more evenly than counting by chance (by 1/2πn of variance), which the law leaves out"
+)
+_ODD = (Parity.WEIGHTS, Parity.ODD, Parity.LINEAR, Parity.CENTRES)  # biases would show in the wide limit
+
+
+class _Found(NamedTuple):
+    layers: tuple[LayerReading, ...]
+    excess: float
+    differ: float
+    size: FiniteSize
+    pairs: PairMoments | None = None
+    counted: Array | None = None  # shares of a whole batch
+    batch: int = 0
+
+
+def predict_finite(
+    infinite: Prediction,
+    inputs: Inputs,
+    width: int | None,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Prediction:
+    """The prediction for infinite size, made one for layers of `width` and inputs of `inputs.dimension`."""
+    started = time.perf_counter()
+    network = infinite.network
+    limit = Guesses(max(float(infinite.gamma[-1]), 0.0), network.classes).std()
+    found, why = expanded(network, inputs, width, limit, infinite.guesses.points, infinite.layers)
+    if found is None or not _holds(found, width):
+        if width is None:
+            raise InvalidInput(
+                "a width, where 1/dimension alone has no expansion that holds",
+                got="width=None",
+                where="predict",
+                hint="width=1000",
+            )
+        try:
+            drawn = _sampled(network, inputs, width, limit, infinite.guesses.points, seed, progress)
+            worse = found is None or found.excess < 0.0 or drawn.size.error < found.size.next_order
+            found = drawn if found is None or worse else found
+        except FirstguessError as error:
+            if found is None:
+                raise error.at("finite width") from None
+            remark = f"the next order is not small, and the chain, which is exact, cannot be had: {missing(error)}"
+            found = found._replace(size=_with_remark(found.size, remark))
+    points = infinite.guesses.points
+    if found.counted is None:
+        law = law_of_shares(found.excess, found.differ, network.classes, points, found.pairs)
+    else:
+        law = EmpiricalGuesses(found.counted, found.batch)
+    finite = [said for said in infinite.assumptions if said != "wide layers"]
+    remarks = (
+        why if found.size.way == "chain" else "",
+        _MANY if network.classes > MOST_CLASSES else "",
+        _of_batch(found.batch, points) if found.counted is not None else "",
+        _CENTRED if found.counted is None and found.excess < 0.0 and points is not None else "",
+        found.size.remark,
+    )
+    return Prediction(
+        network,
+        "closed form",
+        found.layers
+        if found.size.way == "expansion"
+        else tuple(_with_gradient(new, old) for new, old in zip(found.layers, infinite.layers, strict=True)),
+        law,
+        (*finite, *(said for said in remarks if said)),
+        infinite.provenance | {"width": width, "firstguess": __version__, "python": sys.version.split()[0]},
+        infinite.seconds + time.perf_counter() - started,
+        finite_size=found.size,
+    )
+
+
+def _holds(found: _Found, width: int | None) -> bool:
+    """Whether the next order is small, and the law of the shares has this variance."""
+    if found.excess < 0.0 and width is not None and width <= _COUNTED:
+        return False  # a batch that is centred guesses more evenly than counting by chance: only counts show that
+    return found.size.next_order <= max(_ENOUGH * found.size.std, _LEAST)
+
+
+def _with_remark(size: FiniteSize, remark: str) -> FiniteSize:
+    return replace(size, remark=remark)
+
+
+def _with_gradient(new: LayerReading, old: LayerReading) -> LayerReading:
+    """Gradients are those of the wide limit."""
+    return replace(new, gradient=old.gradient)
+
+
+def _sampled(
+    network: Network,
+    inputs: Inputs,
+    width: int,
+    limit: float,
+    points: int | None,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> _Found:
+    few = few_points(network, inputs, width, points=points, seed=seed, progress=progress)
+    odd = limit == 0.0 and all(layer.parity in _ODD for layer in network.layers)
+    if odd and network.classes == 2 and not whole_batch(network):
+        # f(−x) = −f(x), and −x is as likely as x: E arcsin c = 0 exactly (theory.md §12)
+        few = replace(few, excess=0.0, excess_error=0.0, differ=0.0)
+    std = math.sqrt(max(few.excess, 0.0) / network.classes)
+    error = few.excess_error / network.classes
+    size = FiniteSize(
+        width,
+        inputs.dimension,
+        "chain",
+        std,
+        limit,
+        error=min(error / (2.0 * std), math.sqrt(error)) if std > 0.0 else math.sqrt(error),
+        networks=few.networks,
+        overlap=few.overlap,
+        overlap_variance=few.variance,
+        remark=_dead_words(few.dead),
+    )
+    return _Found(few.layers, few.excess, few.differ, size, few.pairs, few.counted, few.points)
+
+
+def expanded(
+    network: Network,
+    inputs: Inputs,
+    width: int | None,
+    limit: float,
+    points: int | None = None,
+    wide: Sequence[LayerReading] | None = None,
+) -> tuple[_Found | None, str]:
+    """The expansion, or why there is none; `wide` are the readings of infinite width, where they are at hand."""
+    signal = inputs.signal()
+    start = FiniteSignal(
+        signal,
+        math.inf if inputs.dimension is None else float(inputs.dimension),
+        math.inf if width is None else float(width),
+        _is_even(network, inputs) if wide is None else _all_zero(wide, signal),
+        0.0,
+        signal.correlation,
+        inputs=True,
+        points=math.inf if points is None else float(points),
+    )
+    state, layers = start, list[LayerReading]()
+    try:
+        for index, (layer, state) in enumerate(finite_steps(network.layers, start)):  # behind the last one it is used
+            s = state.signal
+            name, slope = (text(layer), None) if wide is None else (wide[index].layer, wide[index].gradient)
+            layers.append(LayerReading(name, layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, slope))
+    except FirstguessError as error:
+        return None, f"by a chain of networks, as no expansion in 1/width is known here: {missing(error)}"
+    classes = network.classes
+    excess, rough = _excess(state, classes)
+    std = math.sqrt(max(excess, 0.0) / classes)
+    rougher = math.sqrt(max(rough, 0.0) / classes)
+    size = FiniteSize(
+        width,
+        inputs.dimension,
+        "expansion",
+        std,
+        limit,
+        next_order=_next_order(state, std, rougher, limit),
+        overlap=state.e,
+        overlap_variance=state.v,
+    )
+    differ = math.sqrt(max(state.u, 0.0)) / state.signal.one_minus_c if state.signal.one_minus_c > 0.0 else 0.0
+    return _Found(tuple(layers), excess, differ, size, _pairs(state)), ""
+
+
+def _pairs(state: FiniteSignal) -> PairMoments | None:
+    """How overlaps of pairs hang together, to leading order; known where the network is even in the wide limit."""
+    if not state.even or state.v <= 0.0:
+        return None
+    own = 1.0 - state.e
+    spread = state.v - 2.0 * state.common
+    return PairMoments(state.e, spread / own**2, state.triangle / spread**2, state.common) if spread > 0.0 else None
+
+
+def _dead_words(share: float) -> str:
+    if share == 0.0:
+        return ""
+    return (
+        f"{share:.2g} of all points are 0 at a network's output (all nodes are dead): their guess is taken to be chance"
+    )
+
+
+def _of_batch(batch: int, points: int | None) -> str:
+    if points == batch:
+        return ""
+    why = "points= names none" if points is None else f"it stands for {points}"
+    return f"norms over the data: of a batch of {batch} points, since {why}; guesses are those of such a batch"
+
+
+def _all_zero(wide: Sequence[LayerReading], signal: Signal) -> bool:
+    """Whether all overlaps are 0 in the wide limit, at every layer of weights: by its readings."""
+    return signal.correlation == 0.0 and all(x.correlation == 0.0 for x in wide if x.weights)
+
+
+def _is_even(network: Network, inputs: Inputs) -> bool:
+    """Whether all overlaps are 0 in the wide limit, at every layer of weights."""
+    signal = inputs.signal()
+    if signal.correlation != 0.0:
+        return False
+    for layer in network.layers:
+        signal = layer.moments(signal)
+        if layer.weighted and signal.correlation != 0.0:
+            return False
+    return True
+
+
+def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
+    """E A(c) over pairs, and by a cruder rule: (40) alone for even networks, the other way to average for others."""
+    same, e, v, k = same_class(classes), state.e, state.v, state.k
+    if state.even:
+        one, two, three, four = same.slopes_at_zero()
+        e1, v1 = state.leading
+        if state.pulls:  # centring over n points: −1/n of an overlap, exactly (44)
+            n = state.points
+            return (one * (e - 1.0 / n) + 0.5 * two * v + three * k / 6.0) / (1.0 - 1.0 / n), one * e1 + 0.5 * two * v1
+        full = one * e + 0.5 * two * (e * e + v) + three * (e**3 + 3.0 * e * v + k) / 6.0 + four * v * v / 8.0
+        return full, one * e1 + 0.5 * two * v1
+    if not -1.0 < e < 1.0:
+        return float(same(np.array([e]))[0]), float(same(np.array([e]))[0])
+    step = 1e-3 * (1.0 - abs(e))
+    low, here, high = (float(x) for x in same(np.array([e - step, e, e + step])))
+    curve = (low - 2.0 * here + high) / step**2
+    z, w = gauss_hermite(_HERMITE)
+    wide = math.log1p(v / (1.0 - e) ** 2)  # 1 − c is taken to be lognormal, with the right mean and variance
+    c = 1.0 - (1.0 - e) * np.exp(-0.5 * wide + math.sqrt(wide) * z)
+    lognormal = float(w @ same(c))
+    return here + 0.5 * curve * v, lognormal
+
+
+def _next_order(state: FiniteSignal, std: float, rougher: float, limit: float) -> float:
+    """What the expansion leaves out, about.
+
+    Even networks: (42) changed (40) by d₂, which had changed infinite size by d₁; the next is taken to be √(d₂/d₁)·d₂,
+    more than a geometric series would have. Others: how far two averages over v are apart that differ in the next
+    order, plus the first order's change times the relative variance of 1 − c.
+    """
+    if state.pulls:  # what (44) was off by in its tests, for sizes that differ by V
+        return 0.5 * state.sizes * (std + 1.0 / math.sqrt(state.points))
+    if state.even:
+        first, second = abs(rougher - limit), abs(std - rougher)
+        return second * min(1.0, math.sqrt(second / first)) if first > 0.0 else second
+    spread = state.signal.one_minus_c
+    relative = state.v / spread**2 if spread > 0.0 else math.inf
+    return abs(std - rougher) + abs(std - limit) * min(1.0, relative)
+
+
+def check_width(width: object, where: str = "predict") -> int:
+    """A width of at least 2."""
+    return checks.count(width, 2, "width", where, "width=100, or width=None for infinitely wide layers")

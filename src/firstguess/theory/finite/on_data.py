@@ -1,0 +1,318 @@
+"""The kernel reading at finite width: what a network's own noise adds to the overlaps of these data (theory.md (50)).
+
+Where an overlap behind a layer depends on that in front alone (scale-free activations, norms over nodes, no biases), a
+pair of points goes its way by its own overlap: mean and variance at the output are two functions of the overlap of the
+inputs, which are read off the fold of one pair (`network.finite_signal`) at a few overlaps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.polynomial import chebyshev
+
+from firstguess.base.checks import float_range
+from firstguess.base.errors import NotConverged, NotCovered
+from firstguess.base.gaussian import Array
+from firstguess.network.finite_folds import finite_steps, through
+from firstguess.network.finite_sample import Handful
+from firstguess.network.finite_signal import FiniteSignal
+from firstguess.network.inputs import Inputs
+from firstguess.network.layer import steps
+from firstguess.network.network import Network
+from firstguess.network.signal import Gaussian, Signal
+from firstguess.theory.finite.monte_carlo import (
+    HEADS,
+    POINTS,
+    OfData,
+    blocks,
+    check_sampled,
+    handfuls,
+    shares_of,
+    whole_batch,
+)
+from firstguess.theory.kernel.kernel import KernelLayer
+from firstguess.theory.prediction import FiniteSize, missing
+from firstguess.theory.shares.agreement import SameClass, same_class
+from firstguess.theory.shares.argmax_sampling import factor
+
+# --------------------------------------------------------------------------------------------------------------
+# The kernel reading at finite width where no expansion holds: handfuls of the data through networks of real width.
+#
+# For every pair of data points the infinite theory has an overlap. Pairs of the handfuls say how far the chance of one
+# class, A(c) on average over networks, is from that: a smooth function of the overlap, which all pairs then get. The
+# infinite theory is a control variate, so few networks are enough. Where a norm looks at all points, all of them go
+# through the networks and guesses are counted.
+
+_TERMS = 3  # of the change as (1 − c)·polynomial: it is 0 for a point and itself
+_MOST = 2000  # points of a batch
+_NETWORKS = 2000
+
+
+class OnData(NamedTuple):
+    """Correlations at the output that put two points in one class as often as networks do; or guesses, counted."""
+
+    correlation: Array
+    size: FiniteSize
+    counted: Array | None = None  # (networks · output layers, classes)
+
+
+def sampled_on_data(
+    network: Network,
+    width: int,
+    x: Array,
+    covariance: Array,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> OnData:
+    """Networks of `width` on the rows of x; `covariance` is that of their outputs at infinite width."""
+    check_sampled(network, width)
+    flat = x.reshape(len(x), -1)
+    batch = whole_batch(network)
+    if batch and len(flat) > _MOST:
+        raise NotCovered(
+            f"at most {_MOST} points, where a layer looks at all of them at finite width",
+            got=len(flat),
+            where="predict(width)",
+            hint="points=2000, or fg.measure(net, x, width=…)",
+        )
+    chosen = handfuls(network, width, flat.shape[1], len(flat))
+    points = len(flat) if batch else min(chosen.points, len(flat))
+    root = np.sqrt(np.diagonal(covariance))
+    if not (root > 0.0).all():
+        raise NotCovered("points that are not 0 at the output", got="some that are", hint="fg.measure(net, x, width=…)")
+    wide = np.clip(covariance / np.outer(root, root), -1.0, 1.0)
+    same = same_class(network.classes)
+    rng = np.random.default_rng([seed, 0x418])
+    signal = _moments(flat).signal()
+    a, b = np.triu_indices(points, 1)
+    rows, counted = list[Array](), list[Array]()
+    normal, target = np.zeros((_TERMS, _TERMS)), np.zeros(_TERMS)
+    count, done = min(chosen.networks, _NETWORKS), 0
+    largest = max(width, points, flat.shape[1])
+    for size in blocks(count, points, largest, weights=points > POINTS):
+        picked = np.stack([np.arange(points) if batch else rng.choice(len(flat), points, False) for _ in range(size)])
+        few = Handful(rng, width, signal, source=OfData(flat, picked))
+        with float_range():
+            for _, few in through(network.layers, few, last=network.classes):  # noqa: B007, B020  # the last one
+                pass
+        before = wide[picked[:, a], picked[:, b]]
+        guesses = few.guesses(HEADS) if batch or not few.gaussian else None
+        if batch and guesses is not None:
+            counted.append(shares_of(guesses, network.classes).reshape(-1, network.classes))
+        if few.gaussian or guesses is None:
+            together = same(few.overlaps)
+        else:
+            alike = [g[:, a] == g[:, b] for g in guesses.transpose(1, 0, 2)]
+            together = np.mean(alike, axis=0) - 1.0 / network.classes
+        change = together - same(before)
+        basis = np.stack([(1.0 - before) * before**k for k in range(_TERMS)], axis=2)
+        normal += np.einsum("rpi,rpj->ij", basis, basis)
+        target += np.einsum("rpi,rp->i", basis, change)
+        rows.append(change.mean(axis=1))
+        done += size
+        if progress is not None:
+            progress(done, count)
+    changed = np.concatenate(rows)
+    terms = np.linalg.lstsq(normal, target, rcond=1e-10)[0]
+    before = wide
+    fitted = same(before) + (1.0 - before) * sum(t * before**k for k, t in enumerate(terms))
+    grid = np.sin(np.linspace(-0.5 * math.pi, 0.5 * math.pi, _FINE))
+    c = np.interp(fitted, same(grid), grid)
+    np.fill_diagonal(c, 1.0)
+    off = ~np.eye(len(flat), dtype=bool)
+    before_all = float(same(wide[off]).mean())
+    excess = before_all + float(changed.mean())
+    error = float(changed.std(ddof=1)) / math.sqrt(len(changed)) / network.classes
+    finite, infinite = (math.sqrt(max(v, 0.0) / network.classes) for v in (excess, before_all))
+    size = FiniteSize(
+        width,
+        None,
+        "chain",
+        finite,
+        infinite,
+        error=min(error / (2.0 * finite), math.sqrt(error)) if finite > 0.0 else math.sqrt(error),
+        networks=len(changed),
+        overlap=float(c[off].mean()),
+        overlap_variance=float(c[off].var()),
+        remark=""
+        if batch
+        else "the network's noise is averaged over networks: how they differ is not in the law of the shares",
+    )
+    return OnData(c, size, np.concatenate(counted) if counted else None)
+
+
+def _moments(flat: Array) -> Inputs:
+    """What a centred activation takes off is its mean at the variance of the closed form, for inputs like these."""
+    center = flat.mean(axis=0)
+    square = float((center**2).mean())
+    variance = float(((flat - center) ** 2).mean())
+    return Inputs.of_sample(square, variance, float(flat.mean()), points=len(flat))
+
+
+_PLACES = 48  # overlaps at which a pair is followed; between them a cubic spline, good to 1e-4 of the change
+_STEPS = 4001  # of the table that pairs look up
+_SOME = 300  # points whose pairs are enough for an average variance
+_ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of a share, or this
+_FINE = 20_001  # places at which the chance of one class is inverted
+
+
+@dataclass(frozen=True)
+class Shifts:
+    """By the overlap c of two inputs: the one at the output at infinite width, what width adds to it, the variance."""
+
+    angles: Array  # arcsin c, dense at both ends
+    wide: Array
+    moved: Array
+    variance: Array
+
+    def __call__(self, c: Array) -> tuple[Array, Array]:
+        """What width adds to the mean overlap, and the variance."""
+        _, moved, variance = self.at(np.arcsin(np.clip(c, -1.0, 1.0)))
+        return moved, variance
+
+    def at(self, angles: Array) -> tuple[Array, Array, Array]:
+        """All three, at arcsin c."""
+        from scipy.interpolate import CubicSpline
+
+        wide, moved, variance = (CubicSpline(self.angles, v)(angles) for v in (self.wide, self.moved, self.variance))
+        return wide, moved, np.maximum(variance, 0.0)
+
+
+@lru_cache(maxsize=16)
+def shifts(network: Network, width: int) -> Shifts:
+    """The functions of a network; NotCovered where an overlap depends on more than an overlap."""
+    angles = 0.5 * math.pi * chebyshev.chebpts1(_PLACES)
+    rows = np.array([_pair(network, width, math.sin(float(angle))) for angle in angles])
+    ends = 0.5 * math.pi  # a point and itself: exact, and never different
+    wide, moved, variance = (np.append(rows[:, i], end) for i, end in enumerate((1.0, 0.0, 0.0)))
+    return Shifts(np.append(angles, ends), wide, moved, variance)
+
+
+def _pair(network: Network, width: int, c: float) -> tuple[float, float, float]:
+    """One pair of points of overlap c: theory.md (45), from v = 0 on."""
+    start = Signal(0.0, c, 1.0 - c, law=Gaussian())
+    state = FiniteSignal(start, math.inf, float(width), False, 1.0, c, inputs=True)  # 1: sizes of data differ
+    wide = start
+    for _, _, wide in steps(network.layers, start):  # noqa: B007  # the last one
+        pass
+    for _, state in finite_steps(network.layers, state):  # noqa: B007, B020  # the last one
+        pass
+    return wide.correlation, state.e - wide.correlation, state.v
+
+
+@dataclass(frozen=True)
+class FiniteKernel:
+    """A covariance whose Gaussian logits put two points in one class as often as networks of this width do."""
+
+    covariance: Array
+    size: FiniteSize
+    counted: Array | None = None  # guesses of networks, where a layer looks at all points
+
+
+def at_width(
+    network: Network,
+    width: int,
+    x: Array,
+    covariance: Array,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> FiniteKernel:
+    """By expansion where one is known and its next order is small, else by handfuls of the data through networks."""
+    try:
+        found, why = expanded_on_data(network, width, x, covariance), ""
+    except NotCovered as error:
+        found, why = None, f"by networks that were drawn, as no expansion in 1/width is known here: {missing(error)}"
+    if found is not None and found.size.next_order <= max(_ENOUGH * found.size.std, _LEAST):
+        return found
+    try:
+        drawn = sampled_on_data(network, width, x, covariance, seed=seed, progress=progress)
+    except NotCovered as error:
+        if found is None:
+            raise error.at("finite width") from None
+        return replace(found, size=replace(found.size, remark=f"{found.size.remark}; the next order is not small"))
+    if found is not None and drawn.size.error >= found.size.next_order:
+        return found
+    root = np.sqrt(np.diagonal(covariance))
+    remark = "; ".join(said for said in (why, drawn.size.remark) if said)
+    size = replace(drawn.size, remark=remark)
+    return FiniteKernel(positive(drawn.correlation) * np.outer(root, root), size, drawn.counted)
+
+
+def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) -> FiniteKernel:
+    """The covariance at infinite width, made one for `width`: A(c_eff) = E A(c) for every pair of points.
+
+    c_eff − c is a function of the overlap of two inputs: a fine table, which all pairs look up.
+    """
+    found = shifts(network, width)
+    flat = x.reshape(len(x), -1)
+    unit = flat / np.sqrt(np.einsum("ai,ai->a", flat, flat))[:, None]
+    angles = np.arcsin(np.clip(unit @ unit.T, -1.0, 1.0))
+    root = np.sqrt(np.diagonal(covariance))
+    same = same_class(network.classes)
+    table, change, variance = _table(found, same)
+    wide = np.clip(covariance / np.outer(root, root), -1.0, 1.0)
+    c = np.clip(wide + np.interp(angles, table, change), -1.0, 1.0)
+    np.fill_diagonal(c, 1.0)
+    infinite, finite = (math.sqrt(max(_over_pairs(same(k)), 0.0) / network.classes) for k in (wide, c))
+    some = angles[:_SOME, :_SOME]
+    typical = _over_pairs(np.interp(some, table, variance))
+    size = FiniteSize(
+        width,
+        None,
+        "expansion",
+        finite,
+        infinite,
+        next_order=abs(finite - infinite) * min(1.0, 2.0 * typical),
+        overlap=_over_pairs(c),
+        overlap_variance=typical,
+        remark="the network's noise is averaged over networks: how they differ is not in the law of the shares",
+    )
+    return FiniteKernel(positive(c) * np.outer(root, root), size)
+
+
+def _table(found: Shifts, same: SameClass) -> tuple[Array, Array, Array]:
+    """At fine steps of arcsin c: what has to be added to an overlap, and its variance."""
+    table = np.linspace(-0.5 * math.pi, 0.5 * math.pi, _STEPS)
+    wide, moved, variance = found.at(table)
+    grid = np.sin(np.linspace(-0.5 * math.pi, 0.5 * math.pi, _FINE))
+    excess = same(grid)
+    curve = np.gradient(np.gradient(excess, grid), grid)
+    e = np.clip(wide + moved, -1.0, 1.0)
+    # from E A(c) − A(e) alone, so that no width is no change
+    added = np.interp(np.interp(e, grid, excess) + 0.5 * np.interp(e, grid, curve) * variance, excess, grid)
+    change = moved + added - np.interp(np.interp(e, grid, excess), excess, grid)
+    change[-1] = variance[-1] = 0.0
+    return table, change, variance
+
+
+def _over_pairs(k: Array) -> float:
+    """The mean over distinct points."""
+    n = len(k)
+    return float(k.sum() - np.trace(k)) / (n * (n - 1))
+
+
+def positive(c: Array) -> Array:
+    """The same correlations where they have a root; else without their negative directions, which are small."""
+    try:
+        factor(c)
+        return c
+    except NotConverged:
+        values, vectors = np.linalg.eigh(c)
+        kept = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        scale = 1.0 / np.sqrt(np.diagonal(kept))
+        return np.asarray(kept * np.outer(scale, scale), dtype=np.float64)
+
+
+def with_output(layers: tuple[KernelLayer, ...], covariance: Array) -> tuple[KernelLayer, ...]:
+    """The summaries with the output's own: the mean covariance of two points."""
+    n = len(covariance)
+    q = float(np.trace(covariance)) / n
+    return (*layers[:-1], replace(layers[-1], q=q, q_ab=(float(covariance.sum()) - n * q) / (n * (n - 1))))

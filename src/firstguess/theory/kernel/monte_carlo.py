@@ -1,0 +1,388 @@
+"""Layers between two random weights, by sampled nodes: where a covariance alone does not say what comes out.
+
+BatchNorm divides a node by its *own* scale over a batch, which fluctuates from node to node by √(2/directions), and a
+max-pool over positions wants the joint law of a window. Both are plain arithmetic on one node's values over the data,
+u ~ N(0, K). So nodes are drawn, sent through the layers, and K' = E y yᵀ is estimated from R of them. A *twin* of every
+node is divided by the root mean square over all nodes instead. Its covariance K̃' is known by formula, so what the
+sample makes of it tells part of the sampling error (a control variate):
+
+    K' ≈ YᵀY/R + β·(K̃' − ỸᵀỸ/R),   0 ≤ β ≤ 1 by regression;  the standard error is part of the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from firstguess.base.errors import NotCovered
+from firstguess.base.gaussian import Array
+from firstguess.base.numerics import positive, root
+from firstguess.network.layer import Fold, Layer, Mix, text
+from firstguess.network.layers import Residual
+from firstguess.network.points import Done, Joint, Move, Need, NodeMove, Op, Points, Values, mean_of_pairs
+from firstguess.network.remarks import Remark
+from firstguess.network.shapes import Grid, Shape
+from firstguess.network.walk import shapes
+from firstguess.theory.kernel.cost import Budget
+from firstguess.theory.kernel.tiles import Mapped, Run, Stored, Summary, whole
+
+_NODES = 16384  # without twins the error of a covariance would be 1/√_NODES = 0.8 % of the diagonal
+_AT_ONCE = 1024  # pairs of nodes ±u
+_BYTES_AT_ONCE = 24_000_000  # memory in larger pieces comes from the system anew each time, which is slow
+_ENOUGH = 500.0  # effective directions from which on formulas do, to 1 or 2 in so many: no nodes are drawn
+_NO_TANGENT = "{}: the tangent kernel leaves out that node scales fluctuate"
+_PROBES = 256  # entries of the covariance whose error is followed
+
+
+class Nodewise(NamedTuple):
+    """What comes out: the covariance, the tangent kernel (by formula), a summary of every layer."""
+
+    k: Array
+    t: Array | None
+    points: Points
+    summaries: list[Summary]
+    remarks: tuple[str, ...]
+
+
+def by_nodes(
+    layers: Sequence[Layer],
+    points: Points,
+    k: Array,
+    t: Array | None,
+    budget: Budget,
+    *,
+    seed: int = 0,
+    nodes: int = _NODES,
+) -> Nodewise | None:
+    """Carry a covariance of Gaussian nodes through layers without weights; `k` and `t` are overwritten.
+
+    None, with nothing touched, where formulas are good enough: every batch has many directions. The same network and
+    data always draw the same nodes. Piecewise linear activations behind a BatchNorm need none (`Layer.jointly`).
+    """
+    rows, grid = k.shape[0], points.grid
+    needs = [layer.need(points, k) for layer in layers if layer.sampled(grid)]
+    few = min(needs, key=lambda need: need.directions)
+    directions, share = few.directions, min(need.share for need in needs)
+    if directions >= _ENOUGH and not any(need.always for need in needs):
+        return None
+    if (joint := layers[0].jointly(layers[1:])) is not None:
+        return _exactly(layers, points, k, t, budget, joint, few)
+    exact = share < 1e-4 or not 1e-12 < float(points.q.mean()) < 1e12  # float32 would lose what is left of a node
+    dtype = np.float64 if exact else np.float32
+    upper = np.ascontiguousarray(root(k, share).T, dtype=dtype)
+    path = _follow(layers, points, k, t, budget)
+    pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
+    fitting = min(_AT_ONCE, max(128, _BYTES_AT_ONCE // (2 * rows * np.dtype(dtype).itemsize)))
+    bunch = math.prod(x.together for x in layers)
+    at_once = max(1, fitting // (pools * bunch)) * pools * bunch
+    wanted = max(nodes * min(1.0, 2000.0 / rows), 2.0 * rows) * pools
+    chunks = max(1, math.ceil(wanted / (2 * at_once)))
+    tally = _Tally(path, points.count, bunch)
+    # blocks of a ResNet may have the same place in their branch: what arrives there tells them apart
+    mark = round(1e4 * float(points.q.mean())) % 2**32
+
+    def draw(index: int) -> Values:
+        return np.random.default_rng((seed, mark, index)).standard_normal((at_once, rows), dtype=dtype)
+
+    with ThreadPoolExecutor(1) as pool:  # the next nodes are drawn while these are worked on
+        ahead = pool.submit(draw, 0)
+        for index in range(chunks):
+            u = ahead.result() @ upper
+            if index + 1 < chunks:
+                ahead = pool.submit(draw, index + 1)
+            tally.add(np.concatenate([u, -u]))  # pairs ±u: the odd and the even part of φ do not mix
+    found, entry, mean = tally.covariance()
+    q = found.diagonal().astype(np.float64)
+    what = f"{text(layers[-1])} of sampled nodes"
+    after = Points(q, tally.mean, False, path.shapes[-1], points.default_width, what=what)
+    said = (
+        f"{' > '.join(text(x) for x in layers)}: by {tally.nodes} sampled nodes, a covariance to ±{entry:.2%} and "
+        f"their mean to ±{mean:.2%} of the diagonal (one standard error)"
+    )
+    if directions < math.inf:
+        said += f"; {_fluctuation(few)}"
+    remarks: tuple[str, ...] = (Remark(said, "nodes", entry),)
+    if t is not None:
+        remarks += (_NO_TANGENT.format(few.of),)
+    off = mean_of_pairs(found, after)
+    summaries = [*tally.summaries(), Summary(layers[-1], float(q.mean()), off)]
+    return Nodewise(found.astype(k.dtype, copy=False), path.t, after, summaries, remarks)
+
+
+def _exactly(
+    layers: Sequence[Layer],
+    points: Points,
+    k: Array,
+    t: Array | None,
+    budget: Budget,
+    joint: Joint,
+    few: Need,
+) -> Nodewise:
+    """A BatchNorm over all data and a piecewise linear activation, without sampling."""
+    remarks: tuple[str, ...] = (Remark(f"{_fluctuation(few)}: allowed for", "scales", 1.0 / few.directions),)
+    if t is not None:
+        t = _follow(layers, points, k.copy(), t, budget).t
+        remarks += (_NO_TANGENT.format(few.of),)
+    first, found, mean = joint.run(points, k)
+    q = found.diagonal().astype(np.float64)
+    shape = shapes(layers, points.shape, points.default_width)[-1]
+    after = Points(q, mean, False, shape, points.default_width, what=f"the output of {text(layers[1])}")
+    behind = Summary(layers[1], float(q.mean()), mean_of_pairs(found, after))
+    return Nodewise(found, t, after, [Summary(layers[0], 1.0, first), behind], remarks)
+
+
+def _fluctuation(few: Need) -> str:
+    directions = few.directions
+    count = "1 effective direction" if directions < 1.5 else f"{directions:.0f} effective directions"
+    size = math.sqrt(2.0 / directions)
+    return f"{few.of} has {count}, a node's variance over {few.over} fluctuates by ±{size:.0%}"
+
+
+# --- two paths --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Path:
+    """The layers as arithmetic on nodes and on their twins, and the twins' covariance by formula (None: no twins)."""
+
+    layers: Sequence[Layer]
+    shapes: list[Shape]  # behind every layer
+    moves: list[NodeMove] = field(default_factory=list[NodeMove])
+    k: Array | None = None
+    t: Array | None = None
+
+    @property
+    def grids(self) -> list[Grid]:
+        """The positions behind every layer."""
+        return [shape.grid for shape in self.shapes if shape.grid is not None]
+
+
+class _Twins:
+    """The fold in a stretch of layers without weights."""
+
+    def __init__(self, run: Run) -> None:
+        self.within = run.within
+
+    def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
+        raise AssertionError("a layer without weights has no paths")
+
+
+def _follow(layers: Sequence[Layer], points: Points, k: Array, t: Array | None, budget: Budget) -> _Path:
+    """What twins do goes by formula, in runs from one layer that mixes points to the next.
+
+    Where a formula refuses there are no twins, and layers use the statistics of the nodes drawn.
+    """
+    path = _Path(layers, shapes(layers, points.shape, points.default_width)[1:])
+    run: Run | None = Run(Stored(k, t, points), points)
+    for layer, shape in zip(layers, [points.shape, *path.shapes[:-1]], strict=True):
+        points = run.last if run is not None else replace(points, shape=shape)
+        twin: Op | None = None
+        if run is not None and Mix.POINTS in layer.mixes:  # its errors are about the data: no nodes help
+            k, t = whole(run, budget)
+            made = layer.twins(points, k, t)
+            twin, run = made.twin, Run(Stored(k, made.t, made.points), made.points)
+        elif run is not None:
+            try:
+                move = layer.covariance(points, _Twins(run))
+                assert isinstance(move, Move)
+                run.moves.append(Mapped(layer, points, move))
+            except NotCovered:
+                if budget.tangent:
+                    raise
+                run = None
+        found = layer.nodes(points, run is not None)
+        path.moves.append(found if twin is None else found._replace(twin=twin))
+    if run is not None:
+        path.k, path.t = whole(run, budget)
+    return path
+
+
+class _Tally:
+    """Sums over nodes: products of all pairs of points, some of them with their squares, and means by layer."""
+
+    def __init__(self, path: _Path, images: int, bunch: int = 1) -> None:
+        self.path, self.images, self.nodes = path, images, 0
+        self._bunch = bunch  # nodes that a norm over a narrow group ties together
+        places = path.grids[-1].places
+        size = images * places
+        self._products = np.zeros((size, size))
+        self._twins = np.zeros((size, size)) if path.k is not None else None
+        self._memory: Values | None = None
+        rng = np.random.default_rng(0)  # which entries are followed: any do
+        self._pairs = rng.integers(0, size, (2, _PROBES))
+        self._sums = np.zeros((5, _PROBES + 1))  # of a, b, a², ab, b² for the entries and the mean of all
+        self._mean = np.zeros(size)
+        self._by_layer = np.zeros((len(path.layers), 2))
+        self._count = self._chunks = 0
+
+    def add(self, u: Values) -> None:
+        y = u.copy()
+        for index, (move, grid) in enumerate(zip(self.path.moves, self.path.grids, strict=True)):
+            y = move.own(y)
+            if index + 1 < len(self.path.moves):
+                at = y.reshape(-1, self.images, grid.places)
+                square, total = float(np.vdot(y, y)), at.sum(axis=1)
+                self._by_layer[index] += np.array([square, float(np.vdot(total, total)) - square]) / y.shape[0]
+        self._products += self._product(y)
+        self._mean += y.sum(axis=0, dtype=np.float64)
+        self.nodes += y.shape[0]
+        seen = [self._probe(y)]
+        if self._twins is not None:
+            for move in self.path.moves:
+                u = move.twin(u)
+            self._twins += self._product(u)
+            seen.append(self._probe(u))
+        a, b = seen[0], seen[-1]
+        self._sums += np.stack([x.sum(axis=0) for x in (a, b, a * a, a * b, b * b)])
+        self._count += len(a)
+        self._chunks += 1
+
+    def _product(self, y: Values) -> Values:
+        if self._memory is None:
+            self._memory = np.empty((y.shape[1], y.shape[1]), y.dtype)
+        return np.matmul(y.T, y, out=self._memory)
+
+    def _probe(self, y: Values) -> Array:
+        """The followed products of every pair of nodes ±u (one number a pair: the two are not independent)."""
+        entries = y[:, self._pairs[0]].astype(np.float64) * y[:, self._pairs[1]]
+        mean = y.mean(axis=1, dtype=np.float64) ** 2
+        both = np.concatenate([entries, mean[:, None]], axis=1)
+        half = len(both) // 2
+        pairs = 0.5 * (both[:half] + both[half:])
+        return pairs.reshape(-1, self._bunch, pairs.shape[1]).mean(axis=1)
+
+    def covariance(self) -> tuple[Array, float, float]:
+        """The estimate, the standard error of an entry (root mean square) and that of the mean, by the diagonal."""
+        self._memory = None
+        a, b, aa, ab, bb = self._sums / self._count
+        spread, joint, other = aa - a * a, ab - a * b, bb - b * b
+        found, beta = self._products, 0.0  # in place: with many points every matrix counts
+        found /= self.nodes
+        if self._twins is not None and self.path.k is not None:
+            beta = float(np.clip(joint[:-1].sum() / max(other[:-1].sum(), 1e-300), 0.0, 1.0))
+            control = self._twins
+            control /= -self.nodes
+            control += self.path.k
+            known = found.diagonal().copy()
+            beta = next((x for x in (beta, 0.5 * beta) if positive(found + x * control)), 0.0)
+            control *= beta
+            found += control
+            if (settle := self.path.moves[-1].settle) is not None:
+                settle(found, known)
+        error = np.sqrt(np.maximum(spread - 2.0 * beta * joint + beta**2 * other, 0.0) / self._count)
+        q = float(found.diagonal().mean())
+        return found, math.sqrt(float(np.mean(error[:-1] ** 2))) / q, float(error[-1]) / q
+
+    @property
+    def mean(self) -> Array:
+        return self._mean / self.nodes
+
+    def summaries(self) -> list[Summary]:
+        """Of all layers but the last."""
+        chunks = self._chunks
+        pairs = max(self.images * (self.images - 1), 1)
+        return [
+            Summary(layer, float(square) / (chunks * self.images * g.places), float(off) / (chunks * pairs * g.places))
+            for layer, g, (square, off) in zip(self.path.layers[:-1], self.path.grids, self._by_layer, strict=False)
+        ]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Residual sums that are not Gaussian, in the kernel reading: relu(relu(u) + f), as in most ResNets, by sampled nodes.
+#
+# A covariance does not say what an activation makes of φ(u) + v. But nodes do: u ~ N(0, K) is drawn, sent through the
+# layers without weights, and at every block v ~ N(0, K_f) is added, K_f being what the branch makes of the covariance
+# of the nodes so far. Branches end in weights of their own, so v is independent of the nodes. At the next weights the
+# covariance is estimated from all nodes, and its standard error is part of the result.
+
+
+def by_sums(layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, seed: int = 0) -> Nodewise | None:
+    """Carry a covariance of Gaussian nodes through layers without weights and residual blocks.
+
+    None where a branch does not give Gaussian nodes. The same network and data always draw the same nodes.
+    """
+    if points.real is not None:
+        raise NotCovered(
+            "sequences without padding for a sum of activated nodes under an activation, whose nodes are sampled",
+            got="padding",
+            hint="sequences of one length, or fg.measure(...)",
+        )
+    images = points.count
+    pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
+    wanted = max(_NODES * min(1.0, 2000.0 / k.shape[0]), 2.0 * k.shape[0]) * pools
+    bunch = math.prod(x.together for x in layers)
+    half = math.ceil(wanted / (2 * pools * bunch)) * pools * bunch
+    rng = np.random.default_rng((seed, round(1e4 * float(points.q.mean())) % 2**32))
+
+    def draw(k: Array, pairs: int) -> Values:
+        """Pairs ±u: the odd and the even part of φ do not mix."""
+        ordinary = 1e-12 < float(k.diagonal().mean()) < 1e12  # else squares of nodes would leave float32
+        u = rng.standard_normal((pairs, k.shape[0]), dtype=np.float32)
+        u = u @ root(k).T.astype(np.float32 if ordinary else np.float64)
+        return np.concatenate([u, -u])
+
+    y = draw(k, half)
+    summaries: list[Summary] = []
+    remarks: list[str] = []
+    now = points
+    for layer in layers:
+        if isinstance(layer, Residual):
+            now = Points(*_moments(y), False, now.shape, points.default_width, what="sampled nodes")
+            f = fold.through(layer.branch, now, _covariance(y), None, "branch")
+            if not f.points.gaussian or not f.points.centred:
+                return None
+            remarks += f.remarks
+            for one in layer.shortcut:
+                y, now = _apply(one, y, now)
+            y = y + layer.scale * draw(f.k, y.shape[0] // 2)
+        else:
+            y, now = _apply(layer, y, now)
+        summaries.append(_summary(layer, y, images, now.grid))
+    found = _covariance(y)
+    q, mean = _moments(y)
+    error = _error(y, bunch) / float(q.mean())
+    what = " > ".join(f"{x.kind}[…]" if x.paths else text(x) for x in layers)
+    remarks.append(Remark(f"{what}: by {len(y)} sampled nodes, a covariance to ±{error:.2%} of the diagonal (one "
+                          "standard error)", "nodes", error))  # fmt: skip
+    after = Points(q, mean, False, now.shape, points.default_width, what=f"{text(layers[-1])} of sampled nodes")
+    return Nodewise(found.astype(k.dtype, copy=False), None, after, summaries, tuple(remarks))
+
+
+def _apply(layer: Layer, y: Values, points: Points) -> tuple[Values, Points]:
+    """A layer by the statistics of the nodes drawn: of the points only their shape is known."""
+    shape = layer.shape(points.shape, points.default_width)
+    return layer.nodes(points, known=False).own(y), replace(points, shape=shape)
+
+
+def _covariance(y: Values) -> Array:
+    return np.asarray(y.T @ y, dtype=np.float64) / len(y)
+
+
+def _moments(y: Values) -> tuple[Array, Array]:
+    square = np.einsum("rp,rp->p", y, y, dtype=np.float64) / len(y)
+    return np.asarray(square, dtype=np.float64), np.asarray(y.mean(axis=0, dtype=np.float64), dtype=np.float64)
+
+
+def _error(y: Values, bunch: int) -> float:
+    """The root mean square over entries of their standard error; the two of a pair ±u are not independent, nor are
+    those of a narrow group."""
+    size = y.shape[1]
+    a, b = np.random.default_rng(0).integers(0, size, (2, _PROBES))  # which entries are followed: any do
+    products = y[:, a].astype(np.float64) * y[:, b]
+    half = len(products) // 2
+    pairs = 0.5 * (products[:half] + products[half : 2 * half])
+    pairs = pairs.reshape(-1, bunch, pairs.shape[1]).mean(axis=1)
+    return math.sqrt(float(np.mean(pairs.var(axis=0))) / len(pairs))
+
+
+def _summary(layer: Layer, y: Values, images: int, grid: Grid) -> Summary:
+    at = y.reshape(len(y), images, grid.places)
+    square, total = float(np.vdot(y, y)), at.sum(axis=1)
+    scale = len(y) * grid.places
+    off = (float(np.vdot(total, total)) - square) / (scale * max(images * (images - 1), 1))
+    return Summary(layer, square / (scale * images), off)

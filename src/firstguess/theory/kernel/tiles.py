@@ -1,0 +1,332 @@
+"""Tiles of the covariance through runs of layers.
+
+A tile passes through all layers of a run while it is in the cache. Only the upper triangle is worked on. Tiles of flat
+data share the cores; those of images hold all positions of a few images on each side.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from firstguess.base.gaussian import Array
+from firstguess.base.numerics import Chain, chain
+from firstguess.base.threads import in_threads, tiles
+from firstguess.network.layer import Layer
+from firstguess.network.points import Correlate, Move, Points, Tile, at_equal_places, make, unchanged
+from firstguess.network.shapes import Grid
+from firstguess.theory.kernel.cost import Budget
+
+# A tile and the handful of arrays a layer makes of it stay in the cache, and NumPy's overhead a call is small:
+# measured.
+_TILE_BYTES = 256 * 256 * 8
+_NOISE = 4e-15  # of the terms of a series, which are computed in float64: smaller ones are left out
+
+
+class Summary(NamedTuple):
+    """Diagonal and off-diagonal means of the covariance after one layer."""
+
+    layer: Layer
+    q: float
+    q_ab: float
+
+
+class Mapped(NamedTuple):
+    """A layer with the points in front of it, and its move."""
+
+    layer: Layer
+    before: Points
+    move: Move
+
+    @property
+    def after(self) -> Points:
+        """The points behind it."""
+        return self.move.after
+
+
+class Source(Protocol):
+    """Covariances in front of a run, by blocks of data points."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The precision of covariances."""
+        ...
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        """Those of points a × b and their tangents, to be overwritten."""
+        ...
+
+
+class Gram:
+    """XXᵀ/d of data (n, d), a block at a time.
+
+    One thread multiplies while another is busy with the layers of its block: the interpreter's lock, which the short
+    steps of layers contend for, is then mostly free.
+    """
+
+    def __init__(self, x: Array) -> None:
+        self.x = x
+        self.dtype: np.dtype[Any] = x.dtype
+
+    def empty(self) -> Array:
+        return np.empty((len(self.x), len(self.x)), self.x.dtype)
+
+    def squares(self) -> Array:
+        """The diagonal: the mean square of every data point over its components."""
+        return np.einsum("ij,ij->i", self.x, self.x).astype(np.float64) / self.x.shape[1]
+
+    def means(self) -> Array:
+        """The mean of every data point over its components."""
+        return self.x.mean(axis=1, dtype=np.float64)
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        return self.x[a] @ self.x[b].T / self.x.shape[1], None
+
+    def fill(self, k: Array, rows: slice, cols: slice) -> None:
+        """The same, written into its place of the whole covariance."""
+        np.multiply(self.x[rows] @ self.x[cols].T, 1.0 / self.x.shape[1], out=k[rows, cols])
+
+
+class Pixels:
+    """The same of images (n, channels, height, width), at all pairs of positions."""
+
+    def __init__(self, x: Array, tangent: bool) -> None:
+        n, channels = x.shape[:2]
+        # (n, positions, channels)
+        self.pixels = np.ascontiguousarray(x.reshape(n, channels, -1).transpose(0, 2, 1), dtype=np.float64)
+        self.channels, self.tangent = channels, tangent
+        self.dtype: np.dtype[Any] = self.pixels.dtype
+
+    def squares(self) -> Array:
+        return np.einsum("apc,apc->ap", self.pixels, self.pixels).ravel() / self.channels
+
+    def means(self) -> Array:
+        return self.pixels.mean(axis=2).ravel()
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        left, right = self.pixels[a].reshape(-1, self.channels), self.pixels[b].reshape(-1, self.channels)
+        k = left @ right.T / self.channels
+        return k, np.zeros_like(k) if self.tangent else None
+
+
+class Stored:
+    """Covariances that are at hand."""
+
+    def __init__(self, k: Array, t: Array | None, points: Points) -> None:
+        self.k, self.t, self._grid = k, t, points.grid
+        self.dtype: np.dtype[Any] = k.dtype
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        part = self._grid.rows(a), self._grid.rows(b)
+        return self.k[part].copy(), None if self.t is None else self.t[part].copy()
+
+
+@dataclass
+class Run:
+    """Covariances in front of some layers, these layers, and what was found on the way to them."""
+
+    source: Source
+    points: Points
+    moves: list[Mapped] = field(default_factory=list[Mapped])
+    summaries: list[Summary] = field(default_factory=list[Summary])
+    remarks: list[str] = field(default_factory=list[str])
+
+    @property
+    def last(self) -> Points:
+        """The points behind all layers."""
+        return self.moves[-1].after if self.moves else self.points
+
+    def within(self, point: int) -> Array:
+        """K[i p, i p'] of one data point behind all layers."""
+        at = slice(point, point + 1)
+        k, t = self.source.block(at, at)
+        rows = self.points.grid.rows(at)
+        tile = Tile(k, t, rows, rows)
+        for stage in [_plain(mapped, watched) for mapped, watched in _watched(self.moves)]:
+            stage(tile)
+        return tile.k
+
+    def stored(self, k: Array, t: Array | None, points: Points, *, said: Iterable[str] = ()) -> Run:
+        """A run that begins with covariances at hand, and knows what this one found."""
+        kept = points.forgetting("in front of a block that mixes points")
+        return Run(Stored(k, t, kept), kept, [], self.summaries, [*self.remarks, *said])
+
+
+def whole(run: Run, budget: Budget) -> tuple[Array, Array | None]:
+    """All pairs through a run, whose summaries grow by those of its layers; a stored covariance is overwritten."""
+    if isinstance(run.source, Stored) and not run.moves:
+        return run.source.k, run.source.t
+    if run.points.grid.flat:
+        k, t, sums = _flat(run, budget)
+    else:
+        k, t, sums = _by_images(run, budget)
+    for mapped, total in zip(run.moves, sums, strict=True):
+        after = mapped.after
+        run.summaries.append(Summary(mapped.layer, float(after.shown.mean()), float(total / after.pairs)))
+    return k, t
+
+
+def _flat(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
+    """In place and on all cores, products of data in larger tiles than layers; the lower triangle is a mirror image."""
+    if isinstance(run.source, Gram):
+        source = run.source
+        k = source.empty()
+        t = np.zeros_like(k) if budget.tangent else None
+    else:
+        assert isinstance(run.source, Stored)
+        source, k, t = None, run.source.k, run.source.t
+    n = k.shape[0]
+    small = math.isqrt(_TILE_BYTES // k.itemsize)
+    large = small if source is None else 2 * small  # products want larger tiles
+    corners = tiles(slice(0, n), slice(0, n), large)
+    sums = np.zeros((len(corners), len(run.moves)))
+    stages = _stages(run.moves, k.dtype, series=t is None)
+    mine = threading.local()  # every thread works in memory of its own, which it keeps: fresh memory is slow
+
+    def room(rows: slice, cols: slice) -> list[Array]:
+        if not hasattr(mine, "held"):
+            mine.held = np.empty((4, small * small), k.dtype)
+        shape = rows.stop - rows.start, cols.stop - cols.start
+        return [held[: shape[0] * shape[1]].reshape(shape) for held in mine.held]
+
+    def one(rows: slice, cols: slice) -> Array:
+        """A tile through all stages; what its entries off the diagonal, and their mirror images, sum to."""
+        entries, *spare = room(rows, cols)
+        np.copyto(entries, k[rows, cols])
+        tile = Tile(entries, None if t is None else t[rows, cols].copy(), rows, cols, (spare[0], spare[1], spare[2]))
+        totals = np.array([total for stage in stages for total in stage(tile)])
+        for matrix, block in ((k, tile.k), (t, tile.t)):
+            if matrix is not None and block is not None:
+                # on the diagonal, rows and columns were scaled in turn: symmetric up to rounding only
+                matrix[rows, cols] = 0.5 * (block + block.T) if tile.on_diagonal else block
+                if not tile.on_diagonal:
+                    matrix[cols, rows] = block.T
+        return _off_diagonal(totals, run.moves, rows if tile.on_diagonal else None)
+
+    def job(index: int) -> None:
+        rows, cols = corners[index]
+        if source is not None:
+            source.fill(k, rows, cols)
+        for tile in tiles(rows, cols, small):
+            sums[index] += one(*tile)
+
+    in_threads(job, len(corners))
+    return k, t, sums.sum(axis=0)
+
+
+def _by_images(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
+    """Tiles of a few images; only what is behind all layers is kept: memory for one tile, not for all positions."""
+    n, before, after = run.points.count, run.points.grid, run.last.grid
+    k = np.empty((n * after.places,) * 2)
+    t = np.empty_like(k) if budget.tangent else None
+    sums = np.zeros(len(run.moves))
+    stages = _stages(run.moves, k.dtype, series=False)
+    cuts = [slice(i, min(i + budget.images, n)) for i in range(0, n, budget.images)]
+    for index, a in enumerate(cuts):
+        for b in cuts[index:]:
+            if budget.alike and a == b and index:  # what it would give stands there already
+                _repeat(k, after, a)
+                continue
+            tile = Tile(*run.source.block(a, b), before.rows(a), before.rows(b))
+            totals = np.array([total for stage in stages for total in stage(tile)])
+            for matrix, block in ((k, tile.k), (t, tile.t)):
+                if matrix is not None and block is not None:
+                    matrix[tile.rows, tile.cols] = block
+                    if a != b:
+                        matrix[tile.cols, tile.rows] = block.T
+            sums += _off_diagonal(totals, run.moves, a if a == b else None)
+            budget.tick()
+    return k, t, sums
+
+
+def _repeat(k: Array, grid: Grid, points: slice) -> None:
+    """The first points' own block once more, for others of the same law."""
+    rows = grid.rows(points)
+    k[rows, rows] = k[: rows.stop - rows.start, : rows.stop - rows.start]
+
+
+def _off_diagonal(totals: Array, moves: Sequence[Mapped], on_diagonal: slice | None) -> Array:
+    """From sums over a tile to sums over pairs of different points, mirror images included."""
+    if on_diagonal is None:
+        return 2.0 * totals
+    own = [mapped.after.q if mapped.after.real is None else mapped.after.q * mapped.after.real for mapped in moves]
+    return totals - [q[m.after.grid.rows(on_diagonal)].sum() for q, m in zip(own, moves, strict=True)]
+
+
+# --- stages -----------------------------------------------------------------------------------------------------------
+
+Stage = Callable[[Tile], Iterable[float]]  # maps a tile through some layers; the sum of the covariances after each
+
+
+def _watched(moves: Sequence[Mapped]) -> list[tuple[Mapped, bool]]:
+    """Each with whether the next one looks behind it."""
+    return [
+        (mapped, any(following.move.looks_behind for following in moves[index + 1 : index + 2]))
+        for index, mapped in enumerate(moves)
+    ]
+
+
+def _plain(mapped: Mapped, watched: bool) -> Stage:
+    after = mapped.after
+
+    def stage(tile: Tile) -> list[float]:
+        make(mapped.move, tile, watched=watched)
+        if tile.on_diagonal:  # the diagonal is known better than arccos near c = 1 can give it
+            tile.fill_diagonal(after.q[tile.rows])
+        if after.grid.places == 1:
+            return [tile.total()]
+        return [at_equal_places(tile.k, after, tile.rows, tile.cols)]
+
+    return stage
+
+
+def _stages(moves: Sequence[Mapped], dtype: np.dtype[Any], *, series: bool) -> list[Stage]:
+    """The steps of a run, where several that act on correlations alone are one."""
+    run = _watched(moves)
+    if not series:
+        return [_plain(*one) for one in run]
+    stages: list[Stage] = []
+    while run:
+        maps: list[Correlate] = []
+        for mapped, watched in run:
+            if mapped.move.correlate is None or watched or not _same_shape(mapped):
+                break
+            maps.append(mapped.move.correlate)
+        worth_it = (
+            sum(correlate is not unchanged for correlate in maps) > 1
+        )  # a series costs as much as two activations
+        found = chain(maps, max(_NOISE, 0.5 * float(np.finfo(dtype).eps))) if worth_it else None
+        if found is None:
+            stages += [_plain(*one) for one in run[: max(len(maps), 1)]]
+        else:
+            stages.append(_chained([mapped for mapped, _ in run[: len(maps)]], found))
+        run = run[max(len(maps), 1) :]
+    return stages
+
+
+def _same_shape(mapped: Mapped) -> bool:
+    """Whether the mean squares of all points change by one factor."""
+    if mapped.before.q.min() <= 0.0:
+        return False
+    growth = mapped.after.q / mapped.before.q
+    return bool(np.ptp(growth) <= 1e-12 * growth.max())
+
+
+def _chained(run: Sequence[Mapped], series: Chain) -> Stage:
+    before, last = run[0].before.q, run[-1].after.q
+    growth = np.array([float(mapped.after.q[0] / before[0]) for mapped in run])
+    root, factor = np.sqrt(before), math.sqrt(growth[-1])
+
+    def stage(tile: Tile) -> Array:
+        sums = series(tile.correlations(before), root[tile.rows], root[tile.cols])
+        tile.scale(factor)
+        if tile.on_diagonal:
+            tile.fill_diagonal(last[tile.rows])
+        return growth * sums
+
+    return stage

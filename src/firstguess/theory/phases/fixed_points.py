@@ -1,0 +1,406 @@
+"""Fixed points, phases, the edge of chaos and the neutrality line: theory.md §5, MF.
+
+Everything is solved for, nothing is iterated: along the edge σw² = 1/R₀(q) and σb² = q − σw²·V(q), parametrically in q
+(see blocks.py for V, R and R₀).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from firstguess.base.checks import check_number
+from firstguess.base.errors import NotCovered
+from firstguess.base.gaussian import Array, Function
+from firstguess.base.plottable import Shown
+from firstguess.base.text import elided, plain
+from firstguess.network.activations.record import Activation
+from firstguess.network.inputs import Inputs
+from firstguess.network.layers import Dense, steps
+from firstguess.theory.phases.layer_map import Block, Stage, as_block, as_stage, settled
+from firstguess.theory.prediction import Regime
+
+Phase = Literal["ordered", "edge of chaos", "chaotic"]
+
+AT_EDGE = 1e-7
+_FLAT = 1e-13  # a drift of log q that is rounding: edges without biases approach 0 or infinity that slowly
+_LIMIT = 80.0  # |log q| beyond which the variance is called 0 or infinite: every activation is its asymptote there
+_LOG_Q = np.concatenate([np.arange(-40.0, -6.0, 2.0), np.arange(-6.0, 8.0, 0.125), np.arange(8.0, 41.0, 2.0)])
+
+
+@dataclass(frozen=True)
+class FixedPoint(Shown):
+    """Where variance and correlation settle in an infinitely deep network.
+
+    `chi` is χ̃ = σw²·E φ'², the growth of gradients' mean square a layer; `depth_scale` is ξ = −1/ln χ(c*), the
+    number of layers over which a difference in correlation decays by e. `gamma` = c/(1−c) without cancelling.
+    """
+
+    block: str
+    weight_var: float
+    bias_var: float
+    q: float
+    c: float
+    gamma: float
+    chi: float
+    depth_scale: float
+    phase: Phase
+    note: str = ""
+
+    @property
+    def regime(self) -> Regime:
+        """Of an infinitely deep network: deeply biased iff c* = 1 (theory.md §5, MF Table 1)."""
+        return "deeply biased" if math.isinf(self.gamma) else "biased" if self.gamma >= 1.0 else "neutral"
+
+    @property
+    def name(self) -> str:
+        """Phase and regime in words."""
+        return phase_name(self.phase, self.regime)
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain({**asdict(self), "regime": self.regime, "name": self.name})
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> FixedPoint:
+        words, derived = ("block", "phase", "note"), ("regime", "name")
+        values: dict[str, Any] = {k: v if k in words else float(v) for k, v in data.items() if k not in derived}
+        return cls(**values)
+
+    def __repr__(self) -> str:
+        where = f"weight_var={self.weight_var:g}, bias_var={self.bias_var:g}"
+        return f"FixedPoint({elided(self.block, 80)}, {where}: {self.name}, γ = {self.gamma:.4g})"
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.block} at weight_var {self.weight_var:g}, bias_var {self.bias_var:g}: {self.name}\n"
+            f"  q = {self.q:.6g}, c = {self.c:.6g}, γ = {self.gamma:.6g}, "
+            f"χ = {self.chi:.6g}, depth scale {self.depth_scale:.4g} layers"
+        )
+        return f"{text}\n  {self.note}" if self.note else text
+
+
+def _root(fn: Callable[[float], float], low: float, high: float) -> float:
+    """The root of fn between two points where it has different signs, to the last digits."""
+    from scipy.optimize import root_scalar  # scipy.optimize takes 50 ms to import
+
+    return float(root_scalar(fn, bracket=(low, high), method="brentq", xtol=1e-15, rtol=1e-14).root)
+
+
+def phase_name(phase: str, regime: str) -> str:
+    """The row of theory.md §5's table, in words."""
+    if phase == "edge of chaos":
+        return (
+            "edge of chaos, deeply but transiently biased" if regime == "deeply biased" else f"edge of chaos, {regime}"
+        )
+    if phase == "ordered" and regime == "deeply biased":
+        return "ordered, deeply and persistently biased"
+    return f"{phase}, {regime}"
+
+
+def phase_of(chi: float) -> Phase:
+    """Ordered: gradients vanish (χ̃ < 1); chaotic: they explode (χ̃ > 1): theory.md (10)."""
+    if abs(chi - 1.0) <= AT_EDGE:
+        return "edge of chaos"
+    return "ordered" if chi < 1.0 else "chaotic"
+
+
+def fixed_point(what: str | Activation | Function | Block, *, weight_var: float, bias_var: float = 0.0) -> FixedPoint:
+    """Where a deep network with this activation (or block, "relu > maxpool(2)") ends up, started from blob inputs.
+
+    A residual block, "residual[layernorm > dense > tanh]", is what is repeated: `weight_var`, `bias_var` are those of
+    its own weights, q is the stream's. BatchNorm, "batchnorm > relu", is over the whole data set (`stages`).
+
+    >>> print(fixed_point("tanh", weight_var=2.5, bias_var=0.05))
+    tanh at weight_var 2.5, bias_var 0.05: chaotic, neutral
+      q = 1.06396, c = 0.446804, γ = 0.807678, χ = 1.13352, depth scale 11.8 layers
+    """
+    check_number(weight_var, "weight_var", "fixed_point", strict=True)
+    check_number(bias_var, "bias_var", "fixed_point")
+    if stage := as_stage(what):
+        return stage_point(stage, weight_var, bias_var)
+    block = as_block(what)
+    log_q = settle(block, weight_var, bias_var)
+    chi = weight_var * block.slope(log_q)
+    if abs(log_q) >= _LIMIT or (chi >= 1.0 - AT_EDGE and block.keeps_correlation(log_q)):
+        return _at_limit(block, weight_var, bias_var, log_q, chi)
+    q = math.exp(log_q)
+    c, gamma, scale = correlation_at(block, log_q, weight_var)
+    return FixedPoint(str(block), weight_var, bias_var, q, c, gamma, chi, scale, phase_of(chi))
+
+
+def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
+    def advance(log_q: float) -> float:
+        return stage.next(log_q, math.pi / 2, weight_var, bias_var).log_q
+
+    log_q = settle_by(advance, math.log(weight_var + bias_var))
+    found = settled(stage, weight_var, bias_var, log_q, _LIMIT)
+    apart = 2.0 * math.sin(0.5 * found.theta) ** 2
+    c = 1.0 - apart if found.theta < math.pi / 2 else 0.0
+    q = 0.0 if log_q <= -_LIMIT else math.inf if log_q >= _LIMIT else math.exp(log_q)
+    gamma = c / apart if apart > 0.0 else math.inf
+    phase = phase_of(found.chi)
+    return FixedPoint(str(stage), weight_var, bias_var, q, c, gamma, found.chi, found.depth_scale, phase, found.note)
+
+
+def correlation_at(block: Block, log_q: float, factor: float) -> tuple[float, float, float]:
+    """(c*, γ*, depth scale) of the map spread → factor·R(q, θ)·spread at a variance that no longer changes."""
+    at_one = factor * block.slope(log_q)
+    if at_one <= 1.0 + AT_EDGE:
+        scale = math.inf if abs(at_one - 1.0) <= AT_EDGE else -1.0 / math.log(at_one) if at_one > 0.0 else 0.0
+        return 1.0, math.inf, scale
+
+    def excess(theta: float) -> float:
+        return factor * block.secant(log_q, theta) - 1.0
+
+    lowest = excess(math.pi / 2)
+    theta = math.pi / 2 if lowest >= -1e-14 else _root(excess, 1e-9, math.pi / 2)
+    one_minus_c = 2.0 * math.sin(theta / 2.0) ** 2
+    c = math.cos(theta) if theta < math.pi / 2 else 0.0
+    # χ(c*) = d(new spread)/d(spread) = σw²(R + tan(θ/2)·dR/dθ)
+    h = min(0.02, 0.2 * theta)
+    stencil = (
+        block.secant(log_q, theta - 2 * h)
+        - 8 * block.secant(log_q, theta - h)
+        + 8 * block.secant(log_q, theta + h)
+        - block.secant(log_q, theta + 2 * h)
+    ) / (12 * h)
+    slope = factor * (block.secant(log_q, theta) + math.tan(theta / 2.0) * stencil)
+    scale = -1.0 / math.log(slope) if 0.0 < slope < 1.0 else 0.0 if slope <= 0.0 else math.inf
+    return c, c / one_minus_c, scale
+
+
+def _at_limit(block: Block, weight_var: float, bias_var: float, log_q: float, chi: float) -> FixedPoint:
+    q = 0.0 if log_q <= -_LIMIT else math.inf if log_q >= _LIMIT else math.exp(log_q)
+    word = "vanishes" if q == 0.0 else "grows without limit" if math.isinf(q) else "keeps its size"
+    note = f"the variance {word} with depth"
+    if block.keeps_correlation(log_q):
+        gamma = _kept_gamma(block, weight_var, bias_var)
+        note += "; the block is linear there, so c keeps what inputs and first layers gave it (here: centred inputs)"
+        return FixedPoint(
+            str(block),
+            weight_var,
+            bias_var,
+            q,
+            gamma / (1 + gamma) if math.isfinite(gamma) else 1.0,
+            gamma,
+            chi,
+            math.inf,
+            phase_of(chi),
+            note,
+        )
+    # At such scales the map of c no longer depends on q: 1−c → R·q/V·(1−c).
+    c, gamma, scale = correlation_at(block, log_q, math.exp(log_q - block.variance(log_q)))
+    return FixedPoint(str(block), weight_var, bias_var, q, c, gamma, chi, scale, phase_of(chi), note)
+
+
+def _kept_gamma(block: Block, weight_var: float, bias_var: float) -> float:
+    """γ after so many layers that the block has become linear: it no longer changes."""
+    dense = Dense(weight_var, bias_var)
+    signal = dense.moments(Inputs().signal())
+    for _ in range(5000):
+        *_, (_, _, after) = steps((*block.layers, dense), signal)
+        unchanged = math.isclose(after.gamma, signal.gamma, rel_tol=1e-13)
+        signal = after
+        if abs(signal.log_q) >= _LIMIT or unchanged:
+            return signal.gamma
+    return math.inf  # still growing: biases add to the center layer after layer
+
+
+def settle(block: Block, weight_var: float, bias_var: float) -> float:
+    """log q*, the variance that a deep network settles at from blob inputs; ±80 stands for infinity and 0.
+
+    The map q → σw²V(q) + σb² is monotone, so the iteration moves one way until the first fixed point in its way: look
+    for a change of sign there and solve.
+    """
+    log_weight = math.log(weight_var)
+
+    def advance(x: float) -> float:
+        return float(np.logaddexp(log_weight + block.variance(x), math.log(bias_var) if bias_var else -math.inf))
+
+    return settle_by(advance, math.log(weight_var + bias_var))
+
+
+def settle_by(advance: Callable[[float], float], start: float) -> float:
+    """Where a monotone map of log q leads from a start; ±80 stands for infinity and 0."""
+
+    def drift(x: float) -> float:
+        """log of q'/q."""
+        return advance(x) - x
+
+    x = start
+    first = drift(x)
+    if abs(first) < _FLAT:
+        return x
+    direction = math.copysign(1.0, first)
+    last, step = x, 0.125  # `last`: where the drift was last larger than rounding
+    while abs(x) < _LIMIT:
+        x += direction * step
+        value = drift(x) * direction
+        if value < -_FLAT:
+            return _root(drift, min(x, last), max(x, last))
+        if value > _FLAT:
+            last = x
+        step = min(step * 1.1, 1.0)
+    return math.copysign(_LIMIT, direction)
+
+
+def edge_of_chaos(
+    what: str | Activation | Function | Block,
+    *,
+    bias_var: float = 0.0,
+    kind: Literal["gradients", "variance"] = "gradients",
+) -> float:
+    """The weight variance at which gradients keep their size, χ̃ = 1: theory.md (10).
+
+    `kind="variance"` gives the weight variance at which the *forward* signal keeps its size instead, for scale-free
+    blocks such as ReLU; with pooling the two lines differ (theory.md §5).
+
+    >>> print(f"{edge_of_chaos('tanh', bias_var=0.05):.6f} {edge_of_chaos('relu'):.6f}")
+    1.760955 2.000000
+    >>> print(f"{edge_of_chaos('relu > maxpool(2)'):.6f} {edge_of_chaos('relu > maxpool(2)', kind='variance'):.6f}")
+    1.333333 1.099923
+    """
+    check_number(bias_var, "bias_var", "edge_of_chaos")
+    if stage := as_stage(what):
+        if kind == "variance":
+            raise NotCovered(
+                "kind='gradients' for residual blocks and BatchNorm", got=kind, hint="fg.fixed_point: its q"
+            )
+        return _crossing(stage, bias_var, "edge of chaos")
+    block = as_block(what)
+    if kind == "variance":
+        if not block.scale_free():
+            raise NotCovered(
+                "a scale-free block (relu, leaky_relu, abs, linear, with pools) for the line of constant variance",
+                got=str(block),
+                hint="kind='gradients'; its variance settles by itself",
+            )
+        return math.exp(-block.variance(0.0))
+    if block.scale_free():
+        return 1.0 / block.slope(0.0)  # independent of the biases
+    return _along(block, block.slope, bias_var, "edge of chaos")
+
+
+def neutrality_line(what: str | Activation | Function | Block, *, bias_var: float = 0.0) -> float:
+    """The weight variance at which c* = ½, γ = 1, in an infinitely deep network: beyond it, neutral (theory.md §5).
+
+    >>> print(f"{neutrality_line('tanh', bias_var=0.05):.5f}")
+    2.37827
+    """
+    check_number(bias_var, "bias_var", "neutrality_line")
+    if stage := as_stage(what):
+        return _crossing(stage, bias_var, "neutrality line")
+    block = as_block(what)
+    if block.scale_free():
+        weight_var = 1.0 / block.secant(0.0, math.pi / 3)
+        if bias_var > 0.0 and math.log(weight_var) + block.variance(0.0) < -1e-12:  # where the variance settles
+            return weight_var
+        at_one = block.slope(0.0) * math.exp(-block.variance(0.0))  # slope of the map of c at c = 1
+        why = "c* = 1 everywhere" if at_one <= 1.0 + 1e-9 else "c* does not depend on the weight variance"
+        if block.keeps_correlation(0.0):
+            why = "c stays what the inputs made it"
+        raise NotCovered(
+            f"an activation with a neutrality line, unlike {block}",
+            got=f"none: {why}",
+            hint="tanh, erf, hardtanh or sin; or a norm after the activation: fg.predict",
+        )
+    return _along(block, lambda x: block.secant(x, math.pi / 3), bias_var, "neutrality line")
+
+
+def _crossing(stage: Stage, bias_var: float, what: str) -> float:
+    """The weight variance between 0.01 and 30 at which χ̃ passes 1, or c* passes ½, else NotCovered."""
+    weights = np.geomspace(0.01, 30.0, 33)
+    return stage_crossing(stage, bias_var, what, weights, [_excess(stage, float(w), bias_var, what) for w in weights])
+
+
+def stage_crossing(stage: Stage, bias_var: float, what: str, weights: Array, values: Sequence[float]) -> float:
+    """The same, where the excess over the line is known at these weight variances."""
+    for w0, w1, v0, v1 in zip(weights, weights[1:], values, values[1:], strict=False):
+        if v0 * v1 < 0.0:
+            return _root(lambda w: _excess(stage, w, bias_var, what), float(w0), float(w1))
+    if not any(values):
+        got = "every weight variance is at it" if what == "edge of chaos" else "c* = ½ at every weight variance"
+    else:
+        side = "above 1" if max(values) > 0.0 else "below 1"
+        got = (
+            f"none: χ̃ is {side} from weight_var {weights[0]:g} to {weights[-1]:g}"
+            if what == "edge of chaos"
+            else "none"
+        )
+    raise NotCovered(
+        f"a weight variance with {what} for {stage} at this bias variance",
+        got=f"{got} (bias_var {bias_var:g})",
+        hint=f"fg.phase_diagram({str(stage)!r}) shows where the phases meet",
+    )
+
+
+def _excess(stage: Stage, weight_var: float, bias_var: float, what: str) -> float:
+    found = stage_point(stage, weight_var, bias_var)
+    if what == "neutrality line":
+        return 0.5 - found.c
+    return 0.0 if found.phase == "edge of chaos" else found.chi - 1.0
+
+
+def _along(block: Block, factor: Callable[[float], float], bias_var: float, what: str) -> float:
+    """Solve σb²(q) = bias_var on the curve σw² = 1/factor(q), σb² = q − σw²·V(q), keeping what a network settles at."""
+
+    def excess(x: float) -> float:
+        return math.exp(x) - math.exp(block.variance(x)) / factor(x) - bias_var
+
+    if math.isinf(factor(0.0)):
+        raise NotCovered(
+            f"an activation without jumps for the {what}",
+            got=f"{block}, whose gradients are infinite at every weight variance",
+            hint="a steep but continuous version of it: hardtanh, tanh",
+        )
+    found: list[float] = []
+    if bias_var == 0.0:
+        start = 1.0 / factor(-_LIMIT)  # the curve may start at q = 0
+        # below 1e-30 it is no line: a block that divides by its own scale does not see the weights
+        returns = start > 1e-30 and abs(block.variance(-_LIMIT) + _LIMIT + math.log(start)) < 1e-9
+        if (
+            returns
+            and settle(block, start * (1 - 1e-6), 0.0) <= -_LIMIT
+            and settle(block, start, 0.0) <= -_LIMIT
+            # neutrality starts there only if c* is below ½ just beyond, as it is for odd activations
+            and (what == "edge of chaos" or fixed_point(block, weight_var=start * (1 + 1e-3)).c <= 0.5)
+        ):
+            return start
+    values = [excess(float(x)) for x in _LOG_Q]
+    for x0, x1, v0, v1 in zip(_LOG_Q, _LOG_Q[1:], values, values[1:], strict=False):
+        if v0 * v1 < 0.0 and max(abs(v0) / math.exp(x0), abs(v1) / math.exp(x1)) > 1e-11:  # else it is rounding
+            root = _root(excess, float(x0), float(x1))
+            weight_var = 1.0 / factor(root)
+            if abs(settle(block, weight_var, bias_var) - root) < 1e-6 * max(1.0, abs(root)):
+                found.append(weight_var)
+    if found:
+        return min(found)
+    jump = _jump(block, bias_var) if what == "edge of chaos" else None
+    detail = f": gradients go from vanishing to exploding in a jump, at weight_var {jump:.6g}" if jump else ""
+    raise NotCovered(
+        f"a weight variance with {what} for {block} at this bias variance",
+        got=f"none at bias_var {bias_var:g}{detail}",
+        hint=f"fg.phase_diagram({str(block)!r}) shows where the phases meet",
+    )
+
+
+def _jump(block: Block, bias_var: float) -> float | None:
+    """The weight variance at which χ̃ passes 1, continuously or not; None if it never does below 1e3."""
+
+    def chaotic(log_weight: float) -> bool:
+        weight_var = math.exp(log_weight)
+        return weight_var * block.slope(settle(block, weight_var, bias_var)) > 1.0
+
+    grid = np.linspace(-5.0, math.log(1e3), 60)
+    above = next((i for i, x in enumerate(grid) if chaotic(float(x))), None)
+    if not above:
+        return None
+    low, high = float(grid[above - 1]), float(grid[above])
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if chaotic(middle) else (middle, high)
+    return math.exp(high)

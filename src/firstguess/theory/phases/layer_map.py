@@ -1,0 +1,337 @@
+"""What one layer of an infinitely deep network does to variance, correlation and gradients.
+
+A block is everything between two dense layers: an activation, perhaps with a pool or a norm. With `V(q)` the mean
+square of its output, `R(q, θ)` the factor on the spread over data, and `R₀(q) = E Σ(∂x/∂u)²`, a layer maps
+
+    q → σw²·V(q) + σb²,    q(1−c) → σw²·R(q, θ)·q(1−c),    gradients' mean square → σw²·R₀(q).
+
+R decreases from R₀ at θ = arccos c = 0, so a fixed point c* < 1 exists iff χ̃ = σw²·R₀ > 1, and solves σw²·R(q*, θ) = 1:
+nothing has to be iterated, not even at the edge, where iteration is algebraically slow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple, cast
+
+from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.base.gaussian import Function
+from firstguess.network.activations.record import Activation
+from firstguess.network.activations.registry import activation
+from firstguess.network.grammar import parse_layers
+from firstguess.network.layer import Layer, Mix, sequence_text, steps
+from firstguess.network.layers import Activate, Conv, Dense, Residual
+from firstguess.network.signal import Gaussian, Signal, Unknown
+from firstguess.network.walk import changed, every
+
+
+@dataclass(frozen=True)
+class Block:
+    """An activation with what comes between it and the next weights."""
+
+    layers: tuple[Layer, ...]
+
+    def __str__(self) -> str:
+        return sequence_text(self.layers)
+
+    def variance(self, log_q: float) -> float:
+        """log V(q): the log mean square after the block."""
+        return _after(self, log_q, math.pi / 2).log_q
+
+    def secant(self, log_q: float, theta: float) -> float:
+        """R(q, θ): what the spread over data is multiplied by, before σw²."""
+        if theta == 0.0:
+            return self.slope(log_q)
+        after = _after(self, log_q, theta)
+        spread = 2.0 * math.sin(theta / 2.0) ** 2
+        return after.spread / spread * math.exp(after.log_scale - log_q)
+
+    def slope(self, log_q: float) -> float:
+        """R₀(q) = E Σ (∂x/∂u)²."""
+        return _slope(self, log_q)
+
+    def scale_free(self) -> bool:
+        """Whether V(q) ∝ q and R₀ is constant, at every scale: ReLU and its kin."""
+        v = [self.variance(x) - x for x in (-40.0, -1.0, 0.7, 40.0)]
+        return max(v) - min(v) < 1e-12
+
+    def keeps_correlation(self, log_q: float) -> bool:
+        """Whether the block is linear at this scale, so that c goes through unchanged."""
+        return abs(self.secant(log_q, 1.0) / self.slope(log_q) - 1.0) < 1e-12
+
+
+@lru_cache(maxsize=65536)
+def _after(block: Block, log_q: float, theta: float) -> Signal:
+    spread = 2.0 * math.sin(theta / 2.0) ** 2
+    signal = Signal(0.0, 1.0 - spread if theta < math.pi / 2 else 0.0, min(spread, 1.0), log_q, Gaussian())
+    *_, (_, _, after) = steps(block.layers, signal)
+    return after
+
+
+@lru_cache(maxsize=65536)
+def _slope(block: Block, log_q: float) -> float:
+    product = 1.0
+    for layer, before, _ in steps(block.layers, Signal(0.0, 0.0, 1.0, log_q, Gaussian())):
+        factor = layer.gradient(before)
+        if factor is None:
+            raise NotCovered(
+                "a block whose derivative is known",
+                got=str(block),
+                hint="fg.activation(fn, derivative=...) for a function of your own",
+            )
+        product *= factor
+    return product
+
+
+def as_block(what: str | Activation | Function | Block) -> Block:
+    """`"tanh"`, `"relu > maxpool(2)"`, an Activation or a function, as a Block."""
+    if isinstance(what, Block):
+        return what
+    if isinstance(what, str):
+        try:
+            layers = parse_layers(what)
+        except InvalidInput:
+            if what.strip().isidentifier():  # a single wrong word is most likely a wrong activation
+                activation(what)
+            raise
+    else:
+        layers = (Activate(activation(what)),)
+    if not any(layer.kind == "activation" for layer in layers):
+        raise InvalidInput(
+            "an activation, with pools or norms if you like", got=repr(str(what)), hint="'tanh' or 'relu > maxpool(2)'"
+        )
+    for layer in layers:
+        if layer.weighted or Mix.POINTS in layer.mixes:
+            raise NotCovered(
+                "a block without weights, residual sums or BatchNorm",
+                got=layer.kind,
+                hint="fg.predict of a deep network: its gradient_growth and gamma by depth",
+            )
+    return Block(layers)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Phases of blocks that `blocks.py` has no map for: BatchNorm, and residual blocks with weights of their own.
+#
+# A stage is what a deep network repeats, with (σw², σb²) in all its weights: a block with the dense layer behind it,
+# or a residual block. Its closed form gives the map (q, c) → (q', c') of two points, and χ̃ the growth of squared
+# gradients.
+#
+# - q moves by itself, to a fixed point, to 0 or to infinity (`phases.settle_by`).
+# - c* solves (1 − c')/(1 − c) = 1 there, which falls with the angle. A residual stream x + f(x) may grow for ever; c
+# then still goes to where the branch gives back what it gets, 1 − c_f = 1 − c (theory.md §5): each block adds a part
+# of the stream's variance, and parts of later blocks outweigh the earlier ones. Its gradients grow by 1 + O(f/q) a
+# block, less than any exponential, if the branch is bounded or normalized: χ̃ = 1 at every variance, an edge that is
+# everywhere.
+# - BatchNorm takes off the center, so c* is reached in one stage, and gradients depend on c* too (theory.md §5).
+
+_TINY = 1e-6  # an angle whose cosine is nearly 1
+
+
+class Behind(NamedTuple):
+    """Behind a stage: log q', what part of the old mean square the shortcut keeps (a²), and what is added to it.
+
+    `correlation` maps are those of what is added: (1 − c_f)/(1 − c). Without a shortcut that is all there is.
+    """
+
+    log_q: float
+    kept: float
+    added: float  # f/q
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Layers that are repeated, all of their weights with the variances of the axes."""
+
+    layers: tuple[Layer, ...]
+    source: str
+
+    def __str__(self) -> str:
+        return self.source
+
+    def at(self, weight_var: float, bias_var: float) -> tuple[Layer, ...]:
+        """The layers with these variances."""
+
+        def change(layer: Layer) -> Iterable[Layer]:
+            if isinstance(layer, Dense | Conv):
+                return (replace(layer, weight_var=weight_var, bias_var=bias_var),)
+            return (layer,)
+
+        return changed(self.layers, change)
+
+    def next(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> Behind:
+        """Two points of mean square q at an angle θ, one stage on."""
+        before = _signal(log_q, theta)
+        layers = self.at(weight_var, bias_var)
+        if stream := _stream(layers):
+            kept, branch = stream
+            f = _through(branch.branch, before).times(branch.scale)
+            log_f = f.log_q
+            log_next = _log_add(math.log(kept) + log_q if kept > 0.0 else -math.inf, log_f)
+            return Behind(log_next, kept, math.exp(min(log_f - log_q, 700.0)), f.one_minus_c / before.one_minus_c)
+        after = _through(layers, before)
+        return Behind(after.log_q, 0.0, math.exp(after.log_q - log_q), after.one_minus_c / before.one_minus_c)
+
+    def growth(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> float:
+        """χ̃: what the mean square of gradients is multiplied by, going back through a stage."""
+        product, signal = 1.0, _signal(log_q, theta)
+        for layer, before, _ in steps(self.at(weight_var, bias_var), signal):
+            factor = layer.gradient(before)
+            if factor is None:
+                raise NotCovered(
+                    "a block whose gradients are known in closed form",
+                    got=str(self),
+                    hint="batchnorm without batch=; fg.activation(fn, derivative=...) for a function of your own",
+                )
+            product *= factor
+        return product
+
+    @property
+    def mixes_points(self) -> bool:
+        """Whether it has statistics over the data: then no center is left, and c = 1 is no fixed point."""
+        return any(Mix.POINTS in layer.mixes for layer in every(self.layers))
+
+
+def as_stage(what: object) -> Stage | None:
+    """The stage of a text with BatchNorm or residual blocks in it; None for what `blocks.as_block` has a map for."""
+    if not isinstance(what, str):
+        return None
+    try:
+        layers = parse_layers(what)
+    except InvalidInput:
+        return None  # as_block says what is wrong
+    inside = list(every(layers))
+    if not any(layer.weighted or Mix.POINTS in layer.mixes for layer in inside):
+        return None
+    if not any(layer.kind == "activation" for layer in inside):
+        raise InvalidInput("a block with an activation", got=repr(what), hint="'residual[layernorm > dense > tanh]'")
+    if any(layer.draws for layer in layers):
+        raise NotCovered(
+            "a block without weights of its own outside of residual branches: the axes are those between blocks",
+            got=what,
+            hint="leave the dense layers out: 'batchnorm > relu'",
+        )
+    own = any(layer.paths for layer in layers)
+    stage = Stage(layers if own else (*layers, Dense()), sequence_text(layers))
+    _check(stage)
+    return stage
+
+
+def _check(stage: Stage) -> None:
+    """Raise NotCovered where a stage's map of two numbers does not say what the next stage gets."""
+    layers = stage.at(1.0, 0.1)
+    try:
+        after = _through(layers, _signal(0.0, 1.0))
+        if not isinstance(after.law, Gaussian):  # does the next stage want to know the law?
+            _through(layers, replace(after, law=Unknown("the sum of activated nodes in a residual stream")))
+    except FirstguessError as error:
+        raise NotCovered(
+            f"a block that keeps Gaussian nodes, or has weights in front of its first activation ({error.expected})",
+            got=f"{error.got}",
+            where=error.where,
+            hint="'residual[layernorm > dense > tanh]' or 'residual[relu > dense]'; fg.predict of a deep network",
+        ) from None
+    if after.mean != 0.0:
+        raise NotCovered(
+            "a block whose stream has no mean over nodes",
+            got=f"{stage}, which adds one",
+            hint="weights at the end of the branch",
+        )
+    totals = [stage.next(0.0, theta, 1.0, 0.1).log_q for theta in (0.5, math.pi / 2)]
+    if abs(totals[0] - totals[1]) > 1e-9:
+        raise NotCovered(
+            "a block whose variance does not depend on the correlation of points",
+            got=f"{stage}, which takes off a mean over the data and keeps the scale",
+            hint="batchnorm, or fg.predict of a deep network: its gradient_growth and gamma by depth",
+        )
+    stage.growth(0.0, 1.0, 1.0, 0.1)
+
+
+def _stream(layers: tuple[Layer, ...]) -> tuple[float, Residual] | None:
+    """(a², block) of a stage that is one residual block whose shortcut only multiplies by a."""
+    if len(layers) != 1 or not isinstance(layers[0], Residual):
+        return None
+    factors = [layer.multiplier for layer in layers[0].shortcut]
+    known = [factor for factor in factors if factor is not None]
+    return (math.prod(factor * factor for factor in known), layers[0]) if len(known) == len(factors) else None
+
+
+def _signal(log_q: float, theta: float) -> Signal:
+    spread = 2.0 * math.sin(0.5 * theta) ** 2
+    return Signal(0.0, max(1.0 - spread, 0.0), min(spread, 1.0), log_q, Gaussian())
+
+
+def _through(layers: tuple[Layer, ...], signal: Signal) -> Signal:
+    for _, _, signal in steps(layers, signal):  # noqa: B007, B020  # the last one
+        pass
+    return signal
+
+
+def _log_add(a: float, b: float) -> float:
+    high, low = max(a, b), min(a, b)
+    return high + math.log1p(math.exp(low - high)) if high > -math.inf else high
+
+
+class Settled(NamedTuple):
+    """Where a stage ends up: log q (±limit for 0 and ∞), the angle θ* with c* = cos θ*, χ̃, depth scale, a note."""
+
+    log_q: float
+    theta: float
+    chi: float
+    depth_scale: float
+    note: str
+
+
+def settled(stage: Stage, weight_var: float, bias_var: float, log_q: float, limit: float) -> Settled:
+    """The rest of a fixed point, q having settled at `log_q` (±limit: 0 or infinity)."""
+    from scipy.optimize import brentq  # scipy.optimize takes 50 ms to import
+
+    def ratio(theta: float) -> float:
+        return stage.next(log_q, theta, weight_var, bias_var).ratio
+
+    behind = stage.next(log_q, math.pi / 2, weight_var, bias_var)
+    note = ""
+    if abs(log_q) >= limit:
+        note = f"the variance {'vanishes' if log_q < 0.0 else 'grows without limit'} with depth"
+    at_one = math.inf if stage.mixes_points else ratio(_TINY)
+    if behind.kept > 1.0 + 1e-12 and behind.added < 1e-9 * behind.kept:
+        raise NotCovered(
+            "a branch that is not lost beside its shortcut",
+            got=f"{stage}: the shortcut alone multiplies the variance by {behind.kept:.3g} a block",
+            hint="a shortcut without scale, or with one below 1",
+        )
+    if not stage.mixes_points and abs(ratio(1.0) - 1.0) < 1e-12:
+        # linear there: c keeps what inputs and first layers gave it, which is nothing for a centred blob
+        theta, note = math.pi / 2, (note + "; " if note else "") + "the block is linear there, so c stays as it was"
+        return Settled(log_q, theta, stage.growth(log_q, theta, weight_var, bias_var), math.inf, note)
+    # a kink makes the ratio fall like θ from its value at 0, by less than θ: _TINY is then room enough
+    if at_one <= 1.0 + _TINY:
+        theta = 0.0
+    elif ratio(math.pi / 2) >= 1.0 - 1e-14:
+        theta = math.pi / 2
+    else:
+        theta = float(cast(float, brentq(lambda t: ratio(t) - 1.0, _TINY, math.pi / 2, xtol=1e-14)))
+    chi = stage.growth(log_q, theta or _TINY, weight_var, bias_var)
+    if log_q >= limit and behind.kept == 1.0 and behind.added < 1e-9:
+        more = "every block adds less to the stream, so gradients grow more slowly than any exponential"
+        note = f"{note}; {more}"
+        return Settled(log_q, theta, 1.0, math.inf, note)
+    return Settled(log_q, theta, chi, _depth_scale(behind, ratio, theta, at_one), note)
+
+
+def _depth_scale(behind: Behind, ratio: Callable[[float], float], theta: float, at_one: float) -> float:
+    """−1/ln of d(1 − c')/d(1 − c) at the fixed point."""
+    if theta == 0.0:
+        own = at_one
+    else:
+        h = min(0.02, 0.2 * theta)
+        low, high = theta - h, min(theta + h, math.pi / 2)
+        apart = [2.0 * math.sin(0.5 * t) ** 2 for t in (low, high)]
+        own = (ratio(high) * apart[1] - ratio(low) * apart[0]) / (apart[1] - apart[0])
+    total = behind.kept + behind.added
+    slope = (behind.kept + behind.added * own) / total
+    return 0.0 if slope <= 1e-12 else -1.0 / math.log(slope) if slope < 1.0 - 2.0 * _TINY else math.inf

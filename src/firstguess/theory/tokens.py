@@ -1,0 +1,212 @@
+"""Sequences in the readings without weights: your ids or images, or two prototypes (theory.md §9)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base.checks import float_range
+from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.gaussian import Array
+from firstguess.base.text import duration
+from firstguess.network.inputs import Tokens
+from firstguess.network.layer import Layer, Mix, Parity, text
+from firstguess.network.network import Network
+from firstguess.network.points import Points
+from firstguess.network.remarks import merged
+from firstguess.network.shapes import Shape
+from firstguess.network.walk import every, sequence, shapes
+from firstguess.theory.kernel.cost import Budget
+from firstguess.theory.kernel.kernel import Kernel, KernelLayer, read_run
+from firstguess.theory.kernel.propagation import carry
+from firstguess.theory.kernel.tiles import Run, whole
+from firstguess.theory.prediction import LayerReading
+
+_COPIES = 7  # matrices of all pairs of tokens that are alive at once
+_ENTRY = 2.5e-8  # seconds a layer takes for a covariance (gelu, one core: measured)
+_TILE = 512  # rows of a tile, sequences × tokens, if more than one sequence fits into it
+
+
+class Ids:
+    """1 where two tokens are the same, by blocks of sequences."""
+
+    dtype: np.dtype[Any] = np.dtype(np.float64)
+
+    def __init__(self, ids: NDArray[Any]) -> None:
+        self._ids = ids
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        return (self._ids[a].ravel()[:, None] == self._ids[b].ravel()).astype(np.float64), None
+
+
+class Vectors:
+    """XXᵀ/d of tokens that are vectors (n, tokens, d), such as patches of images."""
+
+    dtype: np.dtype[Any] = np.dtype(np.float64)
+
+    def __init__(self, x: Array) -> None:
+        self._x = x
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        left, right = (self._x[side].reshape(-1, self._x.shape[2]) for side in (a, b))
+        return left @ right.T / self._x.shape[2], None
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The covariance of all tokens of n sequences, (n·T, n·T), and how it was found."""
+
+    k: Array
+    run: Run
+    squares: dict[int, Array]  # what norms in the stream divide all tokens by, squared, by the layer's place
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is to be said about the way it was found."""
+        return merged(self.run.remarks)
+
+
+class Prototypes:
+    """Two sequences of the closed form."""
+
+    dtype: np.dtype[Any] = np.dtype(np.float64)
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._k, self._length = tokens.prototypes(), tokens.length
+
+    def block(self, a: slice, b: slice) -> tuple[Array, Array | None]:
+        rows, cols = (slice(side.start * self._length, side.stop * self._length) for side in (a, b))
+        return self._k[rows, cols].copy(), None
+
+
+def prototype_kernel(network: Network, tokens: Tokens, *, width: int = 1000) -> Kernel:
+    """The fold on two prototype sequences: a 2×2 covariance, S on its diagonal and C beside it: theory.md §9."""
+    started = time.perf_counter()
+    places = 2 * tokens.length
+    shape = Shape(tokens.length, sequence(tokens.length))
+    budget = _plan(network, shape, 2, 2e9, 600.0, None)
+    budget.images, budget.alike = 1, True
+    points = Points(np.ones(places), np.zeros(places), False, shape, width, what="tokens")
+    return read_run(network, Run(Prototypes(tokens), points), budget, started)
+
+
+def token_kernel(
+    network: Network,
+    x: NDArray[Any],
+    *,
+    width: int = 1000,
+    memory: float = 2e9,
+    seconds: float = 600.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Kernel:
+    """Carry the covariance of all tokens of your sequences: ids (n, tokens), or images where patches come first."""
+    started = time.perf_counter()
+    run, budget = _started(network, x, width, memory, seconds, progress)
+    return read_run(network, run, budget, started)
+
+
+def token_covariances(network: Network, x: NDArray[Any], *, width: int = 1000, seconds: float = 600.0) -> Stream:
+    """The same of every token behind the last layer: for read-outs of all kinds from one fold."""
+    run, budget = _started(network, x, width, 2e9, seconds, None)
+    layers, squares, start = network.layers, dict[int, Array](), 0
+    with float_range():
+        for place in _norms(layers):
+            run = carry(layers[start:place], run, budget)
+            centres = layers[place].parity is Parity.CENTRES
+            squares[place], start = run.last.q - run.last.mean**2 * centres, place
+        run = carry(layers[start:], run, budget)
+        k, _ = whole(run, budget)
+    return Stream(k, run, squares)
+
+
+def _norms(layers: Sequence[Layer]) -> list[int]:
+    """Places of norms that stand in the stream itself: not behind an activation, whose nodes may be sampled with it."""
+    return [
+        i
+        for i, layer in enumerate(layers)
+        if i and layer.mixes is Mix.NODES and not layer.bends and not layers[i - 1].bends
+    ]
+
+
+def _started(
+    network: Network,
+    x: NDArray[Any],
+    width: int,
+    memory: float,
+    seconds: float,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Run, Budget]:
+    """What goes into the first layer, if it fits."""
+    found = network.layers[0].tokens_of(x)
+    if found is None:
+        found = _vectors(network, x)
+    n, tokens = found.shape[:2]
+    shape = Shape(found.shape[2] if found.ndim == 3 else None, sequence(tokens))
+    budget = _plan(network, shape, n, memory, seconds, progress)
+    if found.ndim == 2:
+        source, q, mean = Ids(found), np.ones(n * tokens), np.zeros(n * tokens)
+    else:
+        source = Vectors(found)
+        q, mean = (found**2).mean(axis=2).ravel(), found.mean(axis=2).ravel()
+    real = network.layers[0].real_tokens(found)
+    real = None if real is None else real.ravel()
+    return Run(source, Points(q, mean, False, shape, width, what="the data", real=real)), budget
+
+
+def _vectors(network: Network, x: NDArray[Any]) -> Array:
+    if x.ndim == 3:
+        return np.asarray(x, dtype=np.float64)
+    raise InvalidInput(
+        "token ids (sequences, tokens) behind embed, images behind patches, or vectors (sequences, tokens, numbers)",
+        got=f"data of shape {x.shape} in front of {text(network.layers[0])}",
+        where="data",
+        hint="embed(0.02) or patches(16) as the first layer",
+    )
+
+
+def _plan(
+    network: Network, before: Shape, n: int, memory: float, seconds: float, progress: Callable[[int, int], None] | None
+) -> Budget:
+    """Refuse, before any work, what does not fit; and choose the size of tiles."""
+    for index, layer in enumerate(network.layers[1:], start=2):
+        if layer.kind == "embed":
+            raise InvalidInput("embed as the first layer", got=f"layer {index} (embed)", hint="one embed, in front")
+    grids = [shape.grid for shape in shapes(network.layers, before, before.width)]
+    places = max(grid.places for grid in grids if grid is not None)
+    rows = n * places
+    need = 8.0 * _COPIES * rows**2
+    if need > memory:
+        most = int((memory / (8.0 * _COPIES)) ** 0.5)
+        raise NotCovered(
+            f"at most {most} tokens in all, whose pairs take {memory / 1e9:.2g} GB",
+            got=f"{n} sequences of {places} tokens: {need / 1e9:.2g} GB",
+            where="data",
+            hint=f"points={max(2, most // places)}" if most // places >= 2 else "shorter sequences, or fg.measure(...)",
+        )
+    effort = sum(layer.effort() for layer in every(network.layers) if not layer.paths)
+    need = _ENTRY * effort * rows**2 / 2.0
+    if need > seconds:
+        raise NotCovered(
+            f"sequences that take at most {duration(seconds)}",
+            got=f"{n} sequences of {places} tokens: about {duration(need)}",
+            where="data",
+            hint=f"points={max(2, int(n * (seconds / need) ** 0.5))}, or seconds=…",
+        )
+    budget = Budget(n, False, memory, seconds, progress, images=max(1, min(n, _TILE // places)))
+    tiles = -(-n // budget.images)
+    budget.total = (1 + 2 * sum(bool(layer.paths) for layer in network.layers)) * tiles * (tiles + 1) // 2
+    return budget
+
+
+def reading(layer: KernelLayer) -> LayerReading:
+    """What a layer's mean covariances say; its gradient is not known here."""
+    q, q_ab = layer.q, layer.q_ab
+    c = q_ab / q if q > 0.0 else math.inf
+    gamma = q_ab / (q - q_ab) if q > q_ab else math.inf
+    return LayerReading(layer.layer, layer.weights, gamma, c, 1.0 - c, math.log(q) if q > 0 else -math.inf, None)

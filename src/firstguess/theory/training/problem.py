@@ -1,0 +1,319 @@
+"""What a prediction of training is asked, checked, with the kernels that answer it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firstguess.base import checks
+from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.gaussian import Array
+from firstguess.network.builders import as_network
+from firstguess.network.layer import Mix, text
+from firstguess.network.network import Network
+from firstguess.network.walk import every, needs_images, needs_tokens
+from firstguess.theory.kernel.kernel import Kernel, image_kernel, kernel
+from firstguess.theory.training.absorption import softening
+from firstguess.theory.training.curves import looked_at
+from firstguess.theory.training.flow import Loss
+from firstguess.theory.training.schedules import Rate, rates
+
+Optimizer: TypeAlias = Literal["gd", "sgd", "adam"]
+# Bytes, by pair of points, by point and logit, by point and class of a network: counted by hand, not measured.
+_PAIRS, _EACH, _RECORD = 44.0, 60.0, 40.0
+Schedule: TypeAlias = "float | Callable[[int], float]"
+
+
+_NO_BIAS = 1e-6  # of the largest eigenvalue: rounding, and sampled nodes
+
+
+@dataclass(frozen=True)
+class Modes:
+    """λ of the direction common to all points and of the labels' direction in Θ/n: theory.md (15)."""
+
+    bias: float
+    signal: float
+    largest: float  # the largest eigenvalue
+    common: float  # (1ᵀu₁)²/n: how much of the top eigenvector the common direction is
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the common direction moves at all: behind a BatchNorm after the activation it does not."""
+        return self.bias > _NO_BIAS * self.largest
+
+    @property
+    def ratio(self) -> float:
+        """Bias to signal: far above 1, the bias is gone long before anything is learned."""
+        return self.bias / self.signal
+
+
+@dataclass(frozen=True)
+class Options:
+    """How it is trained, checked."""
+
+    rates: NDArray[np.float64]  # of every step
+    steps: NDArray[np.int64]  # that are looked at
+    optimizer: Optimizer
+    batch: int | None
+    loss: Loss
+    decay: float
+
+    @property
+    def each(self) -> bool:
+        """Whether both logits of two classes matter: under squared loss Adam's steps depend on their sum as well."""
+        return self.optimizer == "adam" and self.loss == "squared"
+
+    @property
+    def rate(self) -> Rate:
+        """The learning rate of a step."""
+        return self.rates.tolist().__getitem__
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be predicted, with its kernels."""
+
+    network: Network
+    x: Array  # training points, then held-out ones
+    labels: NDArray[np.int64]
+    held: NDArray[np.int64] | None
+    options: Options
+    width: int
+    level: float
+    kernel: Kernel
+    modes: Modes
+    spread: float  # of g over the data
+    overshoot: float
+    memory: float = 2e9  # bytes
+
+    @property
+    def n(self) -> int:
+        """Training points."""
+        return len(self.labels)
+
+
+def prepare(
+    network: Network | str,
+    data: Any,
+    test: Any,
+    *,
+    lr: Schedule,
+    steps: int | Sequence[int],
+    optimizer: Optimizer,
+    batch: int | None,
+    loss: Loss,
+    weight_decay: float,
+    width: int,
+    level: float | None,
+    classes: int | None,
+    draws: int = 200,
+    memory: float = 2e9,
+) -> Problem:
+    """Check what was asked, and carry the kernels."""
+    network = as_network(network, classes, where="predict_training")
+    train, held = labelled(data, "data"), None if test is None else labelled(test, "test")
+    network = with_classes(network, classes, train, held)
+    options = _options(lr, steps, optimizer, batch, loss, weight_decay, len(train[1]), network)
+    level = level_of(level, network.classes, train[1])
+    if held is not None:
+        _no_mixing(network)
+    x = train[0] if held is None else np.concatenate([train[0], held[0]])
+    check_memory(len(x), draws, network, options, memory)
+    found, n = kernel_of(network, x, width), len(train[0])
+    assert found.tangent is not None
+    modes = modes_of(found.tangent[:n, :n], train[1])
+    spread, kappa = _softness(found.covariance[:n, :n])
+    overshoot = network.classes * kappa / (modes.bias if modes.has_bias else modes.largest)
+    _check_rate(options, modes, overshoot)
+    held_labels = None if held is None else held[1]
+    return Problem(
+        network, x, train[1], held_labels, options, width, level, found, modes, spread, overshoot, float(memory)
+    )
+
+
+# -- What is asked ----------------------------------------------------------------------------------------------------
+
+
+def labelled(data: Any, where: str, dtype: type = np.float64) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Points and labels, or one clear error."""
+    from firstguess.data import as_data, load
+
+    given = load(data) if isinstance(data, str) else as_data(data)
+    if given.y is None:
+        raise InvalidInput("labelled points", got="points without labels", where=where, hint=f"{where}=(x, y)")
+    if given.n < 2:
+        raise InvalidInput("at least 2 points", got=given.n, where=where)
+    return given.x.astype(dtype, copy=False), np.asarray(given.y, np.int64)
+
+
+def with_classes(network: Network, classes: int | None, train: Any, held: Any) -> Network:
+    """The network with as many classes as the labels have, if nobody said how many."""
+    labels = train[1] if held is None else np.concatenate([train[1], held[1]])
+    if len(np.unique(train[1])) < 2:
+        raise InvalidInput("points of two classes at least", got="one class only", where="data")
+    if labels.min() < 0:
+        raise InvalidInput("labels 0, 1, …", got=int(labels.min()), where="data")
+    most = max(int(labels.max()) + 1, 2)
+    if classes is None and most > network.classes:
+        return replace(network, classes=most)
+    if most > network.classes:
+        raise InvalidInput(f"labels 0…{network.classes - 1}", got=most - 1, where="data", hint=f"classes={most}")
+    return network
+
+
+def _options(
+    lr: Any, steps: Any, optimizer: str, batch: Any, loss: str, decay: Any, n: int, network: Network
+) -> Options:
+    if optimizer not in ("gd", "sgd", "adam"):
+        raise InvalidInput("optimizer 'gd', 'sgd' or 'adam'", got=optimizer, where="predict_training(optimizer)")
+    if loss not in ("cross-entropy", "squared"):
+        raise InvalidInput("loss 'cross-entropy' or 'squared'", got=loss, where="predict_training(loss)")
+    if batch is not None:
+        batch = checks.count(batch, 1, "batch size", "predict_training(batch)", "batch=128")
+        if optimizer == "gd":
+            raise InvalidInput("no batch: 'gd' takes all points", got=batch, where="batch", hint="optimizer='sgd'")
+    elif optimizer == "sgd":
+        raise InvalidInput("the size of mini-batches", got="none", where="batch", hint="batch=128")
+    if not 0 <= checks.number(decay) < math.inf:
+        raise InvalidInput("a weight decay of at least 0", got=decay, where="weight_decay", hint="weight_decay=0.01")
+    if decay and optimizer == "adam":
+        raise NotCovered(
+            "weight decay with 'gd' or 'sgd' (Adam divides it by a weight's own gradient: no layer shrinks as one)",
+            got="'adam'",
+            where="weight_decay",
+            hint="optimizer='sgd', or weight_decay=0",
+        )
+    if decay:
+        _scale_free(network)
+    if isinstance(steps, int) and not isinstance(steps, bool):
+        looks = looked_at(checks.count(steps, 1, "number of steps", "predict_training(steps)", "steps=1000"))
+    else:
+        looks = _listed(steps)
+    size = None if batch is None or batch >= n else int(batch)
+    return Options(rates(lr, int(looks[-1]), "predict_training(lr)"), looks, optimizer, size, loss, float(decay))
+
+
+def _listed(steps: Any) -> NDArray[np.int64]:
+    """Steps to look at, as they are given; always also the start."""
+    found = np.asarray(steps)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found) or found.min() < 0 or found.max() < 1:
+        raise InvalidInput("a number of steps, or a list of some", got=steps, where="steps", hint="steps=[0, 10, 100]")
+    return np.unique(np.concatenate([[0], found])).astype(np.int64)
+
+
+def level_of(level: float | None, classes: int, labels: NDArray[np.int64]) -> float:
+    """By default a fifth of the way from the labels' own largest share to one class: 0.6 of two even classes."""
+    if level is None:
+        even = max(1.0 / classes, float(np.bincount(labels).max() / len(labels)))
+        return even + 0.2 * (1.0 - even)
+    if not 1.0 / classes < checks.number(level) < 1.0:
+        raise InvalidInput(f"a share between 1/{classes} and 1", got=level, where="level", hint="level=0.6")
+    return float(level)
+
+
+def _no_mixing(network: Network) -> None:
+    for layer in every(network.layers):
+        if Mix.POINTS in layer.mixes:
+            raise NotCovered(
+                "held-out points in a network without norms over the data",
+                got=text(layer),
+                where="test",
+                hint="leave test= out: what a BatchNorm does to held-out points depends on its running statistics",
+            )
+
+
+def _scale_free(network: Network) -> None:
+    """Weight decay is known where f is homogeneous in every layer's weights."""
+    for layer in every(network.layers):
+        free = (layer.draws and not getattr(layer, "bias_var", 0.0)) or layer.rays is not None or layer.pools > 1
+        if not free and layer.multiplier is None:
+            raise NotCovered(
+                "a scale-free network without biases (ReLU and its like, pools), for weight decay",
+                got=text(layer),
+                where="weight_decay",
+                hint="weight_decay=0",
+            )
+
+
+def check_memory(points: int, draws: int, network: Network, options: Options, memory: float) -> None:
+    """Refuse what would not fit, before anything is allocated, with the number of points that would.
+
+    By point and point: covariance, tangent and the factor of one in float64, and their copies in float32 (for Adam the
+    tangent of every layer). By point and network: logits, residuals, and what an integrator keeps.
+    """
+    if not checks.number(memory) > 0:
+        raise InvalidInput("a number of bytes above 0", got=memory, where="memory", hint="memory=2e9")
+    layers = sum(layer.draws for layer in every(network.layers))
+    pairs = _PAIRS + (4.0 * layers if options.optimizer == "adam" else 0.0)
+    columns = network.classes if network.classes > 2 or options.each else 1
+    each = float(draws) * (_EACH * columns + _RECORD * network.classes)
+    needs = pairs * points**2 + each * points
+    if needs > memory:
+        most = int((math.sqrt(each**2 + 4.0 * pairs * memory) - each) / (2.0 * pairs))
+        raise InvalidInput(
+            f"data whose pairs fit in {memory / 1e9:.3g} GB",
+            got=f"{points} points: {needs / 1e9:.3g} GB",
+            where="predict_training",
+            hint=f"a random subset of {most} points, or memory={needs:.1g}",
+        )
+
+
+# -- Kernels ----------------------------------------------------------------------------------------------------------
+
+
+def kernel_of(network: Network, x: Array, width: int) -> Kernel:
+    for layer in every(network.layers):
+        if needs_tokens([layer]):
+            raise NotCovered("a network without tokens, for a tangent kernel", got=text(layer), where="network")
+    if needs_images(network.layers):
+        return image_kernel(network, x, tangent=True, width=width)
+    return kernel(network, x, tangent=True, width=width)
+
+
+def modes_of(theta: Array, labels: NDArray[np.int64]) -> Modes:
+    """Of Θ/n over the training points."""
+    from scipy.sparse.linalg import eigsh
+
+    n = len(theta)
+    bias = float(theta.sum() / n**2)
+    signals: list[float] = []
+    for c in np.unique(labels):
+        y = (labels == c) - float(np.mean(labels == c))
+        signals.append(float(y @ theta @ y / (n * (y @ y))))
+    if n > 3:
+        value, vector = cast("Any", eigsh)(theta, k=1, which="LA", v0=np.ones(n), tol=1e-6)
+        top, u = float(value[0]), vector[:, 0]
+    else:
+        values, vectors = np.linalg.eigh(theta)
+        top, u = float(values[-1]), vectors[:, -1]
+    return Modes(bias, float(np.mean(signals)), top / n, float(u.sum() ** 2 / n))
+
+
+def _softness(covariance: Array) -> tuple[float, float]:
+    """s, the spread of g over the data, and κ: theory.md (16)."""
+    n = len(covariance)
+    q = float(np.trace(covariance) / n)
+    off = float((covariance.sum() - np.trace(covariance)) / (n * (n - 1)))
+    spread = math.sqrt(max(2.0 * (q - off), 0.0))
+    return spread, softening(spread)
+
+
+def _check_rate(options: Options, modes: Modes, overshoot: float) -> None:
+    if options.optimizer == "adam":
+        return
+    step = int(options.rates.argmax())
+    rate = float(options.rates[step])
+    limit = 2.0 * overshoot if options.loss == "cross-entropy" else 2.0 / modes.largest
+    if rate >= limit:
+        what = "the bias swings for ever" if options.loss == "cross-entropy" else "training diverges"
+        raise InvalidInput(
+            f"a learning rate below {limit:.3g}, from which on {what}",
+            got=f"{rate:.3g}" + (f" at step {step}" if step else ""),
+            where="lr",
+            hint=f"lr={limit / 4:.2g}",
+        )
