@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
+LIGHT := .venv/.light
 STAMP := .venv/.ready
 DOCS_STAMP := .venv/.docs-ready
 
@@ -12,13 +13,18 @@ help:  ## Show the targets
 
 setup: $(STAMP)  ## Create .venv with pinned versions
 
-$(STAMP): pyproject.toml constraints.txt
+# What the demo needs: the package itself and its digits. Everything else comes with the tests.
+$(LIGHT): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install -c constraints.txt torch==2.13.0 hatchling hatch-fancy-pypi-readme editables
-	$(PIP) install -c constraints.txt --no-build-isolation -e '.[digits,dev]'
+	$(PIP) install -c constraints.txt --no-build-isolation -e '.[digits]'
+	touch $(LIGHT)
+
+$(STAMP): $(LIGHT) papers/pyproject.toml
+	$(PIP) install -c constraints.txt --no-build-isolation -e '.[digits,dev]' -e papers
 	touch $(STAMP)
 
-demo: $(STAMP)  ## Diagnose two untrained networks on digits, norm before and after; write out/report.html
+demo: $(LIGHT)  ## Diagnose two untrained networks on digits, norm before and after; write out/report.html
 	$(BIN)/python examples/demo.py
 
 test: lint types unit  ## Format, lint, types, tests and doctests: what CI runs

@@ -109,13 +109,24 @@ def test_errors_name_extras_that_there_are() -> None:
     assert named == set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
 
 
-def test_what_is_reproduced_needs_one_extra() -> None:
+def test_the_papers_package_needs_what_its_items_need() -> None:
     from firstguess_papers.registry import items
 
-    extra = {re.split(r"[^\w-]", line)[0] for line in PROJECT["optional-dependencies"]["reproduce"]}
+    papers = tomllib.loads((ROOT / "papers" / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = {re.split(r"[^\w-]", line)[0] for line in papers["dependencies"]} - {"firstguess"}
     wanted = {package for item in items().values() for package in item.packages}
     wanted |= {"scikit-learn" for item in items().values() if "digits" in item.needs}
-    assert wanted == extra
+    assert wanted == needed
+    assert papers["version"] == fg.__version__
+
+
+def test_reproduce_without_the_papers_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from firstguess.cli import reproduce
+
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    assert reproduce.installed("reproduce") is None
+    with pytest.raises(fg.InvalidInput, match="pip install firstguess-papers"):
+        reproduce.reproduce()
 
 
 def test_issue_templates_are_forms() -> None:

@@ -47,7 +47,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int, *arguments: str) ->
 
 
 def parameters(command: str) -> list[Any]:
-    found = GROUP.commands[command]
+    found = GROUP.get_command(None, command)  # `reproduce` comes from the papers' package
     return found.get_params(found.context_class(found, info_name=command))
 
 
@@ -167,7 +167,9 @@ def test_what_is_offered_is_taken() -> None:
     for builder in completion.builders(""):
         fg.predict(builder)
     assert {"digits", "mnist", "ag-news"} <= set(completion.data_sets(""))
-    assert {"all", "igb", "norm", "mf"} <= set(completion.items(""))
+    from firstguess_papers.command import _items
+
+    assert {"all", "igb", "norm", "mf"} <= set(_items(""))
     for how in completion.standardizations(""):
         fg.data.load("digits", points=20, standardize=how)  # pyright: ignore[reportArgumentType]
 

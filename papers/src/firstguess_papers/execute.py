@@ -85,7 +85,7 @@ def _need_packages(item: Item) -> None:
     if absent:
         names = " ".join(absent)
         raise Missing(
-            f"this item needs the package {names}, which is not installed: pip install 'firstguess[reproduce]', "
+            f"this item needs the package {names}, which is not installed: pip install firstguess-papers, "
             f"or pip install {names}"
         )
 

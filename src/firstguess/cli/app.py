@@ -36,6 +36,10 @@ from firstguess.cli.help import run
 class _Interruptible(help.Group):
     """Commands that say when they are interrupted: Typer itself ends them with 130, and without a word."""
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        outside = reproduce.installed(cmd_name) if cmd_name == "reproduce" else None
+        return outside or super().get_command(ctx, cmd_name)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

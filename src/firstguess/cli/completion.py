@@ -1,4 +1,4 @@
-"""What the Tab key offers: activations, builders, norms, data sets, items of the ledger."""
+"""What the Tab key offers: activations, builders, norms, data sets."""
 
 from __future__ import annotations
 
@@ -43,13 +43,6 @@ def data_sets(incomplete: str) -> list[str]:
     from firstguess.data.specs import names
 
     return _of(names(), incomplete)
-
-
-def items(incomplete: str) -> list[str]:
-    from firstguess_papers.items import PAPERS
-    from firstguess_papers.registry import items
-
-    return _of(("all", *PAPERS, *items()), incomplete)
 
 
 # --------------------------------------------------------------------------------------------------------------

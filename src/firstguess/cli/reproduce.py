@@ -1,240 +1,33 @@
-"""`firstguess reproduce`: the papers' figures and claims, computed anew."""
+"""`firstguess reproduce`: found where the papers' package is installed, else one line on how to install it."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
 from firstguess.base.errors import InvalidInput
-from firstguess.cli import completion
-from firstguess.cli.data import DataDir
-from firstguess.cli.output import Json, print_json, print_pairs, print_table, say
+from firstguess.cli.help import Command
 
-if TYPE_CHECKING:
-    from firstguess_papers.items import Item
-    from firstguess_papers.records import Record
-    from firstguess_papers.running import Progress
-
-EXAMPLES = """Examples:
-
-firstguess reproduce --list
-
-firstguess reproduce igb/fig5 --quick
-
-firstguess reproduce igb norm --quick --data-dir data
-
-firstguess reproduce all --data-dir data --ledger docs/claims.md
-
-firstguess reproduce norm --quick --engine local
-
-firstguess reproduce --ledger docs/claims.md
-"""
+EXAMPLES = ""
 
 
-def reproduce(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ITEM", autocompletion=completion.items, help='igb/fig5, a paper (igb, norm, mf), or "all".'
-        ),
-    ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Show what there is.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small settings: seconds an item.")] = False,
-    data_dir: DataDir = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results go.")] = Path("out/reproduce"),
-    ledger: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the page of claims, from all full runs kept by it.")
-    ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Copy that page's figures there; full runs: beside it.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything anew.")] = False,
-    seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
-    engine: Annotated[
-        str | None,
-        typer.Option(help="Several items at once, one thread each: local (processes) or ray. [default: one by one]"),
-    ] = None,
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, whose nodes share the output folder.")] = None,
-    json: Json = False,
-) -> None:
-    """Compute figures and claims of the papers anew: numbers as Parquet, figures, and a ledger of what holds.
-
-    Ctrl-C keeps what is done; the same command goes on from there. Items whose data or packages are absent are skipped,
-    and say how to get them. Exit code 1: an item failed, or all were skipped.
-
-    With --ledger FILE.md, records of full runs are kept in FILE/records and shown by later runs, too, also on other
-    machines: full runs can be split. Without ITEM the page is written from what is there.
-    """
-    from firstguess_papers import ledger as ledger_page
-    from firstguess_papers import records, registry
-
-    if list_ or not (what or ledger):
-        _show_list(registry.choose(what or ["all"]), json)
-        return
-    if figures is not None and ledger is None:
-        raise InvalidInput("--ledger with --figures", got="--figures alone", hint="--ledger docs/claims.md")
-    chosen = registry.choose(what or [])
-    if data_dir is not None and not Path(data_dir).expanduser().is_dir():
-        raise InvalidInput(
-            "a folder that exists", got=data_dir, where="--data-dir", hint="the folder that holds mnist, cifar10 …"
-        )
-    if quick and ledger is not None and records.kept(records.kept_in(ledger)):
-        raise InvalidInput(
-            "another page for quick runs", got=f"{ledger}, which has full ones", where="--ledger", hint="out/claims.md"
-        )
-    if engine not in (None, "local", "ray"):
-        raise InvalidInput("local or ray", got=engine, where="--engine", hint="--engine ray")
-    _make(out)
-    options: dict[str, Any] = {"quick": quick, "data_dir": data_dir, "seed": seed, "fresh": fresh}
-    if engine is None:
-        done = list(_run_all(chosen, out, options))
-    else:
-        done = list(_run_together(chosen, out, options, engine, address))
-    known = registry.items()
-    here = records.read_all(out, quick, list(known))
-    path = records.write_ledger(out, here, quick)
-    if ledger is not None:
-        if not quick:
-            folder = records.kept_in(ledger)
-            here = records.merged(records.kept(folder), here, known, ran=[record.id for record in done])
-            records.keep(folder, here)
-        ledger_page.write(ledger, here, out=out, figures=figures if quick else figures or ledger.with_suffix(""))
-        say(f"wrote {ledger}")
-    if json:
-        print_json([record.to_dict() for record in done])
-    else:
-        _show(done)
-        say(f"files in {path.parent}")
-    if done and all(record.status == "skipped" for record in done):
-        say("nothing ran: every item was skipped")
-        raise typer.Exit(1)
-    if any(record.status == "failed" for record in done):
-        raise typer.Exit(1)
+def reproduce() -> None:
+    """Recompute figures and claims of the papers: numbers as Parquet, figures, and a ledger of what holds."""
+    raise InvalidInput(
+        "the package of the papers, which `firstguess reproduce` comes with",
+        got="none installed",
+        hint="pip install firstguess-papers (in a clone: pip install ./papers)",
+    )
 
 
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(
-            "a folder that can be made", got=f"{out} ({error.strerror})", where="--out", hint="--out out/reproduce"
-        ) from None
+def installed(name: str) -> Any:
+    """Return a command that another installed package brings (entry points "firstguess.commands"), or None."""
+    from importlib.metadata import entry_points
 
-
-def _run_all(chosen: Sequence[Item], out: Path, options: dict[str, Any]) -> Generator[Record]:
-    from firstguess_papers.execute import run_item
-
-    cost = 0.0
-    for index, item in enumerate(chosen, start=1):
-        started = time.perf_counter()
-        with _bar(f"[{index}/{len(chosen)}] {item.id}") as progress:
-            try:
-                record = run_item(item, out, progress=progress, **options)
-            except KeyboardInterrupt:
-                say(f"stopped in {item.id}: what is done is kept in {out}; the same command goes on from there")
-                raise
-        _tell(record, index, len(chosen), time.perf_counter() - started)
-        cost += record.seconds
-        yield record
-    if len(chosen) > 1:
-        say(f"{len(chosen)} items: {_duration(cost)} of work")
-
-
-def _run_together(
-    chosen: Sequence[Item], out: Path, options: dict[str, Any], engine: Any, address: str | None
-) -> Generator[Record]:
-    """Several at once; records in the order of the list, told as they come."""
-    from firstguess_papers.spread import run_items
-
-    started = time.perf_counter()
-    found: dict[str, Record] = {}
-    try:
-        for record in run_items(chosen, out, engine=engine, address=address, **options):
-            found[record.id] = record
-            _tell(record, len(found), len(chosen), record.seconds)
-    except KeyboardInterrupt:
-        say(f"stopped: what is done is kept in {out}; the same command goes on from there")
-        raise
-    cost = sum(record.seconds for record in found.values())
-    say(f"{len(chosen)} items: {_duration(cost)} of work in {_duration(time.perf_counter() - started)}")
-    yield from (found[item.id] for item in chosen)
-
-
-def _tell(record: Record, index: int, count: int, took: float) -> None:
-    before = f" ({record.seconds:.1f} s with what was kept)" if record.seconds > took + 1 else ""
-    words = {
-        "done": f"{took:.1f} s{before}",
-        "skipped": f"skipped: {record.reason}",
-        "failed": f"failed: {record.reason}",
-    }
-    say(f"[{index}/{count}] {record.id}: {words[record.status]}")
-
-
-@contextmanager
-def _bar(label: str) -> Generator[Progress]:
-    """A line on a terminal's stderr that names the piece under way."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    shown = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    task = shown.add_task(label, total=None)
-
-    def update(what: str, done: int, total: int) -> None:
-        words = what if len(what) < 60 else what[:59] + "…"
-        shown.update(task, description=f"{label}: {words}".replace("[", "\\["), completed=done, total=total)
-
-    with shown:
-        yield update
-
-
-def _show_list(chosen: Sequence[Item], json: bool) -> None:
-    rows = [
-        {
-            "id": item.id,
-            "title": item.title,
-            "claims": list(item.claims),
-            "needs": [*item.needs, *item.packages],
-            "quick": item.quick,
-            "full": item.full,
-            "seconds_quick": item.seconds[0],
-            "seconds_full": item.seconds[1],
-        }
-        for item in chosen
-    ]
-    if json:
-        print_json(rows)
-        return
-    columns = ["item", "title", "claims", "needs", "quick", "full"]
-    cells = [
-        (
-            item.id,
-            item.title,
-            " ".join(item.claims),
-            " ".join([*item.needs, *item.packages]) or "–",
-            f"{item.seconds[0]:.0f} s",
-            f"{item.seconds[1]:.0f} s",
-        )
-        for item in chosen
-    ]
-    quick, full = (_duration(sum(item.seconds[size] for item in chosen)) for size in (0, 1))
-    cells.append((f"{len(chosen)} items", "in all, on two cores", "", "", quick, full))
-    print_table("Figures and claims that can be reproduced", columns, cells, wrap=("title", "claims", "needs"))
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def _show(done: Sequence[Record]) -> None:
-    for record in done:
-        for entry in record.entries:
-            why = [("because", entry.why)] if entry.why else []
-            pairs = [("tested", entry.statement), ("measured", entry.measured), ("verdict", entry.verdict), *why]
-            print_pairs(f"{entry.claim}  {record.id}", pairs)
+    for point in entry_points(group="firstguess.commands", name=name):
+        function = point.load()
+        app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        app.command(name, cls=Command, epilog=getattr(function, "examples", None))(function)
+        return typer.main.get_command(app)
+    return None
