@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 
 import firstguess as fg
+from firstguess._version import NUMERICS
 from firstguess.studies import identity as module
-from firstguess.studies.identity import code_version, identity
+from firstguess.studies.identity import code_version, identity, numerics
 
 SCALE = 2.0
 TABLE = np.arange(3.0)
@@ -83,10 +85,39 @@ def test_what_cannot_be_sent_is_one_line() -> None:
         identity(lambda p: next(generator))
 
 
-def test_the_code_version_names_source() -> None:
-    version, _, digits = code_version().partition("+")
-    assert version == fg.__version__
-    assert len(digits) == 10
+_ADDRESS = """
+import firstguess as fg
+s = fg.study("a", fg.grid(depth=[1, 2]), lambda p: fg.predict(fg.mlp(**p)), store=STORE)
+print(s.digest)
+"""
+
+
+def test_a_comment_in_the_package_leaves_every_address(tmp_path: Path) -> None:
+    """Studies that took days: a new release that computes the same numbers must not start them again."""
+    copy = tmp_path / "firstguess"
+    shutil.copytree(Path(fg.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def digest() -> str:
+        text = _ADDRESS.replace("STORE", repr(str(tmp_path / "store")))
+        environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        run = [sys.executable, "-c", text]
+        return subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
+
+    before = digest()
+    for name in ("_version.py", "cli/app.py", "theory/closed_form.py"):
+        file = copy / name
+        file.write_text(file.read_text() + "\n# a remark\n")
+    assert digest() == before
+    version = copy / "_version.py"
+    version.write_text(version.read_text() + "\nNUMERICS = 999\n")
+    assert digest() != before
+
+
+def test_the_code_version_names_release_and_numerics() -> None:
+    release, _, rest = code_version().partition(", ")
+    assert release == fg.__version__
+    assert rest == numerics()
+    assert rest.startswith(f"numerics {NUMERICS}, numpy ")
 
 
 # -- What was missed once ---------------------------------------------------------------------------------------------
@@ -199,10 +230,6 @@ def test_names_and_numbers_of_another_type_are_told_apart() -> None:
 
 
 def test_an_address_knows_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = code_version()
+    before = numerics()
     monkeypatch.setattr(module, "_version", lambda name: "0.0" if name == "torch" else "1.0")
-    module._source.cache_clear()
-    assert code_version() != before
-    monkeypatch.undo()
-    module._source.cache_clear()
-    assert code_version() == before
+    assert numerics() != before

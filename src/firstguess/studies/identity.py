@@ -1,8 +1,9 @@
 """What a result depends on, as plain data that can be hashed: values, data, and functions with all that they refer to.
 
 Two things with the same identity give the same numbers; the same thing may get another identity (another version of
-Python), and is then computed again. Code is followed as far as it is yours (`owned.py`): of other packages the versions
-of those that compute count. What else is not seen, such as files, `fg.study(version=…)` is for.
+Python), and is then computed again. Code is followed as far as it is the user's. For firstguess itself the number
+`NUMERICS` counts, for the other packages that compute their versions. `fg.study(version=…)` is for what is not seen,
+such as files.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from firstguess._version import __version__
+from firstguess._version import NUMERICS, __version__
 from firstguess.base.errors import InvalidInput
 from firstguess.data.dataset import Data
 from firstguess.network.network import Network
@@ -141,22 +142,20 @@ def identity(value: Any) -> Any:
     return _Walk().of(value)
 
 
+def numerics() -> str:
+    """What all computed numbers depend on: our arithmetic, by a number raised by hand, and the libraries that compute.
+
+    Not the source: a comment somewhere in the package must not make anybody's study start again.
+    """
+    return ", ".join([f"numerics {NUMERICS}", *(f"{name} {_version(name)}" for name in _COMPUTE)])
+
+
 def code_version() -> str:
-    """The version of firstguess, and ten digits of a hash of its source and of the versions of what computes."""
-    return f"{__version__}+{_source()}"
+    """The version of firstguess with that of its numbers: what the driver of a study and its workers must share."""
+    return f"{__version__}, {numerics()}"
 
 
-@functools.lru_cache(maxsize=1)
-def _source() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        digest.update(path.relative_to(_PACKAGE).as_posix().encode())
-        digest.update(path.read_bytes())
-    for name in _COMPUTE:
-        digest.update(f"{name} {_version(name)}".encode())
-    return digest.hexdigest()[:10]
-
-
+@functools.cache
 def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)

@@ -25,7 +25,7 @@ from firstguess.data import Data, as_data, load
 from firstguess.modules.provenance import versions
 from firstguess.studies.configurations import configurations as each_of
 from firstguess.studies.configurations import digest
-from firstguess.studies.identity import code_version, identity
+from firstguess.studies.identity import code_version, identity, numerics
 from firstguess.studies.local_pool import LocalPool
 from firstguess.studies.scheduler import Drive, Pool, Ran, Task
 from firstguess.studies.store import TASK, address
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from firstguess.show.charts.theme import Chart
 
 Engine = Literal["local", "ray"]
-_FORM = 1  # of what is stored: another one starts anew
+_FORM = 2  # of what is stored: another one starts again
 
 
 class Study:
@@ -91,7 +91,7 @@ class Study:
     @cached_property
     def _common(self) -> str:
         """The address of what all tasks share."""
-        return address(_FORM, identity(self._function), identity(self._data), code_version(), self._version)
+        return address(_FORM, identity(self._function), identity(self._data), numerics(), self._version)
 
     @cached_property
     def digest(self) -> str:
@@ -274,8 +274,8 @@ def study(
         function: Returns a Prediction, a Measurement, a training, a Diagnosis, or a dict of numbers, texts and arrays.
             It may be a lambda, and use what stands around it; it runs in another process.
         store: A folder. Results stand in it by a hash of all that they depend on: configuration, data, the function
-            with what it refers to, the source of firstguess, versions of numpy, scipy and torch. So studies share them,
-            and what has changed is computed anew. Runs may use one store at the same time.
+            with what it refers to, the version of firstguess's numbers, versions of numpy, scipy and torch. Studies share
+            them, and what has changed is computed again. Runs may use one store at the same time.
         data: Anything that `firstguess.data` takes: read once, and the function's second argument. Data that the
             function names itself are known by that name only.
         block: Members a task: an ensemble that `fg.measure` or `fg.train` draws is split into tasks of about so many,
