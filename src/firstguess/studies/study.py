@@ -274,8 +274,8 @@ def study(
         function: Returns a Prediction, a Measurement, a training, a Diagnosis, or a dict of numbers, texts and arrays.
             It may be a lambda, and use what stands around it; it runs in another process.
         store: A folder. Results stand in it by a hash of all that they depend on: configuration, data, the function
-            with what it refers to, the version of firstguess's numbers, versions of numpy, scipy and torch. Studies share
-            them, and what has changed is computed again. Runs may use one store at the same time.
+            with what it refers to, the version of firstguess's numbers and those of numpy, scipy and torch. Studies
+            share them, and what has changed is computed again. Runs may use one store at the same time.
         data: Anything that `firstguess.data` takes: read once, and the function's second argument. Data that the
             function names itself are known by that name only.
         block: Members a task: an ensemble that `fg.measure` or `fg.train` draws is split into tasks of about so many,
