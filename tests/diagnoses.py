@@ -9,6 +9,7 @@ from typing import Any
 import firstguess as fg
 from firstguess.diagnosis import Advice, Cause, Diagnosis, Expected, Trainability, Verdict
 from firstguess.diagnosis.comparison import compare
+from firstguess.diagnosis.faults import Fault
 from firstguess.ensemble.gradient_statistics import GradientLayer, Gradients, Growth, Level
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.ensemble.member_statistics import Finding
@@ -152,3 +153,8 @@ def bare(classes: int = 10) -> Diagnosis:
         provenance={},
         seconds=0.0,
     )
+
+
+def fault(name: str) -> Fault:
+    """A fault of this name."""
+    return Fault(name, "something is wrong in the model", "change it")

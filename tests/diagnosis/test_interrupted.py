@@ -33,11 +33,11 @@ def said(d: Diagnosis) -> list[str]:
 @pytest.mark.parametrize(
     ("place", "left_out"),
     [
-        ("trace_flow", "causes, gradients, how long the bias lasts, remedies"),
-        ("effects_of", "effects of causes, gradients, how long the bias lasts, remedies"),
-        ("read", "structure, gradients, remedies"),
-        ("expectation", "theory, gradients, how long the bias lasts, remedies"),
-        ("measure_gradients", "gradients, how long the bias lasts, remedies"),
+        ("trace_flow", "causes, gradients, how long the bias lasts, copies in training, remedies"),
+        ("effects_of", "effects of causes, gradients, how long the bias lasts, copies in training, remedies"),
+        ("read", "structure, gradients, copies in training, remedies"),
+        ("expectation", "theory, gradients, how long the bias lasts, copies in training, remedies"),
+        ("measure_gradients", "gradients, how long the bias lasts, copies in training, remedies"),
     ],
 )
 def test_parts_that_are_done_are_kept(
@@ -99,7 +99,8 @@ def test_after_an_interrupted_measurement_only_what_is_quick_is_done(monkeypatch
     done = d.measurement.inits
     assert done < 5000
     assert said(d) == [
-        f"{done} of 5000 initializations were computed; left out: causes, gradients, how long the bias lasts, remedies"
+        f"{done} of 5000 initializations were computed; left out: causes, gradients, how long the bias lasts, copies "
+        "in training, remedies"
     ]
     assert d.expected.comparison is not None
 
@@ -109,7 +110,9 @@ def test_between_parts() -> None:
         if done == time_budget.EXPECTED:
             raise KeyboardInterrupt
 
-    assert said(diagnosed(progress=third)) == ["left out: gradients, how long the bias lasts, remedies"]
+    assert said(diagnosed(progress=third)) == [
+        "left out: gradients, how long the bias lasts, copies in training, remedies"
+    ]
 
 
 def test_before_anything_is_measured_there_is_nothing_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def test_the_headline_has_the_average_and_the_even_split(classes: int) -> None:
     d = sample(classes)
     assert d.measurement is not None
     seen = np.asarray(d.measurement.guesses.fractions)  # (initializations, classes)
-    said = sentences.headline(d)
+    said = sentences.start(d)
     shares = [int(n) for n in re.findall(r"(\d+) %", said)]
     assert shares[0] == round(100 * seen.max(axis=1).mean())
     assert shares[-1] == round(100 / classes)
@@ -44,7 +44,7 @@ def test_how_often_one_class_gets_nearly_all(gamma: float) -> None:
 @pytest.mark.parametrize("name", ["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"])
 def test_every_verdict_has_a_sentence(name: Any) -> None:
     d = bare()
-    sentence = sentences.headline(replace(d, verdict=replace(d.verdict, name=name)))
+    sentence = sentences.start(replace(d, verdict=replace(d.verdict, name=name)))
     assert sentence.endswith(".")
     assert ("on average its favourite gets" in sentence) == (name not in ("degenerate head", "broken"))
     assert sentences.facts(broken()) == []
@@ -54,7 +54,7 @@ def test_a_verdict_on_a_border_is_worded_by_what_is_sure() -> None:
     d = sample()
     border = replace(d.verdict, name="deeply biased", probability=0.54, chances=(0.0, 0.0, 0.46, 0.54))
     assert border.title == "at least biased, borderline deeply biased"
-    assert "already prefers one class" in sentences.headline(replace(d, verdict=border))
+    assert "already prefers one class" in sentences.start(replace(d, verdict=border))
 
 
 def test_sizes_are_roots_of_mean_squares() -> None:

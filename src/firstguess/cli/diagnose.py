@@ -1,4 +1,4 @@
-"""`firstguess diagnose`: is it biased, where does it come from, is it expected, what to change."""
+"""`firstguess diagnose`: what to do, and why."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ def diagnose(
     init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
     redraw: Redraw = None,
     no_advice: Annotated[bool, typer.Option("--no-advice", help="Try no remedies.")] = False,
-    lr: Annotated[
-        float | None,
-        typer.Option(help="The rate you will train with: how long will the bias last? Default: a safe one."),
+    optimizer: Annotated[
+        str | None, typer.Option(help="What you will train with: gd (full batches), sgd or adam. [default: adam]")
     ] = None,
-    optimizer: Annotated[str, typer.Option(help="gd (full batches), sgd or adam, for the same.")] = "gd",
+    lr: Annotated[float | None, typer.Option(help="Its learning rate. [default: 0.001, or a safe one]")] = None,
+    steps: Annotated[int | None, typer.Option(help="How long you will train, in steps, or")] = None,
+    epochs: Annotated[int | None, typer.Option(help="in epochs. [default: one, at least 100 steps]")] = None,
     goal: Annotated[
         str, typer.Option(help="What advice is ranked by: even start, trainability or worst class early.")
     ] = "even start",
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
     json: Json = False,
 ) -> None:
-    """Say whether an untrained network is biased, which layer does it, whether that is expected, and what to change.
+    """Say what to do about how an untrained network guesses: fix this, worth a change, harmless, nothing to do.
 
-    The verdict follows the guesses: even, leaning, biased, deeply biased.
+    Then what that follows from: how it guesses, which layers do it, whether it will train, how long the bias lasts.
     """
     import firstguess as fg
 
@@ -73,7 +74,9 @@ def diagnose(
             advice=not no_advice,
             progress=tick,
             lr=lr,
-            optimizer=cast("Any", optimizer),
+            optimizer=optimizer,
+            steps=steps,
+            epochs=epochs,
             goal=cast("Any", goal),
             name=what,
             data_name=data,

@@ -65,14 +65,14 @@ def cut_note(obj: object, points: int | None, taken: int) -> str:
     """What to say where the default took fewer points than there are; empty where it did not."""
     if points is not None or limit(obj, points) is None or taken < POINTS:
         return ""
-    size, drawn = _extent(obj)
+    size, drawn = extent(obj)
     if size is None:
         return f"the first {spaced(taken)} points of a stream (points= takes more)"
     way = "drawn at random" if drawn else "the first"
     return f"{spaced(taken)} of the {spaced(size)} points, {way} (points={size} takes all)" if size > taken else ""
 
 
-def _extent(obj: object) -> tuple[int | None, bool]:
+def extent(obj: object) -> tuple[int | None, bool]:
     """How many points there are, where that is known without reading them; and whether some of them can be drawn."""
     from torch.utils.data import DataLoader
 

@@ -71,6 +71,11 @@ class Lasting:
         return not self.why
 
     @property
+    def uncertain(self) -> bool:
+        """Whether several numbers of steps are possible, which differ."""
+        return self.high > _APART * self.low
+
+    @property
     def learned(self) -> float:
         """The part of what accuracy can gain that it has gained by then."""
         base = max(self.accuracy[0], self.majority)
@@ -79,7 +84,7 @@ class Lasting:
     @property
     def early(self) -> bool:
         """Gone before much is learned: both by the accuracy at that step and by the kernel's modes."""
-        sure = math.isfinite(self.steps) and not self.high > _APART * self.low
+        sure = math.isfinite(self.steps) and not self.uncertain
         return self.known and sure and self.learned <= _EARLY and self.ratio >= _FASTER
 
     @property
@@ -104,7 +109,7 @@ class Lasting:
             late = f"more than a quarter of the starting bias is left after {self._last} steps"
             return f"with {self.how} {late} (more seconds= look further)"
         about = "roughly" if self.optimizer == "adam" else "about"
-        if self.high > _APART * self.low:
+        if self.uncertain:
             most = self._number(self.high) if math.isfinite(self.high) else f"more than {self._last}"
             count = f"{self._number(self.low)} to {most} steps"
             why = "outputs differ so little that it depends on how even the labels are, which so few points do not tell"
@@ -170,17 +175,20 @@ def _rounded(value: float, digits: int = 2) -> str:
     return f"{value:,.0f}".replace(",", " ") if value >= 10 or value == int(value) else f"{value:g}"
 
 
-def left_of(accuracy: Accuracy) -> Array:
-    """The part of the starting bias that is left, at every step: accuracies by class, regressed on those of step 0.
+def left_of(accuracy: Accuracy | Array, *, within: bool = False) -> Array:
+    """The part of the starting bias that is left, at every step: accuracies by class (classes, networks, steps),
+    regressed on those of step 0.
 
-    Both are taken off their average over networks, class by class: what all networks do alike (learning, the labels'
-    majority) is no memory of a start. NaN where starts do not differ.
+    From both the average over networks is subtracted, class by class: what all networks do alike (learning, the labels'
+    majority) is no memory of a start. `within`: that over classes instead, for a few networks. NaN where starts do not
+    differ.
     """
-    by_class = np.stack([group for which, group in accuracy.groups.items() if isinstance(which, int)])
-    apart = by_class - by_class.mean(axis=1, keepdims=True)  # (classes, networks, steps)
+    if isinstance(accuracy, Accuracy):
+        accuracy = np.stack([group for which, group in accuracy.groups.items() if isinstance(which, int)])
+    apart = accuracy - accuracy.mean(axis=0 if within else 1, keepdims=True)
     first = apart[:, :, :1]
     total = float(np.square(first).sum())
-    return (apart * first).sum(axis=(0, 1)) / total if total > 0 else np.full(by_class.shape[2], math.nan)
+    return (apart * first).sum(axis=(0, 1)) / total if total > 0 else np.full(accuracy.shape[2], math.nan)
 
 
 def settled(steps: NDArray[Any], left: Array, level: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -86,10 +87,10 @@ def lines_of(causes: Sequence[Cause], columns: int) -> list[str]:
     shown = [c for c in raising if c.matters][:_CAUSES]
     more = len(raising) - len(shown)
     what = "the largest share, without it" if read else "correlation c of two inputs, before → after"
-    lines = [f"Where it comes from: {what}{read}"]
+    lines = textwrap.wrap(f"Where it comes from: {what}{read}", columns, subsequent_indent="  ")
     lines += [_line(c, columns) for c in shown]
     rest = f"… {more} more" if shown else f"none of {more} steps that raise c surely changes the guesses by itself"
-    lines += [f"  {rest}"] if more else []
+    lines += textwrap.wrap(rest, columns, initial_indent="  ", subsequent_indent="  ") if more else []
     lines += ["  held down by" if raising else "  no step adds correlation; held down by"] if lowering else []
     return lines + [_line(c, columns) for c in lowering[:_LOWERING]]
 

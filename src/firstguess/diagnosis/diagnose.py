@@ -1,7 +1,8 @@
-"""`diagnose`: measure, trace, read, predict, differentiate, try remedies; one page about all of it."""
+"""`diagnose`: look, measure, trace, read, predict, differentiate, train copies, try remedies; one answer from it."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import replace
 from functools import partial
@@ -10,16 +11,18 @@ from typing import Any, Literal
 import torch
 
 from firstguess.base import checks
-from firstguess.base.errors import InvalidInput, NotFinite
+from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.data.streams import POINTS
 from firstguess.diagnosis import session
 from firstguess.diagnosis.advice import GOALS, Advised, Descent, Trial, advise, case_of, growth, with_labels
-from firstguess.diagnosis.bias_duration import Lasting, Optimizer
+from firstguess.diagnosis.answer import LEAST_STEPS, serious
+from firstguess.diagnosis.bias_duration import Lasting
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.expected import Expected
 from firstguess.diagnosis.faults import find_faults
-from firstguess.diagnosis.follow_bias import check_asked, lasting
+from firstguess.diagnosis.follow_bias import lasting
+from firstguess.diagnosis.rehearsal import LONGEST, Asked, Rehearsal, rehearse
 from firstguess.diagnosis.remedies import Case
 from firstguess.diagnosis.remedies.base import inputs_of
 from firstguess.diagnosis.result import Diagnosis, Goal, Verdict
@@ -32,12 +35,14 @@ from firstguess.diagnosis.time_budget import (
     LASTED,
     LOOKED,
     MEASURED,
+    REHEARSED,
     Clock,
     Progress,
     Stages,
     attempt,
 )
 from firstguess.diagnosis.trainability import trainability_of, with_measured
+from firstguess.diagnosis.trained_with import TrainedWith, trained_with
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, Probe
@@ -48,6 +53,7 @@ from firstguess.modules.members.sources import Mode
 from firstguess.modules.members.untrained import Redrawn
 from firstguess.modules.outputs import Pick
 from firstguess.modules.strategy import Strategy
+from firstguess.modules.train import LR
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
 
@@ -56,7 +62,8 @@ INITS, SECONDS = 64, 180.0
 _KERNEL_POINTS = 1000
 
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
-_LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS, _LASTING, _ADVICE = 0.02, 0.36, 0.05, 0.08, 0.05, 0.1, 0.06, 0.25
+_LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS = 0.02, 0.34, 0.05, 0.1, 0.05, 0.1
+_LASTING, _COPIES, _ADVICE = 0.05, 0.1, 0.18
 _HEADS = 0.03  # within that for advice: centred heads
 
 
@@ -92,19 +99,22 @@ def diagnose(
     redraw: Redrawn = None,
     scale: float | None = None,
     threads: int | None = None,
+    loss: Any = None,
+    optimizer: Any = None,
     lr: float | None = None,
-    optimizer: Optimizer = "gd",
+    steps: int | None = None,
+    epochs: int | None = None,
     goal: Goal = "even start",
     name: str | None = None,
     data_name: str | None = None,
 ) -> Diagnosis:
-    """Say whether a network is biased before training, which layer does it, whether that is expected, what to change.
+    """Say what to do about how a network guesses before training: fix this, worth a change, harmless, nothing to do.
 
     Ctrl-C keeps the parts that are done, once there is a measurement: a finding then says what was left out.
 
     >>> d = diagnose("5 x [dense(weight_var=2) > relu] > dense", "blob:n=200,d=50", inits=30, width=200, advice=False)
-    >>> d.verdict.name, d.causes[0].words
-    ('biased', 'all 5 ReLU')
+    >>> d.verdict.name, d.causes[0].words, str(d.answer)
+    ('biased', 'all 5 ReLU', 'not known')
 
     Args:
         what: An `nn.Module` (re-drawn, never changed), a class, a factory, a `Network` or its text.
@@ -121,8 +131,13 @@ def diagnose(
         progress: Called with (percent done, 100).
         precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, forward,
             mode, node, device, strategy, trained, redraw and scale, a model no threads.
-        lr: The rate that you will train with, for how long the bias lasts (default: one that does not overshoot).
-        optimizer: "gd" (full batches), "sgd" or "adam" (in the batches that the model gets).
+        loss: What you will train with: a function of outputs and labels (default: cross-entropy).
+        optimizer: Likewise: an optimizer of this model, a class of `torch.optim`, a function of the parameters, "gd"
+            (full batches), "sgd" or "adam" (default: Adam at 1e-3). Copies are trained with it for some steps, in the
+            batches that the model gets; an optimizer that you pass is not stepped.
+        lr: The rate, where the optimizer does not have it.
+        steps: How long you will train, or
+        epochs: (default: one epoch, at least 100 steps): a bias that is gone by then is harmless.
         goal: What advice is ranked by: "even start" (the largest share that is left), "trainability" (the least
             nonlinear, with gradients that keep their size), "worst class early" (both, as far as theory.md §10 knows).
         name: What the page calls the network (default: its class, its factory, or your variable).
@@ -131,7 +146,7 @@ def diagnose(
     if not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=180")
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
-    check_asked(lr, optimizer)
+    using = trained_with(optimizer, lr, loss, what)
     if goal not in GOALS:
         raise InvalidInput(f"a goal of {', '.join(GOALS)}", got=goal, where="diagnose(goal)", hint=f"goal={GOALS[0]!r}")
     options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
@@ -154,6 +169,7 @@ def diagnose(
     names = name or session.model_name(what), data_name or session.data_name(data)
     subject = Subject(what, data, points, classes, width, batch_size, seed, options)
     subject.name, subject.data_name = name or subject.name or names[0], names[1]
+    run = _length(subject, steps, epochs)
     tick = progress or (lambda done, total: None)
     tick(0, 100)
     look = subject.look(max(_LOOK * seconds, min(1.0, 0.3 * seconds)))
@@ -211,23 +227,31 @@ def diagnose(
     train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain(), predicted=theory)
     parts.tick(DIFFERENTIATED)
     verdict = verdict_of(m, wanted=inits)
-    how = {"lr": lr, "optimizer": optimizer, "seed": seed}
+    faults = find_faults(look, m)[0]
     lasts = None
     if subject.network is not None:
         lasts = parts.do(
             "how long the bias lasts",
             lambda: attempt(
-                lambda: _lasting(subject, m, verdict, seconds=clock.share(_LASTING), **how),
+                lambda: _lasting(subject, m, verdict, using, seconds=clock.share(_LASTING), seed=seed),
                 "prediction of how long the bias lasts",
                 notes,
             ),
             members=16,
         )
     parts.tick(LASTED)
+    seen = parts.do(
+        "copies in training",
+        lambda: _rehearsed(subject, using, math.nan if lasts is None else lasts.lr, run, clock.share(_COPIES)),
+        members=8,
+    )
+    parts.tick(REHEARSED)
     if fewer:
         verdict = replace(verdict, preliminary=f"{verdict.preliminary or f'{m.inits} initializations'}, {fewer}")
     tried = Advised()
-    if advice and partly:
+    if to_fix := serious(faults, gradients, seen):
+        notes.append(f"no remedies were tried: {to_fix[0].name} comes first")
+    elif advice and partly:
         notes.append("no remedies: they change layers and how these are drawn, and part of the model keeps its values")
     elif advice:
         case = Case(
@@ -276,11 +300,59 @@ def diagnose(
         (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
         m.provenance,
         clock.passed,
-        find_faults(look, m)[0],
+        faults,
         lasts,
         goal,
         subject.data_name,
+        seen,
+        run,
+        _assumed(using, run, said=steps is not None or epochs is not None) if seen is not None and seen.known else "",
     )
+
+
+def _assumed(using: TrainedWith, run: int, *, said: bool) -> str:
+    """What the user did not say of the training."""
+    parts = [f"{using.title} at lr {using.rate(math.nan):.3g}"] if using.chosen else []
+    parts += ["cross-entropy"] if using.chosen and using.loss == "cross-entropy" else []
+    parts += [] if said else [f"a run of {run} steps"]
+    names = [name for name, part in (("optimizer=, loss=", using.chosen), ("steps=", not said)) if part]
+    return f"{', '.join(parts)} (pass {', '.join(names)})" if parts else ""
+
+
+def _length(subject: Subject, steps: int | None, epochs: int | None) -> int:
+    """Steps of the run."""
+    if steps is not None and epochs is not None:
+        raise InvalidInput("steps or epochs, one of them", got="both", where="diagnose", hint=f"steps={steps}")
+    if steps is not None:
+        return checks.count(steps, 1, "number of steps", "diagnose(steps)", "steps=1000")
+    count = 1 if epochs is None else checks.count(epochs, 1, "number of epochs", "diagnose(epochs)", "epochs=10")
+    whole = count * math.ceil(subject.total / subject.batches[0].size)
+    return whole if epochs is not None else max(LEAST_STEPS, whole)
+
+
+def _rehearsed(subject: Subject, using: TrainedWith, predicted: float, run: int, seconds: float) -> Rehearsal:
+    """Copies of the model, or of the network that a description describes, in their first steps."""
+    words, own = using.words(predicted), not isinstance(using.make, str) and not inspect.isclass(using.make)
+    asked = Asked(
+        subject.maker,
+        subject.batches,
+        using.loss,
+        using.make,
+        LR if own and not isinstance(using.make, partial) else using.rate(predicted),
+        words,
+        subject.drawn_by,
+        subject.seed,
+    )
+
+    def enough(found: Rehearsal) -> bool:
+        over = 2 * found.diverged >= found.inits
+        return over or (found.learns and (math.isnan(found.steps) or found.steps < math.inf))
+
+    try:
+        return rehearse(asked, enough=enough, seconds=seconds, most=max(run, LONGEST))
+    except (FirstguessError, RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
+        said = error.reason if isinstance(error, FirstguessError) else str(error).partition("\n")[0]
+        return Rehearsal(why=f"no copy could be trained: {said}", how=words)
 
 
 def _descent(subject: Subject, lasts: Lasting | None) -> Descent | None:
@@ -298,7 +370,9 @@ def _told(findings: tuple[Finding, ...], network: Network | None) -> tuple[Findi
     return tuple(finding for finding in findings if finding.kind != FindingKind.CLASSES_DIFFER)
 
 
-def _lasting(subject: Subject, m: Measurement, verdict: Verdict, *, seconds: float, **how: Any) -> Lasting | None:
+def _lasting(
+    subject: Subject, m: Measurement, verdict: Verdict, using: TrainedWith, *, seconds: float, seed: int
+) -> Lasting | None:
     """Where a description was read; nothing where "Is it expected?" says already why there is none."""
     if subject.network is None or subject.network.classes != m.classes or verdict.name == "degenerate head":
         return None
@@ -309,8 +383,10 @@ def _lasting(subject: Subject, m: Measurement, verdict: Verdict, *, seconds: flo
     ending = next((f.message for f in m.findings if f.kind == FindingKind.PROBABILITIES), "log-softmax")
     if "log-softmax" not in ending:  # whose loss is that of the logits
         return Lasting("not predicted: the model returns probabilities, and theory is of a loss of logits")
+    if using.why or using.named is None:
+        return Lasting(f"not predicted: {using.why}")
     data = subject.data(m.points)
-    batch = None if how["optimizer"] == "gd" else subject.batches[0].size
+    batch = None if using.named == "gd" else subject.batches[0].size
     return lasting(
         subject.network,
         data,
@@ -319,7 +395,9 @@ def _lasting(subject: Subject, m: Measurement, verdict: Verdict, *, seconds: flo
         whole=subject.whole,
         width=subject.width,
         seconds=seconds,
-        **how,
+        lr=using.lr,
+        optimizer=using.named,
+        seed=seed,
     )
 
 

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Data
 from firstguess.diagnosis.bias_duration import EDGE, LEFT, Array, Lasting, Optimizer, left_of, settled
@@ -46,14 +45,6 @@ _COLUMNS = 96  # logits of a point, of all networks, that Adam is followed for: 
 _STREAM = 0x1A57
 
 WATCH = "watch it while it trains: fg.Watch(model, loader)"
-
-
-def check_asked(lr: float | None, optimizer: str) -> None:
-    """One clear error, before anything is measured."""
-    if lr is not None and not (not isinstance(lr, bool) and 0 < checks.number(lr) < math.inf):
-        raise InvalidInput("a learning rate above 0", got=repr(lr), where="diagnose(lr)", hint="lr=1e-3")
-    if optimizer not in get_args(Optimizer):
-        raise InvalidInput("optimizer 'gd', 'sgd' or 'adam'", got=repr(optimizer), where="diagnose(optimizer)")
 
 
 def lasting(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base.plottable import Shown, room
 from firstguess.base.text import ends, plain
+from firstguess.diagnosis import answer
+from firstguess.diagnosis.answer import LEAST_STEPS, Answer, Duration, WillTrain
 from firstguess.diagnosis.cause import Cause
 from firstguess.diagnosis.expected import Expected
 from firstguess.theory.bias_levels import WORDS
@@ -17,9 +19,10 @@ from firstguess.theory.bias_levels import WORDS
 if TYPE_CHECKING:
     from firstguess.diagnosis.bias_duration import Lasting
     from firstguess.diagnosis.faults import Fault
+    from firstguess.diagnosis.rehearsal import Rehearsal
+    from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.member_statistics import Finding
-    from firstguess.modules.measure_gradients import Gradients
     from firstguess.modules.read.result import Structure
 
 VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
@@ -154,8 +157,9 @@ class Advice:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis(Shown):
-    """Verdict, causes, expectation, trainability and advice for one model on some data. Print it, or `save` it.
+    """The answer for one model on some data, and what it follows from. Print it, or `save` it.
 
+    `answer` says what to do, `headline` why; `will_train` and `duration` are what it follows from, besides `faults`.
     `advice` has all changes that were tried, best first; those that did not help are last, and have no rank.
     """
 
@@ -176,6 +180,38 @@ class Diagnosis(Shown):
     lasting: Lasting | None = None  # how long the bias lasts in training; None where nothing was asked of theory
     goal: Goal = "even start"  # what the advice is ranked by
     data_name: str = ""  # what the user calls the data
+    rehearsal: Rehearsal | None = None  # what copies did in their first steps of training
+    run: int = LEAST_STEPS  # steps that the model will be trained for
+    assumed: str = ""  # what of that was not said: optimizer, loss, length
+
+    @property
+    def answer(self) -> Answer:
+        """What to do: the rules are in docs/answers.md."""
+        return answer.answer_of(self)
+
+    @property
+    def headline(self) -> str:
+        """The answer's one sentence."""
+        return answer.headline_of(self)
+
+    @property
+    def duration(self) -> Duration:
+        """How long the starting bias lasts in training."""
+        return answer.duration_of(self)
+
+    @property
+    def will_train(self) -> WillTrain:
+        """Yes, at risk or no, with the reason."""
+        return answer.will_train(self._gradients, self.rehearsal)
+
+    @property
+    def to_fix(self) -> list[Fault]:
+        """Faults that come before everything else, the first of them first."""
+        return answer.serious(self.faults, self._gradients, self.rehearsal)
+
+    @property
+    def _gradients(self) -> Gradients | None:
+        return None if self.trainability is None else self.trainability.gradients
 
     @property
     def ranked(self) -> tuple[Advice, ...]:
@@ -192,6 +228,11 @@ class Diagnosis(Shown):
         expected, train = self.expected, self.trainability
         return plain(
             {
+                "answer": str(self.answer),
+                "headline": self.headline,
+                "will_train": {"answer": str(self.will_train.word), "reason": self.will_train.reason},
+                "duration": self.duration.to_dict(),
+                "faults": [fault.to_dict() for fault in self.faults],
                 "name": self.name,
                 "data_name": self.data_name,
                 "verdict": {**asdict(self.verdict), "title": self.verdict.title}
@@ -218,6 +259,7 @@ class Diagnosis(Shown):
                     "gradients": None if train.gradients is None else train.gradients.to_dict(),
                 },
                 "lasting": None if self.lasting is None else self.lasting.to_dict(),
+                "rehearsal": None if self.rehearsal is None else self.rehearsal.to_dict(),
                 "advice": [
                     {
                         **asdict(a),
@@ -231,7 +273,6 @@ class Diagnosis(Shown):
                 "case": self.case,
                 "measurement": None if self.measurement is None else self.measurement.to_dict(),
                 "structure": None if self.structure is None else self.structure.to_dict(),
-                "faults": [fault.to_dict() for fault in self.faults],
                 "findings": [finding.to_dict() for finding in self.findings],
                 "notes": list(self.notes),
                 "provenance": self.provenance,
@@ -244,7 +285,7 @@ class Diagnosis(Shown):
         return room().save(self, path)
 
     def __repr__(self) -> str:
-        return f"Diagnosis({self.name}: {self.verdict.name}, γ = {self.verdict.gamma:.3g})"
+        return f"Diagnosis({self.name}: {self.answer}; {self.verdict.name}, γ = {self.verdict.gamma:.3g})"
 
     def __str__(self) -> str:
         # By name: a page is made of diagnoses.

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from firstguess.base.text import percent, percents, size_change_of, spaced
+from firstguess.diagnosis.expected import agreement
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.cause import Cause
@@ -23,17 +24,17 @@ _LITTLE = 0.1  # of the way to an even split
 _READINGS = {"kernel reading": "predicted on your data", "closed form reading": "predicted for random data"}
 
 
-def headline(d: Diagnosis) -> str:
+def start(d: Diagnosis) -> str:
     """The verdict in one sentence, with the one number that it follows."""
     # On a border, the word that is sure: "at least biased, borderline deeply biased" is no "most of its inputs".
     sure = d.verdict.title.partition(",")[0].removeprefix("at least ").removeprefix("at most ")
-    start = _STARTS[sure]
+    said = _STARTS[sure]
     if d.measurement is None or d.verdict.name in ("degenerate head", "broken"):
-        return f"{start}."
+        return f"{said}."
     g = d.measurement.guesses
     span = share_span(*g.interval("expected_max"), inits=d.measurement.inits)
     return (
-        f"{start}: on average its favourite gets {percent(g.expected_max())} of the data ({span}), "
+        f"{said}: on average its favourite gets {percent(g.expected_max())} of the data ({span}), "
         f"where an even split would be {percent(1 / g.classes)}."
     )
 
@@ -96,6 +97,75 @@ def cause(d: Diagnosis) -> str:
     if found.largest_before - found.largest_after < _LITTLE * (found.largest_before - even):
         return f"no single step does much; of those that surely matter, {found.words}: {change}"
     return f"{found.words}: {change}"
+
+
+_EXPECTED = {
+    "as measured": "Expected for this architecture (theory: {})",
+    "close": "Expected for this architecture (theory: {})",
+    "not as measured": "Not what theory predicts for this architecture ({})",
+    "too few to tell": "Too few initializations to compare with theory ({})",
+}
+
+
+def expectation(d: Diagnosis) -> str:
+    """Whether theory predicts this, in one sentence; nothing where it has no number."""
+    e = d.expected
+    if e.comparison is None or e.prediction is None:
+        return ""
+    return _EXPECTED[agreement(e.comparison)].format(percent(e.prediction.guesses.expected_max()))
+
+
+def sureness(d: Diagnosis) -> str:
+    """The verdict's word, its chance, and what it is from."""
+    v, m = d.verdict, d.measurement
+    if m is None:
+        return ""
+    chance = f" with a chance of {v.sureness}" if v.sureness and v.chances else ""
+    early = f"; preliminary: {v.preliminary}" if v.preliminary else ""
+    return f"{v.title}{chance}, from {spaced(m.inits)} initializations on {spaced(m.points)} points{early}"
+
+
+def training(d: Diagnosis) -> str:
+    """Yes, at risk or no; then what was measured of gradients."""
+    said = f"{d.will_train}."
+    if d.trainability is not None and not d.trainability.words.startswith("how gradients change"):
+        said += f" {d.trainability.words[:1].upper()}{d.trainability.words[1:]}."
+    return said
+
+
+def lasting(d: Diagnosis) -> str:
+    """What was seen; then what theory predicts."""
+    seen, lasts = d.rehearsal, d.lasting
+    parts: list[str] = []
+    if seen is not None and seen.known and not math.isnan(seen.steps):
+        copies = "1 copy" if seen.inits == 1 else f"{seen.inits} copies"
+        gone = f"gone after about {seen.steps:.0f} steps" if math.isfinite(seen.steps) else "not gone"
+        parts.append(
+            f"Seen on {copies} trained for {seen.last} steps with {seen.how}: three quarters of the starting bias are "
+            f"{gone}"
+        )
+    if lasts is not None:
+        parts.append(f"{lasts.words[:1].upper()}{lasts.words[1:]}")
+    return ". ".join(parts)
+
+
+def missing(d: Diagnosis) -> str:
+    """What would be needed for an answer."""
+    why = d.duration.why
+    if "no labels" in why:
+        return "labels: fg.diagnose(model, (x, y)) or a loader that has them"
+    if " s more" in why:
+        return f"time ({why}): seconds={2 * d.seconds:.0f}"
+    if math.isinf(d.duration.steps):
+        return f"a longer look: seconds= gives copies more steps than {d.duration.last}"
+    return why or d.will_train.reason
+
+
+def no_change(d: Diagnosis) -> str:
+    """Where a change is worth it, and none that was tried does it."""
+    if d.will_train.word != "yes":
+        return "none that was tried helps training; a normalization layer, skip connections or a smaller rate may"
+    return "none that was tried makes guesses more even" if d.advice else "none was tried (advice=True tries them)"
 
 
 def points(error: float) -> str:

@@ -18,7 +18,7 @@ from torch import nn
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.text import counted
 from firstguess.data import Batch, Data, as_data, collect, load
-from firstguess.data.streams import POINTS, cut_note
+from firstguess.data.streams import POINTS, cut_note, extent
 from firstguess.diagnosis.causes import Removals
 from firstguess.diagnosis.expectation import OwnSize, sequences_of
 from firstguess.diagnosis.faults.looking import look_into
@@ -48,6 +48,7 @@ from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
 
 _SOURCE = "init mode device dtype trained redraw scale logits"  # options that say where members come from
+_TRAINED = "init device dtype trained redraw scale logits"  # those of copies in training
 _FEWEST = 16  # points that a short time does not go below
 _LARGE = 1e8  # bytes of a model from which on there is one copy of it at a time
 _MEMBERS = 8  # initializations that should fit into the time: else there are fewer points
@@ -67,7 +68,7 @@ class Subject:
         seed: int,
         options: dict[str, Any],
     ) -> None:
-        self._options, self.width, self._seed = options, width, seed
+        self._options, self.width, self.seed = options, width, seed
         self._batch_size, self._classes = batch_size, classes
         self.name = self.data_name = ""
         self.network: Network | None = None
@@ -100,7 +101,23 @@ class Subject:
         self._points = sum(batch.size for batch in self.batches)
         self.whole = self._points < points  # else there may be more of them
         self.note = cut_note(data, None if points == POINTS else points, self._points)
-        self._origin = recorded(data)
+        self._origin, self._given = recorded(data), data
+
+    @property
+    def total(self) -> int:
+        """Points of the data, all of them where that is known: an epoch."""
+        size, _ = extent(self._given)
+        return self._points if size is None else size
+
+    @property
+    def maker(self) -> Model:
+        """What copies that are trained come from."""
+        return self._factory() if self.model is None else self.model
+
+    @property
+    def drawn_by(self) -> dict[str, Any]:
+        """The options that say how."""
+        return {} if self.model is None else self._known(*_TRAINED.split())
 
     def fit(self, look: Examination | None, seconds: float) -> str:
         """Fewer points where a few initializations would not fit into the time; what to say then."""
@@ -119,7 +136,7 @@ class Subject:
         call = Caller()
         with self._source.lent():
             began = time.perf_counter()
-            with self._source.member(self._seed) as model, torch.no_grad(), every_module_called():
+            with self._source.member(self.seed) as model, torch.no_grad(), every_module_called():
                 drawn = time.perf_counter() - began
                 times: list[tuple[int, float]] = []
                 size = 4
@@ -144,7 +161,7 @@ class Subject:
                 self._data,
                 points=self._points,
                 inits=inits,
-                seed=self._seed,
+                seed=self.seed,
                 seconds=seconds,
                 width=self.width,
                 batch_size=self._batch_size,
@@ -156,7 +173,7 @@ class Subject:
                 self._source,
                 self.batches,
                 inits=inits,
-                seed=self._seed,
+                seed=self.seed,
                 seconds=seconds,
                 classes=self._classes,
                 progress=progress,
@@ -179,7 +196,7 @@ class Subject:
     def variant(self, variant: Variant, seconds: float) -> Measurement:
         batches = variant.batches if variant.batches is not None else self.batches
         if variant.model is None:
-            known: dict[str, Any] = {"inits": 40, "seed": self._seed, "seconds": seconds, "width": self.width}
+            known: dict[str, Any] = {"inits": 40, "seed": self.seed, "seconds": seconds, "width": self.width}
             known["batch_size"] = self._batch_size
             return measure(variant.network, self.convert(batches), points=self._points, **known)
         options: dict[str, Any] = self._options | {"probe": "output"}
@@ -188,7 +205,7 @@ class Subject:
             self.release()
         members = variant.source or same or self.study(variant.model)
         with members.lent():
-            return measure(members, list(batches), inits=40, seed=self._seed, seconds=seconds, **options)
+            return measure(members, list(batches), inits=40, seed=self.seed, seconds=seconds, **options)
 
     @cached_property
     def _large(self) -> bool:
@@ -204,7 +221,7 @@ class Subject:
     def look(self, seconds: float) -> Examination | None:
         """What one pass of the model, as it is, shows."""
         what = self._factory() if self.model is None else self.model
-        return look_into(what, self.batches, seconds=seconds, seed=self._seed, **self._known("logits", "init"))
+        return look_into(what, self.batches, seconds=seconds, seed=self.seed, **self._known("logits", "init"))
 
     def study(self, model: Model, **others: Any) -> Source:
         """Members of a model, as the options have it."""
@@ -220,19 +237,19 @@ class Subject:
     def flow(self, seconds: float) -> Flow:
         with self._source.lent():
             return trace_flow(
-                self._source, self.batches, inits=20, seed=self._seed, seconds=seconds, **self._known("logits")
+                self._source, self.batches, inits=20, seed=self.seed, seconds=seconds, **self._known("logits")
             )
 
     def effects(self, flow: Flow, removals: Removals, *, seconds: float) -> Effects:
         with self._source.lent():
             known = self._known("logits")
-            return effects_of(self._source, self.batches, flow, removals, seed=self._seed, seconds=seconds, **known)
+            return effects_of(self._source, self.batches, flow, removals, seed=self.seed, seconds=seconds, **known)
 
     def gradients(self, seconds: float, m: Measurement) -> Any:
         # A backward pass costs about two forward passes, gradients by point two more; how long one took is known.
         a_member = m.seconds / max(1, m.inits) * min(1.0, GRADIENT_POINTS / max(1, m.points)) * 5
         count = int(min(20, max(2, seconds / max(a_member, 1e-3))))
-        known: dict[str, Any] = {"inits": count, "seed": self._seed, "seconds": seconds} | self._known("logits")
+        known: dict[str, Any] = {"inits": count, "seed": self.seed, "seconds": seconds} | self._known("logits")
         if self.model is None:
             return measure_gradients(self.network, self._data, width=self.width, **known)
         with self._source.lent():
@@ -246,7 +263,7 @@ class Subject:
         call, pick = Caller(), self._options.get("logits")
         with self._source.lent():
             for i in itertools.count():
-                with self._source.member(int(member_seeds(self._seed, i, i + 1)[0])) as model, torch.enable_grad():
+                with self._source.member(int(member_seeds(self.seed, i, i + 1)[0])) as model, torch.enable_grad():
                     yield model, as_rows(find_logits(call(model, batch, copies=True), pick), batch, pick)
 
     def logits(self, *, seconds: float) -> Generator[torch.Tensor]:
@@ -256,7 +273,7 @@ class Subject:
             for i in itertools.count():
                 if i > 1 and time.perf_counter() - began > seconds:
                     return
-                with self._source.member(int(member_seeds(self._seed, i, i + 1)[0])) as model, torch.no_grad():
+                with self._source.member(int(member_seeds(self.seed, i, i + 1)[0])) as model, torch.no_grad():
                     yield torch.cat(
                         [as_rows(find_logits(call(model, b, copies=True), pick), b, pick) for b in self.batches]
                     )
@@ -287,7 +304,7 @@ class Subject:
 
     def data(self, most: int) -> Data | None:
         found = self.convert(self.batches)
-        return found if found is None or found.n <= most else found.subset(most, self._seed)
+        return found if found is None or found.n <= most else found.subset(most, self.seed)
 
     def convert(self, batches: Sequence[Batch]) -> Data | None:
         """Inputs as one array, which the kernel reading needs; None where they are not (padded, several inputs)."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], object]
 _T = TypeVar("_T")
 # Of the time allowed, in percent, by the end of each part: how far a diagnosis is.
-LOOKED, MEASURED, CAUSES, EXPECTED, DIFFERENTIATED, LASTED, ADVISED = 3, 43, 58, 65, 75, 80, 100
+LOOKED, MEASURED, CAUSES, EXPECTED, DIFFERENTIATED, LASTED, REHEARSED, ADVISED = 3, 38, 52, 58, 68, 73, 82, 100
 
 
 class Clock:

@@ -41,7 +41,7 @@ class Lesson:
                 where="loss",
                 hint="loss=torch.nn.CrossEntropyLoss(label_smoothing=0.1)",
             )
-        self.train, self.held, self._loss, self._pick = train, held, loss, pick
+        self.train, self.held, self.loss_of, self._pick = train, held, loss, pick
         self.most = train.n
         self._call = Caller()
         self.single: tuple[int, ...] | None = None  # of one logit: what stands behind the points in its shape
@@ -68,9 +68,9 @@ class Lesson:
         """Averaged over the points of a batch, and the logits."""
         rows, raw = self.rows(model, batch)
         labels = labels.to(rows.device)
-        if not isinstance(self._loss, str):
-            return self._loss(raw, labels), rows
-        if self._loss == "squared":
+        if not isinstance(self.loss_of, str):
+            return self.loss_of(raw, labels), rows
+        if self.loss_of == "squared":
             if self.single is not None:
                 raise InvalidInput("a logit for every class, for squared loss", got="one logit", where="loss")
             return 0.5 * (rows - F.one_hot(labels, rows.shape[1])).square().sum(1).mean(), rows
@@ -78,12 +78,12 @@ class Lesson:
 
     def mean(self, logits: NDArray[Any], labels: NDArray[np.int64]) -> float:
         """The loss over all of some points, by their logits: for a loss of the user's."""
-        assert not isinstance(self._loss, str)
+        assert not isinstance(self.loss_of, str)
         rows = torch.from_numpy(np.asarray(logits, np.float32))
         if self.single is not None:
             rows = rows[:, 1].reshape(len(rows), *self.single)
         with torch.no_grad():
-            return float(self._loss(rows, torch.from_numpy(labels)))
+            return float(self.loss_of(rows, torch.from_numpy(labels)))
 
     # -- All points ---------------------------------------------------------------------------------------------------
 

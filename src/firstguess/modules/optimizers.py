@@ -111,6 +111,28 @@ class Stepper:
                 ) from error
 
 
+def like(optimizer: optim.Optimizer, model: nn.Module | None) -> Callable[[list[nn.Parameter]], optim.Optimizer]:
+    """A function that makes one like an optimizer that exists, for another network's parameters: of the same class,
+    with the same groups where they are of `model`'s parameters, each at its first rate."""
+    own = [] if model is None else [id(p) for p in model.parameters() if p.requires_grad]
+    places = [[own.index(id(p)) for p in group["params"] if id(p) in own] for group in optimizer.param_groups]
+    kind, known = cast("Any", type(optimizer)), inspect.signature(type(optimizer)).parameters
+    defaults = {key: value for key, value in optimizer.defaults.items() if key in known}
+
+    def make(parameters: list[nn.Parameter]) -> optim.Optimizer:
+        if len(places) == 1 or len(parameters) != len(own) or not any(places):
+            first = {key: value for key, value in optimizer.param_groups[0].items() if key in known and key != "params"}
+            return kind(parameters, **defaults | first)
+        groups = [
+            {**{k: v for k, v in group.items() if k != "params"}, "params": [parameters[i] for i in place]}
+            for group, place in zip(optimizer.param_groups, places, strict=True)
+            if place
+        ]
+        return kind(groups, **defaults)
+
+    return make
+
+
 def recipe(optimizer: Any, lr: Any, weight_decay: float = 0.0, scheduler: Any = None) -> Recipe:
     """Of a name, a class or a function of parameters; `lr` is a number, a function of the step, or None: its own."""
     rate = cast("Callable[[int], float]", lr) if callable(lr) else None

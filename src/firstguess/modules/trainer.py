@@ -283,7 +283,8 @@ class ModuleTrainer:
         one = bool((given[:, 0] == 0).all()) and rows.shape[1] == 2  # of one output z: (0, z)
         inside = bool(((given >= 0) & (given <= 1)).all())
         sums = torch.allclose(given.sum(1), torch.ones(len(given)).to(given), atol=1e-5)
-        if inside and len(given) > 1 and (sums or (one and bool((given[:, 1] > 0).all()))):
+        # Logits of a biased network may all be between 0 and 1; and a loss of the user's may want probabilities.
+        if inside and len(given) > 1 and (_is_sigmoid(rows) if one else sums and isinstance(self._lesson.loss_of, str)):
             raise InvalidInput(
                 "logits, to train with cross-entropy or to count guesses",
                 got="probabilities: outputs between 0 and 1" + ("" if one else " that sum to 1"),
@@ -455,6 +456,17 @@ class _Saved:
             self._seen.add(tensor.data_ptr())
             self.bytes += tensor.numel() * tensor.element_size()
         return tensor
+
+
+def _is_sigmoid(rows: torch.Tensor) -> bool:
+    """Whether what rows (0, z) were stacked from came out of a sigmoid, but for its shape."""
+    step: Any = rows.grad_fn
+    while step is not None and step.name().removesuffix("Backward0") in _SHAPING:
+        step = step.next_functions[-1][0]
+    return step is not None and step.name().startswith("Sigmoid")
+
+
+_SHAPING = ("Stack", "Squeeze", "View", "Reshape", "UnsafeView", "Select", "Unsqueeze", "Alias", "Clone", "ToCopy")
 
 
 def _timed(pupil: Pupil) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from firstguess.diagnosis import sentences
+from firstguess.diagnosis.answer import Answer
 from firstguess.modules.read.result import short
 from firstguess.show.report import top
 from firstguess.show.report.charts import Drawn
@@ -28,9 +29,14 @@ _RANKED = {
 def advice(d: Diagnosis, charts: Drawn) -> Markup:
     """Every change that was tried."""
     case = tag("p", cited(sentence(d.case))) if d.case else None
+    if d.answer is Answer.FIX:
+        return Markup("")
     if not d.advice:
         words = tag("p", "No change was tried.", class_="soft") if d.verdict.name != "even" else None
         return section("advice", "What to change", words, case)
+    if d.answer is Answer.NOTHING:
+        parts = (_change(rank, a, best=False, above=False) for rank, a in enumerate(d.ranked, 1))
+        return section("advice", "What to change", tag("p", "Nothing."), folded("What you could change", *parts))
     how = f"Each change was tried. Ranked for: {d.goal}, by {_RANKED[d.goal]}."
     first = top.with_code(d)
     return section(
@@ -38,7 +44,7 @@ def advice(d: Diagnosis, charts: Drawn) -> Markup:
         "What to change",
         tag("p", how),
         charts.get("advice"),
-        *(_change(rank, a, best=a is top.best(d), above=a is first) for rank, a in enumerate(d.ranked, 1)),
+        *(_change(rank, a, best=a is first, above=a is first) for rank, a in enumerate(d.ranked, 1)),
         None if d.ranked else tag("p", "No change that was tried is worth making."),
         tag("h3", "Tried, did not help") if d.did_not_help else None,
         _failed(d.did_not_help),

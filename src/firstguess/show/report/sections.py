@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from firstguess.base.text import size_change, size_changes
 from firstguess.diagnosis import sentences
+from firstguess.diagnosis.answer import Answer
 from firstguess.show.charts.theme import assumed, number, percent, unbroken
 from firstguess.show.report import wording
 from firstguess.show.report.charts import Drawn
@@ -47,9 +48,11 @@ def findings(d: Diagnosis) -> Markup:
 
 def guesses(d: Diagnosis, charts: Drawn) -> Markup:
     """How shares are distributed, the single initializations, and what else was measured."""
+    start = tag("p", unbroken(sentences.start(d)))
+    why = tag("p", sentence(d.verdict.why), class_="soft") if d.verdict.why else None
     rows = [tag("div", tag("dt", label), tag("dd", unbroken(value))) for label, value in sentences.facts(d)]
     facts = tag("dl", *rows, class_="facts") if rows else None
-    return section("guesses", "How it guesses", charts.get("law"), charts.get("strip"), facts)
+    return section("guesses", "How it guesses", start, why, charts.get("law"), charts.get("strip"), facts)
 
 
 def causes(d: Diagnosis, charts: Drawn) -> Markup:
@@ -109,6 +112,8 @@ def correlation_title(d: Diagnosis) -> str:
 def expected(d: Diagnosis) -> Markup:
     """What theory says, number by number where both are known."""
     e = d.expected
+    if d.answer is Answer.FIX:
+        return Markup("")
     content: list[str] = [tag("p", sentence(e.words))]
     if e.size:
         content.append(tag("p", sentence(e.size), class_="soft"))
@@ -145,10 +150,8 @@ def _chance(p: float) -> str:
 
 def trainability(d: Diagnosis, charts: Drawn) -> Markup:
     """Whether gradients survive the way back."""
-    t = d.trainability
-    if t is None:
-        return section("training", "Will it train?", tag("p", "Gradients were not measured.", class_="soft"))
-    return section("training", "Will it train?", tag("p", sentence(t.words)), charts.get("gradients"), _growth(t))
+    t, words = d.trainability, tag("p", sentence(sentences.training(d)))
+    return section("training", "Will it train?", words, charts.get("gradients"), None if t is None else _growth(t))
 
 
 def gradients_title(t: Trainability) -> str:
@@ -180,10 +183,10 @@ def _growth(t: Trainability) -> Markup:
 def lasting(d: Diagnosis) -> Markup:
     """How long the bias lasts in training."""
     found = d.lasting
-    if found is None:
+    if (found is None and d.rehearsal is None) or d.answer is Answer.FIX:
         return Markup("")
-    words = tag("p", sentence(found.words))
-    if not found.known:
+    words = tag("p", sentence(sentences.lasting(d) or d.duration.words))
+    if found is None or not found.known:
         return section("lasting", "How long will the bias last?", words)
     (first, then), (guessed, learned) = found.largest, found.accuracy
     whose = f"{number(found.own[0])} of its description's, differing by {percent(found.own[1])} between networks"

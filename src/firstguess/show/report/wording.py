@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from firstguess.show.charts.theme import number, unbroken
-
-if TYPE_CHECKING:
-    from firstguess.diagnosis.result import Verdict
 
 _NAMES = {
     "std of a class's share": "spread of a class's share (standard deviation)",
@@ -20,13 +16,6 @@ _NAMES = {
 def compared(name: str) -> str:
     """A compared number by a name that a reader knows."""
     return _NAMES.get(name, name)
-
-
-def sureness(verdict: Verdict) -> str:
-    """How sure the verdict is, or nothing where that is not known."""
-    sure = verdict.sureness and f"chance that this is right: {verdict.sureness}"
-    early = verdict.preliminary and f"preliminary: {verdict.preliminary}"
-    return "; ".join(part for part in (sure, early) if part)
 
 
 def with_error(x: float, error: float) -> str:

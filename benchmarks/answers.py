@@ -1,0 +1,350 @@
+"""Whether the answers of `fg.diagnose` are right: 60 models, each diagnosed, and trained for 500 steps by a plain loop.
+
+    python benchmarks/answers.py run made        the 30 that the rules were made with; resumes
+    python benchmarks/answers.py run held        30 others, drawn by another seed and not looked at before
+    python benchmarks/answers.py table           the confusion tables, as docs/answers.md has them
+
+Models are drawn: a kind (sound, biased, deep, faulty, repaired: six each), then architecture, data and optimizer. What
+happened is told by three other initializations than the diagnosis looked at: learned at the usual speed (the balanced
+accuracy on the training points is half of the way from chance to 1 within 250 steps), late (within 500), not at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import firstguess as fg
+from firstguess.data import load
+
+RESULTS = Path(__file__).with_name("answers.jsonl")
+KINDS = ("sound", "biased", "deep", "faulty", "repaired")
+SEEDS = {"made": 1, "held": 2}
+STEPS, USUAL, MEMBERS, BATCH = 500, 250, 3, 32
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-3),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.03, momentum=0.9),
+}
+FAULTS = ("softmax twice", "softmax over the batch", "relu head", "head bias", "pixels", "labels", "dropout", "dead")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model, its data and its optimizer."""
+
+    half: str
+    number: int
+    kind: str
+    net: str  # mlp, cnn, vit, resmlp
+    depth: int
+    activation: str
+    norm: str  # "", before, after
+    gain: float  # of weights, times PyTorch's default; 0: that default, with its biases
+    data: str  # digits, uneven, blobs
+    shift: float
+    optimizer: str
+    fault: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.half}-{self.number:02d}"
+
+
+def cases(half: str) -> list[Case]:
+    """Thirty, drawn."""
+    rng = np.random.default_rng(SEEDS[half])
+
+    def one(*among: Any) -> Any:
+        return among[int(rng.integers(len(among)))]
+
+    found: list[Case] = []
+    for number, kind in enumerate(itertools.chain.from_iterable([k] * 6 for k in KINDS)):
+        net, norm, gain, shift, fault = one("mlp", "cnn", "vit", "resmlp"), "", 0.0, 0.0, ""
+        depth = one(1, 2, 3, 4)
+        activation = one("relu", "gelu", "tanh")
+        if kind == "sound":
+            norm = one("", "after", "before")
+        elif kind == "biased":
+            net, depth, activation = one("mlp", "cnn", "resmlp"), one(3, 4, 5, 6), one("relu", "gelu", "sigmoid")
+            gain, shift = one(0.0, 2.45), one(0.0, 1.0)
+        elif kind == "deep":
+            net, depth, activation = "mlp", one(10, 16, 24, 30), one("relu", "tanh", "gelu")
+            norm, gain = one("", "", "before", "after"), one(0.0, 0.0, 2.45, 4.0)
+        elif kind == "faulty":
+            net, fault = one("mlp", "cnn"), FAULTS[number % len(FAULTS)] if half == "made" else one(*FAULTS)
+            depth = one(2, 3)
+        else:
+            net, depth, activation = one("mlp", "cnn"), one(3, 5, 8), one("relu", "gelu")
+            gain = 2.45
+        data = one("digits", "uneven", "blobs") if net == "mlp" else one("digits", "uneven")
+        found.append(Case(half, number, kind, net, depth, activation, norm, gain, data, shift, one(*OPTIMIZERS), fault))
+    return found
+
+
+# -- Data and models --------------------------------------------------------------------------------------------------
+
+
+def points(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    """640 labelled points."""
+    rng = np.random.default_rng(case.number)
+    if case.data == "blobs":
+        middle = rng.standard_normal((4, 20)) * 0.8
+        y = rng.integers(0, 4, 640)
+        x = middle[y] + rng.standard_normal((640, 20))
+    else:
+        digits = load("digits")
+        assert digits.y is not None
+        kept = rng.permutation(digits.n)
+        if case.data == "uneven":  # class 0 and 1 are six times as frequent as the others
+            kept = kept[(digits.y[kept] < 2) | (rng.random(digits.n) < 0.25)]
+        x, y = digits.x[kept[:640]], digits.y[kept[:640]]
+        x = x.reshape(len(x), 1, 8, 8)
+    data, labels = torch.tensor(np.asarray(x)).float() + case.shift, torch.tensor(np.asarray(y)).long()
+    if case.fault == "pixels":
+        data = ((data - data.min()) / (data.max() - data.min()) * 255).round()
+    return data, labels + 1 if case.fault == "labels" else labels
+
+
+class Residual(nn.Module):
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.block(x)
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class ViT(nn.Module):
+    """Rows of an image as tokens; pre-norm blocks; the mean over tokens is classified."""
+
+    def __init__(self, depth: int, act: Callable[[], nn.Module], classes: int, width: int = 32) -> None:
+        super().__init__()
+        self.embed = nn.Linear(8, width)
+        self.positions = nn.Parameter(0.02 * torch.randn(8, width))
+        self.blocks = nn.Sequential(
+            *(
+                nn.Sequential(
+                    Residual(nn.Sequential(nn.LayerNorm(width), Attention(width))),
+                    Residual(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 64), act(), nn.Linear(64, width))),
+                )
+                for _ in range(depth)
+            )
+        )
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.blocks(self.embed(x[:, 0]) + self.positions)).mean(1))
+
+
+def build(case: Case, data: tuple[torch.Tensor, torch.Tensor]) -> nn.Module:
+    """As PyTorch draws it, or with weights of another size; then its fault, or its repair."""
+    act = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}[case.activation]
+    classes = 4 if case.data == "blobs" else 10
+    if case.net == "vit":
+        model: nn.Module = ViT(case.depth, act, classes)
+    else:
+        model = nn.Sequential(*_layers(case, act, data[0][0], classes))
+    if case.gain:
+        for module in model.modules():
+            if isinstance(module, (nn.Linear, nn.Conv2d)):
+                with torch.no_grad():
+                    module.weight.mul_(case.gain)
+                    if module.bias is not None:
+                        module.bias.zero_()
+    if case.kind == "repaired":
+        return fg.repair(model, data, gamma=0.0).model
+    return model
+
+
+def _layers(case: Case, act: Callable[[], nn.Module], example: torch.Tensor, classes: int) -> list[nn.Module]:
+    width, cnn = (16, True) if case.net == "cnn" else (48, False)
+
+    def stage(inputs: int) -> list[nn.Module]:
+        linear = nn.Conv2d(inputs, width, 3, padding=1) if cnn else nn.Linear(inputs, width)
+        norm = [nn.BatchNorm2d(width) if cnn else nn.LayerNorm(width)]
+        before, after = norm if case.norm == "before" else [], norm if case.norm == "after" else []
+        return [linear, *before, act(), *after]
+
+    layers: list[nn.Module] = [] if cnn else [nn.Flatten()]
+    for k in range(case.depth):
+        inputs = (1 if cnn else example.numel()) if k == 0 else width
+        block = stage(inputs)
+        layers += [Residual(nn.Sequential(*block))] if case.net == "resmlp" and k > 0 else block
+        if case.fault == "dead" and k == case.depth - 1:
+            nn.init.constant_(block[0].bias, -100.0)  # pyright: ignore[reportArgumentType]
+        if case.fault == "dropout" and k == 0:
+            layers.append(nn.Dropout(1.0))
+    layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten()] if cnn else []
+    head = nn.Linear(4 * width if cnn else width, classes)
+    if case.fault == "head bias":
+        with torch.no_grad():
+            head.bias[case.number % classes] = 15.0
+    ends: dict[str, list[nn.Module]] = {
+        "softmax twice": [nn.Softmax(-1), nn.Softmax(-1)],
+        "softmax over the batch": [nn.Softmax(0)],
+        "relu head": [nn.ReLU()],
+    }
+    return [*layers, head, *ends.get(case.fault, [])]
+
+
+# -- What happened ----------------------------------------------------------------------------------------------------
+
+
+def trained(case: Case, model: nn.Module, data: tuple[torch.Tensor, torch.Tensor], seed: int) -> list[dict[str, Any]]:
+    """Balanced accuracy, and what is left of the first guess's favourite, every few steps, by a plain loop."""
+    x, y = data
+    model.train()
+    optimizer = OPTIMIZERS[case.optimizer](model.parameters())
+    order = torch.Generator().manual_seed(seed)
+    curve: list[dict[str, Any]] = []
+    classes = torch.unique(y)
+    favourite, start = 0, 0.0
+    rows = torch.empty(0, dtype=torch.long)
+    for step in range(STEPS + 1):
+        if step % 10 == 0 or step < 10:
+            with torch.no_grad():
+                model.train()
+                guess = model(x).argmax(1)
+            shares = torch.bincount(guess, minlength=int(y.max()) + 1).double() / len(y)
+            own = torch.bincount(y, minlength=len(shares)).double() / len(y)
+            if step == 0:
+                favourite = int(shares.argmax())
+                start = float(shares[favourite] - own[favourite])
+            right = [float((guess[y == c] == c).double().mean()) for c in classes]
+            curve.append(
+                {"step": step, "accuracy": float(np.mean(right)), "excess": float(shares[favourite] - own[favourite])}
+            )
+        if len(rows) < BATCH:
+            rows = torch.randperm(len(x), generator=order)
+        batch, rows = rows[:BATCH], rows[BATCH:]
+        loss = F.cross_entropy(model(x[batch]), y[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    for one in curve:
+        one["left"] = one["excess"] / start if start > 0.05 else 0.0
+    return curve
+
+
+def happened(case: Case, data: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Any]:
+    """How fast it learned, on average over three trainings."""
+    chance = 1.0 / len(torch.unique(data[1]))
+    curves: list[list[dict[str, Any]]] = []
+    for seed in range(MEMBERS):
+        torch.manual_seed(10_000 + 100 * case.number + seed)
+        try:
+            curves.append(trained(case, build(case, data), data, seed))
+        except (IndexError, RuntimeError) as error:
+            return {"word": "not at all", "why": str(error).splitlines()[0]}
+    at = [one["step"] for one in curves[0]]
+    accuracy = np.mean([[one["accuracy"] for one in curve] for curve in curves], axis=0)
+    left = np.mean([[one["left"] for one in curve] for curve in curves], axis=0)
+    half = next((step for step, value in zip(at, accuracy, strict=True) if value >= chance + 0.5 * (1 - chance)), None)
+    word = "not at all" if half is None else "usual speed" if half <= USUAL else "late"
+    return {"word": word, "half": half, "accuracy": float(accuracy[-1]), "at": at, "left": left.round(4).tolist()}
+
+
+def judged(case: Case) -> dict[str, Any]:
+    """The answer, and what happened."""
+    began = time.perf_counter()
+    data = points(case)
+    torch.manual_seed(case.number)
+    model = build(case, data)
+    d = fg.diagnose(
+        model, data, optimizer=OPTIMIZERS[case.optimizer], batch_size=BATCH, inits=24, seconds=120, advice=False
+    )
+    seen = {"answer": str(d.answer), "headline": d.headline, "steps": d.duration.steps, "run": d.run}
+    faults = [fault.name for fault in d.faults]
+    took = time.perf_counter() - began
+    return {
+        **asdict(case), **seen, "faults": faults, "verdict": d.verdict.name, "will_train": str(d.will_train),
+        "seconds": round(took, 1), "happened": happened(case, data),
+    }  # fmt: skip
+
+
+def right(row: dict[str, Any]) -> bool:
+    """FIX THIS on planted faults only; HARMLESS and NOTHING TO DO where it learns (and the bias has gone by the stated
+    step); WORTH A CHANGE where it learned late or not at all, or the bias was left at the end of the run."""
+    word, answer = row["happened"]["word"], row["answer"]
+    if row["fault"] or answer == "fix this":
+        return bool(row["fault"]) and answer == "fix this"
+    if answer == "worth a change":
+        return word != "usual speed" or left_at(row, row["run"]) > 0.25
+    if answer == "harmless":
+        return word != "not at all" and left_at(row, max(float(row["steps"]), 1.0)) <= 0.5
+    return answer == "nothing to do" and word != "not at all"
+
+
+def left_at(row: dict[str, Any], step: float) -> float:
+    """What is left of the favourite's excess at a step."""
+    found = row["happened"]
+    return float(np.interp(step, found["at"], found["left"])) if "at" in found else 0.0
+
+
+def rows() -> list[dict[str, Any]]:
+    if not RESULTS.exists():
+        return []
+    return [json.loads(line) for line in RESULTS.read_text("utf-8").splitlines()]
+
+
+def run(half: str) -> None:
+    """All that are missing."""
+    torch.set_num_threads(1)
+    done = {(row["half"], row["number"]) for row in rows()}
+    for case in cases(half):
+        if (half, case.number) in done:
+            continue
+        row = judged(case)
+        with RESULTS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        mark = "right" if right(row) else "WRONG"
+        print(case.name, case.kind, row["answer"], row["happened"]["word"], mark, f"{row['seconds']} s", flush=True)
+
+
+def table() -> None:
+    """Answers by what happened, for each half."""
+    words = ("usual speed", "late", "not at all")
+    answers = ("fix this", "worth a change", "harmless", "nothing to do", "not known")
+    for half in SEEDS:
+        found = [row for row in rows() if row["half"] == half]
+        print(f"\n{half}: {sum(map(right, found))} of {len(found)} right")
+        print("| answer | " + " | ".join(words) + " | planted fault | right |")
+        print("|---|---|---|---|---|---|")
+        for answer in answers:
+            own = [row for row in found if row["answer"] == answer]
+            counts = Counter("planted" if row["fault"] else row["happened"]["word"] for row in own)
+            cells = [str(counts[word]) for word in (*words, "planted")]
+            print(f"| {answer} | " + " | ".join(cells) + f" | {sum(map(right, own))} of {len(own)} |")
+        for row in found:
+            if not right(row):
+                print(f"wrong: {row['half']}-{row['number']:02d} {row['kind']} {row['answer']}: {row['headline']}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("half", nargs="?", choices=list(SEEDS), default="made")
+    asked = parser.parse_args()
+    run(asked.half) if asked.what == "run" else table()

@@ -1,0 +1,293 @@
+"""The answer: what to do about what was found. One table of limits, one function of a diagnosis each.
+
+docs/answers.md has the same table, where each limit comes from, and how often the answers were right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from firstguess.base.text import percent, plain, spaced
+
+if TYPE_CHECKING:
+    from firstguess.diagnosis.bias_duration import Lasting
+    from firstguess.diagnosis.faults import Fault
+    from firstguess.diagnosis.rehearsal import Rehearsal
+    from firstguess.diagnosis.result import Advice, Diagnosis
+    from firstguess.ensemble.gradient_statistics import Gradients
+
+LEAST_STEPS = 100  # a run is one epoch, and at least so long, unless steps= or epochs= say otherwise
+AGREE = 2.0  # factor between predicted and seen steps up to which they agree …
+CLOSE = 5.0  # … or steps between them
+FEW_LAYERS = 3  # hidden layers with weights below which gradients have no room to vanish
+
+# Facts that are often meant, and that the first step of training ends: faults where copies learn nothing.
+MEANT = frozenset({"zero head", "batchnorm in eval mode before training"})
+# What a network too deep for its weights does to every input: the architecture is to change, nothing is to be fixed.
+OF_DEPTH = frozenset({"same output for all inputs", "vanishing logits"})
+
+
+class Answer(StrEnum):
+    """What to do."""
+
+    FIX = "fix this"
+    CHANGE = "worth a change"
+    HARMLESS = "harmless"
+    NOTHING = "nothing to do"
+    UNKNOWN = "not known"
+
+
+class Trains(StrEnum):
+    """Whether it will train."""
+
+    YES = "yes"
+    RISK = "at risk"
+    NO = "no"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class WillTrain:
+    """Whether it will train, and why that is said."""
+
+    word: Trains
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.word.capitalize()}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Duration:
+    """After how many steps three quarters of the starting bias are gone: predicted, and seen on copies.
+
+    NaN: not known; ∞: not by `last`, the last step that was looked at. `run` is how long the run will be.
+    """
+
+    predicted: float = math.nan
+    seen: float = math.nan
+    last: int = 0
+    run: int = LEAST_STEPS
+    how: str = ""
+    why: str = ""  # it is not known
+
+    @property
+    def steps(self) -> float:
+        """What was seen; else what was predicted."""
+        return self.predicted if math.isnan(self.seen) else self.seen
+
+    @property
+    def agree(self) -> bool:
+        """Whether prediction and copies say about the same; True where one of them is missing."""
+        a, b = self.predicted, self.seen
+        if math.isnan(a) or math.isnan(b) or a == b:
+            return True
+        if math.isinf(b):
+            return a >= self.last / AGREE
+        return math.isinf(a) or abs(a - b) <= CLOSE or max(a, b) <= AGREE * min(a, b)
+
+    @property
+    def outlasts(self) -> bool | None:
+        """Whether the bias outlasts the run; None where that is not known."""
+        if math.isnan(self.steps):
+            return None
+        if math.isinf(self.steps):
+            if self.last >= self.run:
+                return True
+            return self.predicted > self.run if self.agree and math.isfinite(self.predicted) else None
+        return self.steps > self.run
+
+    @property
+    def words(self) -> str:
+        """In half a sentence."""
+        if math.isnan(self.steps):
+            return f"how long that lasts is not known: {self.why}"
+        both = [f"predicted {_steps(self.predicted)}"] if math.isfinite(self.predicted) else []
+        if math.isfinite(self.seen):
+            both.append(f"seen {_steps(self.seen)} on a copy")
+        source = ", ".join(both) + ("" if self.agree else "; the copy is believed")
+        if math.isinf(self.steps):
+            rest = f" ({source})" if both else ""
+            return f"more than a quarter of that is left after {spaced(self.last)} steps{rest}"
+        count = _steps(self.steps)
+        unit = "step" if count == "1" else "steps"
+        return f"three quarters of that are gone after about {count} {unit} ({source})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return plain({**vars(self), "steps": self.steps, "agree": self.agree, "outlasts": self.outlasts})
+
+
+def _steps(steps: float) -> str:
+    """Two digits are known.
+
+    >>> _steps(0.3), _steps(11.4), _steps(1234.0)
+    ('1', '11', '1 200')
+    """
+    return spaced(float(f"{max(1.0, steps):.2g}"))
+
+
+# -- The rules --------------------------------------------------------------------------------------------------------
+
+
+def duration_of(d: Diagnosis) -> Duration:
+    """By theory, and by the copies."""
+    lasts, seen = d.lasting, d.rehearsal
+    why = "it was not asked for" if lasts is None and seen is None else ""
+    if seen is not None and not seen.known:
+        why = seen.why
+    elif lasts is not None and not lasts.known:
+        why = lasts.why.removeprefix("not predicted: ")
+    return Duration(
+        _predicted(lasts),
+        math.nan if seen is None or not seen.known or seen.diverged == seen.inits else seen.steps,
+        max(seen.last if seen is not None else 0, _looked(lasts) if seen is None or not seen.known else 0),
+        d.run,
+        seen.how if seen is not None else "",
+        why or "the starts of copies do not differ",
+    )
+
+
+def _predicted(lasts: Lasting | None) -> float:
+    return math.nan if lasts is None or not lasts.known or lasts.uncertain else lasts.steps
+
+
+def _looked(lasts: Lasting | None) -> int:
+    return int(lasts.at[-1]) if lasts is not None and lasts.known and lasts.at else 0
+
+
+def will_train(gradients: Gradients | None, seen: Rehearsal | None) -> WillTrain:
+    """What copies did decides; where none were trained, gradients do."""
+    word = "not known" if gradients is None else gradients.word
+    going = {
+        "vanish": "gradients vanish towards the input",
+        "explode": "gradients explode towards the input",
+        "zero": "gradients are zero in all hidden layers",
+        "not finite": "gradients are not finite",
+    }.get(word, "")
+    if seen is not None and seen.known:
+        if 2 * seen.diverged >= seen.inits:
+            return WillTrain(Trains.NO, f"{seen.diverged} of {seen.inits} copies diverged (NaN or Inf) with {seen.how}")
+        if seen.learns:
+            start, end = seen.accuracy[0], seen.accuracy[-1]
+            gains = f"balanced accuracy goes from {percent(start)} to {percent(end)} in {seen.last} steps"
+            if not end > start:
+                gains = f"the loss falls from {seen.loss[0]:.3g} to {seen.loss[-1]:.3g} in {seen.last} steps"
+            return WillTrain(Trains.YES, f"copies learn, {gains} with {seen.how}")
+        nothing = f"copies learned nothing in {seen.last} steps with {seen.how}"
+        return WillTrain(Trains.NO, f"{going}, and {nothing}") if going else WillTrain(Trains.RISK, nothing)
+    if word in ("zero", "not finite"):
+        return WillTrain(Trains.NO, going)
+    if going:
+        return WillTrain(Trains.RISK, going)
+    if word != "not known":
+        return WillTrain(Trains.YES, f"gradients {word} towards the input, at a depth that training bears")
+    if gradients is not None and 0 < len(gradients.layers) <= FEW_LAYERS:
+        return WillTrain(Trains.YES, "it has few layers, in which gradients hardly vanish")
+    return WillTrain(Trains.UNKNOWN, "neither gradients nor a copy in training could be looked at")
+
+
+def answer_of(d: Diagnosis) -> Answer:
+    """The first rule that holds: a fault; it will not train; even; gone by the end of the run."""
+    train, start = d.will_train.word, d.verdict.name
+    if d.to_fix or start == "broken":
+        return Answer.FIX
+    if train in (Trains.NO, Trains.RISK):
+        return Answer.CHANGE
+    if start == "degenerate head":
+        return Answer.HARMLESS if train is Trains.YES and d.rehearsal is not None else Answer.UNKNOWN
+    if start in ("even", "leaning"):
+        return Answer.NOTHING if train is Trains.YES else Answer.UNKNOWN
+    outlasts = d.duration.outlasts
+    return Answer.UNKNOWN if outlasts is None else Answer.CHANGE if outlasts else Answer.HARMLESS
+
+
+def serious(faults: Sequence[Fault], gradients: Gradients | None, seen: Rehearsal | None) -> list[Fault]:
+    """Faults to fix before anything else."""
+    fails = seen is not None and seen.known and not seen.learns
+    fades = gradients is not None and gradients.word == "vanish"
+    return [f for f in faults if (fails or f.name not in MEANT) and not (fades and f.name in OF_DEPTH)]
+
+
+def headline_of(d: Diagnosis) -> str:
+    """The answer's one sentence."""
+    faults, m = d.to_fix, d.measurement
+    if faults:
+        return _capital(f"{faults[0].message}.")
+    if d.verdict.name == "broken" or m is None:
+        return _capital(f"{d.verdict.why or 'it gives no usable numbers'}.")
+    share = m.guesses.expected_max()
+    start = f"{percent(share)} of inputs start in one class"
+    if d.answer is Answer.CHANGE and d.will_train.word is not Trains.YES:
+        risk = "it will not train as it is" if d.will_train.word is Trains.NO else "it may not train as it is"
+        return _capital(f"{risk}: {d.will_train.reason}.")
+    if d.verdict.name == "degenerate head":
+        return "All classes tie at the start: the head does not tell inputs apart until the first step."
+    if d.verdict.name in ("even", "leaning"):
+        even = f"{percent(share)} of inputs start in the largest of {spaced(m.classes)} classes"
+        return f"{even}: {d.verdict.name}, and {_unless(d)}."
+    run = f", and your run has {spaced(d.run)}" if d.answer is Answer.CHANGE else ""
+    return f"{start}; {d.duration.words}{run}."
+
+
+def _unless(d: Diagnosis) -> str:
+    return "it trains" if d.will_train.word is Trains.YES else f"whether it trains is {d.will_train.word}"
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}".replace("..", ".")
+
+
+def best_change(d: Diagnosis) -> Advice | None:
+    """The change that the answer asks for: for training where that is at risk, else for an even start."""
+    from firstguess.diagnosis.advice import order
+
+    if d.answer not in (Answer.CHANGE, Answer.HARMLESS, Answer.UNKNOWN):
+        return None
+    ranked = list(d.ranked)
+    if d.answer is Answer.CHANGE and d.will_train.word is not Trains.YES:
+        helpful = [a for a in ranked if a.aim in ("gradients", "training")]
+        ranked = sorted(helpful, key=lambda a: order("trainability", a))
+    if d.answer is Answer.HARMLESS:  # no other change is worth its price
+        ranked = [a for a in ranked if a.remedy == "centre the head"]
+    return ranked[0] if ranked else None
+
+
+def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
+    """What stands under the headline: why, how sure, what to watch out for, what to type."""
+    from firstguess.diagnosis import sentences
+
+    rows: list[tuple[str, str]] = []
+    faults = d.to_fix
+    if faults:
+        first = faults[0]
+        rows.append(("Fix", first.do))
+        rows += [("Also", f"{fault.name}: {fault.message}") for fault in faults[1:3]]
+        return rows
+    if d.measurement is None:
+        return rows
+    biased = d.verdict.name in ("biased", "deeply biased")
+    if biased and d.causes:
+        rows.append(("Why", _capital(f"{sentences.cause(d)}. {sentences.expectation(d)}".strip())))
+    if sure := sentences.sureness(d):
+        rows.append(("How sure", sure))
+    if d.assumed:
+        rows.append(("Assumed", d.assumed))
+    if d.answer is Answer.HARMLESS and biased and d.duration.steps > 1:
+        step = _steps(d.duration.steps)
+        rows.append(("Watch out", f"per-class scores before step {step} show the initialization, not learning"))
+    if d.answer is Answer.UNKNOWN:
+        rows.append(("Missing", sentences.missing(d)))
+    change = best_change(d)
+    if change is not None:
+        name = "Optional" if d.answer is not Answer.CHANGE else "Change"
+        code = next((line for line in change.code.splitlines() if "fg.repair" in line), "")
+        said = f"{code.partition('#')[0].strip()}   # even first guesses, same training" if code else ""
+        rows.append((name, said or f"{change.title}: {sentences.result(change)}"))
+    elif d.answer is Answer.CHANGE:
+        rows.append(("Change", sentences.no_change(d)))
+    return rows

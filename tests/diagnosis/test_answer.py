@@ -1,0 +1,272 @@
+"""The answer: each rule by hand-made diagnoses, each number by a second way, and real models with planted faults."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import diagnoses
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import firstguess as fg
+from firstguess.data import collect, load
+from firstguess.diagnosis.answer import AGREE, LEAST_STEPS, Answer, Duration, Trains, best_change, rows_of
+from firstguess.diagnosis.rehearsal import Rehearsal
+from firstguess.diagnosis.result import Diagnosis
+from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.members.sources import source_of
+
+LEARNS = Rehearsal(
+    how="Adam at lr 0.001", at=(0, 32, 64), left=(1.0, 0.3, 0.1), largest=(0.8, 0.4, 0.2), accuracy=(0.1, 0.3, 0.6),
+    loss=(2.3, 2.0, 1.0), steps=40.0, learns=True, inits=8, classes=10,
+)  # fmt: skip
+
+
+def made(word: str = "biased", seen: Rehearsal | None = LEARNS, **other: Any) -> Diagnosis:
+    """A diagnosis with this verdict, whose copies did this."""
+    d = diagnoses.sample()
+    return replace(d, verdict=replace(d.verdict, name=word, chances=()), rehearsal=seen, **other)
+
+
+def fault(name: str) -> Any:
+    found = diagnoses.fault(name)
+    return (found,)
+
+
+# -- The rules --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["even", "leaning", "biased", "deeply biased", "degenerate head"])
+def test_a_fault_wins_over_everything(word: str) -> None:
+    d = made(word, faults=fault("softmax twice"))
+    assert d.answer is Answer.FIX
+    assert d.headline.lower().startswith(d.faults[0].message[:20].lower())
+    assert [name for name, _ in rows_of(d)] == ["Fix"]
+    assert best_change(d) is None
+    page = str(d)
+    assert page.startswith("FIX THIS")
+    assert "Is it expected?" not in page
+    assert "What to change" not in page
+
+
+def test_what_is_often_meant_is_no_fault_where_copies_learn() -> None:
+    zero = fault("zero head")
+    assert made("degenerate head", faults=zero).answer is Answer.HARMLESS
+    assert made("degenerate head", replace(LEARNS, learns=False), faults=zero).answer is Answer.FIX
+
+
+@pytest.mark.parametrize("word", ["even", "leaning"])
+def test_nothing_is_to_be_done_about_an_even_start_that_trains(word: str) -> None:
+    d = made(word)
+    assert d.answer is Answer.NOTHING
+    assert best_change(d) is None
+    page = str(d)
+    assert "What to change" not in page
+    assert "What you could change: 1 change (" in page
+
+
+@pytest.mark.parametrize("word", ["even", "biased"])
+def test_what_does_not_learn_is_worth_a_change(word: str) -> None:
+    d = made(word, replace(LEARNS, learns=False))
+    assert d.answer is Answer.CHANGE
+    assert d.will_train.word is Trains.RISK  # the sample's gradients shrink by 4, which no one calls vanishing
+    assert "learned nothing in 64 steps" in d.headline
+
+
+def test_copies_that_diverge_decide() -> None:
+    d = made("even", replace(LEARNS, diverged=4))
+    assert (d.answer, d.will_train.word) == (Answer.CHANGE, Trains.NO)
+    assert "4 of 8 copies diverged" in d.headline
+    assert made("even", replace(LEARNS, diverged=3)).will_train.word is Trains.YES
+
+
+@pytest.mark.parametrize(("run", "answer"), [(41, Answer.HARMLESS), (40, Answer.HARMLESS), (39, Answer.CHANGE)])
+def test_a_bias_is_harmless_if_the_run_outlasts_it(run: int, answer: Answer) -> None:
+    d = made(run=run)
+    assert d.answer is answer
+    assert "40 steps (seen 40 on a copy)" in d.headline
+    names = [name for name, _ in rows_of(d)]
+    assert ("Watch out" in names) == (answer is Answer.HARMLESS)
+
+
+def test_without_labels_the_page_says_what_to_pass() -> None:
+    d = made(seen=Rehearsal(why="the data have no labels"))
+    assert d.answer is Answer.UNKNOWN
+    assert "no labels" in d.headline
+    assert dict(rows_of(d))["Missing"].startswith("labels: fg.diagnose(model, (x, y))")
+    assert made("even", Rehearsal(why="the data have no labels")).answer is Answer.NOTHING  # gradients are fine
+
+
+def test_a_bias_that_is_left_at_the_last_look() -> None:
+    left = replace(LEARNS, steps=math.inf)
+    assert made(seen=left, run=64).answer is Answer.CHANGE
+    assert made(seen=left, run=65).answer is Answer.UNKNOWN
+
+
+# -- Durations --------------------------------------------------------------------------------------------------------
+
+
+def test_the_copy_is_believed() -> None:
+    agreed, apart = Duration(9.0, 11.0, 64), Duration(10.0, 40.0, 64)
+    assert agreed.steps == 11.0
+    assert agreed.words == "three quarters of that are gone after about 11 steps (predicted 9, seen 11 on a copy)"
+    assert apart.steps == 40.0
+    assert "predicted 10, seen 40 on a copy; the copy is believed" in apart.words
+    assert not apart.agree
+    assert Duration(20.0, 20.0 * AGREE, 64).agree
+    assert Duration(9.0).steps == 9.0
+    assert Duration(9.0).words.endswith("(predicted 9)")
+
+
+def test_a_prediction_beyond_what_was_seen_counts() -> None:
+    assert Duration(90.0, math.inf, 64, 100).outlasts is False
+    assert Duration(900.0, math.inf, 64, 100).outlasts is True
+    assert Duration(3.0, math.inf, 64, 100).outlasts is None  # the copy says otherwise
+    assert Duration(math.nan, math.inf, 64, 100).outlasts is None
+    assert Duration(math.nan, math.inf, 100, 100).outlasts is True
+
+
+def test_the_answer_is_in_the_json() -> None:
+    found = made().to_dict()
+    assert list(found)[:4] == ["answer", "headline", "will_train", "duration"]
+    assert found["answer"] == "harmless"
+    assert found["duration"]["seen"] == 40.0
+    assert found["rehearsal"]["accuracy"][-1] == 0.6
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_page_is_as_wide_as_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = str(made()).splitlines()
+    assert max(map(len, lines)) <= min(columns, 100)
+    assert lines[0].startswith("HARMLESS   ")
+
+
+# -- Real models ------------------------------------------------------------------------------------------------------
+
+
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    data = load("digits")
+    assert data.y is not None
+    return torch.tensor(data.x[:600]).float().flatten(1), torch.tensor(data.y[:600])
+
+
+def mlp(depth: int, *end: nn.Module, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for k in range(depth):
+        layers += [nn.Linear(64 if k == 0 else 48, 48), activation()]
+    return nn.Sequential(*layers, nn.Linear(48, 10), *end)
+
+
+def quickly(model: nn.Module, data: Any, **options: Any) -> Diagnosis:
+    return fg.diagnose(model, data, **{"inits": 16, "seconds": 60, "advice": False, **options})
+
+
+def test_duration_and_learning_are_those_of_a_loop_by_hand() -> None:
+    """The same copies trained by a loop that knows nothing of the library: shares, losses, what is left of the bias."""
+    x, y = digits()
+    model, steps = mlp(4), 64
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    kept = [p.detach().clone() for p in model.parameters()]
+    d = quickly(model, (x, y), optimizer=optimizer, batch_size=600)
+    seen = d.rehearsal
+    assert seen is not None
+    assert seen.how == "SGD at lr 0.05"
+    assert all(torch.equal(p, was) for p, was in zip(model.parameters(), kept, strict=True))
+    assert not optimizer.state
+    by_class, losses = np.empty((10, seen.inits, steps + 1)), np.empty((seen.inits, steps + 1))
+    source = source_of(model, collect((x, y), batch_size=600))
+    for k in range(seen.inits):
+        with source.member(int(member_seeds(0, k, k + 1)[0])) as drawn:
+            weights = [p.detach().clone().requires_grad_() for p in drawn.parameters()]
+        moved = [torch.zeros_like(w) for w in weights]
+        for step in range(steps + 1):
+            h = x
+            for i in range(0, len(weights), 2):
+                h = h @ weights[i].T + weights[i + 1]
+                h = h.relu() if i < len(weights) - 2 else h
+            loss = (h.logsumexp(1) - h[torch.arange(len(y)), y]).mean()
+            losses[k, step] = loss.item()
+            right = (h.argmax(1) == y).double()
+            by_class[:, k, step] = [right[y == c].mean().item() for c in range(10)]
+            for w, v, g in zip(weights, moved, torch.autograd.grad(loss, weights), strict=True):
+                v.mul_(0.9).add_(g)
+                w.data.sub_(0.05 * v)
+    at = list(seen.at)
+    assert at[-1] == steps
+    assert np.allclose(seen.loss, losses.mean(0)[at], rtol=1e-3)
+    assert np.allclose(seen.accuracy, by_class.mean((0, 1))[at], atol=5e-3)
+    apart = by_class - by_class.mean(1, keepdims=True)
+    left = np.array([np.vdot(apart[:, :, t], apart[:, :, 0]) / np.vdot(apart[:, :, 0], apart[:, :, 0]) for t in at])
+    assert np.allclose(seen.left, left, atol=0.02)
+    gone = next(k for k in range(len(at)) if np.all(np.abs(left[k:]) <= 0.25))
+    assert at[gone - 1] <= seen.steps <= at[gone]
+    assert seen.learns
+    assert d.answer is Answer.HARMLESS
+    assert d.run == LEAST_STEPS
+
+
+def test_a_softmax_twice_is_to_be_fixed() -> None:
+    d = fg.diagnose(mlp(2, nn.Softmax(-1), nn.Softmax(-1)), digits(), inits=8, seconds=60)
+    assert d.answer is Answer.FIX
+    assert d.faults[0].name == "softmax twice"
+    assert not d.advice
+    assert "Expected for" not in str(d)
+
+
+def test_a_head_bias_is_to_be_fixed() -> None:
+    model = mlp(2)
+    with torch.no_grad():
+        model[-1].bias[3] = 20.0
+    assert quickly(model, digits(), inits=8).answer is Answer.FIX
+
+
+def test_pixels_from_0_to_255_are_to_be_fixed() -> None:
+    x, y = digits()
+    pixels = ((x - x.min()) / (x.max() - x.min()) * 255).round()
+    assert quickly(mlp(2), (pixels, y), inits=8).answer is Answer.FIX
+
+
+def test_a_network_too_deep_for_its_weights_is_worth_a_change() -> None:
+    d = quickly(mlp(24), digits(), inits=8)
+    assert d.answer is Answer.CHANGE
+    assert d.will_train.word is Trains.NO
+
+
+def test_a_loss_of_the_users_on_one_logit() -> None:
+    x, y = digits()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1))
+    d = quickly(model, (x, y % 2), loss=nn.BCEWithLogitsLoss(), optimizer=torch.optim.AdamW, steps=64)
+    assert d.rehearsal is not None
+    assert d.rehearsal.known
+    assert d.rehearsal.learns
+    assert "AdamW" in d.rehearsal.how
+    assert "BCEWithLogitsLoss" in d.rehearsal.how
+
+
+def test_without_labels_there_is_no_copy() -> None:
+    d = quickly(mlp(5), digits()[0], inits=8)
+    assert d.answer is Answer.UNKNOWN
+    assert "labels" in dict(rows_of(d))["Missing"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"loss": "hinge"}, "loss"),
+        ({"optimizer": "adamw"}, "optimizer"),
+        ({"lr": 0.0}, "learning rate"),
+        ({"steps": 0}, "steps"),
+        ({"steps": 3, "epochs": 1}, "one of them"),
+        ({"optimizer": torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1), "lr": 0.1}, "within the optimizer"),
+    ],
+)
+def test_bad_options_are_told_before_any_work(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(fg.InvalidInput, match=said):
+        quickly(mlp(1), digits(), progress=lambda *_: pytest.fail("work began"), **options)
