@@ -157,4 +157,4 @@ def bare(classes: int = 10) -> Diagnosis:
 
 def fault(name: str) -> Fault:
     """A fault of this name."""
-    return Fault(name, "something is wrong in the model", "change it")
+    return Fault(name, "something is wrong in the model", fix="change it")

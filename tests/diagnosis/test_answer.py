@@ -14,9 +14,10 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.data import collect, load
-from firstguess.diagnosis.answer import AGREE, LEAST_STEPS, Answer, Duration, Trains, best_change, rows_of
+from firstguess.diagnosis.answer import AGREE, LEAST_STEPS, Answer, Duration, Trains
 from firstguess.diagnosis.rehearsal import Rehearsal
 from firstguess.diagnosis.result import Diagnosis
+from firstguess.diagnosis.sentences import best_change, rows_of
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.members.sources import source_of
 
@@ -164,7 +165,7 @@ def mlp(depth: int, *end: nn.Module, activation: type[nn.Module] = nn.ReLU) -> n
 
 
 def quickly(model: nn.Module, data: Any, **options: Any) -> Diagnosis:
-    return fg.diagnose(model, data, **{"inits": 16, "seconds": 60, "advice": False, **options})
+    return fg.diagnose(model, data, **{"inits": 16, "seconds": 600, "advice": False, **options})
 
 
 def test_duration_and_learning_are_those_of_a_loop_by_hand() -> None:

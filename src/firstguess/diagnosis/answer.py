@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from firstguess.base.text import percent, plain, spaced
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.bias_duration import Lasting
     from firstguess.diagnosis.faults import Fault
     from firstguess.diagnosis.rehearsal import Rehearsal
-    from firstguess.diagnosis.result import Advice, Diagnosis
     from firstguess.ensemble.gradient_statistics import Gradients
+    from firstguess.ensemble.measurement import Measurement
 
 LEAST_STEPS = 100  # a run is one epoch, and at least so long, unless steps= or epochs= say otherwise
 AGREE = 2.0  # factor between predicted and seen steps up to which they agree …
@@ -106,14 +106,14 @@ class Duration:
         """In half a sentence."""
         if math.isnan(self.steps):
             return f"how long that lasts is not known: {self.why}"
-        both = [f"predicted {_steps(self.predicted)}"] if math.isfinite(self.predicted) else []
+        both = [f"predicted {in_steps(self.predicted)}"] if math.isfinite(self.predicted) else []
         if math.isfinite(self.seen):
-            both.append(f"seen {_steps(self.seen)} on a copy")
+            both.append(f"seen {in_steps(self.seen)} on a copy")
         source = ", ".join(both) + ("" if self.agree else "; the copy is believed")
         if math.isinf(self.steps):
             rest = f" ({source})" if both else ""
             return f"more than a quarter of that is left after {spaced(self.last)} steps{rest}"
-        count = _steps(self.steps)
+        count = in_steps(self.steps)
         unit = "step" if count == "1" else "steps"
         return f"three quarters of that are gone after about {count} {unit} ({source})"
 
@@ -122,19 +122,42 @@ class Duration:
         return plain({**vars(self), "steps": self.steps, "agree": self.agree, "outlasts": self.outlasts})
 
 
-def _steps(steps: float) -> str:
+def in_steps(steps: float) -> str:
     """Two digits are known.
 
-    >>> _steps(0.3), _steps(11.4), _steps(1234.0)
+    >>> in_steps(0.3), in_steps(11.4), in_steps(1234.0)
     ('1', '11', '1 200')
     """
     return spaced(float(f"{max(1.0, steps):.2g}"))
 
 
+class Diagnosed(Protocol):
+    """What the rules look at."""
+
+    @property
+    def verdict(self) -> Any: ...
+    @property
+    def measurement(self) -> Measurement | None: ...
+    @property
+    def lasting(self) -> Lasting | None: ...
+    @property
+    def rehearsal(self) -> Rehearsal | None: ...
+    @property
+    def run(self) -> int: ...
+    @property
+    def to_fix(self) -> list[Fault]: ...
+    @property
+    def answer(self) -> Answer: ...
+    @property
+    def duration(self) -> Duration: ...
+    @property
+    def will_train(self) -> WillTrain: ...
+
+
 # -- The rules --------------------------------------------------------------------------------------------------------
 
 
-def duration_of(d: Diagnosis) -> Duration:
+def duration_of(d: Diagnosed) -> Duration:
     """By theory, and by the copies."""
     lasts, seen = d.lasting, d.rehearsal
     why = "it was not asked for" if lasts is None and seen is None else ""
@@ -191,7 +214,7 @@ def will_train(gradients: Gradients | None, seen: Rehearsal | None) -> WillTrain
     return WillTrain(Trains.UNKNOWN, "neither gradients nor a copy in training could be looked at")
 
 
-def answer_of(d: Diagnosis) -> Answer:
+def answer_of(d: Diagnosed) -> Answer:
     """The first rule that holds: a fault; it will not train; even; gone by the end of the run."""
     train, start = d.will_train.word, d.verdict.name
     if d.to_fix or start == "broken":
@@ -213,18 +236,18 @@ def serious(faults: Sequence[Fault], gradients: Gradients | None, seen: Rehearsa
     return [f for f in faults if (fails or f.name not in MEANT) and not (fades and f.name in OF_DEPTH)]
 
 
-def headline_of(d: Diagnosis) -> str:
+def headline_of(d: Diagnosed) -> str:
     """The answer's one sentence."""
     faults, m = d.to_fix, d.measurement
     if faults:
-        return _capital(f"{faults[0].message}.")
+        return capital(f"{faults[0].message}.")
     if d.verdict.name == "broken" or m is None:
-        return _capital(f"{d.verdict.why or 'it gives no usable numbers'}.")
+        return capital(f"{d.verdict.why or 'it gives no usable numbers'}.")
     share = m.guesses.expected_max()
     start = f"{percent(share)} of inputs start in one class"
     if d.answer is Answer.CHANGE and d.will_train.word is not Trains.YES:
         risk = "it will not train as it is" if d.will_train.word is Trains.NO else "it may not train as it is"
-        return _capital(f"{risk}: {d.will_train.reason}.")
+        return capital(f"{risk}: {d.will_train.reason}.")
     if d.verdict.name == "degenerate head":
         return "All classes tie at the start: the head does not tell inputs apart until the first step."
     if d.verdict.name in ("even", "leaning"):
@@ -234,60 +257,9 @@ def headline_of(d: Diagnosis) -> str:
     return f"{start}; {d.duration.words}{run}."
 
 
-def _unless(d: Diagnosis) -> str:
+def _unless(d: Diagnosed) -> str:
     return "it trains" if d.will_train.word is Trains.YES else f"whether it trains is {d.will_train.word}"
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}".replace("..", ".")
-
-
-def best_change(d: Diagnosis) -> Advice | None:
-    """The change that the answer asks for: for training where that is at risk, else for an even start."""
-    from firstguess.diagnosis.advice import order
-
-    if d.answer not in (Answer.CHANGE, Answer.HARMLESS, Answer.UNKNOWN):
-        return None
-    ranked = list(d.ranked)
-    if d.answer is Answer.CHANGE and d.will_train.word is not Trains.YES:
-        helpful = [a for a in ranked if a.aim in ("gradients", "training")]
-        ranked = sorted(helpful, key=lambda a: order("trainability", a))
-    if d.answer is Answer.HARMLESS:  # no other change is worth its price
-        ranked = [a for a in ranked if a.remedy == "centre the head"]
-    return ranked[0] if ranked else None
-
-
-def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
-    """What stands under the headline: why, how sure, what to watch out for, what to type."""
-    from firstguess.diagnosis import sentences
-
-    rows: list[tuple[str, str]] = []
-    faults = d.to_fix
-    if faults:
-        first = faults[0]
-        rows.append(("Fix", first.do))
-        rows += [("Also", f"{fault.name}: {fault.message}") for fault in faults[1:3]]
-        return rows
-    if d.measurement is None:
-        return rows
-    biased = d.verdict.name in ("biased", "deeply biased")
-    if biased and d.causes:
-        rows.append(("Why", _capital(f"{sentences.cause(d)}. {sentences.expectation(d)}".strip())))
-    if sure := sentences.sureness(d):
-        rows.append(("How sure", sure))
-    if d.assumed:
-        rows.append(("Assumed", d.assumed))
-    if d.answer is Answer.HARMLESS and biased and d.duration.steps > 1:
-        step = _steps(d.duration.steps)
-        rows.append(("Watch out", f"per-class scores before step {step} show the initialization, not learning"))
-    if d.answer is Answer.UNKNOWN:
-        rows.append(("Missing", sentences.missing(d)))
-    change = best_change(d)
-    if change is not None:
-        name = "Optional" if d.answer is not Answer.CHANGE else "Change"
-        code = next((line for line in change.code.splitlines() if "fg.repair" in line), "")
-        said = f"{code.partition('#')[0].strip()}   # even first guesses, same training" if code else ""
-        rows.append((name, said or f"{change.title}: {sentences.result(change)}"))
-    elif d.answer is Answer.CHANGE:
-        rows.append(("Change", sentences.no_change(d)))
-    return rows

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from firstguess.diagnosis import sentences
-from firstguess.diagnosis.answer import Answer, rows_of
+from firstguess.diagnosis.answer import Answer
 from firstguess.diagnosis.cause import lines_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class _Page:
         yield [line for remark in remarks for line in self._wrapped(remark)]
 
     def _answer(self) -> list[str]:
-        d, rows = self._d, rows_of(self._d)
+        d, rows = self._d, sentences.rows_of(self._d)
         lines = self._lines(d.headline, f"{d.answer.upper()}   ", "  ")
         width = max((len(name) for name, _ in rows), default=0)
         for name, text in rows:

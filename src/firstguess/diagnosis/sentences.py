@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from firstguess.base.text import percent, percents, size_change_of, spaced
+from firstguess.diagnosis.advice import order
+from firstguess.diagnosis.answer import Answer, Trains, capital, in_steps
 from firstguess.diagnosis.expected import agreement
 
 if TYPE_CHECKING:
@@ -235,3 +237,50 @@ def _number(value: float) -> str:
         return spaced(float(f"{value:.3g}"))
     mantissa, e, exponent = f"{value:.3g}".replace("inf", "∞").partition("e")
     return f"{mantissa}{e}{int(exponent)}" if e else mantissa  # 1.67e8
+
+
+def best_change(d: Diagnosis) -> Advice | None:
+    """The change that the answer asks for: for training where that is at risk, else for an even start."""
+    if d.answer not in (Answer.CHANGE, Answer.HARMLESS, Answer.UNKNOWN):
+        return None
+    ranked = list(d.ranked)
+    if d.answer is Answer.CHANGE and d.will_train.word is not Trains.YES:
+        helpful = [a for a in ranked if a.aim in ("gradients", "training")]
+        ranked = sorted(helpful, key=lambda a: order("trainability", a))
+    if d.answer is Answer.HARMLESS:  # no other change is worth its price
+        ranked = [a for a in ranked if a.remedy == "centre the head"]
+    return ranked[0] if ranked else None
+
+
+def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
+    """What stands under the headline: why, how sure, what to watch out for, what to type."""
+    rows: list[tuple[str, str]] = []
+    faults = d.to_fix
+    if faults:
+        first = faults[0]
+        rows.append(("Fix", first.do))
+        rows += [("Also", f"{fault.name}: {fault.message}") for fault in faults[1:3]]
+        return rows
+    if d.measurement is None:
+        return rows
+    biased = d.verdict.name in ("biased", "deeply biased")
+    if biased and d.causes:
+        rows.append(("Why", capital(f"{cause(d)}. {expectation(d)}".strip())))
+    if sure := sureness(d):
+        rows.append(("How sure", sure))
+    if d.assumed:
+        rows.append(("Assumed", d.assumed))
+    if d.answer is Answer.HARMLESS and biased and d.duration.steps > 1:
+        step = in_steps(d.duration.steps)
+        rows.append(("Watch out", f"per-class scores before step {step} show the initialization, not learning"))
+    if d.answer is Answer.UNKNOWN:
+        rows.append(("Missing", missing(d)))
+    change = best_change(d)
+    if change is not None:
+        name = "Optional" if d.answer is not Answer.CHANGE else "Change"
+        code = next((line for line in change.code.splitlines() if "fg.repair" in line), "")
+        said = f"{code.partition('#')[0].strip()}   # even first guesses, same training" if code else ""
+        rows.append((name, said or f"{change.title}: {result(change)}"))
+    elif d.answer is Answer.CHANGE:
+        rows.append(("Change", no_change(d)))
+    return rows

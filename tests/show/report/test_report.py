@@ -79,7 +79,7 @@ def test_it_says_everything_in_order(page: str) -> None:
     for words in (
         "this network already prefers one class over the others: on average its favourite gets",
         "where an even split would be 50 %",
-        "biased with a chance of 97 %, from 80 initializations on 200 points",
+        "Biased with a chance of 97 %, from 80 initializations on 200 points",
         "Why All 2 ReLU: without them the largest share falls from 83 % to 56 % (± 2 %).",
         "Not what theory predicts for this architecture (75 %).",
         "Optional Norm after the activation: the largest share falls to 55 % (measured).",
@@ -235,7 +235,7 @@ def test_broken_models_and_bare_measurements_have_pages() -> None:
     text = Outline(report.page(bare())).text
     assert "spreads its guesses about evenly" in text
     assert "Not predicted: a layer could not be read." in text
-    assert "Neither gradients nor a copy in training could be looked at." in text
+    assert "neither gradients nor a copy in training could be looked at." in text
     assert not re.search(r"\bnan\b", text)
 
 
@@ -245,7 +245,7 @@ def test_a_verdict_on_a_border_and_a_preliminary_one_say_so() -> None:
         d.verdict, probability=0.54, chances=(0.0, 0.0, 0.54, 0.46), preliminary="12 of 64 initializations"
     )
     text = re.sub(r"\s+", " ", Outline(report.page(replace(d, verdict=border))).text)
-    assert "at least biased, borderline deeply biased with a chance of > 99.9 %, from 80 initializations" in text
+    assert "At least biased, borderline deeply biased with a chance of > 99.9 %, from 80 initializations" in text
     assert "preliminary: 12 of 64" in text
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from firstguess.diagnosis.answer import best_change, rows_of
+from firstguess.diagnosis.sentences import best_change, rows_of
 from firstguess.show.charts.theme import unbroken
 from firstguess.show.report import wording
 from firstguess.show.report.elements import tag
