@@ -13,7 +13,7 @@ import pytest
 from scipy import integrate
 
 from firstguess.base import gaussian as node_scale
-from firstguess.base.gaussian import Array, self_normalized, through_rays
+from firstguess.base.gaussian import Array, self_normalized, through_leaky
 from firstguess.network.network import Network
 from firstguess.theory.kernel.kernel import kernel
 
@@ -47,7 +47,7 @@ def test_against_draws(power: float) -> None:
 def test_rays_against_draws(slopes: tuple[float, float]) -> None:
     left, right = slopes
     r, rng = root(1.0), np.random.default_rng(2)
-    k, mean = through_rays(r @ r.T, left, right)
+    k, mean = through_leaky(r @ r.T, left, right)
     products, means = [], []
     for _ in range(GROUPS):
         y = nodes(r, rng)
@@ -83,7 +83,7 @@ def test_rays_of_two_directions_against_another_quadrature() -> None:
             for j in range(2):
                 part = integrate.quad(lambda x, i=i, j=j: at(x)[i] * at(x)[j], low, high, epsabs=1e-13)[0]
                 want[i, j] += part / (2.0 * math.pi)
-    k, mean = through_rays(turn @ np.diag([lambda_1, lambda_2]) @ turn.T, 0.1, 1.0)
+    k, mean = through_leaky(turn @ np.diag([lambda_1, lambda_2]) @ turn.T, 0.1, 1.0)
     assert np.allclose(k, want, rtol=0, atol=1e-9)
     assert np.allclose(mean, level, rtol=0, atol=2e-8)
 
@@ -91,7 +91,7 @@ def test_rays_of_two_directions_against_another_quadrature() -> None:
 def test_rays_where_all_directions_are_alike() -> None:
     """Scale and direction are independent: E φφ is that of a common scale, E φ(y_a)/|y| = E φ(y_a)/E|y|."""
     n = 50
-    k, mean = through_rays(np.eye(n), 0.0, 1.0)
+    k, mean = through_leaky(np.eye(n), 0.0, 1.0)
     assert np.allclose(k.diagonal(), 0.5)
     assert np.allclose(k[np.triu_indices(n, 1)], 1.0 / (2.0 * math.pi))
     length = math.sqrt(2.0) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2))
@@ -105,11 +105,11 @@ def test_leading_directions_are_enough_for_many_points(
     x = np.random.default_rng(20261115).normal(size=(500, 400)) * np.arange(1, 401) ** -0.7
     x -= x.mean(axis=0)
     c: Array = (x @ x.T).astype(dtype)
-    few, (rays, mean) = self_normalized(c.copy()), through_rays(c.copy(), 0.0, 1.0)
+    few, (leaky_slopes, mean) = self_normalized(c.copy()), through_leaky(c.copy(), 0.0, 1.0)
     monkeypatch.setattr(node_scale, "_ALL", 10_000)
-    every, (all_rays, all_means) = self_normalized(c.copy()), through_rays(c.copy(), 0.0, 1.0)
+    every, (all_rays, all_means) = self_normalized(c.copy()), through_leaky(c.copy(), 0.0, 1.0)
     assert np.abs(few - every).max() <= 1e-4 * every.diagonal().max()
-    assert np.abs(rays - all_rays).max() <= 1e-4 * all_rays.diagonal().max()
+    assert np.abs(leaky_slopes - all_rays).max() <= 1e-4 * all_rays.diagonal().max()
     assert np.allclose(mean, all_means, rtol=1e-4)
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import firstguess as fg
-from firstguess.base.statistics import dealt_anew
+from firstguess.base.statistics import permutation_test
 from firstguess.data import two_blobs
 from firstguess.diagnosis.training_comparison import TrainingComparison
 from firstguess.ensemble.trained import TrainedMembers
@@ -114,7 +114,7 @@ def test_chance_is_that_of_all_deals():
     rng = np.random.default_rng(3)
     a, b = rng.exponential(size=(4, 6)), rng.exponential(size=(5, 6)) + 0.6
     a[1, 2:] = np.nan  # diverged
-    (first, second), whole = dealt_anew([(a[:, :3], b[:, :3]), (a[:, 3:], b[:, 3:])])
+    (first, second), whole = permutation_test([(a[:, :3], b[:, :3]), (a[:, 3:], b[:, 3:])])
     both = np.concatenate([a, b])
 
     def sizes(chosen):
@@ -154,7 +154,7 @@ def alarms(trials, level, seed):
     found = 0
     for _ in range(trials):
         one, other = curves(30), curves(8)
-        found += dealt_anew(list(zip(one, other, strict=True)))[1] < level
+        found += permutation_test(list(zip(one, other, strict=True)))[1] < level
     return found
 
 
@@ -236,4 +236,4 @@ def _first(curves):
 def test_constant_curves_do_not_matter():
     """All networks alike at some step: no difference, and no division by it."""
     a, b = np.ones((5, 2)), np.ones((7, 2))
-    assert dealt_anew([(a, b)]) == ([1.0], 1.0)
+    assert permutation_test([(a, b)]) == ([1.0], 1.0)

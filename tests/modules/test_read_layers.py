@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import firstguess as fg
 from firstguess.ensemble.member_module import build
 from firstguess.network.activations import registry
-from firstguess.network.layer import KINDS, Layer, Meaning, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import KINDS, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.layers import Dense
 from firstguess.network.read_result import Call, Site
 from firstguess.network.walk import every
@@ -134,19 +134,19 @@ class Half(Layer):
     kind: ClassVar[str] = "half"
     weighted = False
     mixes = Mix.NOTHING
-    parity = Parity.LINEAR
-    bends = False
+    symmetry = Symmetry.LINEAR
+    breaks_gaussianity = False
     shape = keeps_shape
     modules = (Halves,)
     calls = ("torch.cos", "Tensor.cosh")
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
-        return Meaning((cls(),), notes=(f"{site.path} is a {site.claim}",))
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
+        return ReadResult((cls(),), notes=(f"{site.path} is a {site.claim}",))
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> Meaning:
-        return Meaning((cls(),), notes=(f"called by {site.claim}",))
+    def from_call(cls, call: Call, site: Site) -> ReadResult:
+        return ReadResult((cls(),), notes=(f"called by {site.claim}",))
 
 
 @final
@@ -155,16 +155,16 @@ class Weights(Layer):
     kind: ClassVar[str] = "weights"
     weighted = True
     mixes = Mix.NOTHING
-    parity = Parity.WEIGHTS
-    bends = False
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
     weight_var: float
     units: int
     shape = keeps_shape
     modules = (Plain,)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
-        return Meaning((cls(site.weights.weight_var, site.weights.units),), widths=(module.weight.shape[1], 24))
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
+        return ReadResult((cls(site.weights.weight_var, site.weights.units),), widths=(module.weight.shape[1], 24))
 
 
 @final
@@ -173,8 +173,8 @@ class Silent(Layer):
     kind: ClassVar[str] = "silent"
     weighted = False
     mixes = Mix.NOTHING
-    parity = Parity.NONE
-    bends = True
+    symmetry = Symmetry.NONE
+    breaks_gaussianity = True
     shape = keeps_shape
     modules = (Halves,)
     calls = ("torch.cos",)

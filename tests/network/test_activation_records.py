@@ -17,7 +17,7 @@ from firstguess.ensemble.member_module import build
 from firstguess.modules.read.read import read
 from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
-from firstguess.network.activations.record import Activation, Bend, Pieces, TorchNames
+from firstguess.network.activations.record import Activation, Kink, Pieces, TorchNames
 from firstguess.network.activations.tensors import by_call, by_module, elementwise, module_of, resolve
 
 X = torch.linspace(-8.0, 8.0, 1001, dtype=torch.float64)
@@ -114,7 +114,7 @@ HARDSIGMOID = Activation(
     nondecreasing=True,
     pieces=Pieces(
         (0.5, 1.0 / 6.0, 0.0),
-        (Bend(1.0, 3.0, (0.0, -1.0 / 6.0, 0.0)), Bend(-1.0, 3.0, (0.0, 1.0 / 6.0, 0.0))),
+        (Kink(1.0, 3.0, (0.0, -1.0 / 6.0, 0.0)), Kink(-1.0, 3.0, (0.0, 1.0 / 6.0, 0.0))),
     ),
     torch=TorchNames("aten.hardsigmoid_", "Hardsigmoid", ("F.hardsigmoid",)),
 )

@@ -44,10 +44,10 @@ def test_a_spread_of_zero_is_not_certain(classes: int) -> None:
     low, high = EmpiricalGuesses(fractions, points=100).interval("std")
     assert low == 0.0
     share = 1.0 - 0.025 ** (1.0 / 20)
-    law = np.array([np.eye(classes)[0], np.eye(classes)[1]])
+    distribution = np.array([np.eye(classes)[0], np.eye(classes)[1]])
     weights = np.array([1.0 - share, share])
-    mean = weights @ law
-    assert high == pytest.approx(math.sqrt(float((weights @ (law - mean) ** 2).mean())), rel=1e-9)
+    mean = weights @ distribution
+    assert high == pytest.approx(math.sqrt(float((weights @ (distribution - mean) ** 2).mean())), rel=1e-9)
 
 
 def test_one_initialization_has_no_interval() -> None:

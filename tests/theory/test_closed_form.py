@@ -19,7 +19,7 @@ from simulated import agrees, forward, moments
 
 import firstguess as fg
 from firstguess.network.grammar import parse_layers
-from firstguess.network.layer import Layer, Mix, Parity, keeps_shape
+from firstguess.network.layer import Layer, Mix, Symmetry, keeps_shape
 from firstguess.network.layers import Dense
 from firstguess.network.network import Network
 from firstguess.network.sampled_distribution import SAMPLED
@@ -307,8 +307,8 @@ class Stubborn(Layer):
     kind: ClassVar[str] = "stubborn"
     weighted = False
     mixes = Mix.NOTHING
-    parity = Parity.LINEAR
-    bends = False
+    symmetry = Symmetry.LINEAR
+    breaks_gaussianity = False
     shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:

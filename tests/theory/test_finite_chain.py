@@ -11,15 +11,15 @@ import firstguess as fg
 from firstguess.base.errors import NotCovered
 from firstguess.network.finite_sample import input_gram, lower
 from firstguess.theory.finite.expansion import expanded
-from firstguess.theory.finite.monte_carlo import FewPoints, few_points
-from firstguess.theory.shares.agreement import same_class
-from firstguess.theory.shares.mixture import law_of_shares
+from firstguess.theory.finite.monte_carlo import SampledPoints, sample_points
+from firstguess.theory.shares.agreement import agreement_probability
+from firstguess.theory.shares.mixture import share_distribution
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 
 
-def sampled(text: str, width: int, inputs: fg.Inputs, networks: int = 600, seed: int = 11) -> FewPoints:
-    return few_points(fg.Network.parse(text), inputs, width, networks=networks, seed=seed)
+def sampled(text: str, width: int, inputs: fg.Inputs, networks: int = 600, seed: int = 11) -> SampledPoints:
+    return sample_points(fg.Network.parse(text), inputs, width, networks=networks, seed=seed)
 
 
 def test_factor_of_singular_covariances() -> None:
@@ -98,11 +98,13 @@ def test_real_networks(body: str) -> None:
     """Standard deviation of G₀ at width 30 on 400 points: 400 real networks."""
     text = f"4 x [dense(weight_var=2) > {body}] > dense(weight_var=2)"
     few = sampled(text, 30, fg.Inputs(dimension=50))
-    law = law_of_shares(few.excess, few.differ, 2, 400)
+    distribution = share_distribution(few.excess, few.differ, 2, 400)
     seen = measured(text, 30, 50, 400, 400).guesses
-    room = few.excess_error / 2 / (2 * law.std())
-    assert abs(seen.std() - law.std()) < FAR * math.hypot(seen.standard_error("std"), room)
-    assert abs(seen.expected_max() - law.expected_max()) < FAR * math.hypot(seen.standard_error("expected_max"), room)
+    room = few.excess_error / 2 / (2 * distribution.std())
+    assert abs(seen.std() - distribution.std()) < FAR * math.hypot(seen.standard_error("std"), room)
+    assert abs(seen.expected_max() - distribution.expected_max()) < FAR * math.hypot(
+        seen.standard_error("expected_max"), room
+    )
 
 
 @pytest.mark.slow
@@ -150,7 +152,7 @@ def test_same_networks_for_one_seed() -> None:
 def test_chance_of_one_class() -> None:
     """A(c) against pairs of Gaussian vectors, at both signs; and back."""
     rng = np.random.default_rng(4)
-    same = same_class(4)
+    same = agreement_probability(4)
     for c in (-0.8, -0.3, 0.2, 0.9):
         x, y = rng.standard_normal((2, 200_000, 4))
         y = c * x + math.sqrt(1 - c * c) * y
@@ -166,20 +168,20 @@ def test_chance_of_one_class() -> None:
 
 def test_mixture() -> None:
     """Moments of a mixture are those of its draws; the average variance is kept."""
-    law = law_of_shares(0.25, 0.4, 2, None)
-    assert isinstance(law, fg.MixedGuesses)
-    assert abs(law.var() - 0.125) < 1e-9
-    drawn = law.sample(40_000, seed=3)
+    distribution = share_distribution(0.25, 0.4, 2, None)
+    assert isinstance(distribution, fg.MixedGuesses)
+    assert abs(distribution.var() - 0.125) < 1e-9
+    drawn = distribution.sample(40_000, seed=3)
     error = 0.5 / math.sqrt(40_000)
-    assert abs(drawn[:, 0].var() - law.var()) < FAR * error
-    assert abs(drawn.max(axis=1).mean() - law.expected_max()) < FAR * error
-    assert abs(float(np.mean(drawn.max(axis=1) > 0.9)) - law.prob_max_above(0.9)) < FAR * error
-    assert abs(law.cdf(law.quantile(0.2)) - 0.2) < 1e-9
-    counted = fg.MixedGuesses(law.gammas, law.weights, 2, 50)
+    assert abs(drawn[:, 0].var() - distribution.var()) < FAR * error
+    assert abs(drawn.max(axis=1).mean() - distribution.expected_max()) < FAR * error
+    assert abs(float(np.mean(drawn.max(axis=1) > 0.9)) - distribution.prob_max_above(0.9)) < FAR * error
+    assert abs(distribution.cdf(distribution.quantile(0.2)) - 0.2) < 1e-9
+    counted = fg.MixedGuesses(distribution.gammas, distribution.weights, 2, 50)
     assert abs(float(counted.pmf().sum()) - 1.0) < 1e-9
     assert abs(counted.quantile(0.2) * 50 - round(counted.quantile(0.2) * 50)) < 1e-9
     assert counted.cdf(counted.quantile(0.2)) >= 0.2 > counted.cdf(counted.quantile(0.2) - 0.02)
-    one = law_of_shares(1 / 6, 0.0, 2, None)
+    one = share_distribution(1 / 6, 0.0, 2, None)
     assert isinstance(one, fg.Guesses)
     assert abs(one.gamma - 1.0) < 1e-12
 
@@ -191,4 +193,4 @@ def test_refused_by_name() -> None:
         ("dense > gated(relu) > dense", "gated"),
     ):
         with pytest.raises(NotCovered, match=what):
-            few_points(fg.Network.parse(text), fg.Inputs(dimension=10), 10, networks=10)
+            sample_points(fg.Network.parse(text), fg.Inputs(dimension=10), 10, networks=10)

@@ -12,7 +12,7 @@ from scipy import special
 import firstguess as fg
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.network.activations.registry import activation
-from firstguess.network.finite_signal import NodeLaw, at, at_zero
+from firstguess.network.finite_signal import UnitDistribution, at, at_zero
 from firstguess.theory.finite.expansion import expanded
 
 LN_AFTER = "{} x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)"
@@ -75,10 +75,10 @@ def test_golden_batchnorm_after(depth: int, dimension: int, e: float, spread: fl
 
 def test_golden_constants() -> None:
     """theory.md §12's constants of ReLU."""
-    z = at_zero(NodeLaw(activation("relu"), 1.0, centres=True))
+    z = at_zero(UnitDistribution(activation("relu"), 1.0, centres=True))
     want = (0.733471, 0.466942, 0.0, 0.466942, 1.0, 1.369954, -2.449870, -0.215233, -2.251031, 1.640561, 5.407639)
     assert np.allclose(z, want, rtol=0, atol=6e-7)
-    plain = at(NodeLaw(activation("relu")), 0.0)
+    plain = at(UnitDistribution(activation("relu")), 0.0)
     assert abs(plain.s - 0.544055) < 6e-7
     assert abs(plain.b - 0.238732) < 6e-7
 
@@ -104,16 +104,16 @@ def test_constants_by_polar_quadrature(name: str, q: float, centres: bool, c: fl
     scale = math.sqrt(float((w * (a - mean) ** 2).sum()))
     a, b = (a - mean) / scale, (b - mean) / scale
     m11, m22, m31, m40 = (float((w * a**i * b**j).sum()) for i, j in ((1, 1), (2, 2), (3, 1), (4, 0)))
-    found = at(NodeLaw(activation(name), q, centres=centres), c)
+    found = at(UnitDistribution(activation(name), q, centres=centres), c)
     assert abs(found.s - (m22 - 2 * m11 * m31 + 0.5 * m11**2 * (m40 + m22))) < 1e-8
     assert abs(found.b - (0.75 * m11 * m40 + 0.25 * m11 * m22 - m31)) < 1e-8
 
 
 def test_series_and_taylor_agree() -> None:
     """Derivatives at 0 by Hermite coefficients are those of the series in θ."""
-    law = NodeLaw(activation("gelu"), 2.0, centres=True)
-    z, h = at_zero(law), 1e-3
-    low, here, high = (at(law, x) for x in (-h, 0.0, h))
+    distribution = UnitDistribution(activation("gelu"), 2.0, centres=True)
+    z, h = at_zero(distribution), 1e-3
+    low, here, high = (at(distribution, x) for x in (-h, 0.0, h))
     assert np.allclose([here.slope, here.curve, here.s], [z.c1, z.c2, z.s0], rtol=0, atol=1e-9)
     assert abs((high.curve - low.curve) / (2 * h) - z.c3) < 1e-5
     assert abs((high.s - low.s) / (2 * h) - z.s1) < 1e-5
@@ -125,8 +125,8 @@ def test_series_and_taylor_agree() -> None:
 def test_layernorm_before_formula() -> None:
     """theory.md (46) for ReLU, written out."""
     c = 0.4
-    with_norm = at(NodeLaw(activation("relu"), centred_first=True), c)
-    plain = at(NodeLaw(activation("relu")), c)
+    with_norm = at(UnitDistribution(activation("relu"), centred_first=True), c)
+    plain = at(UnitDistribution(activation("relu")), c)
     overlap = (math.sqrt(1 - c * c) + c * (math.pi - math.acos(c))) / math.pi
     q, p = math.sqrt(2 / math.pi), (1 + c) / math.sqrt(2 * math.pi)
     assert abs(with_norm.s - (plain.s - 2 * (1 + c) * (p - overlap * q) ** 2)) < 1e-9

@@ -9,7 +9,7 @@ import pytest
 
 import firstguess as fg
 from firstguess.network.weights import draw_weights
-from firstguess.theory.finite.monte_carlo import few_points
+from firstguess.theory.finite.monte_carlo import sample_points
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 LAWS = ("normal", "uniform", "rademacher", "laplace", "student(5)", "orthogonal")
@@ -61,7 +61,7 @@ def _weights(rng: np.random.Generator, init: str, fan_in: int, units: int, varia
 def test_narrow_networks(init: str) -> None:
     """Width 12, where the law of the weights shows: by its variance, 3000 networks."""
     text = f"3 x [dense(weight_var=2, init={init}) > relu] > dense(weight_var=2, init={init})"
-    few = few_points(fg.Network.parse(text), fg.Inputs(dimension=8), 12, networks=1500)
+    few = sample_points(fg.Network.parse(text), fg.Inputs(dimension=8), 12, networks=1500)
     g = real_networks(np.random.default_rng(9), init, 3000, 12, 8, 200)
     square = (g - 0.5) ** 2
     predicted = 0.25 / 200 + (1 - 1 / 200) * few.excess / 2
@@ -72,8 +72,8 @@ def test_narrow_networks(init: str) -> None:
 def test_gaussian_by_weights_and_by_nodes() -> None:
     """More points than nodes: weights are drawn; few: nodes from their covariance. The same overlaps."""
     net = fg.Network.parse("2 x [dense(weight_var=2) > relu] > dense")
-    one = few_points(net, fg.Inputs(dimension=5), 8, networks=1500)  # 16 points of 5 and 8 nodes: weights
-    two = few_points(net, fg.Inputs(dimension=17), 17, networks=1500)  # nodes
+    one = sample_points(net, fg.Inputs(dimension=5), 8, networks=1500)  # 16 points of 5 and 8 nodes: weights
+    two = sample_points(net, fg.Inputs(dimension=17), 17, networks=1500)  # nodes
     for few, d, width in ((one, 5, 8), (two, 17, 17)):
         rng = np.random.default_rng(2)
         x = rng.standard_normal((4000, 2, d))
@@ -134,7 +134,7 @@ def test_batch_that_nobody_named() -> None:
 @pytest.mark.parametrize("body", ["groupnorm(groups=4) > relu", "relu > maxpool(2)", "tanh > avgpool(4)"])
 def test_groups_and_pools(body: str) -> None:
     """Overlaps at width 16: 1500 plain NumPy networks of one pair each."""
-    few = few_points(fg.Network.parse(f"dense > {body} > dense"), fg.Inputs(dimension=12), 16, networks=1500)
+    few = sample_points(fg.Network.parse(f"dense > {body} > dense"), fg.Inputs(dimension=12), 16, networks=1500)
     rng = np.random.default_rng(6)
     x = rng.standard_normal((6000, 2, 12))
     x = x @ (rng.standard_normal((6000, 12, 16)) / math.sqrt(12))

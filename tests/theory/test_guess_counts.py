@@ -35,15 +35,15 @@ def test_one_by_one_is_the_list(points: int, classes: int) -> None:
 @pytest.mark.parametrize("points", [10**6 + 1, 10**9, 10**12])
 def test_uniform_counts_of_any_number_of_points(points: int) -> None:
     """γ = 1, two classes: every count has probability 1/(n + 1), whatever n is."""
-    law = Guesses(1.0, points=points)
+    distribution = Guesses(1.0, points=points)
     first = math.floor(0.9 * points + 1e-9) + 1
-    assert law.prob_max_above(0.9) == pytest.approx(2 * (points + 1 - first) / (points + 1), abs=1e-12)
-    assert law.cdf(0.25) == pytest.approx((points // 4 + 1) / (points + 1), abs=1e-12)
-    np.testing.assert_allclose(law.pdf([0.0, 0.3, 0.5, 1.0]), points / (points + 1), rtol=1e-9)
-    np.testing.assert_allclose(law.quantile([0.2, 0.5, 0.9]), [0.2, 0.5, 0.9], atol=2 / points + 1e-12)
+    assert distribution.prob_max_above(0.9) == pytest.approx(2 * (points + 1 - first) / (points + 1), abs=1e-12)
+    assert distribution.cdf(0.25) == pytest.approx((points // 4 + 1) / (points + 1), abs=1e-12)
+    np.testing.assert_allclose(distribution.pdf([0.0, 0.3, 0.5, 1.0]), points / (points + 1), rtol=1e-9)
+    np.testing.assert_allclose(distribution.quantile([0.2, 0.5, 0.9]), [0.2, 0.5, 0.9], atol=2 / points + 1e-12)
     # the mean of the larger of k and n − k over all k
     larger = (3 * points + 1) / 4 if points % 2 else (points / 2 + points * (3 * points / 2 + 1) / 2) / (points + 1)
-    assert law.expected_max() == pytest.approx(larger / points, abs=1e-12)
+    assert distribution.expected_max() == pytest.approx(larger / points, abs=1e-12)
 
 
 @pytest.mark.parametrize("classes", [2, 10])
@@ -73,18 +73,20 @@ def test_laws_without_a_density() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.7])
 def test_counts_of_one_fraction_are_binomial(share: float) -> None:
-    law, n = counts.Counts(share, 12), 12
+    distribution, n = counts.Counts(share, 12), 12
     pmf = [math.comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(n + 1)]
-    np.testing.assert_allclose(law.at(np.arange(-1, n + 2)), [0.0, *pmf, 0.0], rtol=1e-12)
-    np.testing.assert_allclose(law.at_most(np.arange(n + 1)), np.cumsum(pmf), rtol=0.0, atol=1e-14)  # 1 − at_least
-    np.testing.assert_allclose([law.at_least(k) for k in range(n + 1)], np.cumsum(pmf[::-1])[::-1], rtol=1e-12)
+    np.testing.assert_allclose(distribution.at(np.arange(-1, n + 2)), [0.0, *pmf, 0.0], rtol=1e-12)
+    np.testing.assert_allclose(
+        distribution.at_most(np.arange(n + 1)), np.cumsum(pmf), rtol=0.0, atol=1e-14
+    )  # 1 − at_least
+    np.testing.assert_allclose([distribution.at_least(k) for k in range(n + 1)], np.cumsum(pmf[::-1])[::-1], rtol=1e-12)
 
 
 @pytest.mark.parametrize(("gamma", "points"), [(1e-12, 10**12), (1e-9, 10**15), (0.0, 10**12)])
 def test_the_larger_of_two_nearly_even_counts(gamma: float, points: int) -> None:
     """A count is normal there, and so is its fraction: E|G − ½| = √(2/π)·std, up to γ."""
-    law = Guesses(gamma, points=points)
-    assert law.expected_max() - 0.5 == pytest.approx(math.sqrt(2 / math.pi) * law.std(), rel=1e-6)
+    distribution = Guesses(gamma, points=points)
+    assert distribution.expected_max() - 0.5 == pytest.approx(math.sqrt(2 / math.pi) * distribution.std(), rel=1e-6)
 
 
 @pytest.mark.parametrize("gamma", [1e-7, 0.01, 2.0])

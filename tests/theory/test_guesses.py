@@ -91,13 +91,13 @@ def test_counts_against_quad(points, gamma):
 
 @pytest.mark.parametrize("gamma", [1e-12, 1e-4, 1.0, 1e4, 1e12])
 def test_ten_thousand_points(gamma):
-    law = Guesses(gamma, points=10_000)
-    pmf = law.pmf()
+    distribution = Guesses(gamma, points=10_000)
+    pmf = distribution.pmf()
     k = np.arange(10_001) / 10_000
     assert pmf.min() >= 0
     assert pmf.sum() == pytest.approx(1, abs=1e-12)
     np.testing.assert_allclose(pmf, pmf[::-1], atol=1e-13)
-    assert pmf @ (k - 0.5) ** 2 == pytest.approx(law.var(), abs=1e-11)  # arcsin(c)/2π + E[G(1−G)]/n
+    assert pmf @ (k - 0.5) ** 2 == pytest.approx(distribution.var(), abs=1e-11)  # arcsin(c)/2π + E[G(1−G)]/n
     if gamma == 1:
         np.testing.assert_allclose(pmf, 1 / 10_001, atol=1e-13)
 
@@ -111,12 +111,12 @@ def test_no_bias_is_the_binomial():
 
 
 def test_two_class_summaries_from_brute_force():
-    law = Guesses(2.0, points=8)
-    pmf = law.pmf()
+    distribution = Guesses(2.0, points=8)
+    pmf = distribution.pmf()
     largest = np.maximum(np.arange(9), 8 - np.arange(9)) / 8
-    assert law.expected_max() == pytest.approx(pmf @ largest, abs=1e-15)
+    assert distribution.expected_max() == pytest.approx(pmf @ largest, abs=1e-15)
     for t in (0.0, 0.3, 0.49, 0.5, 0.55, 0.625, 0.9, 1.0):
-        assert law.prob_max_above(t) == pytest.approx(pmf[largest > t].sum(), abs=1e-14)
+        assert distribution.prob_max_above(t) == pytest.approx(pmf[largest > t].sum(), abs=1e-14)
 
 
 @pytest.mark.parametrize(("classes", "gamma", "points"), [(2, 1.5, 7), (3, 1.0, 7), (5, 4.0, 12)])
@@ -124,13 +124,17 @@ def test_counts_against_plain_simulation(classes, gamma, points):
     inits = 30_000
     guess, _ = race(gamma, classes, points, inits, seed=23)
     counts = np.stack([(guess == c).sum(axis=1) for c in range(classes)], axis=1)
-    law = Guesses(gamma, classes, points=points)
+    distribution = Guesses(gamma, classes, points=points)
     for k in range(points + 1):
-        agree(counts[:, 0] == k, law.pmf()[k], error=law.error + 0.5 / inits)
-    agree(((counts / points - 1 / classes) ** 2).mean(axis=1), law.var())
-    agree(counts.max(axis=1) / points, law.expected_max(), error=law.expected_max_error())
+        agree(counts[:, 0] == k, distribution.pmf()[k], error=distribution.error + 0.5 / inits)
+    agree(((counts / points - 1 / classes) ** 2).mean(axis=1), distribution.var())
+    agree(counts.max(axis=1) / points, distribution.expected_max(), error=distribution.expected_max_error())
     for t in (0.3, 0.45, 0.6, 0.9):
-        agree(counts.max(axis=1) > t * points + 1e-9, law.prob_max_above(t), error=law.prob_max_above_error(t))
+        agree(
+            counts.max(axis=1) > t * points + 1e-9,
+            distribution.prob_max_above(t),
+            error=distribution.prob_max_above_error(t),
+        )
 
 
 def test_finite_points_approach_the_limit():
@@ -145,14 +149,14 @@ def test_finite_points_approach_the_limit():
 
 
 def test_step_function_and_lattice():
-    law = Guesses(3.0, points=7)
+    distribution = Guesses(3.0, points=7)
     k = np.arange(8)
-    sums = np.cumsum(law.pmf())
-    np.testing.assert_allclose(law.cdf(k / 7), sums, atol=1e-15)
-    np.testing.assert_allclose(law.cdf(k / 7 + 0.1), np.append(sums[:-1], 1.0), atol=1e-15)
-    assert law.cdf(-1e-6) == 0.0
-    np.testing.assert_allclose(law.quantile(law.cdf(k / 7)), k / 7)
-    np.testing.assert_allclose(law.pdf(k / 7 + 0.05), np.append(7 * law.pmf()[:-1], 0.0))
+    sums = np.cumsum(distribution.pmf())
+    np.testing.assert_allclose(distribution.cdf(k / 7), sums, atol=1e-15)
+    np.testing.assert_allclose(distribution.cdf(k / 7 + 0.1), np.append(sums[:-1], 1.0), atol=1e-15)
+    assert distribution.cdf(-1e-6) == 0.0
+    np.testing.assert_allclose(distribution.quantile(distribution.cdf(k / 7)), k / 7)
+    np.testing.assert_allclose(distribution.pdf(k / 7 + 0.05), np.append(7 * distribution.pmf()[:-1], 0.0))
 
 
 # -- Limits ------------------------------------------------------------------------------------------------------------
@@ -182,13 +186,15 @@ def test_no_drift_and_infinite_drift(classes):
 @pytest.mark.parametrize("gamma", [5e-324, 1e-300, 1e-30, 1e-12, 1e12, 1e30, 1e308])
 @pytest.mark.parametrize("points", [None, 1000])
 def test_extremes_have_no_nan(classes, gamma, points):
-    law = Guesses(gamma, classes, points)
+    distribution = Guesses(gamma, classes, points)
     g = np.array([-1, 0, 5e-324, 1e-300, 1e-9, 1 / 3, 0.5, 1 - 1e-16, 1, 2])
-    assert not np.isnan(law.pdf(g)).any()
-    assert (np.diff(law.cdf(g)) >= 0).all()
-    assert (np.diff(law.quantile([0, 1e-300, 0.2, 0.5, 1])) >= 0).all()
-    assert math.isfinite(law.expected_max() + law.std() + law.prob_max_above(0.9) + law.error)
-    assert np.isfinite(law.sample(5)).all()
+    assert not np.isnan(distribution.pdf(g)).any()
+    assert (np.diff(distribution.cdf(g)) >= 0).all()
+    assert (np.diff(distribution.quantile([0, 1e-300, 0.2, 0.5, 1])) >= 0).all()
+    assert math.isfinite(
+        distribution.expected_max() + distribution.std() + distribution.prob_max_above(0.9) + distribution.error
+    )
+    assert np.isfinite(distribution.sample(5)).all()
 
 
 # -- Properties --------------------------------------------------------------------------------------------------------
@@ -198,55 +204,57 @@ def test_extremes_have_no_nan(classes, gamma, points):
 @example(16.0, None, [0.0, 0.953125])  # a quantile of 1 − 1e-11
 @examples(60)
 def test_two_class_properties(gamma, points, levels):
-    law = Guesses(gamma, points=points)
+    distribution = Guesses(gamma, points=points)
     g = np.sort(levels)
-    cdf = law.cdf(g)
+    cdf = distribution.cdf(g)
     assert ((cdf >= 0) & (cdf <= 1)).all()
     assert (np.diff(cdf) >= 0).all()
-    assert (law.pdf(g) >= 0).all()
+    assert (distribution.pdf(g) >= 0).all()
     clear = cdf < 1 - 1e-8  # closer to 1 a cdf in float64 no longer says where it came from
-    assert (law.quantile(cdf[clear]) <= g[clear] + 1e-9).all()  # the smallest fraction with that cdf
-    back = law.quantile(g)
+    assert (distribution.quantile(cdf[clear]) <= g[clear] + 1e-9).all()  # the smallest fraction with that cdf
+    back = distribution.quantile(g)
     kept = (back > 1e-300) if points is None else slice(None)  # smaller fractions than float64 has become 0
     # near 1 fractions are 1e-16 apart and the law is steep: two of them up is as near as rounding comes
     up = np.nextafter(np.nextafter(back, 2.0), 2.0)
-    assert (law.cdf(up) >= g - 1e-9)[kept].all()
-    assert 0 <= law.var() <= 0.25 + 1e-12
-    assert 0.5 <= law.expected_max() + 1e-12 <= 1 + 2e-12
-    above = law.prob_max_above(g)
+    assert (distribution.cdf(up) >= g - 1e-9)[kept].all()
+    assert 0 <= distribution.var() <= 0.25 + 1e-12
+    assert 0.5 <= distribution.expected_max() + 1e-12 <= 1 + 2e-12
+    above = distribution.prob_max_above(g)
     assert ((above >= 0) & (above <= 1)).all()
     assert (np.diff(above) <= 1e-12).all()
     if points is None and 1e-9 < gamma < 1e9:
-        np.testing.assert_allclose(law.cdf(np.clip(g, 0.01, 0.99)), 1 - law.cdf(1 - np.clip(g, 0.01, 0.99)), atol=1e-9)
+        np.testing.assert_allclose(
+            distribution.cdf(np.clip(g, 0.01, 0.99)), 1 - distribution.cdf(1 - np.clip(g, 0.01, 0.99)), atol=1e-9
+        )
 
 
 @given(st.floats(-9, 1).map(lambda e: 10.0**e), st.sampled_from([2, 3]))
 @examples(15)
 def test_density_integrates_to_the_cdf(gamma, classes):
-    law = Guesses(gamma, classes)
+    distribution = Guesses(gamma, classes)
     nodes, weights = np.polynomial.legendre.leggauss(12)
-    edges = law.quantile(special.ndtr(np.linspace(-2, 2, 81)))
+    edges = distribution.quantile(special.ndtr(np.linspace(-2, 2, 81)))
     half = np.diff(edges) / 2
-    mass = (law.pdf(edges[:-1, None] + half[:, None] * (nodes + 1)) @ weights) * half
-    np.testing.assert_allclose(mass, np.diff(law.cdf(edges)), atol=1e-7)
+    mass = (distribution.pdf(edges[:-1, None] + half[:, None] * (nodes + 1)) @ weights) * half
+    np.testing.assert_allclose(mass, np.diff(distribution.cdf(edges)), atol=1e-7)
 
 
 @pytest.mark.parametrize("points", [None, 20])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_samples(classes, points):
-    law = Guesses(2.0, classes, points)
-    rows = law.sample(20_000, seed=9)
+    distribution = Guesses(2.0, classes, points)
+    rows = distribution.sample(20_000, seed=9)
     assert rows.shape == (20_000, classes)
     np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-12)
     assert rows.min() >= 0
     for c in range(classes):  # no class is special
         agree(rows[:, c], 1 / classes)
-        agree((rows[:, c] - 1 / classes) ** 2, law.var())
+        agree((rows[:, c] - 1 / classes) ** 2, distribution.var())
         if points is None:  # counts can tie, and arg-max then favours the first
             agree(rows.argmax(axis=1) == c, 1 / classes)
-    agree(rows.max(axis=1), law.expected_max(), error=law.expected_max_error())
-    np.testing.assert_allclose(law.sample(7, seed=9), rows[:7], atol=1e-12)
-    assert not np.array_equal(law.sample(7, seed=10), rows[:7])
+    agree(rows.max(axis=1), distribution.expected_max(), error=distribution.expected_max_error())
+    np.testing.assert_allclose(distribution.sample(7, seed=9), rows[:7], atol=1e-12)
+    assert not np.array_equal(distribution.sample(7, seed=10), rows[:7])
 
 
 def test_global_random_state_is_left_alone():
@@ -260,20 +268,29 @@ def test_global_random_state_is_left_alone():
 
 
 def test_scalars_arrays_and_shapes():
-    for law in (Guesses(2.0), Guesses(2.0, 3), Guesses(2.0, points=5), Guesses(0.0), Guesses(math.inf, 3)):
-        for method in (law.cdf, law.pdf, law.quantile, law.prob_max_above, law.cdf_error, law.prob_max_above_error):
+    for distribution in (Guesses(2.0), Guesses(2.0, 3), Guesses(2.0, points=5), Guesses(0.0), Guesses(math.inf, 3)):
+        for method in (
+            distribution.cdf,
+            distribution.pdf,
+            distribution.quantile,
+            distribution.prob_max_above,
+            distribution.cdf_error,
+            distribution.prob_max_above_error,
+        ):
             assert type(method(0.3)) is float
             assert method(np.full((2, 3), 0.3)).shape == (2, 3)
             assert method([0.3])[0] == method(0.3)
 
 
-@pytest.mark.parametrize("law", [Guesses(2.0), Guesses(math.inf, 7, 100), Guesses(np.float64(0.5), np.int64(3))])
-def test_exchange_and_text(law):
-    assert Guesses.from_dict(json.loads(json.dumps(law.to_dict()))) == law
-    assert eval(repr(law), {"Guesses": Guesses, "inf": math.inf}) == law
-    assert "largest share" in str(law)
-    assert "largest share" in law._repr_html_()
-    assert hash(law) == hash(Guesses(law.gamma, law.classes, law.points))
+@pytest.mark.parametrize(
+    "distribution", [Guesses(2.0), Guesses(math.inf, 7, 100), Guesses(np.float64(0.5), np.int64(3))]
+)
+def test_exchange_and_text(distribution):
+    assert Guesses.from_dict(json.loads(json.dumps(distribution.to_dict()))) == distribution
+    assert eval(repr(distribution), {"Guesses": Guesses, "inf": math.inf}) == distribution
+    assert "largest share" in str(distribution)
+    assert "largest share" in distribution._repr_html_()
+    assert hash(distribution) == hash(Guesses(distribution.gamma, distribution.classes, distribution.points))
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,13 @@ def held(rows: np.ndarray, points: int, std: float, largest: float) -> tuple[lis
 @pytest.mark.parametrize("gamma", [0.47, 18.0, 300.0, 2000.0])
 def test_intervals_hold_for_the_law(gamma: float, classes: int, inits: int) -> None:
     """1 000 ensembles of members drawn from theory.md (8), at 1 000 points; truth by (6) to (8)."""
-    law = Guesses(gamma, classes, POINTS)
-    for hits in held(law.sample(1000 * inits, SEED).reshape(1000, inits, -1), POINTS, law.std(), law.expected_max()):
+    distribution = Guesses(gamma, classes, POINTS)
+    for hits in held(
+        distribution.sample(1000 * inits, SEED).reshape(1000, inits, -1),
+        POINTS,
+        distribution.std(),
+        distribution.expected_max(),
+    ):
         holds_as_often_as_said(hits)
     rng = np.random.default_rng(SEED)
     nodes, shape = classes - 1, (inits, 1000)  # logits centred over classes: theory.md (38)
@@ -96,24 +101,26 @@ def test_intervals_hold_for_real_networks(network: str) -> None:
 @pytest.mark.parametrize("gamma", [0.01, 0.47, 3.0, 18.0, 300.0])
 def test_variances_of_two_classes(gamma: float) -> None:
     """max = ½ + |G − ½|, so Var max = Var G − (E max − ½)²: the table is within 2 % of it."""
-    law = Guesses(gamma)
-    mean = 2 * law.expected_max() - 1
+    distribution = Guesses(gamma)
+    mean = 2 * distribution.expected_max() - 1
     ours = empirical._variance(empirical._table(empirical._LARGEST, 2), mean, 1 - mean)
-    assert ours == pytest.approx(4 * law.var() - mean**2, rel=0.02)
+    assert ours == pytest.approx(4 * distribution.var() - mean**2, rel=0.02)
 
 
 @pytest.mark.parametrize("classes", [4, 10, 60])
 def test_variances_of_many_classes(classes: int) -> None:
     """From members: a variance of n numbers has a relative error of √((κ − 1)/n); 5 of them, and 5 % for the table."""
     for gamma in (0.3, 3.0, 30.0):
-        law = Guesses(gamma, classes)
-        rows, room = law.sample(4000, SEED), 1 - 1 / classes
+        distribution = Guesses(gamma, classes)
+        rows, room = distribution.sample(4000, SEED), 1 - 1 / classes
         for table, x in (
             (empirical._LARGEST, (rows.max(axis=1) - 1 / classes) / room),
             (empirical._SQUARES, np.square(rows - 1 / classes).sum(axis=1) / room),
         ):
             mean = (
-                (law.expected_max() - 1 / classes) / room if table is empirical._LARGEST else law.var() * classes / room
+                (distribution.expected_max() - 1 / classes) / room
+                if table is empirical._LARGEST
+                else distribution.var() * classes / room
             )
             error = math.sqrt((stats.kurtosis(x, fisher=False) - 1) / len(x))
             ours = empirical._variance(empirical._table(table, classes), mean, 1 - mean)
@@ -127,11 +134,11 @@ def test_law_of_a_few_jumps() -> None:
     number = rng.poisson(mean * math.sqrt(2 * math.pi) * 6, size)
     jumps = stats.norm.cdf(-6 * rng.random(number.sum()))
     sums = np.bincount(np.repeat(np.arange(size), number), jumps, minlength=size)
-    law = empirical._compound(mean)
+    distribution = empirical._compound(mean)
     for at in (0.1, 0.5, 1.0, 2.0):
-        share = np.interp(at * empirical._BINS, np.arange(len(law)) + 0.5, law)
+        share = np.interp(at * empirical._BINS, np.arange(len(distribution)) + 0.5, distribution)
         assert abs((sums <= at).mean() - share) < 5.5 * math.sqrt(share * (1 - share) / size) + 0.002  # of one bin
-    assert law[-1] == pytest.approx(1, abs=1e-9)
+    assert distribution[-1] == pytest.approx(1, abs=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 50, 2000])

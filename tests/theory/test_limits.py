@@ -120,12 +120,12 @@ def test_outputs_that_are_all_zero_are_refused() -> None:
 @pytest.mark.parametrize(("gamma", "classes"), [(1e4, 10), (1e8, 3), (1e10, 10), (1e300, 10), (1e-300, 10)])
 def test_quantiles_at_the_ends(gamma: float, classes: int) -> None:
     """The smallest g whose distribution function reaches u: checked by `cdf`, and in between."""
-    law = fg.Guesses(gamma, classes, 10**6)
-    quantiles = law.quantile([0.1, 0.3, 0.95])
+    distribution = fg.Guesses(gamma, classes, 10**6)
+    quantiles = distribution.quantile([0.1, 0.3, 0.95])
     assert np.all(np.diff(quantiles) >= 0.0)
     for u, g in zip([0.1, 0.3, 0.95], quantiles, strict=True):
-        assert law.cdf(float(g)) >= u
-        assert g == 0.0 or law.cdf(float(g) - 1e-6) < u
+        assert distribution.cdf(float(g)) >= u
+        assert g == 0.0 or distribution.cdf(float(g) - 1e-6) < u
 
 
 @pytest.mark.parametrize("q", [1e-300, 1e300, math.nan, 0.0])

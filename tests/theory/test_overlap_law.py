@@ -10,9 +10,9 @@ import pytest
 
 import firstguess as fg
 from firstguess.theory.finite.expansion import expanded
-from firstguess.theory.shares.agreement import same_class
+from firstguess.theory.shares.agreement import agreement_probability
 from firstguess.theory.shares.many_classes import PairMoments, pair_moments, spectrum, strength, unit_traces
-from firstguess.theory.shares.mixture import law_of_shares
+from firstguess.theory.shares.mixture import share_distribution
 
 FAR = 5.5  # standard errors: 4e-8 a comparison
 
@@ -70,7 +70,7 @@ def test_strength() -> None:
     g = rng.standard_normal((2, 60_000, len(values))) * np.sqrt(values * (1 - e)) + math.sqrt(e) * np.sqrt(inside)
     dot = (g[0] * g[1]).sum(1) + e * outside**2
     norm = np.sqrt(((g[0] ** 2).sum(1) + e * outside**2) * ((g[1] ** 2).sum(1) + e * outside**2))
-    a = same_class(10)(dot / norm)
+    a = agreement_probability(10)(dot / norm)
     assert abs(a.mean() - 0.02) < FAR * a.std() / math.sqrt(len(a)) + 1e-4
 
 
@@ -100,7 +100,7 @@ def test_largest_share(phi: str, depth: int, width: int, d: int) -> None:
     largest = shares.max(1)
     error = math.hypot(largest.std() / math.sqrt(len(largest)), p.guesses.expected_max_error())
     assert abs(largest.mean() - p.guesses.expected_max()) < FAR * error
-    old = law_of_shares(10 * fg.MixedGuesses(p.guesses.gammas, (1.0,), 10).var(), 0.0, 10, 300).expected_max()
+    old = share_distribution(10 * fg.MixedGuesses(p.guesses.gammas, (1.0,), 10).var(), 0.0, 10, 300).expected_max()
     assert old > p.guesses.expected_max() + 0.003  # what one overlap for all pairs would say
     above = float(np.mean(largest > 0.18))
     room = math.hypot(math.sqrt(above * (1 - above) / 1000), p.guesses.prob_max_above_error(0.18))
@@ -114,46 +114,48 @@ def test_largest_share(phi: str, depth: int, width: int, d: int) -> None:
 
 def test_pairs_by_expansion_and_by_chain() -> None:
     """Leading orders of the triangle and of overlaps with a common point, at width 300."""
-    from firstguess.theory.finite.monte_carlo import few_points
+    from firstguess.theory.finite.monte_carlo import sample_points
 
     net = fg.Network.parse("4 x [dense(weight_var=2) > relu > layernorm] > dense", classes=10)
     found, why = expanded(net, fg.Inputs(dimension=500), 300, 0.0)
     assert found is not None, why
     assert found.pairs is not None
-    few = few_points(net, fg.Inputs(dimension=500), 300, networks=1500).pairs
+    few = sample_points(net, fg.Inputs(dimension=500), 300, networks=1500).pairs
     assert abs(found.pairs.spread / few.spread - 1) < 0.05
     assert abs(found.pairs.third / few.third - 1) < 0.15
     assert abs(found.pairs.along / few.along - 1) < 0.25
 
 
 def test_methods_of_the_drawn_law() -> None:
-    law = law_of_shares(0.012, 0.0, 10, 200, PairMoments(0.01, 0.05, 1.3, 3e-4))
-    assert isinstance(law, fg.MixedGuesses)
+    distribution = share_distribution(0.012, 0.0, 10, 200, PairMoments(0.01, 0.05, 1.3, 3e-4))
+    assert isinstance(distribution, fg.MixedGuesses)
     infinite = 0.012 / 10
-    assert law.var() == pytest.approx(infinite + (0.09 - infinite) / 200, rel=1e-6)
-    drawn = law.sample(1500, seed=3)
+    assert distribution.var() == pytest.approx(infinite + (0.09 - infinite) / 200, rel=1e-6)
+    drawn = distribution.sample(1500, seed=3)
     assert np.allclose(drawn.sum(1), 1.0)
-    assert np.array_equal(drawn[:40], law.sample(40, seed=3))
-    assert abs(drawn.max(1).mean() - law.expected_max()) < FAR * math.hypot(
-        drawn.max(1).std() / math.sqrt(1500), law.expected_max_error()
+    assert np.array_equal(drawn[:40], distribution.sample(40, seed=3))
+    assert abs(drawn.max(1).mean() - distribution.expected_max()) < FAR * math.hypot(
+        drawn.max(1).std() / math.sqrt(1500), distribution.expected_max_error()
     )
-    assert law.pmf().sum() == pytest.approx(1.0, abs=1e-9)
-    assert float(law.pmf() @ np.arange(201)) / 200 == pytest.approx(0.1, abs=2e-3)
-    assert law.cdf(law.quantile(0.3)) >= 0.3
-    assert fg.MixedGuesses.from_dict(law.to_dict()) == law
-    open_law = law_of_shares(0.012, 0.0, 10, None, PairMoments(0.01, 0.05, 1.3, 3e-4))
+    assert distribution.pmf().sum() == pytest.approx(1.0, abs=1e-9)
+    assert float(distribution.pmf() @ np.arange(201)) / 200 == pytest.approx(0.1, abs=2e-3)
+    assert distribution.cdf(distribution.quantile(0.3)) >= 0.3
+    assert fg.MixedGuesses.from_dict(distribution.to_dict()) == distribution
+    open_law = share_distribution(0.012, 0.0, 10, None, PairMoments(0.01, 0.05, 1.3, 3e-4))
     grid = np.linspace(0.0, 0.4, 401)
     assert float(np.trapezoid(open_law.pdf(grid), grid)) == pytest.approx(1.0, abs=0.01)
-    assert open_law.expected_max() < law.expected_max()
+    assert open_law.expected_max() < distribution.expected_max()
 
 
 def test_limit_of_one_overlap() -> None:
     """No spread over pairs: law (8) itself; a little: next to it."""
-    assert law_of_shares(0.02, 0.0, 10, None, PairMoments(0.06, 0.0, 1.0, 0.0)) == law_of_shares(0.02, 0.0, 10, None)
-    c = same_class(10).overlap(0.02)
-    near = law_of_shares(0.02, 0.0, 10, None, PairMoments(c, 2e-3, 1.2, 0.0))
+    assert share_distribution(0.02, 0.0, 10, None, PairMoments(0.06, 0.0, 1.0, 0.0)) == share_distribution(
+        0.02, 0.0, 10, None
+    )
+    c = agreement_probability(10).overlap(0.02)
+    near = share_distribution(0.02, 0.0, 10, None, PairMoments(c, 2e-3, 1.2, 0.0))
     assert isinstance(near, fg.MixedGuesses)
-    plain = law_of_shares(0.02, 0.0, 10, None)
+    plain = share_distribution(0.02, 0.0, 10, None)
     assert (
         abs(near.expected_max() - plain.expected_max()) < FAR * near.expected_max_error() + 3e-3 * plain.expected_max()
     )

@@ -45,12 +45,14 @@ def test_two_classes_by_scipy(gamma: float) -> None:
         )[0]  # fmt: skip
         return 2.0 * value / math.sqrt(2.0 * math.pi)
 
-    law = Guesses(gamma)
-    assert law.kth_largest(1).mean == pytest.approx(of(lambda g: g), abs=1e-11)
-    assert law.kth_largest(2).mean == pytest.approx(of(lambda g: 1.0 - g), abs=1e-11)
-    assert law.entropy().mean == pytest.approx(of(lambda g: special.entr(g) + special.entr(1.0 - g)), abs=1e-11)
-    assert (law.kth_largest(1).error, law.entropy().error) == (0.0, 0.0)
-    assert law.kth_largest(1).cdf(0.9) == pytest.approx(1.0 - law.prob_max_above(0.9), abs=1e-4)
+    distribution = Guesses(gamma)
+    assert distribution.kth_largest(1).mean == pytest.approx(of(lambda g: g), abs=1e-11)
+    assert distribution.kth_largest(2).mean == pytest.approx(of(lambda g: 1.0 - g), abs=1e-11)
+    assert distribution.entropy().mean == pytest.approx(
+        of(lambda g: special.entr(g) + special.entr(1.0 - g)), abs=1e-11
+    )
+    assert (distribution.kth_largest(1).error, distribution.entropy().error) == (0.0, 0.0)
+    assert distribution.kth_largest(1).cdf(0.9) == pytest.approx(1.0 - distribution.prob_max_above(0.9), abs=1e-4)
 
 
 def test_one_is_half_a_nat() -> None:
@@ -72,13 +74,13 @@ def test_ranks_sum_to_one_and_begin_with_the_largest(gamma: float, classes: int)
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 5.0])
 def test_against_samples(gamma: float, classes: int, points: int | None) -> None:
     """Other seeds, 5.5 standard errors of both."""
-    law = Guesses(gamma, classes, points)
-    rows = law.sample(20_000 if classes < 100 else 4000, seed=77)
+    distribution = Guesses(gamma, classes, points)
+    rows = distribution.sample(20_000 if classes < 100 else 4000, seed=77)
     for found, values in (
-        (law.kth_largest(1), kth_values(rows, 1)),
-        (law.kth_largest(2), kth_values(rows, 2)),
-        (law.kth_largest(classes), kth_values(rows, classes)),
-        (law.entropy(), entropies(rows)),
+        (distribution.kth_largest(1), kth_values(rows, 1)),
+        (distribution.kth_largest(2), kth_values(rows, 2)),
+        (distribution.kth_largest(classes), kth_values(rows, classes)),
+        (distribution.entropy(), entropies(rows)),
     ):
         error = math.hypot(float(values.std(ddof=1)) / math.sqrt(len(values)), found.error)
         assert abs(float(values.mean()) - found.mean) <= 5.5 * error + 1e-9
@@ -109,12 +111,12 @@ def test_the_ends() -> None:
 
 def test_finite_counts_of_two_classes_are_exact() -> None:
     """n = 2, γ = 0: counts 0, 1, 2 with ¼, ½, ¼: E max = ¾, E H = ½ ln 2."""
-    law = Guesses(0.0, 2, 2)
-    assert law.kth_largest(1).mean == pytest.approx(0.75)
-    assert law.kth_largest(2).mean == pytest.approx(0.25)
-    assert law.entropy().mean == pytest.approx(0.5 * math.log(2.0))
-    assert law.entropy().error == 0.0
-    assert law.entropy().cdf([0.0, 0.7]).tolist() == [0.5, 1.0]
+    distribution = Guesses(0.0, 2, 2)
+    assert distribution.kth_largest(1).mean == pytest.approx(0.75)
+    assert distribution.kth_largest(2).mean == pytest.approx(0.25)
+    assert distribution.entropy().mean == pytest.approx(0.5 * math.log(2.0))
+    assert distribution.entropy().error == 0.0
+    assert distribution.entropy().cdf([0.0, 0.7]).tolist() == [0.5, 1.0]
     many = Guesses(1.0, 2, 10**7).entropy()
     assert many.mean == pytest.approx(0.5, abs=5.5 * many.error + 1e-6)
 
@@ -136,6 +138,6 @@ def test_measured_ones() -> None:
 
 @pytest.mark.parametrize("k", [0, 4, 1.5, "1", True, None])
 def test_bad_ranks(k: object) -> None:
-    for law in (Guesses(1.0, 3), fg.EmpiricalGuesses(np.full((2, 3), 1 / 3), 9)):
+    for distribution in (Guesses(1.0, 3), fg.EmpiricalGuesses(np.full((2, 3), 1 / 3), 9)):
         with pytest.raises(fg.InvalidInput, match="rank k"):
-            law.kth_largest(k)  # type: ignore[arg-type]
+            distribution.kth_largest(k)  # type: ignore[arg-type]

@@ -28,9 +28,9 @@ from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Shape
 from firstguess.theory.kernel.cost import Budget
 from firstguess.theory.kernel.kernel import image_kernel, kernel
-from firstguess.theory.kernel.monte_carlo import by_nodes
+from firstguess.theory.kernel.monte_carlo import by_sampled_units
 from firstguess.theory.kernel.propagation import Folding
-from firstguess.theory.kernel.tiles import Run, Stored
+from firstguess.theory.kernel.tiles import Pending, Stored
 
 Z = 5.6
 
@@ -168,7 +168,7 @@ def test_the_stated_error_is_the_spread_over_seeds() -> None:
     points = Points(k.diagonal().copy(), np.zeros(25), True, Shape(10), 10)
     entries, stated = [], []
     for seed in range(40):
-        found = by_nodes(layers, points, k.copy(), None, Budget(25), seed=seed, nodes=2048)
+        found = by_sampled_units(layers, points, k.copy(), None, Budget(25), seed=seed, nodes=2048)
         assert found is not None
         entries.append(found.k.ravel())
         remark = found.remarks[0]
@@ -242,7 +242,7 @@ def test_a_max_pool_that_cannot_look_behind_the_activation_says_so() -> None:
     ones, everything = np.ones(3), slice(0, 3)
     relu = fg.activation("relu")
     points = Points(ones, 0.0 * ones, True, Shape(10), 10)
-    fold = Folding(Run(Stored(np.eye(3), None, points), points), Budget(3))
+    fold = Folding(Pending(Stored(np.eye(3), None, points), points), Budget(3))
     activated = Activate(relu).covariance(points, fold).after
     step = MaxPool(2).covariance(activated, fold).step
     with pytest.raises(NotCovered, match="the covariance in front of the activation"):

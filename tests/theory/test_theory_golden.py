@@ -13,7 +13,7 @@ import firstguess as fg
 from firstguess.network.activations.registry import activation
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layers import steps
-from firstguess.network.norms import BatchLaw
+from firstguess.network.norms import BatchNormed
 from firstguess.network.signal import Gaussian, Signal
 
 ONE_RELU = 1.0 / (math.pi - 1.0)
@@ -66,7 +66,7 @@ def test_states_of_the_table() -> None:
     center, total = mean**2 + between, mean**2 + between + spread
 
     def row(source: str) -> Signal:
-        *_, (_, _, out) = steps(parse_layers(source), Signal(mean, between, spread, law=Gaussian()))
+        *_, (_, _, out) = steps(parse_layers(source), Signal(mean, between, spread, distribution=Gaussian()))
         return out
 
     out = row("dense(weight_var=1.5, bias_var=0.2)")
@@ -128,7 +128,7 @@ def test_mini_batches_tend_to_the_whole() -> None:
 
 def test_beta_law_has_unit_variance() -> None:
     for batch in (2, 3, 5, 64):
-        out = BatchLaw(batch, "usual").activate(Signal(0.0, 0.0, 1.0), activation("linear"))
+        out = BatchNormed(batch, "usual").activate(Signal(0.0, 0.0, 1.0), activation("linear"))
         assert out.mean == pytest.approx(0.0, abs=1e-15)
         assert out.spread == pytest.approx(1.0, rel=1e-13)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEPTH = 20
 TARGETS = (0.1, 0.5, 2.0)  # γ
-KNOBS: Mapping[str, tuple[str, Literal["slope", "branch_scale", "variances", "affine"]]] = {
+PARAMETERS: Mapping[str, tuple[str, Literal["slope", "branch_scale", "variances", "affine"]]] = {
     "leaky ReLU, slope": (f"{DEPTH} x [dense > relu] > dense", "slope"),
     "residual ReLU, branch scale": (f"dense > {DEPTH} x [residual[relu > dense]] > dense", "branch_scale"),
     "tanh, variances": (f"{DEPTH} x [dense > tanh] > dense", "variances"),
@@ -68,7 +68,7 @@ def cases() -> list[Case]:
             found.append(Case(family, label, network, stand(predict(network))))
     five = Network.parse("5 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
     found.append(Case("plain ReLU", "plain, 5 layers", five, stand(predict(five))))
-    for family, (text, knob) in KNOBS.items():
+    for family, (text, knob) in PARAMETERS.items():
         for gamma in TARGETS:
             network = tune(text, gamma=gamma, knob=knob).network
             found.append(Case(family, f"{family}, γ = {gamma:g}", network, stand(predict(network)), True))
@@ -280,7 +280,7 @@ def chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
     panels: dict[str, list[Series]] = {"γ": [], "P − 1": []}
     for family in dict.fromkeys(case.family for case, _ in shown):
         own = [one for one in shown if one[0].family == family]
-        aside = 1.1 ** (list(KNOBS).index(family) - 1.5) if family in KNOBS else 1.0
+        aside = 1.1 ** (list(PARAMETERS).index(family) - 1.5) if family in PARAMETERS else 1.0
         x = [aside * case.known.gamma for case, _ in own]
         for name, numbers in (
             ("γ", [f.one_plus_gamma for _, f in own]),

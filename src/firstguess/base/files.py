@@ -37,11 +37,11 @@ def told(error: OSError) -> str:
 def checked(path: str | Path, endings: Collection[str], *, said: str, example: str) -> Path:
     """The path, if a file with one of the endings can be written there; `said` are the endings in words.
 
-    >>> checked("law.gif", (".png", ".svg"), said=".png or .svg", example="figure.png")
+    >>> checked("distribution.gif", (".png", ".svg"), said=".png or .svg", example="figure.png")
     Traceback (most recent call last):
     ...
-    firstguess.InvalidInput: Expected a file name that ends in .png or .svg, but got 'law.gif', at save(path).
-    Try: law.png
+    firstguess.InvalidInput: Expected a file name that ends in .png or .svg, but got 'distribution.gif', at save(path).
+    Try: distribution.png
     """
     target, model = Path(path), Path(example)
     try:

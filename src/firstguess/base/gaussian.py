@@ -30,7 +30,7 @@ from firstguess.base.threads import in_threads, tiles
 Array = NDArray[np.float64]
 Function = Callable[[Array], Array]
 
-# Gaussian mass beyond 9.5 standard deviations is 2e-21; with a fourth power in front it is still below 1e-16.
+# Gaussian mass beyond 9.5 standard deviations is 2e-21; with a fourth power before it is still below 1e-16.
 REACH = 9.5
 _GL_NODES, _GL_WEIGHTS = np.polynomial.legendre.leggauss(16)
 # The trapezoid rule is cheaper than panels up to about this many nodes.
@@ -322,7 +322,7 @@ def evaluate(fn: Function, u: Array) -> Array:
 # Correlations through functions with a kink at 0: the arc-cosine formula.
 
 
-def correlate_rays(
+def correlate_leaky(
     left: float, right: float, c: Array, slope: bool, spare: tuple[Array, Array, Array] | None = None
 ) -> Array | None:
     """Correlations of u to those of φ(u), in place, for φ = a·x + b·|x| (Cho & Saul, 2009); returns E φ'φ' if asked.
@@ -350,9 +350,9 @@ def correlate_rays(
     return other if slope else None
 
 
-def correlated_rays(left: float, right: float, c: Array) -> Array:
+def correlated_leaky(left: float, right: float, c: Array) -> Array:
     """Correlations of u (which are overwritten) to those of φ(u), for φ = a·x + b·|x|."""
-    correlate_rays(left, right, c, slope=False)
+    correlate_leaky(left, right, c, slope=False)
     return c
 
 
@@ -404,10 +404,10 @@ def self_normalized(c: Array) -> Array:
     return c
 
 
-def through_rays(c: Array, left: float, right: float) -> tuple[Array, Array]:
+def through_leaky(c: Array, left: float, right: float) -> tuple[Array, Array]:
     """n·E[φ(y)φ(y)ᵀ/(yᵀy)] and √n·E[φ(y)/|y|] for y ~ N(0, c), φ having slopes left and right of 0; `c` is overwritten.
 
-    φ does not care for scale: φ(y)/|y| is what a piecewise linear activation makes of a node behind a BatchNorm.
+    φ does not care for scale: φ(y)/|y| is what a piecewise linear activation makes of a node after a BatchNorm.
 
     >>> k, mean = through_rays(np.array([[1.0, -1.0], [-1.0, 1.0]]), 0.0, 1.0)    # relu of (1, −1) or of (−1, 1)
     >>> print(np.abs(k).round(6).tolist(), mean.round(6))
@@ -455,7 +455,7 @@ def _add_up(c: Array, spectrum: _Spectrum, tilt: _Tilt, share: Array, left: floa
             now /= a
             now /= b
             np.clip(now, -1.0, 1.0, out=now)
-            correlate_rays(left, right, now, slope=False)
+            correlate_leaky(left, right, now, slope=False)
             now *= a * c.dtype.type(weight)
             now *= b
             total += now

@@ -2,9 +2,9 @@
 
 Intervals are studentized bootstrap intervals (bootstrap-t; Efron & Tibshirani, An Introduction to the Bootstrap, 12.5):
 every resample has its own standard error, and the quantiles of t* = (value* − value)/error* are turned around. Against
-the plain percentile bootstrap this matters: the law of a guess fraction has its weight at the ends, and the center of
-an output layer with two nodes is as skewed as χ²₂. Percentile intervals of level 95 % then cover down to 90 % at 50
-initializations and 93 % at 200, these 94-97 % (tests/base/test_statistics.py).
+the plain percentile bootstrap this matters: the distribution of a guess fraction has its weight at the ends, and the
+center of an output layer with two units is as skewed as χ²₂. Percentile intervals of level 95 % then cover down to 90 %
+at 50 initializations and 93 % at 200, these 94-97 % (tests/base/test_statistics.py).
 
 Resamples depend on the seed and the number of initializations only, and members are resampled in the order of their
 influence. Guess fractions have intervals of their own (theory/shares/empirical.py), because these fail at the ends of
@@ -209,7 +209,7 @@ def chance(z: float, skew: float, inits: int) -> float:
     """Two-sided p-value of z = (value − truth)/error where members' influences are skewed.
 
     A mean that comes out small by chance also has a small error, so z of positive numbers has a long left tail: a
-    normal p-value of 2e-4 for 100 members with skewness 2 (the center of two output nodes) happens with 2e-3. Hall's
+    normal p-value of 2e-4 for 100 members with skewness 2 (the center of two output units) happens with 2e-3. Hall's
     transformation z + a·z²/3 + a²z³/27 + a/6 with a = skew/√R (Hall 1992, The Bootstrap and Edgeworth Expansion) brings
     that to 3e-4; Student's t with R − 1 degrees of freedom is used for the rest.
 
@@ -287,21 +287,21 @@ def alike(fractions: FloatArray) -> tuple[float, float]:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Whether two samples are of one law: by permutations, over many columns at once.
+# Whether two samples are of one distribution: by permutations, over many columns at once.
 
 _BLOCK = 1 << 22  # numbers of a block of deals: 32 MB
 
 
-def dealt_anew(
+def permutation_test(
     tables: Sequence[tuple[FloatArray, FloatArray]], *, deals: int = 9999, seed: int = 0
 ) -> tuple[list[float], float]:
     """p-values of every table, and of all together: how often rows that are dealt anew to the two samples differ as
     much in some column.
 
     A table is two samples of some columns, (rows, columns) each; row i of all tables is one individual, NaN where it
-    has no value. In a column the difference of means is taken in standard errors of a common law: σ of all rows times
-    √(1/R + 1/S). A permutation test of its largest size is exact for any law, however skewed, and for columns that go
-    together.
+    has no value. In a column the difference of means is taken in standard errors of a common distribution: σ of all
+    rows times √(1/R + 1/S). A permutation test of its largest size is exact for any distribution, however skewed, and
+    for columns that go together.
 
     >>> one, other = np.arange(6.0)[:, None], np.arange(6.0)[:, None] + 10
     >>> alone, together = dealt_anew([(one, other)])

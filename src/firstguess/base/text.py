@@ -12,7 +12,7 @@ from typing import Any
 
 COLUMNS = 100  # of a terminal
 
-_LONGEST_PERIOD = 64  # layers of a stretch that is written once with its count
+_LONGEST_PERIOD = 64  # layers of a segment that is written once with its count
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -72,7 +72,7 @@ def plain(value: Any) -> Any:
 
 
 def interval(low: float, high: float, inits: int, form: str = ".4g") -> str:
-    """A 95 % interval behind a value, or why there is none.
+    """A 95 % interval after a value, or why there is none.
 
     >>> interval(0.25, 0.5, 20), interval(math.nan, math.nan, 1)
     ('(95 %: 0.25 to 0.5)', '(no interval from one initialization)')
@@ -178,7 +178,7 @@ def share_change(before: float, after: float) -> str:
 
 
 def repeated(words: list[str]) -> list[str]:
-    """Words, stretches that repeat written once, with their count.
+    """Words, segments that repeat written once, with their count.
 
     >>> repeated(["dense", "relu", "dense", "relu", "dense"])
     ['2 x [dense > relu]', 'dense']

@@ -80,7 +80,7 @@ def sequences(
 ) -> Data:
     """Texts as ids (n, length): longer ones are cut, shorter ones left out ("drop") or filled up with id 0 ("pad").
 
-    `first` puts one token that all share in front (CLS or BOS). There are no masks: padding is a token like others.
+    `first` puts one token that all share before (CLS or BOS). There are no masks: padding is a token like others.
 
     >>> v = Vocabulary.of(["a rose is a rose"], size=10)
     >>> sequences(["a rose", "is"], vocabulary=v, length=3, first=True, short="pad").x.astype(int).tolist()

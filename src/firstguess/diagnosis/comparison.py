@@ -19,7 +19,7 @@ from firstguess.diagnosis.training_comparison import TrainingComparison, compare
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.shares.agreement import same_class
+from firstguess.theory.shares.agreement import agreement_probability
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.histograms import Law
 from firstguess.theory.training.result import PredictedTraining
@@ -80,7 +80,7 @@ def gamma_error(prediction: Prediction) -> tuple[float, float]:
     size = prediction.finite_size
     if size is None or not -1.0 < size.overlap < 1.0:
         return 0.0, 0.0
-    same, e = same_class(prediction.network.classes), size.overlap
+    same, e = agreement_probability(prediction.network.classes), size.overlap
     step = 1e-3 * (1.0 - abs(e))
     low, high = (float(x) for x in same(np.array([e - step, e + step])))
     slope = 2.0 * prediction.network.classes * size.std * 2.0 * step / (high - low) / (1.0 - e) ** 2

@@ -148,7 +148,7 @@ class OwnSize:
                 hint="fg.measure(model, x)",
             )
         law = self.law
-        return replace(network, layers=changed(network.layers, lambda layer: (layer.with_law(law),)))
+        return replace(network, layers=changed(network.layers, lambda layer: (layer.with_distribution(law),)))
 
     def widths(self, network: Network) -> tuple[int, ...]:
         """The widths of the hidden layers, the narrowest first; nothing where none is known."""

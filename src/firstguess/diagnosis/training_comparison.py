@@ -15,7 +15,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.plottable import Shown
-from firstguess.base.statistics import dealt_anew
+from firstguess.base.statistics import permutation_test
 from firstguess.base.text import plain, with_error
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
@@ -211,7 +211,7 @@ def compare_training(
     steps, mine, theirs = np.intersect1d(predicted.steps, trained.steps, return_indices=True)
     pairs = list(_pairs(predicted, trained))
     tables = [(one.draws[:, mine], other.draws[:, theirs]) for _, one, other in pairs]
-    chances, whole = dealt_anew(tables, deals=max(9999, math.ceil(10.0 / level) - 1), seed=_SEED)
+    chances, whole = permutation_test(tables, deals=max(9999, math.ceil(10.0 / level) - 1), seed=_SEED)
     curves = tuple(
         CurveDifference(name, steps, *_means(one, mine), *_means(other, theirs), chance)
         for (name, one, other), chance in zip(pairs, chances, strict=True)

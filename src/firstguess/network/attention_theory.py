@@ -126,8 +126,8 @@ class Heads:
     tau: float  # σq²σk²
     causal: bool = False
     bias: float = 0.0  # σb²/σq²
-    size: int = 64  # nodes of a head
-    turns: Array | None = None  # angles a token of rotary positions, one for every two nodes of a head
+    size: int = 64  # units of a head
+    turns: Array | None = None  # angles a token of rotary positions, one for every two units of a head
     window: int | None = None  # a token attends to others that are nearer than this
     real: Flags | None = None  # (n, T): which tokens are no padding; None: all
 
@@ -242,7 +242,7 @@ def _tilted(k: Array, kappa: Array, heads: Heads, sides: tuple[Array, Array] | N
     low, high = float(kappa.min()), float(kappa.max())
     reach = heads.tau * (high - low) * float(np.ptp(k))
     # The sum of exponentials has no zero up to π/(τ·range of K) beside the axis, since the angles of its terms then
-    # differ by less than π: so the error of n nodes falls like e^(−n·asinh(2π/reach)).
+    # differ by less than π: so the error of n units falls like e^(−n·asinh(2π/reach)).
     count = min(_MOST_NODES, math.ceil(_DIGITS / math.asinh(2.0 * math.pi / reach))) if reach > 1e-12 else 1
     angles = (np.arange(count) + 0.5) * math.pi / count
     nodes = 0.5 * (low + high) + 0.5 * (high - low) * np.cos(angles)
@@ -357,7 +357,7 @@ def _attend(k: Reals, weights: Reals, heads: Heads) -> Reals:
 
 
 def _turned(x: Array, turns: Array | None) -> Array:
-    """Rotary positions: the two halves of a head's nodes turn by angles that grow with the token's place."""
+    """Rotary positions: the two halves of a head's units turn by angles that grow with the token's place."""
     if turns is None:
         return x
     angles = np.arange(x.shape[-2])[:, None] * turns
@@ -382,7 +382,7 @@ _HEADS = 16
 
 
 def attention_back(k: Array, g: Array, heads: Heads, *, uniform: bool) -> Array:
-    """G in front of the layer from G behind it, by σv²σo²; `k` is that of one sequence, (T, T)."""
+    """G before the layer from G after it, by σv²σo²; `k` is that of one sequence, (T, T)."""
     if uniform:
         one = heads.allowed.astype(k.dtype)
         weights = one / one.sum(axis=2, keepdims=True)

@@ -1,7 +1,7 @@
 """Does an activation, or a block of layers, cause initial guessing bias? theory.md §4; IGB App. G and eq. 16.
 
-A block causes it iff its nodes have a mean over centred data: then two data points are correlated behind it that were
-not in front. Odd blocks never do, which needs no number; else the closed form says, or sampled nodes where it has none.
+A block causes it iff its units have a mean over centred data: then two data points are correlated after it that were
+not before. Odd blocks never do, which needs no number; else the closed form says, or sampled units where it has none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from firstguess.base.gaussian import Function
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation, check_variance
 from firstguess.network.grammar import parse_layers
-from firstguess.network.layer import Layer, Parity, has_meaning, steps, text
+from firstguess.network.layer import Layer, Symmetry, has_meaning, steps, text
 from firstguess.network.layers import Activate
 from firstguess.network.points import Points
 from firstguess.network.sampled_distribution import Pairs
@@ -32,7 +32,7 @@ _SURE = 6.0  # standard errors
 class Answer(int):
     """Yes or no, with the `reason`; it counts as True or False.
 
-    `correlation` is what two uncorrelated data points have in common behind the block: mean²/mean square.
+    `correlation` is what two uncorrelated data points have in common after the block: mean²/mean square.
     """
 
     reason: str
@@ -52,14 +52,14 @@ class Answer(int):
 def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Answer:
     """Whether an activation, or a text of several layers, causes initial guessing bias, and why.
 
-    It does iff the mean of its nodes over data is not 0 for centred Gaussian nodes of variance `q` in front: that is
-    E φ(√q z) for an activation (theory.md §4; IGB App. G), with pooling the mean of the pooled nodes (IGB eq. 16).
+    It does iff the mean of its nodes over data is not 0 for centred Gaussian nodes of variance `q` before: that is
+    E φ(√q z) for an activation (theory.md §4; IGB App. G), with pooling the mean of the pooled units (IGB eq. 16).
     Weights may be among the layers; their biases are common to all data points, and count.
 
     >>> [bool(causes_bias(x)) for x in ("gelu", "tanh", "centered(gelu)", "tanh > maxpool(2)", "relu > layernorm")]
     [True, False, False, True, False]
     >>> causes_bias("tanh > maxpool(2)")
-    True: maxpool(2) gives nodes a mean over centred data: 0.362 (57.6% of their root mean square)
+    True: maxpool(2) gives units a mean over centred data: 0.362 (57.6% of their root mean square)
     """
     check_variance(q, "causes_bias(q)", "q=1")
     layers = _layers(what)
@@ -70,7 +70,7 @@ def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Answ
     except NotCovered as error:
         if not all(has_meaning(type(layer), "nodes") for layer in layers):
             raise
-        if layers[-1].parity is Parity.CENTRES or getattr(getattr(layers[-1], "phi", None), "centered", False):
+        if layers[-1].symmetry is Symmetry.REMOVES_MEAN or getattr(getattr(layers[-1], "phi", None), "centered", False):
             return Answer(False, f"{text(layers[-1])} takes off the mean that nodes had in front of it", 0.0)
         return _by_nodes(layers, q, error)
 
@@ -87,23 +87,23 @@ def _layers(what: str | Activation | Function) -> tuple[Layer, ...]:
 
 
 def _odd(layers: Sequence[Layer]) -> bool:
-    """Whether −x gives −y for these weights: x and −x being alike, every node's mean over data is then 0."""
+    """Whether −x gives −y for these weights: x and −x being alike, every unit's mean over data is then 0."""
     return all(_odd_layer(layer) for layer in layers)
 
 
 def _odd_layer(layer: Layer) -> bool:
     if layer.paths:
         return all(_odd(path) for path in layer.paths)
-    if layer.parity is Parity.WEIGHTS:
+    if layer.symmetry is Symmetry.WEIGHTS:
         return getattr(layer, "bias_var", 0.0) == 0.0
-    return layer.parity in (Parity.ODD, Parity.LINEAR, Parity.CENTRES)
+    return layer.symmetry in (Symmetry.ODD, Symmetry.LINEAR, Symmetry.REMOVES_MEAN)
 
 
 def _by_closed_form(layers: Sequence[Layer], q: float) -> Answer:
     signal = Signal(0.0, 0.0, 1.0, math.log(q), Gaussian())
     made, room = "", _ROUNDING
     for layer, before, after in steps(layers, signal):
-        room = max(room, _SAMPLED if isinstance(after.law, Pairs) else 0.0)
+        room = max(room, _SAMPLED if isinstance(after.distribution, Pairs) else 0.0)
         biased, was = _level(after) > room, _level(before) > room
         if biased and not was:
             made = _made(text(layer), after)
@@ -135,7 +135,7 @@ def _made(name: str, after: Signal) -> str:
 
 
 def _by_nodes(layers: Sequence[Layer], q: float, error: NotCovered) -> Answer:
-    """Nodes drawn as they come in, pairs ±u, sent through the layers: their mean, in standard errors."""
+    """Units drawn as they come in, pairs ±u, sent through the layers: their mean, in standard errors."""
     bunch = math.prod(layer.pools * layer.together for layer in layers)
     half = max(_NODES // (2 * bunch), 1) * bunch
     u = math.sqrt(q) * np.random.default_rng(0).standard_normal((half, _POINTS))
@@ -143,7 +143,7 @@ def _by_nodes(layers: Sequence[Layer], q: float, error: NotCovered) -> Answer:
     points = Points(np.full(_POINTS, q), np.zeros(_POINTS), True, Shape(1 << 20, Grid()), 1 << 20)
     for index, layer in enumerate(layers, start=1):
         try:
-            y = layer.nodes(points, known=False).own(y)
+            y = layer.sampled_units(points, known=False).units(y)
             shape = layer.shape(points.shape, None)
         except InvalidInput as bad:
             raise bad.at(f"layer {index} ({text(layer)})") from None

@@ -201,14 +201,14 @@ def transformer(
 
     "gpt2", "bert", "llama" and "vit" are Hugging Face's: weights N(0, std²) with std 0.02, no biases at the start, the
     norms' own ε; of GPT-2 the last weights of every branch are divided by √(2·depth). "original" is that of 2017: norms
-    behind the sums, Glorot weights (all variances 1 but those that widen and narrow), embeddings of unit size, and
+    after the sums, Glorot weights (all variances 1 but those that widen and narrow), embeddings of unit size, and
     sinusoidal positions. `hidden` is the width inside the MLP (4·width; of LLaMA 8/3·width, in each half of the gate);
     `patch` and `channels` are those of a ViT's images. Heads share `groups` keys and values; tokens attend to others
     nearer than `window`; `padding` is the id that shorter sequences are filled up with. BERT's CLS and LLaMA's BOS are
     tokens of the data: `fg.Tokens(…, shared=1)`.
 
     A language model guesses a token of its `vocabulary` at every place; its head is `tied` to the embedding, as that
-    of GPT-2, of BERT (behind one more dense layer with GELU and a norm) and of the original, or not, as LLaMA's.
+    of GPT-2, of BERT (after one more dense layer with GELU and a norm) and of the original, or not, as LLaMA's.
 
     >>> print(transformer("llama", depth=2, width=64, heads=4))   # doctest: +ELLIPSIS
     embed(0.02, width=64) > 2 x [residual[rmsnorm(eps=1e-06) > attention(4, causal, rotary, ...
@@ -298,7 +298,7 @@ def _front(style: str, std: float, width: int, patch: int, channels: int, norm: 
 
 
 def _original(width: int, attention: Attention, hidden: int, eps: float, std: float | None) -> list[Layer]:
-    """Norms behind the sums; Glorot: Var W = 2/(fan-in + fan-out)."""
+    """Norms after the sums; Glorot: Var W = 2/(fan-in + fan-out)."""
     if std is not None:
         raise InvalidInput(
             "no std for the original transformer: its weights are Glorot's",

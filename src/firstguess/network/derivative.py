@@ -14,7 +14,7 @@ Kept: TypeAlias = "tuple[Tensor, ...]"
 
 @dataclass(frozen=True)
 class Derivative:
-    """An operation on a batch of points in training, layout (inits, nodes, points), and its way back.
+    """An operation on a batch of points in training, layout (inits, units, points), and its way back.
 
     `forward(x, out)` writes the result into `out`, which may be x itself unless the input is kept, and gives what
     `backward` needs besides. `backward(gradient, kept, more)` makes, of the gradient by the result, in place, that by

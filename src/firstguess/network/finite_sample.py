@@ -1,10 +1,10 @@
-"""A handful of data points in many networks of real width, layer by layer.
+"""A Monte Carlo sample of data points in many networks of real width, layer by layer.
 
 Given the layer before, the nodes of a dense layer with Gaussian weights are independent over nodes, each a Gaussian
-vector over the data points whose covariance is the layer's before: σw²·(mean over its nodes of x_a x_b) + σb². So
-points go through real, finite networks exactly, node by node, without any weight (theory.md (41)). Two points are the
+vector over the data points whose covariance is the layer's before: σw²·(mean over its units of x_a x_b) + σb². So
+points go through real, finite networks exactly, unit by unit, without any weight (theory.md (41)). Two points are the
 papers' chain of (q_a, q_b, p_ab); more of them share a network, and tell how networks differ. Where weights have
-another law, or points are more than nodes (a whole batch, for a norm over it), weights themselves are drawn.
+another distribution, or points are more than units (a whole batch, for a norm over it), weights themselves are drawn.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from firstguess.network.weights import draw_weights
 if TYPE_CHECKING:
     from firstguess.network.points import Op
 
-Values = NDArray[Any]  # (networks, points, nodes), float32 where weights were drawn, else float64
+Values = NDArray[Any]  # (networks, points, units), float32 where weights were drawn, else float64
 
-_FEW = 64  # points up to which nodes are drawn from their covariance: more are cheaper by weights
+_FEW = 64  # points up to which units are drawn from their covariance: more are cheaper by weights
 _FLAT = 1e-13  # a pivot below this share of its diagonal is 0 to rounding: a point that others already determine
 
 
 class Source(Protocol):
-    """Where the points of a handful come from, before any layer; asked once, for their overlaps or components."""
+    """Where the sampled points come from, before any layer; asked once, for their overlaps or components."""
 
     @property
     def points(self) -> int: ...
@@ -55,9 +55,9 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over a layer's nodes by random weights: what decides the next nodes."""
+    """Sums over a layer's units by random weights: what decides the next units."""
 
-    before: Handful
+    before: PointSample
     weight_var: float
     bias_var: float
     nodes: int
@@ -65,10 +65,10 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Handful:
+class PointSample:
     """The same few points in many networks, as one layer has them.
 
-    Either their nodes are known, or where they come from: random `sums` of other nodes, which are drawn when a layer
+    Either their units are known, or where they come from: random `sums` of other units, which are drawn when a layer
     looks at them (the output's never are), or a `source` of inputs, of which a dense layer wants overlaps alone.
     """
 
@@ -81,7 +81,7 @@ class Handful:
 
     @cached_property
     def values(self) -> Values:
-        """(networks, points, nodes); drawn once."""
+        """(networks, points, units); drawn once."""
         if self.known is not None:
             return self.known
         if self.sums is not None:
@@ -96,7 +96,7 @@ class Handful:
         return self.source.values()
 
     def drawn(self) -> Values:
-        """Nodes of these sums: new ones at every call."""
+        """Units of these sums: new ones at every call."""
         assert self.sums is not None
         before, nodes = self.sums.before, self.sums.nodes
         if self.gaussian and (before.fan_in == math.inf or self.points <= min(before.fan_in, _FEW)):
@@ -119,7 +119,7 @@ class Handful:
 
     @property
     def fan_in(self) -> float:
-        """How many nodes the next weights sum over."""
+        """How many units the next weights sum over."""
         if self.source is not None:
             return self.source.dimension
         return self.sums.nodes if self.sums is not None else self.values.shape[2]
@@ -132,7 +132,7 @@ class Handful:
 
     @cached_property
     def gram(self) -> Array:
-        """The mean over nodes of x_a x_b."""
+        """The mean over units of x_a x_b."""
         if self.source is not None and "values" not in self.__dict__:
             return self.source.gram()
         x = self.values
@@ -140,7 +140,7 @@ class Handful:
 
     @cached_property
     def covariance(self) -> Array:
-        """(networks, points, points) of random sums over their weights, of any law; of other nodes the mean x_a x_b."""
+        """(networks, points, points) of random sums over their weights; of other units the mean of x_a x_b."""
         if self.sums is None:
             return self.gram
         covariance = self.sums.weight_var * self.sums.before.gram + self.sums.bias_var
@@ -148,16 +148,16 @@ class Handful:
             raise NotCovered("covariances that float64 can hold", got="an overflow", hint="a smaller weight variance")
         return covariance
 
-    def weighted(self, weight_var: float, bias_var: float, nodes: int, init: str) -> Handful:
-        """Behind random weights and biases, of `nodes` units."""
-        return Handful(self.rng, self.width, self.signal, sums=Sums(self, weight_var, bias_var, nodes, init))
+    def weighted(self, weight_var: float, bias_var: float, nodes: int, init: str) -> PointSample:
+        """After random weights and biases, of `nodes` units."""
+        return PointSample(self.rng, self.width, self.signal, sums=Sums(self, weight_var, bias_var, nodes, init))
 
-    def with_values(self, values: Values) -> Handful:
-        """The same networks with other nodes."""
-        return Handful(self.rng, self.width, self.signal, known=values)
+    def with_values(self, values: Values) -> PointSample:
+        """The same networks with other units."""
+        return PointSample(self.rng, self.width, self.signal, known=values)
 
-    def first(self, points: int) -> Handful:
-        """The first points of these random sums; nodes as they were."""
+    def first(self, points: int) -> PointSample:
+        """The first points of these random sums; units as they were."""
         if self.points <= points:
             return self
         assert self.sums is not None
@@ -239,17 +239,17 @@ def input_gram(rng: np.random.Generator, networks: int, points: int, center: flo
 
 
 def centred(x: Values, eps: float) -> Values:
-    """Over nodes: less the mean, by √(variance + ε)."""
+    """Over units: less the mean, by √(variance + ε)."""
     return scaled_to_one(x - x.mean(axis=2, keepdims=True), eps)
 
 
 def scaled_to_one(x: Values, eps: float) -> Values:
-    """Over nodes: by √(mean square + ε); what is 0 stays 0."""
+    """Over units: by √(mean square + ε); what is 0 stays 0."""
     square = np.mean(x * x, axis=2, keepdims=True) + x.dtype.type(eps)
     return x / np.sqrt(np.where(square > 0.0, square, x.dtype.type(1.0)))
 
 
-def by_node(x: Values, op: Op) -> Values:
-    """Arithmetic on (nodes, points), for the nodes of all networks."""
+def by_unit(x: Values, op: Op) -> Values:
+    """Arithmetic on (units, points), for the units of all networks."""
     networks, points, nodes = x.shape
     return op(x.transpose(0, 2, 1).reshape(-1, points)).reshape(networks, nodes, points).transpose(0, 2, 1)

@@ -2,7 +2,7 @@
 
 Over pairs of points and networks it has a mean e, a variance v and a third cumulant k; of v a part u is between
 networks: the covariance of the overlaps of two disjoint pairs. A layer maps them by what it does to one overlap, and
-its N nodes add to them (`node_moments`): theory.md (40), (42), (45). The state's `signal` carries e, as in the wide
+its N units add to them (`node_moments`): theory.md (40), (42), (45). The state's `signal` carries e, as in the wide
 limit.
 """
 
@@ -20,16 +20,16 @@ from firstguess.base import gaussian
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Feature
 from firstguess.base.numerics import interpolate
-from firstguess.network.activations.kernels import rays
+from firstguess.network.activations.kernels import leaky_slopes
 from firstguess.network.activations.record import Activation
 from firstguess.network.signal import Signal
 
 # --------------------------------------------------------------------------------------------------------------
-# How overlaps of two points fluctuate where a layer has finitely many nodes: theory.md (42), (45), (46).
+# How overlaps of two points fluctuate where a layer has finitely many units: theory.md (42), (45), (46).
 #
-# Two points' pre-activations at a node are Gaussian with correlation c. Behind φ the two points' overlap (their cosine,
-# or with a centring norm Pearson's correlation over the nodes) is, for N nodes, C(c) + B(c)/N on average, with variance
-# s(c)/N. With x the node's value, centred or not and scaled to mean square 1, and m_ij = E x_a^i x_b^j:
+# Two points' pre-activations at a node are Gaussian with correlation c. After φ the two points' overlap (their cosine,
+# or with a centring norm Pearson's correlation over the units) is, for N units, C(c) + B(c)/N on average, with variance
+# s(c)/N. With x the unit's value, centred or not and scaled to mean square 1, and m_ij = E x_a^i x_b^j:
 #
 # C = m₁₁,   s = m₂₂ − 2C·m₃₁ + ½C²(m₄₀ + m₂₂),   B = ¾C·m₄₀ + ¼C·m₂₂ − m₃₁
 #
@@ -37,16 +37,16 @@ from firstguess.network.signal import Signal
 
 _TERMS = 48  # of the series in θ = arccos c: 1e-11 for ReLU and GELU at unit variance
 _ORDERS = np.arange(_TERMS, dtype=np.float64)
-_TOGETHER = 14  # the degree of s₄'s: a fit, whose nodes are not its own; good to 1e-8
+_TOGETHER = 14  # the degree of s₄'s: a fit, whose units are not its own; good to 1e-8
 _TAIL = 1e-7  # what may be left of it, where more terms do not help: these are corrections
 
 
 @dataclass(frozen=True)
-class NodeLaw:
+class UnitDistribution:
     """What nodes are, between two layers of weights: φ of Gaussian ones of variance q, with norms over nodes.
 
-    None for φ: the Gaussian nodes themselves. `centres`: a norm behind φ takes off the mean over nodes.
-    `centred_first`: one in front of φ does, which φ must then be scale-free to be covered with (theory.md (46)).
+    None for φ: the Gaussian nodes themselves. `centres`: a norm after φ takes off the mean over nodes.
+    `centred_first`: one before φ does, which φ must then be scale-free to be covered with (theory.md (46)).
     """
 
     phi: Activation | None = None
@@ -73,7 +73,7 @@ class AtZero(NamedTuple):
 
 
 class At(NamedTuple):
-    """At one c: C', C'', s, B, and s₄, the covariance that the overlaps of two disjoint pairs get from their nodes."""
+    """At one c: C', C'', s, B, and s₄, the covariance that the overlaps of two disjoint pairs get from their units."""
 
     slope: float
     curve: float
@@ -83,21 +83,21 @@ class At(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def at_zero(law: NodeLaw) -> AtZero:
+def at_zero(distribution: UnitDistribution) -> AtZero:
     """By Hermite coefficients: x = Σ a_k h_k, x² = Σ b_k h_k, x³ = Σ d_k h_k; then C = Σ a_k² c^k and so on."""
-    if law.phi is None:
+    if distribution.phi is None:
         return AtZero(1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -4.0 + 2.0, -0.5, 0.0, 0.0, 3.0)
-    z, w = gaussian.rule(_features(law.phi, math.sqrt(law.q)))
-    x = _standard(law)(math.sqrt(law.q) * z)
+    z, w = gaussian.rule(_features(distribution.phi, math.sqrt(distribution.q)))
+    x = _standard(distribution)(math.sqrt(distribution.q) * z)
     before, hermite = np.zeros_like(z), np.ones_like(z)
     a, b, d = [0.0] * 5, [0.0] * 5, [0.0] * 5
     for k in range(5):  # h_k = He_k/√k!
         a[k], b[k], d[k] = (float(np.sum(w * x**power * hermite)) for power in (1, 2, 3))
         before, hermite = hermite, (z * hermite - math.sqrt(k) * before) / math.sqrt(k + 1)
-    if law.phi.odd:  # exactly, not to rounding: an even network stays even
+    if distribution.phi.odd:  # exactly, not to rounding: an even network stays even
         a[0] = a[2] = a[4] = b[1] = b[3] = d[0] = d[2] = d[4] = 0.0
     if abs(a[0]) > 1e-9:
-        raise NotCovered("nodes without a mean, for an expansion about c = 0", got=f"{law.phi}")
+        raise NotCovered("nodes without a mean, for an expansion about c = 0", got=f"{distribution.phi}")
     fourth = float(np.sum(w * x**4))
     c1, c2 = a[1] ** 2, 2.0 * a[2] ** 2
     return AtZero(
@@ -115,17 +115,17 @@ def at_zero(law: NodeLaw) -> AtZero:
     )
 
 
-def at(law: NodeLaw, c: float) -> At:
+def at(distribution: UnitDistribution, c: float) -> At:
     """Its meanings at an overlap c from −1 to 1; s₄ for c ≥ 0 only (0 below)."""
-    if law.phi is None:
-        common = 2.0 * c * c * (1.0 - c) ** 2  # what the common part of the nodes adds to s, for all pairs alike
+    if distribution.phi is None:
+        common = 2.0 * c * c * (1.0 - c) ** 2  # what the common part of the units adds to s, for all pairs alike
         s, b = (1.0 - c * c) ** 2, -0.5 * c * (1.0 - c * c)
         return (
             At(1.0, 0.0, s - common, b + 2.0 * c * c * (1.0 - c), 0.0)
-            if law.fixed_center
+            if distribution.fixed_center
             else At(1.0, 0.0, s, b, common)
         )
-    return series(law).at(c)
+    return series(distribution).at(c)
 
 
 @dataclass(frozen=True)
@@ -162,19 +162,19 @@ def _value(x: Array, terms: Array) -> Array:
 
 
 @lru_cache(maxsize=32)
-def series(law: NodeLaw) -> Series:
-    """The series of a law; NotCovered where they do not converge (an activation much steeper than its input)."""
+def series(distribution: UnitDistribution) -> Series:
+    """The series of a distribution; NotCovered where they do not converge (φ is much steeper than its input)."""
     angles = (chebyshev.chebpts1(_TERMS) + 1.0) * 0.5 * math.pi
     rows = np.empty((_TERMS, 4))
     for index in range(_TERMS // 2):  # θ and π − θ share their conditional means
-        near, far = _at_angle(law, float(angles[index]))
+        near, far = _at_angle(distribution, float(angles[index]))
         rows[index], rows[_TERMS - 1 - index] = near, far
     terms = interpolate(rows[:, :3])
     tail = float(np.abs(terms[-3:]).max() / np.abs(terms).max())
     if tail > _TAIL:
         raise NotCovered(
             "an activation that is smooth on the scale of its input",
-            got=f"{law.phi}, whose fluctuations are known to {tail:.0e} only",
+            got=f"{distribution.phi}, whose fluctuations are known to {tail:.0e} only",
             hint="the exact reading: fg.measure(...)",
         )
     half = np.append(4.0 * angles[: _TERMS // 2] / math.pi - 1.0, 1.0)  # at c = 0 pairs have nothing in common
@@ -187,14 +187,14 @@ def series(law: NodeLaw) -> Series:
     return Series(kept, np.asarray(together, dtype=np.float64))
 
 
-def _at_angle(law: NodeLaw, theta: float) -> tuple[Array, Array]:
-    """(C, s, B, s₄) at c = cos θ ≥ 0 and at −c: given the common part z of two nodes they are independent."""
-    assert law.phi is not None
-    c, root = math.cos(theta), math.sqrt(law.q)
+def _at_angle(distribution: UnitDistribution, theta: float) -> tuple[Array, Array]:
+    """(C, s, B, s₄) at c = cos θ ≥ 0 and at −c: given the common part z of two units they are independent."""
+    assert distribution.phi is not None
+    c, root = math.cos(theta), math.sqrt(distribution.q)
     shared, own = math.sqrt(c), math.sqrt(2.0) * math.sin(0.5 * theta)
-    seen = [Feature(f.at / shared, max(f.width, 1.2 * root * own) / shared) for f in _features(law.phi, root)]
+    seen = [Feature(f.at / shared, max(f.width, 1.2 * root * own) / shared) for f in _features(distribution.phi, root)]
     z, w = gaussian.rule([*seen, *(Feature(-f.at, f.width) for f in seen)])
-    x, features = _standard(law), law.phi.features
+    x, features = _standard(distribution), distribution.phi.features
 
     def mean(power: int) -> Array:
         return gaussian.conditional_mean(lambda u: x(u) ** power, root * shared * z, root * own, features)
@@ -209,8 +209,8 @@ def _at_angle(law: NodeLaw, theta: float) -> tuple[Array, Array]:
         s = m22 - 2.0 * m11 * m31 + 0.5 * m11**2 * (m40 + m22)
         b = 0.75 * m11 * m40 + 0.25 * m11 * m22 - m31
         together = one * one - m11 * two
-        if law.centred_first:
-            tilt, bend = _centring(law.phi, sign * c, m11)
+        if distribution.centred_first:
+            tilt, bend = _centring(distribution.phi, sign * c, m11)
             s, b = s - 2.0 * (1.0 + sign * c) * tilt**2, b + bend
             together = together - 2.0 * tilt * shared * z
         mean_together = float(np.sum(w * together))
@@ -219,11 +219,11 @@ def _at_angle(law: NodeLaw, theta: float) -> tuple[Array, Array]:
 
 
 def _centring(phi: Activation, c: float, overlap: float) -> tuple[float, float]:
-    """P − CQ, and what B gets, of nodes whose mean was taken off in front of φ = right·x above 0, left·x below.
+    """P − CQ, and what B gets, of units whose mean was taken off before φ = right·x above 0, left·x below.
 
     Q = E φφ', P = E φ'_a φ_b = ½(1 + c)Q: theory.md (46).
     """
-    slopes = rays(phi)
+    slopes = leaky_slopes(phi)
     if slopes is None:
         raise NotCovered("a scale-free activation behind a norm that centres", got=str(phi))
     left, right = slopes
@@ -238,30 +238,30 @@ def _features(phi: Activation, root: float) -> tuple[Feature, ...]:
 
 
 @lru_cache(maxsize=64)
-def taken_off(law: NodeLaw) -> tuple[float, float]:
-    """What is taken off a node, and what it is divided by."""
-    assert law.phi is not None
-    z, w = gaussian.rule(_features(law.phi, math.sqrt(law.q)))
-    f = law.phi.offset + gaussian.evaluate(law.phi.rise, math.sqrt(law.q) * z)
-    mean = float(np.sum(w * f)) if law.centres else 0.0
+def taken_off(distribution: UnitDistribution) -> tuple[float, float]:
+    """What is taken off a unit, and what it is divided by."""
+    assert distribution.phi is not None
+    z, w = gaussian.rule(_features(distribution.phi, math.sqrt(distribution.q)))
+    f = distribution.phi.offset + gaussian.evaluate(distribution.phi.rise, math.sqrt(distribution.q) * z)
+    mean = float(np.sum(w * f)) if distribution.centres else 0.0
     square = float(np.sum(w * (f - mean) ** 2))
     if not square > 0.0:
-        raise NotCovered("nodes that differ", got=f"{law.phi}")
+        raise NotCovered("nodes that differ", got=f"{distribution.phi}")
     return mean, math.sqrt(square)
 
 
-def _standard(law: NodeLaw) -> gaussian.Function:
+def _standard(distribution: UnitDistribution) -> gaussian.Function:
     """x = (φ − its mean)/its standard deviation, or φ/√E φ² where nothing centres."""
-    phi = law.phi
+    phi = distribution.phi
     assert phi is not None
-    mean, scale = taken_off(law)
+    mean, scale = taken_off(distribution)
     return lambda u: (phi.offset + phi.rise(u) - mean) / scale
 
 
 _SMALL_EPS = 1e-3  # a share of the variance that a norm's ε may have: more, and it is no norm to the expansion
 _ROUNDING = 1e-9  # of a variance that is 0 for points that nearly coincide
 _ONE_SIZE = 1e-6  # relative variance of sizes that is none
-_SMALL_SIZES = 0.01  # relative variance of the inputs' sizes that a centring norm behind φ makes a small correction of
+_SMALL_SIZES = 0.01  # relative variance of the inputs' sizes that a centring norm after φ makes a small correction of
 
 
 def _refuse(what: str, got: str) -> NotCovered:
@@ -272,9 +272,9 @@ def _refuse(what: str, got: str) -> NotCovered:
 class FiniteSignal:
     """Overlaps of two points through a network of finite layers.
 
-    `nodes` is how many of them the next weights sum over (the data's dimension, at first), `law` what they are, `e` the
-    mean overlap of the Gaussian nodes that they were made of. `even`: in the wide limit all overlaps are 0; then e is
-    of the order 1/nodes itself, and one more order is known (42).
+    `nodes` is how many of them the next weights sum over (the data's dimension, at first), `distribution` what they
+    are, `e` the mean overlap of the Gaussian nodes that they were made of. `even`: in the wide limit all overlaps are
+    0; then e is of the order 1/units itself, and one more order is known (42).
     """
 
     signal: Signal
@@ -286,61 +286,65 @@ class FiniteSignal:
     v: float = 0.0
     k: float = 0.0
     u: float = 0.0
-    law: NodeLaw = field(default_factory=NodeLaw)
-    shifted: bool = False  # a constant was taken off behind φ, which is right at one size only
+    distribution: UnitDistribution = field(default_factory=UnitDistribution)
+    shifted: bool = False  # a constant was taken off after φ, which is right at one size only
     inputs: bool = False  # no weights so far
     fixed: bool = False  # a norm stands between φ and the next weights
     over_points: bool = False  # so does one over points
-    pulls: tuple[float, ...] = ()  # behind norms over points: how sizes of points un-centred them, layer by layer
+    pulls: tuple[float, ...] = ()  # after norms over points: how sizes of points un-centred them, layer by layer
     points: float = math.inf  # of a batch
     triangle: float = 0.0  # of even networks: E c_ab c_bc c_ca, and the covariance of two overlaps with a common point
     common: float = 0.0
     leading: tuple[float, float] = (0.0, 0.0)  # e and v by (40) alone, of even networks: what the next order changed
 
     def __post_init__(self) -> None:
-        if self.inputs and not self.law.fixed_center:
-            object.__setattr__(self, "law", replace(self.law, fixed_center=True))
+        if self.inputs and not self.distribution.fixed_center:
+            object.__setattr__(self, "distribution", replace(self.distribution, fixed_center=True))
 
     def activated(self, phi: Activation, after: Signal) -> FiniteSignal:
-        """φ on every node."""
-        if self.law.phi is not None:
+        """φ on every unit."""
+        if self.distribution.phi is not None:
             raise _refuse("one activation between two layers of weights", "two")
-        if phi.degree is None and self.law.centred_first:
+        if phi.degree is None and self.distribution.centred_first:
             raise _refuse("a scale-free activation behind a norm", str(phi))
         plain = replace(phi, centered=False) if phi.centered else phi
-        law = replace(self.law, phi=plain, q=1.0 if phi.degree is not None else self.signal.q)
-        return replace(self, signal=after, law=law, shifted=phi.centered)
+        distribution = replace(self.distribution, phi=plain, q=1.0 if phi.degree is not None else self.signal.q)
+        return replace(self, signal=after, distribution=distribution, shifted=phi.centered)
 
     def normed(self, after: Signal, *, centres: bool, eps: float) -> FiniteSignal:
-        """A norm over nodes: in front of φ, or behind it."""
+        """A norm over units: before φ, or after it."""
         if eps > _SMALL_EPS * self.signal.q:
             raise _refuse("a norm whose ε is far below the variance", f"ε = {eps:g}")
-        if self.law.phi is None and not self.inputs:
-            return replace(self, signal=after, law=replace(self.law, centred_first=centres or self.law.centred_first))
-        if self.law.phi is None and centres:
+        if self.distribution.phi is None and not self.inputs:
+            return replace(
+                self,
+                signal=after,
+                distribution=replace(self.distribution, centred_first=centres or self.distribution.centred_first),
+            )
+        if self.distribution.phi is None and centres:
             raise _refuse("inputs that meet a dense layer first", "a norm on the inputs")
-        if self.law.centred_first:
+        if self.distribution.centred_first:
             raise _refuse("a norm on one side of the activation", "norms on both")
-        law = replace(self.law, centres=centres or self.law.centres)
-        return replace(self, signal=after, law=law, fixed=True)
+        distribution = replace(self.distribution, centres=centres or self.distribution.centres)
+        return replace(self, signal=after, distribution=distribution, fixed=True)
 
     def normed_over_points(self, after: Signal) -> FiniteSignal:
-        """A norm over the points of a batch, behind a scale-free φ: theory.md (44)."""
-        phi = self.law.phi
-        if phi is None or phi.degree is None or not self.even or self.fixed or self.law.centred_first:
+        """A norm over the points of a batch, after a scale-free φ: theory.md (44)."""
+        phi = self.distribution.phi
+        if phi is None or phi.degree is None or not self.even or self.fixed or self.distribution.centred_first:
             got = "one in front of it" if phi is None else str(phi)
             raise _refuse("a norm over points behind a scale-free activation, and no other norm", got)
-        law = replace(self.law, centres=True)
-        return replace(self, signal=after, law=law, shifted=False, fixed=True, over_points=True)
+        distribution = replace(self.distribution, centres=True)
+        return replace(self, signal=after, distribution=distribution, shifted=False, fixed=True, over_points=True)
 
     def _behind_batch(self) -> tuple[_Change, float, tuple[float, ...]]:
         """theory.md (44): what a layer adds, the relative variance of the points' sizes V, and the pulls.
 
         Signs see directions, and sizes that differ over points un-centre the unit vectors: by βV and skew/N a layer.
         """
-        z, n, v, k = at_zero(self.law), self.nodes, self.v, self.k
+        z, n, v, k = at_zero(self.distribution), self.nodes, self.v, self.k
         kept = 1.0 - min(1.0, 4.0 * z.s1 * self.e / self.sizes) if self.sizes > 0.0 else 1.0
-        mean, scale = taken_off(self.law)
+        mean, scale = taken_off(self.distribution)
         pulls = (*(kept * pull for pull in self.pulls), kept * 0.5 * mean / scale * self.sizes + z.skew / n)
         last = len(pulls) - 1
         e = 0.25 * sum(z.c1 ** (last - i) * pull**2 for i, pull in enumerate(pulls))
@@ -354,7 +358,7 @@ class FiniteSignal:
         )
 
     def weighted(self, after: Signal, bias_var: float, nodes: float) -> FiniteSignal:
-        """Behind Gaussian weights, which sum over all nodes; `after` is the closed form there for the mean overlap."""
+        """After Gaussian weights, which sum over all nodes; `after` is the closed form there for the mean overlap."""
         self._check(bias_var)
         pulls, sizes = self.pulls, 0.0 if self.fixed else self.sizes + 2.0 / self.nodes
         if self.over_points:
@@ -386,7 +390,7 @@ class FiniteSignal:
 
     def _check(self, bias_var: float) -> None:
         """Refuse what makes an overlap depend on more than the overlap before: the sizes of the points."""
-        phi, centres = self.law.phi, self.law.centres
+        phi, centres = self.distribution.phi, self.distribution.centres
         if (self.over_points or self.pulls) and bias_var > 0.0:
             raise _refuse("no biases beside norms over points", f"bias_var={bias_var:g}")
         if self.pulls and phi is not None and not self.over_points:
@@ -402,23 +406,23 @@ class FiniteSignal:
 
     def _even(self) -> _Change:
         """theory.md (42), and its terms in the third derivative of C where φ has one; (40) beside it."""
-        z, e, v, k, n = at_zero(self.law), self.e, self.v, self.k, self.nodes
+        z, e, v, k, n = at_zero(self.distribution), self.e, self.v, self.k, self.nodes
         slope = z.c1 + z.c2 * e
         change = 0.5 * (z.c2 + z.c3 * e) * v + z.c3 * k / 6.0 + z.c4 * v * v / 8.0 + (z.b1 * e + 0.5 * z.b2 * v) / n
-        own = z.s0 / (n - 1.0 if self.law.centres else n)
+        own = z.s0 / (n - 1.0 if self.distribution.centres else n)
         wide = slope**2 * v + slope * z.c2 * k + (0.5 * z.c2**2 + z.c1 * z.c3) * v * v + 2.0 * z.c1 * z.b1 * v / n
         third = slope**3 * k + 3.0 * z.c1**2 * z.c2 * v * v + 3.0 * z.c1 * z.s1 * v / n + (z.skew / n) ** 2
         e1, v1 = self.leading
         leading = z.c1 * e1 + 0.5 * z.c2 * (e1 * e1 + v1), (z.c1 + z.c2 * e1) ** 2 * v1 + z.s0 / n
-        # to leading order: noise of the nodes at two of three sides, or at all; at two sides with a common point
+        # to leading order: noise of the units at two of three sides, or at all; at two sides with a common point
         triangle = z.c1**3 * self.triangle + 3.0 * z.c1**2 * v / n + 1.0 / n**2
         common = z.c1**2 * self.common + (z.c1 * e + 0.5 * z.c2 * v) / n
         wide += own + (z.s1 * e + 0.5 * z.s2 * (v + e * e)) / n
         return _Change(change, wide, third, 0.0, leading, triangle, common)
 
     def _about_e(self) -> _Change:
-        """theory.md (45), with the moments of what is centred where a norm behind φ centres."""
-        here, n = at(self.law, self.e), self.nodes
+        """theory.md (45), with the moments of what is centred where a norm after φ centres."""
+        here, n = at(self.distribution, self.e), self.nodes
         square = here.slope**2
         return _Change(
             0.5 * here.curve * self.v + here.b / n, square * self.v + here.s / n, 0.0, square * self.u + here.s4 / n
@@ -426,7 +430,7 @@ class FiniteSignal:
 
 
 class _Change(NamedTuple):
-    """What a layer of nodes adds to the mean overlap in the wide limit, and v, k, u behind it."""
+    """What a layer of units adds to the mean overlap in the wide limit, and v, k, u after it."""
 
     e: float
     v: float

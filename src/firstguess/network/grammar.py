@@ -219,7 +219,7 @@ class _Parser:
 
 
 def _student(positional: list[Argument], named: dict[str, Argument]) -> str:
-    """The law student(3) as a value of `init`."""
+    """The distribution student(3) as a value of `init`."""
     if named or len(positional) != 1 or not isinstance(positional[0], float):
         raise InvalidInput("one number of degrees of freedom", got="something else", hint="init=student(3)")
     return weights.student(positional[0])

@@ -42,7 +42,7 @@ class Inputs:
     """What the closed form needs to know about i.i.d. inputs: theory.md (2), first row.
 
     `mean_square` is m0 = ‖E x‖²/d, `variance` is v0 = tr Cov(x)/d, `mean` the average over all components (it matters
-    only where a norm over nodes meets the input before any dense layer). The default is the blob of the papers.
+    only where a norm over units meets the input before any dense layer). The default is the blob of the papers.
     `dimension` is how many independent components there are, for predictions at finite size (theory.md §12): the
     overlap of two points then has a variance of 1/dimension. None: infinitely many.
 
@@ -109,8 +109,8 @@ class Inputs:
     def signal(self) -> Signal:
         """The state that enters the first layer."""
         between = max(self.mean_square - self.mean * self.mean, 0.0)
-        law = Gaussian() if self.mean_square == 0.0 else Unknown("inputs with centers of their own")
-        return Signal(self.mean, between, self.variance, law=law).rescaled()
+        distribution = Gaussian() if self.mean_square == 0.0 else Unknown("inputs with centers of their own")
+        return Signal(self.mean, between, self.variance, distribution=distribution).rescaled()
 
 
 # --------------------------------------------------------------------------------------------------------------

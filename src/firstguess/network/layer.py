@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
     from firstguess.base.gaussian import Array
     from firstguess.network.activations.record import Activation
-    from firstguess.network.finite_sample import Handful
+    from firstguess.network.finite_sample import PointSample
     from firstguess.network.finite_signal import FiniteSignal
-    from firstguess.network.points import Done, Joint, Move, Need, NodeMove, Points, TwinMove, Whole
+    from firstguess.network.points import AllPairsMap, ControlVariates, Done, Joint, Need, PairwiseMap, Points, UnitMap
     from firstguess.network.shapes import Grid
     from firstguess.network.signal import Signal
     from firstguess.network.tensors import Draw, Place, Tensors
 
 
 class Mix(Flag):
-    """What a layer mixes, apart from the nodes that weights sum over."""
+    """What a layer mixes, apart from the units that weights sum over."""
 
     NOTHING = 0
-    NODES = auto()  # a norm over nodes
+    NODES = auto()  # a norm over units
     POSITIONS = auto()  # pools and kernels, where there are positions
     POINTS = auto()  # statistics over the data
     TOKENS = auto()  # it is about the tokens of a sequence: makes, marks, mixes or pools them
 
 
-class Parity(Enum):
+class Symmetry(Enum):
     """What a layer does to the sign of what it gets: whether x and −x give y and −y."""
 
     WEIGHTS = auto()  # its own weights have a sign that nobody sees
     ODD = auto()
-    LINEAR = auto()  # odd, also about a constant that was added in front
-    CENTRES = auto()  # odd, and takes off a constant that was added in front
+    LINEAR = auto()  # odd, also about a constant that was added before
+    REMOVES_MEAN = auto()  # odd, and takes off a constant that was added before
     SHIFTS = auto()  # adds a constant
     NONE = auto()
 
 
-_STATED = ("kind", "weighted", "mixes", "parity", "bends")
+_STATED = ("kind", "weighted", "mixes", "symmetry", "breaks_gaussianity")
 _READINGS = (
     ("tensors", "the ensemble reading: fg.measure(...)"),
     ("covariance", "the kernel reading: fg.predict(net, data=x)"),
@@ -66,7 +66,7 @@ class Fold(Protocol):
     """What the kernel's fold does for a layer that needs more than a pair of points."""
 
     def within(self, point: int) -> Array:
-        """K[i p, i p'] of one data point in front of the layer."""
+        """K[i p, i p'] of one data point before the layer."""
         ...
 
     def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
@@ -93,8 +93,8 @@ class Layer:
     batch: int | None = None  # how many points it looks at together, where that is not all of them
     weighted: bool  # its output is a pre-activation, sums over random weights (a residual block's too)
     mixes: Mix
-    parity: Parity
-    bends: bool  # Gaussian nodes stop being Gaussian
+    symmetry: Symmetry
+    breaks_gaussianity: bool  # Gaussian nodes stop being Gaussian
 
     @property
     def name(self) -> str:
@@ -107,18 +107,18 @@ class Layer:
         return ()
 
     @property
-    def rays(self) -> tuple[float, float] | None:
-        """Slopes left and right of 0, if a kink there is all that it does to a node."""
+    def leaky_slopes(self) -> tuple[float, float] | None:
+        """Slopes left and right of 0, if a kink there is all that it does to a unit."""
         return None
 
     @property
     def pools(self) -> int:
-        """How many nodes it takes for one, where there are no positions."""
+        """How many units it takes for one, where there are no positions."""
         return 1
 
     @property
     def together(self) -> int:
-        """How many nodes it looks at together and keeps (a narrow group): sampled nodes come in such bunches."""
+        """How many units it looks at together and keeps (a narrow group): sampled units come in such bunches."""
         return 1
 
     @property
@@ -148,7 +148,7 @@ class Layer:
 
     @property
     def function(self) -> Activation | None:
-        """What it applies to every node, if that is all that it does."""
+        """What it applies to every unit, if that is all that it does."""
         return None
 
     def with_variances(self, weight_var: float, bias_var: float) -> Layer:
@@ -157,8 +157,8 @@ class Layer:
             self._refuse("other variances")
         return self
 
-    def with_law(self, init: str) -> Layer:
-        """Its weights drawn from another law of the same variance (`weight_laws`); a layer that draws none stays."""
+    def with_distribution(self, init: str) -> Layer:
+        """Draw its weights from another distribution of the same variance (`network.weights`), if it draws any."""
         if self.draws:
             self._refuse("another law of its weights")
         return self
@@ -177,8 +177,8 @@ class Layer:
 
     @property
     def affine(self) -> bool:
-        """Whether it is a·x + b on every node, a and b constants."""
-        return self.mixes is Mix.NOTHING and self.parity in (Parity.LINEAR, Parity.SHIFTS)
+        """Whether it is a·x + b on every unit, a and b constants."""
+        return self.mixes is Mix.NOTHING and self.symmetry in (Symmetry.LINEAR, Symmetry.SHIFTS)
 
     def text(self) -> str:
         """Its text, leaving out arguments that have their default value."""
@@ -207,7 +207,7 @@ class Layer:
         self._refuse("a rule for sizes")
 
     def inside(self, before: Shape, units: int | None) -> tuple[list[Shape], ...]:
-        """For every path the shapes in front of its layers, and behind the last one."""
+        """For every path the shapes before its layers, and after the last one."""
         if self.paths:
             self._refuse("sizes within its paths")
         return ()
@@ -228,40 +228,40 @@ class Layer:
         """What the layer multiplies the mean square of gradients by, going back: theory.md (10). None: not known."""
         self._refuse("a gradient in closed form")
 
-    def covariance(self, points: Points, fold: Fold) -> Move | Whole:
-        """The kernel reading on the grid of these points: what is known behind it, and how it maps covariances."""
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap | AllPairsMap:
+        """The kernel reading on the grid of these points: what is known after it, and how it maps covariances."""
         self._refuse("a kernel")
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
-        """Arithmetic on sampled nodes; `known`: formulas have the statistics of `points`, for twins to use."""
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
+        """Arithmetic on sampled units; `known`: the control variates use the statistics of `points`, by formula."""
         self._refuse("a meaning on sampled nodes")
 
-    def twins(self, points: Points, k: Array, t: Array | None) -> TwinMove:
-        """For a layer that mixes points: the twins' covariance (in place) and tangent behind it, and their move."""
+    def control_variates(self, points: Points, k: Array, t: Array | None) -> ControlVariates:
+        """For a layer that mixes points: the control variates after it, their covariance (in place) and tangent."""
         self._refuse("twins of sampled nodes")
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
         """The closed form with terms in 1/width and 1/dimension; `after` is `moments` of the mean: theory.md §12."""
         self._refuse("an expansion in 1/width")
 
-    def handful(self, few: Handful) -> Handful:
-        """A few points behind it, in many networks of real width: theory.md (41)."""
+    def point_sample(self, sample: PointSample) -> PointSample:
+        """A few points after it, in many networks of real width: theory.md (41)."""
         self._refuse("a meaning at finite width")
 
     def sampled(self, grid: Grid) -> bool:
-        """Whether sampled nodes may serve it better than a formula, which `need` then tells."""
+        """Whether sampled units may serve it better than a formula, which `need` then tells."""
         return False
 
     def need(self, points: Points, k: Array) -> Need:
-        """How far formulas do for it, on these covariances in front of the stretch that it is in."""
+        """How far formulas do for it, on these covariances before the segment that it is in."""
         self._refuse("a word on sampled nodes")
 
     def exact(self, rest: Sequence[Layer]) -> bool:
-        """Whether its formula is exact with these layers behind it, for Gaussian nodes in front."""
+        """Whether its formula is exact with these layers after it, for Gaussian nodes before."""
         return False
 
     def jointly(self, rest: Sequence[Layer]) -> Joint | None:
-        """An exact formula for it and all those behind it, for Gaussian nodes in front."""
+        """An exact formula for it and all those after it, for Gaussian nodes before."""
         return None
 
     def effort(self) -> float:
@@ -295,14 +295,14 @@ class Layer:
         return cls.calls
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         """What a torch module of `modules` is, or why it is nothing that a description can say."""
-        return Meaning(why=f"{cls.kind} does not say how it is read from a module")
+        return ReadResult(why=f"{cls.kind} does not say how it is read from a module")
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> Meaning:
+    def from_call(cls, call: Call, site: Site) -> ReadResult:
         """The same for a call of one of `calls`."""
-        return Meaning(why=f"{cls.kind} does not say how it is read from a call")
+        return ReadResult(why=f"{cls.kind} does not say how it is read from a call")
 
     def _refuse(self, what: str) -> NoReturn:
         """Raise NotCovered, naming the reading that does cover this layer; a fold adds the place."""
@@ -312,7 +312,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Meaning:
+class ReadResult:
     """What a module or function is in a description; `why` (not empty): it is not, and the reason."""
 
     layers: tuple[Layer, ...] = ()
@@ -320,7 +320,7 @@ class Meaning:
     notes: tuple[str, ...] = ()
     why: str = ""
     affine: bool = False  # its weight multiplies and its bias adds afterwards, one number each
-    widths: tuple[int, int] | None = None  # nodes (channels) before and after, where its weights say so
+    widths: tuple[int, int] | None = None  # units (channels) before and after, where its weights say so
     variances: Variances | None = None
     zero: bool = False  # its output is 0 on all inputs at initialization
     last: str = ""  # what it is at the end of a network, where the guess does not depend on it; else `why` counts
@@ -389,5 +389,5 @@ def steps(layers: Iterable[Layer], signal: Signal, *, prefix: str = "") -> Itera
 
 
 def sequence_text(layers: Sequence[Layer]) -> str:
-    """The canonical text of a sequence: repeated stretches are written once, with their count."""
+    """The canonical text of a sequence: repeated segments are written once, with their count."""
     return " > ".join(repeated([text(layer) for layer in layers]))

@@ -11,7 +11,7 @@ from typing import Any
 
 from firstguess.base.errors import InvalidInput
 from firstguess.network.grammar import parse_layers
-from firstguess.network.layer import Layer, Mix, Parity, sequence_text, text
+from firstguess.network.layer import Layer, Mix, Symmetry, sequence_text, text
 from firstguess.network.shapes import UNKNOWN
 from firstguess.network.walk import changed, every, shapes
 
@@ -84,7 +84,7 @@ class Network:
     def plain(self) -> bool:
         """Whether phases mean something: weights, activations and pools only, one after the other."""
         return not any(
-            layer.paths or layer.mixes & ~Mix.POSITIONS or layer.parity is Parity.SHIFTS for layer in self.layers
+            layer.paths or layer.mixes & ~Mix.POSITIONS or layer.symmetry is Symmetry.SHIFTS for layer in self.layers
         )
 
     def where(self, edit: str) -> Network:

@@ -1,4 +1,4 @@
-"""Norms over nodes: what LayerNorm, GroupNorm (with wide groups) and RMSNorm share in the readings without weights."""
+"""Norms over units: what LayerNorm, GroupNorm (with wide groups) and RMSNorm share in the readings without weights."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from scipy import special
 from firstguess.base import gaussian
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.activations.kernels import rays
+from firstguess.network.activations.kernels import leaky_slopes
 from firstguess.network.layer import Layer
-from firstguess.network.points import Move, NodeMove, Op, Points, Tile, Values, alike, take_level, unchanged
-from firstguess.network.signal import Activated, Gaussian, Law, Signal, Unknown, exp
+from firstguess.network.points import Op, PairwiseMap, Points, Tile, UnitMap, Values, same_map, take_level, unchanged
+from firstguess.network.signal import Activated, Distribution, Gaussian, Signal, Unknown, exp
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from firstguess.network.activations.record import Activation
 
 
-def over_nodes(signal: Signal, kind: str, eps: float = 0.0) -> Signal:
-    """(0, (center − mean²)/(total − mean²), 1): the mean over nodes goes, the centers' differences stay.
+def over_units(signal: Signal, kind: str, eps: float = 0.0) -> Signal:
+    """(0, (center − mean²)/(total − mean²), 1): the mean over units goes, the centers' differences stay.
 
     With ε: all of it times variance/(variance + ε), theory.md (21).
     """
@@ -37,13 +37,13 @@ def over_nodes(signal: Signal, kind: str, eps: float = 0.0) -> Signal:
             got="a signal without variance over nodes",
             hint="a larger weight variance before this layer",
         )
-    law = (
-        signal.law
-        if isinstance(signal.law, Gaussian)
+    distribution = (
+        signal.distribution
+        if isinstance(signal.distribution, Gaussian)
         else Unknown(f"a {kind} of a signal that is not Gaussian", signal)
     )
     scale = _kept(math.log(variance) + signal.log_scale, eps)
-    return Signal(0.0, signal.between / variance, signal.spread / variance, scale, law=law).rescaled()
+    return Signal(0.0, signal.between / variance, signal.spread / variance, scale, distribution=distribution).rescaled()
 
 
 def _kept(log_square: float, eps: float) -> float:
@@ -51,16 +51,18 @@ def _kept(log_square: float, eps: float) -> float:
     return log_square - float(np.logaddexp(log_square, math.log(eps))) if eps else 0.0
 
 
-def scaled(signal: Signal, law: Law, eps: float) -> Signal:
+def scaled(signal: Signal, distribution: Distribution, eps: float) -> Signal:
     """All divided by the root mean square: √(total + ε)."""
     total = signal.total
     scale = _kept(signal.log_q, eps)
-    one = Signal(signal.mean / math.sqrt(total), signal.between / total, signal.spread / total, scale, law=law)
+    one = Signal(
+        signal.mean / math.sqrt(total), signal.between / total, signal.spread / total, scale, distribution=distribution
+    )
     return one.rescaled()
 
 
-def over_nodes_gradient(signal: Signal, eps: float = 0.0) -> float:
-    """Dividing by the standard deviation over nodes; the two directions it projects out are negligible when wide."""
+def over_units_gradient(signal: Signal, eps: float = 0.0) -> float:
+    """Dividing by the standard deviation over units; the two directions it projects out are negligible when wide."""
     return inverse_square(math.log(signal.between + signal.spread) + signal.log_scale, eps)
 
 
@@ -69,17 +71,17 @@ def inverse_square(log_square: float, eps: float) -> float:
     return exp(-(float(np.logaddexp(log_square, math.log(eps))) if eps else log_square))
 
 
-def over_nodes_move(layer: Layer, points: Points, *, centre: bool = True, eps: float = 0.0) -> Move:
-    """One mean (if `centre`) and one scale a data point, over nodes and, on images, over positions."""
+def over_units_map(layer: Layer, points: Points, *, centre: bool = True, eps: float = 0.0) -> PairwiseMap:
+    """One mean (if `centre`) and one scale a data point, over units and, on images, over positions."""
     if points.shape.images:
         return _over_positions(layer, points, centre, eps)
     return _centred(layer, points, eps) if centre else _scaled(layer, points, eps)
 
 
-def _centred(layer: Layer, points: Points, eps: float) -> Move:
-    """K ← (K_ab − m_a m_b)/(s_a s_b), Θ ← Θ/(s_a s_b): theory.md (11), (21). What it projects out is one node in many.
+def _centred(layer: Layer, points: Points, eps: float) -> PairwiseMap:
+    """K ← (K_ab − m_a m_b)/(s_a s_b), Θ ← Θ/(s_a s_b): theory.md (11), (21). What it projects out is one unit in many.
 
-    Where weights make the mean over nodes random, its covariance is taken off instead: theory.md (29).
+    Where weights make the mean over units random, its covariance is taken off instead: theory.md (29).
     """
     variance = points.q - points.mean_square
     zero = points.q == 0.0  # with ε it stays 0: a class token that starts so
@@ -105,15 +107,15 @@ def _centred(layer: Layer, points: Points, eps: float) -> Move:
     kept = variance / (variance + eps) if eps else np.ones(n)
     after = points.after(layer, kept, np.zeros(n), gaussian=points.gaussian, what=what)
     if zero.any():
-        return Move(after, step)
+        return PairwiseMap(after, step)
     shares = mean**2 / points.q
     if points.level is not None or np.ptp(shares) > 1e-12 or np.ptp(np.sign(mean)) > 0.0:
-        return Move(after, step)
+        return PairwiseMap(after, step)
     share = float(shares[0])
-    return Move(after, step, lambda c: (c - share) / (1.0 - share))
+    return PairwiseMap(after, step, lambda c: (c - share) / (1.0 - share))
 
 
-def _scaled(layer: Layer, points: Points, eps: float) -> Move:
+def _scaled(layer: Layer, points: Points, eps: float) -> PairwiseMap:
     """K ← K_ab/√((q_a + ε)(q_b + ε)), Θ likewise: theory.md (11), (21)."""
     zero = points.q <= 0.0
     if zero.any() and not eps:
@@ -133,10 +135,10 @@ def _scaled(layer: Layer, points: Points, eps: float) -> Move:
     q = points.q / (points.q + eps) if eps else np.ones_like(points.q)
     level = None if points.level is None else points.level * points.outer_factors(inverse)
     after = points.after(layer, q, points.mean * inverse, gaussian=points.gaussian, what=what, level=level)
-    return Move(after, step) if zero.any() else Move(after, step, unchanged)
+    return PairwiseMap(after, step) if zero.any() else PairwiseMap(after, step, unchanged)
 
 
-def _over_positions(layer: Layer, points: Points, centre: bool, eps: float) -> Move:
+def _over_positions(layer: Layer, points: Points, centre: bool, eps: float) -> PairwiseMap:
     q, mean = (v.reshape(-1, points.grid.places) for v in (points.q, points.mean))
     level = mean.mean(axis=1, keepdims=True) if centre else np.zeros((q.shape[0], 1))
     variance = q.mean(axis=1, keepdims=True) - level**2
@@ -167,11 +169,11 @@ def _over_positions(layer: Layer, points: Points, centre: bool, eps: float) -> M
         gaussian=points.gaussian,
         what=f"a {layer.kind} of {points.what}",
     )
-    return Move(after, step)
+    return PairwiseMap(after, step)
 
 
-def over_nodes_nodes(points: Points, known: bool, *, centre: bool = True, eps: float = 0.0) -> NodeMove:
-    """The statistics of the nodes drawn at once, as in a wide layer; for twins those that formulas give."""
+def over_units_values(points: Points, known: bool, *, centre: bool = True, eps: float = 0.0) -> UnitMap:
+    """The statistics of the units drawn at once, as in a wide layer; for control variates those that formulas give."""
     places = 1 if points.grid.apart else points.grid.places
 
     def own(y: Values) -> Values:
@@ -182,18 +184,18 @@ def over_nodes_nodes(points: Points, known: bool, *, centre: bool = True, eps: f
         return (images / scale).reshape(y.shape)
 
     if not known:
-        return alike(own)
+        return same_map(own)
     q, mean = (v.reshape(-1, places).mean(axis=1) for v in (points.q, points.mean))
     level = mean if centre else np.zeros_like(q)
     scale = np.repeat(1.0 / np.sqrt(q - level**2 + eps), places)
     level = np.repeat(level, places)
 
-    def twin(y: Values) -> Values:
+    def control(y: Values) -> Values:
         y -= level.astype(y.dtype)
         y *= scale.astype(y.dtype)
         return y
 
-    return NodeMove(own, twin)
+    return UnitMap(own, control)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -213,13 +215,13 @@ def variance_of_others(d: _Values, total: _Values, size: int) -> _Values:
 # --------------------------------------------------------------------------------------------------------------
 # Statistics over the data, or over batches of consecutive rows: what BatchNorm and its kin share (theory.md (11)).
 
-_EPS = 1e-12  # of the squared mean: what is left of a node that is the same on all points is rounding
+_EPS = 1e-12  # of the squared mean: what is left of a unit that is the same on all points is rounding
 
 
 def centre_over_data(k: Array, t: Array | None, q: Array, batch: int | None) -> tuple[Array | None, Array]:
     """Centre a whole covariance (in place) over batches of consecutive rows, and divide by its mean diagonal there.
 
-    Returns the tangent kernel and the factors. All nodes are divided by one scale, their root mean square.
+    Returns the tangent kernel and the factors. All units are divided by one scale, their root mean square.
     """
     n = k.shape[0]
     size = n if batch is None else batch
@@ -300,7 +302,7 @@ def effective(k: Array, size: int | None) -> tuple[float, float]:
 
 
 def over_batches(size: int | None, *, leave_one_out: bool) -> Op:
-    """BatchNorm of sampled nodes; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5)."""
+    """BatchNorm of sampled units; leave-one-out is (u − mean')/sd' over the other B − 1 points: theory.md (5)."""
 
     def run(y: Values) -> Values:
         y = np.ascontiguousarray(y)
@@ -345,13 +347,13 @@ def batches(x: Tensor, dim: int, size: int) -> Iterator[Tensor]:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# The law of a Gaussian node that was normalized over a batch: theory.md (5).
+# The distribution of a Gaussian node that was normalized over a batch: theory.md (5).
 
 Estimator = Literal["usual", "leave_one_out"]
 
 
 @dataclass(frozen=True)
-class BatchLaw:
+class BatchNormed:
     """A Gaussian node normalized over a batch of B: û²/(B−1) ~ Beta(½, (B−2)/2); leave-one-out: Student's t."""
 
     batch: int
@@ -370,8 +372,8 @@ class BatchLaw:
         f = gaussian.evaluate(phi.rise, u)
         mean = float(np.sum(w * f))
         spread = float(np.sum(w * (f - mean) ** 2))
-        # At fixed weights no node has a center of its own: all batches are alike.
-        return Signal(0.0 if phi.centered else phi.offset + mean, 0.0, spread, law=Activated(signal, phi))
+        # At fixed weights no unit has a center of its own: all batches are alike.
+        return Signal(0.0 if phi.centered else phi.offset + mean, 0.0, spread, distribution=Activated(signal, phi))
 
     def level(self, phi: Activation) -> float:
         """E φ of the normalized value, whether or not φ takes it off."""
@@ -388,28 +390,28 @@ class BatchLaw:
             return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
         usual = self.estimator == "usual"
         # û = √(B−1) sin α with density ∝ cos^{B−3} α; Student: û' = √(B/(B−1)) √(B−2) tan α, density ∝ cos^{B−3} α
-        stretch = math.sqrt(b - 1) if usual else math.sqrt(b / (b - 1) * (b - 2))
+        segment = math.sqrt(b - 1) if usual else math.sqrt(b / (b - 1) * (b - 2))
         limit = min(math.pi / 2, 2.0 * gaussian.REACH / math.sqrt(b))
         edges = [np.linspace(-limit, limit, 17)]
         if not usual:  # heavy tails: a wave such as sin is followed to where the mass beyond is 1e-10
-            reach = min(stretch * 10.0 ** (10.0 / (b - 2)), 5000.0)
-            edges.append(np.arctan(np.arange(-reach, reach, 4.0) / stretch))
+            reach = min(segment * 10.0 ** (10.0 / (b - 2)), 5000.0)
+            edges.append(np.arctan(np.arange(-reach, reach, 4.0) / segment))
         for feature in features:
-            points = (feature.at + gaussian.graded(feature.width, 60.0 + abs(feature.at))) / stretch
+            points = (feature.at + gaussian.graded(feature.width, 60.0 + abs(feature.at))) / segment
             edges.append(np.arcsin(np.clip(points, -1.0, 1.0)) if usual else np.arctan(points))
         alpha, half = gaussian.panels(np.sort(np.clip(np.concatenate(edges), -limit, limit)))
         log_density = (b - 3) * np.log(np.maximum(np.cos(alpha), 1e-300))
         w = half * np.exp(log_density)
-        u = stretch * (np.sin(alpha) if usual else np.tan(alpha))
+        u = segment * (np.sin(alpha) if usual else np.tan(alpha))
         return u, w / w.sum()
 
 
 # --------------------------------------------------------------------------------------------------------------
 # Nodes normalized within groups of m independent Gaussian ones: what a narrow GroupNorm leaves, exactly.
 #
-# A group's centred values on two data points are two vectors in m − 1 dimensions with the nodes' correlation c. Divided
+# A group's centred values on two data points are two vectors in m − 1 dimensions with the units' correlation c. Divided
 # by their own length they meet at a cosine r, the sample correlation of m pairs. So E x_a x_b = E r (< c: a norm over
-# few nodes takes correlation away), and a node is √(m−1) times one coordinate of a random direction, as in a batch of m
+# few units takes correlation away), and a unit is √(m−1) times one coordinate of a random direction, as in a batch of m
 # (theory.md (5)). With r = −tanh v its density is
 #
 # p(v) ∝ (sech v)^{m−2} · (1 − c·r)^{3/2 − m} · ₂F₁(½, ½; m − ½; (1 + c·r)/2)      (Hotelling, 1953; m ≥ 3),
@@ -419,7 +421,7 @@ class BatchLaw:
 
 @lru_cache(maxsize=4096)
 def cosines(nodes: int, c: float, one_minus_c: float) -> tuple[Array, Array]:
-    """(angles θ, weights) of the law of r = cos θ for groups of so many nodes at correlation c ≥ 0.
+    """(angles θ, weights) of the distribution of r = cos θ for groups of so many units at correlation c ≥ 0.
 
     >>> theta, weights = cosines(4, 0.5, 0.5)
     >>> print(f"{weights @ np.cos(theta):.10f}")      # 4/3π·₂F₁(½, ½; 5/2; ¼)
@@ -442,7 +444,7 @@ def cosines(nodes: int, c: float, one_minus_c: float) -> tuple[Array, Array]:
 
 
 def normalized(nodes: int, c: float, one_minus_c: float) -> tuple[float, float]:
-    """(E r, 1 − E r): center and spread of a Gaussian node behind a norm over groups of so many."""
+    """(E r, 1 − E r): center and spread of a Gaussian node after a norm over groups of so many."""
     theta, weights = cosines(nodes, c, one_minus_c)
     spread = float(weights @ (2.0 * np.sin(0.5 * theta) ** 2))
     if c > 0.5:
@@ -453,8 +455,8 @@ def normalized(nodes: int, c: float, one_minus_c: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class GroupLaw:
-    """A Gaussian node of correlation c behind a norm over groups of `nodes`.
+class GroupNormed:
+    """A Gaussian node of correlation c after a norm over groups of `nodes`.
 
     Exact for every activation where data points are uncorrelated (c = 0), and for piecewise linear ones at any c:
     these do not care for the length of a direction, so E φφ is the arc-cosine formula at r, averaged over r.
@@ -465,10 +467,10 @@ class GroupLaw:
     one_minus_c: float
 
     def activate(self, signal: Signal, phi: Activation) -> Signal:
-        alone = BatchLaw(self.nodes, "usual").activate(signal, phi)
+        alone = BatchNormed(self.nodes, "usual").activate(signal, phi)
         if self.c == 0.0:
             return alone
-        slopes = rays(phi)
+        slopes = leaky_slopes(phi)
         if slopes is None:
             raise NotCovered(
                 "a piecewise linear activation behind a groupnorm of narrow groups, or uncorrelated data points",
@@ -480,13 +482,13 @@ class GroupLaw:
         away = 2.0 * np.sin(0.5 * theta) ** 2
         lost = away - 2.0 / math.pi * _sine_minus(theta)  # 1 − (2/π)(√(1−r²) + r·arcsin r)
         spread = float(weights @ (a2 * away + b2 * lost))
-        level = alone.mean**2 if not phi.centered else BatchLaw(self.nodes, "usual").level(phi) ** 2
+        level = alone.mean**2 if not phi.centered else BatchNormed(self.nodes, "usual").level(phi) ** 2
         between = max(a2 + b2 - spread - level, 0.0)
-        return Signal(alone.mean, between, spread, law=Activated(signal, phi))
+        return Signal(alone.mean, between, spread, distribution=Activated(signal, phi))
 
     def mean_square_slope(self, signal: Signal, phi: Activation) -> float | None:
         """A slope that depends on the sign alone is independent of all that the norm's own Jacobian is made of."""
-        slopes = rays(phi)
+        slopes = leaky_slopes(phi)
         return None if slopes is None else 0.5 * (slopes[0] ** 2 + slopes[1] ** 2)
 
 
@@ -500,7 +502,7 @@ def _sine_minus(theta: Array) -> Array:
 def gradient_of(nodes: int, log_variance: float) -> float:
     """What a norm over groups of m Gaussian nodes multiplies squared gradients by: (m−2)/((m−3)·variance).
 
-    Two of a group's directions are projected out, and E 1/χ²_{m−1} = 1/(m−3): infinite for three nodes, 0 for two.
+    Two of a group's directions are projected out, and E 1/χ²_{m−1} = 1/(m−3): infinite for three units, 0 for two.
     """
     if nodes == 2:
         return 0.0

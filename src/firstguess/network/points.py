@@ -1,7 +1,7 @@
 """The state of the kernel reading: what is known of every data point at every position, and of every pair.
 
-Dense layers, activations and norms over nodes act on a pair (a, b) alone, given what is known of a and of b. So a layer
-first maps the *points* (their mean square and mean over nodes, vectors of n·positions), and returns a *move* whose step
+Dense layers, activations and norms over units act on a pair (a, b) alone, given what is known of a and of b. So a layer
+first maps the *points* (their mean square and mean over units, vectors of n·positions), and returns a *move* whose step
 maps any tile of the covariance in place (`theory.kernel.tiles` passes tiles through them). BatchNorm mixes all points:
 it wants the whole matrix. Flat data are a grid of one position, images one of H×W, sequences one of T.
 """
@@ -28,7 +28,7 @@ _STRIP = 1 << 14  # numbers that an activation maps at once
 
 @dataclass(frozen=True)
 class Points:
-    """Every data point at every position in the wide limit: `q` = E x² and `mean` = E x over nodes; their law.
+    """Every data point at every position in the wide limit: `q` = E x² and `mean` = E x over units; their distribution.
 
     `before` and `phi` say what a signal was made of, for a max-pool to see through.
     """
@@ -41,8 +41,8 @@ class Points:
     before: Points | None = None
     phi: Activation | None = None
     what: str = "the inputs"  # in words, for refusals
-    # (n, n, positions): the covariance of the mean over nodes where weights make it random, at equal positions: a mixer
-    # shares its weights over nodes (theory.md (29)). None: the mean is `mean`, whatever the weights.
+    # (n, n, positions): the covariance of the mean over units where weights make it random, at equal positions: a mixer
+    # shares its weights over units (theory.md (29)). None: the mean is `mean`, whatever the weights.
     level: Array | None = None
     # (n·positions,): which tokens are no padding, that others attend to and that are read. None: all.
     real: Flags | None = None
@@ -55,7 +55,7 @@ class Points:
 
     @property
     def width(self) -> int:
-        """Nodes (channels) at a position: the tangent kernel wants their number."""
+        """Units (channels) at a position: the tangent kernel wants their number."""
         assert self.shape.width is not None
         return self.shape.width
 
@@ -71,12 +71,12 @@ class Points:
 
     @property
     def centred(self) -> bool:
-        """Whether all means are 0: exactly, since that decides whether nodes may be sampled."""
+        """Whether all means are 0: exactly, since that decides whether units may be sampled."""
         return not self.mean.any() and self.level is None
 
     @property
     def mean_square(self) -> Array:
-        """The mean square of the mean over nodes, at every position of every point."""
+        """The mean square of the mean over units, at every position of every point."""
         square = self.mean**2
         return square if self.level is None else square + np.einsum("aap->ap", self.level).ravel()
 
@@ -111,14 +111,14 @@ class Points:
         level: Array | None = None,
         real: Flags | None = None,
     ) -> Points:
-        """What is known behind a layer, whose own rule gives the shape there; `real` where it changes the tokens."""
+        """What is known after a layer, whose own rule gives the shape there; `real` where it changes the tokens."""
         shape = layer.shape(self.shape, self.default_width)
         if self.real is not None and q.size == self.real.size:
             real = self.real
         return Points(q, mean, gaussian, shape, self.default_width, before, phi, what, level, real)
 
     def forgetting(self, why: str) -> Points:
-        """The same where the covariance in front of the last activation is not at hand any more."""
+        """The same where the covariance before the last activation is not at hand any more."""
         if self.before is None:
             return self
         return replace(self, before=None, phi=None, what=f"{self.what} {why}")
@@ -145,7 +145,7 @@ class Tile:
         self.t = t
         self.rows = rows
         self.cols = cols
-        self.behind: tuple[Array, Array | None] | None = None  # k and t in front of the move before, if one will look
+        self.previous: tuple[Array, Array | None] | None = None  # k and t before the move before, if one will look
 
     @property
     def on_diagonal(self) -> bool:
@@ -224,34 +224,34 @@ def unchanged(c: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Move:
-    """One layer on any tile, and what is known behind it.
+class PairwiseMap:
+    """One layer on any tile, and what is known after it.
 
-    `correlate` is given where the correlation of two points behind it depends on that in front alone, by one map for
+    `correlate` is given where the correlation of two points after it depends on that before alone, by one map for
     all pairs: a run of such layers is taken in one go (`base.numerics`). It may overwrite what it is given.
     """
 
     after: Points
     step: Step
     correlate: Correlate | None = None
-    looks_behind: bool = False  # wants the tile in front of the move before it
+    needs_previous: bool = False  # wants the tile before the move before it
 
 
-def make(move: Move, tile: Tile, *, watched: bool) -> None:
-    """One move of a tile; if the next one will look behind it, what stood in front is kept for that."""
+def apply(move: PairwiseMap, tile: Tile, *, watched: bool) -> None:
+    """One move of a tile; if the next one will look after it, what stood before is kept for that."""
     behind = (tile.k.copy(), tile.t) if watched else None
     move.step(tile)
-    tile.behind = behind
+    tile.previous = behind
 
 
-def along(moves: Sequence[Move], tile: Tile) -> None:
+def along(moves: Sequence[PairwiseMap], tile: Tile) -> None:
     """A tile through moves, one after the other."""
     for index, move in enumerate(moves):
-        make(move, tile, watched=any(following.looks_behind for following in moves[index + 1 : index + 2]))
+        apply(move, tile, watched=any(following.needs_previous for following in moves[index + 1 : index + 2]))
 
 
 class Done(NamedTuple):
-    """All pairs behind some layers."""
+    """All pairs after some layers."""
 
     k: Array
     t: Array | None
@@ -260,10 +260,10 @@ class Done(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Whole:
+class AllPairsMap:
     """One layer that needs all pairs at once (it may overwrite them); its points are known afterwards."""
 
-    run: Callable[[Array, Array | None], Done]
+    apply: Callable[[Array, Array | None], Done]
 
 
 def split(k: Array, grid: Grid) -> Array:
@@ -272,7 +272,7 @@ def split(k: Array, grid: Grid) -> Array:
 
 
 def take_level(tile: Tile, points: Points) -> None:
-    """K[a s, b s] less the covariance of the means over nodes there: what a centring norm leaves (theory.md (29))."""
+    """K[a s, b s] less the covariance of the means over units there: what a centring norm leaves (theory.md (29))."""
     if points.level is None:
         return
     grid, every = points.grid, np.arange(points.grid.places)
@@ -318,27 +318,29 @@ def mean_of_pairs(k: Array, points: Points) -> float:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Layers as arithmetic on sampled nodes, where a covariance alone does not say what comes out.
+# Layers as arithmetic on sampled units, where a covariance alone does not say what comes out.
 #
-# Rows are nodes, columns data points (point by point, then by position). A *twin* of every node uses statistics that
-# formulas give instead of its own: its covariance is known, which tells part of the sampling error.
+# Rows are units, columns data points (point by point, then by position). A *control variate* of every unit uses
+# statistics that formulas give instead of its own: its covariance is known, which tells part of the sampling error.
 
-Values = NDArray[Any]  # (nodes, n·positions), float32 or float64
+Values = NDArray[Any]  # (units, n·positions), float32 or float64
 Op = Callable[[Values], Values]  # may overwrite what it is given
 
 
-class NodeMove(NamedTuple):
-    """One layer on nodes, and on their twins."""
+class UnitMap(NamedTuple):
+    """One layer on units, and on their control variates."""
 
-    own: Op
-    twin: Op
-    settle: Callable[[Array, Array], None] | None = None  # (covariance, its diagonal before twins corrected it)
+    units: Op
+    control: Op
+    settle: Callable[[Array, Array], None] | None = (
+        None  # (covariance, its diagonal before control variates corrected it)
+    )
 
 
-class TwinMove(NamedTuple):
-    """A layer whose twins need the whole covariance in front of it, which becomes theirs behind it."""
+class ControlVariates(NamedTuple):
+    """A layer whose control variates need the whole covariance before it, which becomes theirs after it."""
 
-    twin: Op
+    control: Op
     t: Array | None
     points: Points
 
@@ -354,11 +356,11 @@ class Need(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """An exact formula for a layer and the one behind it: the covariance behind each, and the mean behind the last."""
+    """An exact formula for a layer and the one after it: the covariance after each, and the mean after the last."""
 
-    run: Callable[[Points, Array], tuple[float, Array, Array]]  # k -> mean of K[a≠b] behind the first, k', mean'
+    run: Callable[[Points, Array], tuple[float, Array, Array]]  # k -> mean of K[a≠b] after the first, k', mean'
 
 
-def alike(op: Op) -> NodeMove:
-    """A layer that does to twins what it does to nodes."""
-    return NodeMove(op, op)
+def same_map(op: Op) -> UnitMap:
+    """A layer that does to control variates what it does to units."""
+    return UnitMap(op, op)

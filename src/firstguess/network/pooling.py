@@ -1,4 +1,4 @@
-"""Pools as arithmetic on sampled nodes: of nodes side by side, or of positions of an image."""
+"""Pools as arithmetic on sampled units: of units side by side, or of positions of an image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Moments
 from firstguess.base.numerics import interpolate
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Layer, Meaning
+from firstguess.network.layer import Layer, ReadResult
 from firstguess.network.points import Op, Values
 from firstguess.network.read_result import FLAT, IMAGE, Call, Site
 from firstguess.network.shapes import Grid
@@ -24,11 +24,11 @@ from firstguess.network.shapes import Grid
 Reduce = Callable[[Values, tuple[int, ...]], Values]
 
 
-def pool_nodes(size: int, grid: Grid, reduce: Reduce) -> Op:
-    """Windows side by side: `size` nodes, or k×k = size positions; what is left over at the border is not pooled.
+def pool_units(size: int, grid: Grid, reduce: Reduce) -> Op:
+    """Windows side by side: `size` units, or k×k = size positions; what is left over at the border is not pooled.
 
     >>> pool = pool_nodes(4, Grid((2, 4)), lambda y, axes: y.max(axis=axes))
-    >>> pool(np.arange(8.0)[None, :]).tolist()          # one node on one image of 2×4 positions
+    >>> pool(np.arange(8.0)[None, :]).tolist()          # one unit on one image of 2×4 positions
     [[5.0, 7.0]]
     """
     if grid.flat or grid.apart:
@@ -98,40 +98,40 @@ def window_of_call(call: Call) -> Window | str:
 
 def pool_of(
     kind: Callable[..., Layer], window: Window | str, site: Site, *, flat: bool = False, overlaps: bool = False
-) -> Meaning:
-    """A pool over positions or (flat) over nodes; `overlaps`: whether this kind has a stride and padding."""
+) -> ReadResult:
+    """A pool over positions or (flat) over units; `overlaps`: whether this kind has a stride and padding."""
     if isinstance(window, str):
-        return Meaning(why=window)
+        return ReadResult(why=window)
     kernel, stride, padding = window
     size = kernel[0]
     if kernel != (size, size) or stride[0] != stride[1] or padding[0] != padding[1]:
-        return Meaning(why=f"a pool of {kernel[0]}×{kernel[1]}; a description has square ones")
+        return ReadResult(why=f"a pool of {kernel[0]}×{kernel[1]}; a description has square ones")
     axes = FLAT if flat else IMAGE
     if site.axes not in (None, axes):
-        return Meaning(why=f"a {'one' if flat else 'two'}-dimensional pool of a batch with {site.axes} axes")
+        return ReadResult(why=f"a {'one' if flat else 'two'}-dimensional pool of a batch with {site.axes} axes")
     if (stride, padding) == (kernel, (0, 0)):
-        return Meaning((kind(size if flat else size * size),), axes=axes)
+        return ReadResult((kind(size if flat else size * size),), axes=axes)
     if flat or not overlaps:
         what = "of nodes" if flat else "of averages"
-        return Meaning(
+        return ReadResult(
             why=f"pools of {size} at a stride of {stride[0]} overlap or leave gaps; those {what} do not here"
         )
-    return Meaning((kind(size * size, None if stride == kernel else stride[0], padding[0]),), axes=axes)
+    return ReadResult((kind(size * size, None if stride == kernel else stride[0], padding[0]),), axes=axes)
 
 
-def pool_to(kind: Callable[[int], Layer], output: Any, site: Site) -> Meaning:
+def pool_to(kind: Callable[[int], Layer], output: Any, site: Site) -> ReadResult:
     """A pool to a given size is a pool of positions, once the size of the image is known."""
     high, wide = (output, output) if output is None or isinstance(output, int) else (output[0], output[-1])
     if site.shape is None:
-        return Meaning(why="how many positions it pools depends on the images: give an example of the inputs")
+        return ReadResult(why="how many positions it pools depends on the images: give an example of the inputs")
     if len(site.shape) != IMAGE:
-        return Meaning(why=f"a pool of images of a batch with {len(site.shape)} axes")
+        return ReadResult(why=f"a pool of images of a batch with {len(site.shape)} axes")
     sides = site.shape[2:]
     high, wide = high or sides[0], wide or sides[1]
     if sides[0] % high or sides[1] % wide or sides[0] // high != sides[1] // wide:
-        return Meaning(why=f"{sides[0]}×{sides[1]} positions to {high}×{wide}; a description has square pools")
+        return ReadResult(why=f"{sides[0]}×{sides[1]} positions to {high}×{wide}; a description has square pools")
     size = (sides[0] // high) ** 2
-    return Meaning((kind(size),) if size > 1 else (), axes=IMAGE)
+    return ReadResult((kind(size),) if size > 1 else (), axes=IMAGE)
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -139,7 +139,7 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# The largest of several independent nodes: its moments, and the covariance of two of them (theory.md (9)).
+# The largest of several independent units: its moments, and the covariance of two of them (theory.md (9)).
 
 _TINY_ANGLE = 5e-4
 _ANGLE_X, _ANGLE_W = np.polynomial.legendre.leggauss(20)
@@ -152,17 +152,18 @@ def activation_mean(phi: Activation, q: float) -> float:
 
 @lru_cache(maxsize=16384)
 def max_moments(phi: Activation, size: int, between: float, spread: float) -> Moments:
-    """Moments of M = max_k φ(u_k) over `size` independent nodes.
+    """Moments of M = max_k φ(u_k) over `size` independent units.
 
-    Mean and variance are integrals over the law of the largest node. Of the variance, the smaller part is computed and
-    the other is the rest: both integrands below are positive, so neither end loses digits. With F₂ the law of a pair,
+    Mean and variance are integrals over the distribution of the largest unit. Of the variance, the smaller part is
+    computed and the other is the rest: both integrands below are positive, so neither end loses digits. With F₂ the
+    distribution of a pair,
 
         between = ∬ (F₂^K − (F₁F₁)^K) dφ dφ,     spread = 2∬_{s<t} (F₁(s)^K − F₂(s,t)^K) dφ(s) dφ(t),
 
     where F₂ − F₁F₁ and F₁(s) − F₂ are themselves integrals of the bivariate density over the correlation (Price).
     """
     q = between + spread
-    if q == 0.0:  # behind scale(0): every node is φ(0)
+    if q == 0.0:  # after scale(0): every unit is φ(0)
         return Moments(phi.offset, 0.0, 0.0)
     root = math.sqrt(q)
     x, w = _nodes(phi, root)
@@ -214,14 +215,14 @@ def _center(phi: Activation, size: int, q: float, theta: float) -> float:
 
 
 def max_mean_square_slope(phi: Activation, size: int, q: float) -> float:
-    """E Σ_k (∂M/∂u_k)² = E φ'(max)²: gradients flow through the largest node only (theory.md §5)."""
+    """E Σ_k (∂M/∂u_k)² = E φ'(max)²: gradients flow through the largest unit only (theory.md §5)."""
     x, w = _nodes(phi, math.sqrt(q))
     mass = size * w * _pdf(x) * _cdf(x) ** (size - 1)
     return float(np.dot(mass, _derivative(phi, math.sqrt(q) * x) ** 2) / mass.sum())
 
 
 def _between(phi: Activation, size: int, root: float, arc: float, x: Array, w: Array) -> float:
-    rise = w * root * _derivative(phi, root * x)  # dφ at the nodes
+    rise = w * root * _derivative(phi, root * x)  # dφ at the units
     keep = rise != 0.0
     x, rise = x[keep], rise[keep]
     s, t = x[:, None], x[None, :]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from firstguess.network.layer import Layer
-from firstguess.network.points import Move, Points, Tile, unchanged
+from firstguess.network.points import PairwiseMap, Points, Tile, unchanged
 from firstguess.network.signal import Gaussian, Signal
 
 
@@ -16,7 +16,7 @@ def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
     """Weights of variance σw²/fan-in and biases of variance σb²: theory.md (3). Gaussian in the wide limit."""
     # The bias is written in the units of the larger of the two, so that neither under- nor overflows.
     if weight_var == 0.0:
-        return Signal(0.0, bias_var, 0.0, law=Gaussian()).rescaled()
+        return Signal(0.0, bias_var, 0.0, distribution=Gaussian()).rescaled()
     if not 1e-100 < weight_var < 1e100:
         signal, weight_var = replace(signal, log_scale=signal.log_scale + math.log(weight_var)), 1.0
     scale = signal.log_scale
@@ -27,9 +27,9 @@ def random_sum(signal: Signal, weight_var: float, bias_var: float) -> Signal:
     return Signal(0.0, weight_var * signal.center + bias, weight_var * signal.spread, scale, Gaussian()).rescaled()
 
 
-def random_sum_move(
+def random_sum_map(
     layer: Layer, points: Points, weight_var: float, bias_var: float, what: str, *, frozen: bool = False
-) -> Move:
+) -> PairwiseMap:
     """K ← σw²K + σb², and Θ ← σw²Θ + N·K_in with N the fan-in: theory.md (11), (12).
 
     Biases are trained where they exist, that is where σb² > 0 (as `.module()` builds them): then Θ grows by 1. `frozen`
@@ -50,4 +50,4 @@ def random_sum_move(
 
     q = weight_var * points.q + bias_var
     after = points.after(layer, q, np.zeros_like(q), gaussian=True, what=what)
-    return Move(after, step, None if bias_var else unchanged)
+    return PairwiseMap(after, step, None if bias_var else unchanged)

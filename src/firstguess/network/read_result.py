@@ -1,6 +1,6 @@
 """What a reader of models tells a kind of layer about a module or function of torch: records, without torch.
 
-A kind answers with a `Meaning` (network/layer.py, which imports this file).
+A kind answers with a `ReadResult` (network/layer.py, which imports this file).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Variances:
     """σw² and σb² of a layer with random weights, estimated over `draws` initializations.
 
     `rule` names the initializer that they were recognised as ("measured" if none was): then the description has that
-    rule's exact numbers, else these estimates. `weight_var` and `bias_var` here are always the estimates. `law` is what
-    the weights look drawn from: normal, uniform, orthogonal, or "" (none of these, or not looked at). The wide limit
-    knows variances only; finite width knows more (theory.md §12).
+    rule's exact numbers, else these estimates. `weight_var` and `bias_var` here are always the estimates.
+    `distribution` is what the weights look drawn from: normal, uniform, orthogonal, or "" (none of these, or not looked
+    at). The wide limit knows variances only; finite width knows more (theory.md §12).
     """
 
     weight_var: float
@@ -28,7 +28,7 @@ class Variances:
     bias_se: float
     rule: str
     draws: int
-    law: str = ""
+    distribution: str = ""
 
     def __str__(self) -> str:
         text = f"σw² = {self.weight_var:.4g} ± {self.weight_se:.1g}"
@@ -61,7 +61,7 @@ class Site:
     constants: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
 
     def whole_sample(self, axes: int) -> str:
-        """Why a norm over the last `axes` axes is not over all nodes of a sample, as a description's; "": it is."""
+        """Why a norm over the last `axes` axes is not over all units of a sample, as a description's; "": it is."""
         if self.axes is not None and axes != self.axes - 1:
             return "normalizes every position by itself; the description's norm is over all nodes of a sample"
         return "" if axes in (FLAT - 1, IMAGE - 1) or self.axes is not None else f"normalizes over {axes} axes"

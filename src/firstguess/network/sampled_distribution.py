@@ -1,8 +1,9 @@
-"""The law of a sum of which one part is not Gaussian, as in a ResNet that adds relu(u) and a branch: by sampled nodes.
+"""The distribution of a sum of which one part is not Gaussian, as in a ResNet that adds relu(u) and a branch: by
+sampled nodes.
 
 A Gaussian signal is three numbers. φ(u) + v is not Gaussian, and neither is what blocks after it make of it; but every
 node is still plain arithmetic on independent Gaussians, one a block. So the values of `_NODES` nodes on two data points
-are carried beside the three numbers: what an activation needs are means over nodes of x_a, x_a² and x_a x_b. Nodes are
+are carried beside the three numbers: what an activation needs are means over units of x_a, x_a² and x_a x_b. Units are
 a low-discrepancy sequence (Sobol, scrambled), the same in every call: measured against exact integrals, moments are
 good to 2e-4 of E x² after one block and to 1e-3 after eight.
 """
@@ -19,7 +20,7 @@ import numpy as np
 from firstguess.base import gaussian
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.signal import Activated, Gaussian, Largest, Law, Signal, Unknown
+from firstguess.network.signal import Activated, Distribution, Gaussian, Largest, Signal, Unknown
 
 if TYPE_CHECKING:
     from firstguess.network.activations.record import Activation
@@ -35,7 +36,7 @@ SAMPLED = "residual sums that are not Gaussian: by 32768 sampled nodes, to about
 class Pairs:
     """Nodes on two data points: `values` (2, nodes) in units of exp(log_scale/2), made of `parts` Gaussians each.
 
-    `alike`: no node has a center of its own, as behind BatchNorms; then all that differs between nodes is sampling.
+    `alike`: no unit has a center of its own, as after BatchNorms; then all that differs between units is sampling.
     """
 
     values: Array
@@ -76,13 +77,13 @@ class Pairs:
         return 0.0, self.values * math.exp(0.5 * self.log_scale)
 
 
-def law_of_sum(x: Signal, f: Signal, factor: float) -> Law:
-    """The law of x + factor·f, where f is uncorrelated with x because its last weights may change their sign.
+def distribution_of_sum(x: Signal, f: Signal, factor: float) -> Distribution:
+    """The distribution of x + factor·f, where f is uncorrelated with x because its last weights may change their sign.
 
     Both Gaussian: Gaussian. One Gaussian, the other made of Gaussians and activations: sampled nodes. Else unknown.
     """
-    if isinstance(x.law, Gaussian) and isinstance(f.law, Gaussian):
-        return Gaussian(x.law.positions or f.law.positions)
+    if isinstance(x.distribution, Gaussian) and isinstance(f.distribution, Gaussian):
+        return Gaussian(x.distribution.positions or f.distribution.positions)
     one, other = _nodes(x, 0), None
     if one is not None:
         other = _nodes(f, one.parts)
@@ -100,31 +101,36 @@ def law_of_sum(x: Signal, f: Signal, factor: float) -> Law:
 
 
 def _nodes(signal: Signal, parts: int) -> Pairs | None:
-    """Nodes of a signal, from Gaussians beyond the first `parts` of them; None where its law is not known."""
-    law = signal.law
-    if isinstance(law, Gaussian):
+    """Nodes of a signal, from Gaussians beyond the first `parts` of them; None where its distribution is not known."""
+    distribution = signal.distribution
+    if isinstance(distribution, Gaussian):
         common, own = _normals(parts)
         common = math.sqrt(signal.between + 0.5 * signal.spread) * common
         own = math.sqrt(0.5 * signal.spread) * own
         values = signal.mean + np.stack([common + own, common - own])
         return Pairs(values, signal.log_scale, parts + 1, signal.between == 0.0)
-    if isinstance(law, Activated):
-        before = _nodes(law.before, parts)
-        after = None if before is None else before.activate(law.before, law.phi).law
+    if isinstance(distribution, Activated):
+        before = _nodes(distribution.before, parts)
+        after = None if before is None else before.activate(distribution.before, distribution.phi).distribution
         return after if isinstance(after, Pairs) else None
-    if isinstance(law, Unknown) and law.affine_of is not None:
-        return _moved(signal, law.affine_of, parts, flipped=law.flipped)
-    if isinstance(law, Largest) and law.size <= _POOL:
-        found = [_nodes(replace(law.before, law=Activated(law.before, law.phi)), parts + i) for i in range(law.size)]
+    if isinstance(distribution, Unknown) and distribution.affine_of is not None:
+        return _moved(signal, distribution.affine_of, parts, flipped=distribution.flipped)
+    if isinstance(distribution, Largest) and distribution.size <= _POOL:
+        found = [
+            _nodes(
+                replace(distribution.before, distribution=Activated(distribution.before, distribution.phi)), parts + i
+            )
+            for i in range(distribution.size)
+        ]
         nodes = [one for one in found if one is not None]
-        if len(nodes) < law.size:
+        if len(nodes) < distribution.size:
             return None
-        return replace(nodes[0], values=np.max([one.values for one in nodes], axis=0), parts=parts + law.size)
-    return law if isinstance(law, Pairs) and parts == 0 else None
+        return replace(nodes[0], values=np.max([one.values for one in nodes], axis=0), parts=parts + distribution.size)
+    return distribution if isinstance(distribution, Pairs) and parts == 0 else None
 
 
 def _moved(signal: Signal, before: Signal, parts: int, *, flipped: bool) -> Pairs | None:
-    """Nodes of `before`, with the mean and the variance of `signal`."""
+    """Units of `before`, with the mean and the variance of `signal`."""
     old, new = (math.sqrt(one.between + one.spread) for one in (before, signal))
     found = _nodes(before, parts)
     if found is None or old == 0.0:
@@ -134,7 +140,7 @@ def _moved(signal: Signal, before: Signal, parts: int, *, flipped: bool) -> Pair
 
 
 def _normals(part: int) -> Array:
-    """Two independent standard normals for every node."""
+    """Two independent standard normals for every unit."""
     if part < _BLOCKS:
         from scipy.special import ndtri
 

@@ -1,4 +1,4 @@
-"""Positions and sizes: where on a data point a node can be, and what one data point looks like between two layers."""
+"""Positions and sizes: where on a data point a unit can be, and what one data point looks like between two layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Shape:
-    """Width (nodes, or channels) and grid of one data point.
+    """Width (units, or channels) and grid of one data point.
 
     A grid of None: a description that no data have met. Then a width is known where weights without positions name it.
     """
@@ -63,14 +63,14 @@ class Shape:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """(nodes,) or (channels, height, width), where both are known."""
+        """(units,) or (channels, height, width), where both are known."""
         assert self.width is not None
         assert self.grid is not None
         return (self.width, *self.grid.sides)
 
     @property
     def own_sizes(self) -> list[int]:
-        """What a norm over nodes runs over: all of a data point, of a sequence one token's nodes."""
+        """What a norm over units runs over: all of a data point, of a sequence one token's units."""
         return list(self.sizes[:1]) if self.grid is not None and self.grid.apart else list(self.sizes)
 
     @property
@@ -80,11 +80,11 @@ class Shape:
 
     @property
     def images(self) -> bool:
-        """Whether nodes have places on an image (unlike tokens, over all of which a dense layer sums)."""
+        """Whether units have places on an image (unlike tokens, over all of which a dense layer sums)."""
         return self.grid is not None and not self.grid.flat and not self.grid.apart
 
     def pooled(self, kind: str, size: int, *, stride: int | None = None, padding: int = 0) -> Shape:
-        """After a pool: of `size` nodes side by side where there are no positions, else of k×k = size of them."""
+        """After a pool: of `size` units side by side where there are no positions, else of k×k = size of them."""
         if self.grid is None or self.grid.flat or self.grid.apart:
             return self._pooled_nodes(kind, size)
         side = math.isqrt(size)
@@ -115,7 +115,7 @@ class Shape:
         return replace(self, width=self.width // size)
 
 
-UNKNOWN = Shape(None, None)  # in front of a description that no data have met yet
+UNKNOWN = Shape(None, None)  # before a description that no data have met yet
 
 
 class Shaped(Protocol):

@@ -1,4 +1,4 @@
-"""The state that the closed form carries from layer to layer: three numbers, a scale, and what is known of the law."""
+"""The state of the closed form between layers: three numbers, a scale, and what is known of the distribution."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def exp(x: float) -> float:
     return math.exp(x) if x < 709.0 else math.inf
 
 
-class Law(Protocol):
-    """What a signal's nodes are distributed like, beyond their moments: enough to apply an activation, or not."""
+class Distribution(Protocol):
+    """What a signal's units are distributed like, beyond their moments: enough to apply an activation, or not."""
 
     def activate(self, signal: Signal, phi: Activation) -> Signal:
         """The signal after φ, or NotCovered."""
@@ -36,7 +36,7 @@ class Law(Protocol):
 
 @dataclass(frozen=True)
 class Signal:
-    """A layer's nodes in the wide limit: theory.md (2), with the parts kept apart so that nothing cancels.
+    """A layer's units in the wide limit: theory.md (2), with the parts kept apart so that nothing cancels.
 
     `mean = E x`; `between = Var over nodes of the data-mean`; `spread = mean over nodes of the variance over data`; all
     in units of `exp(log_scale)` (the mean in its square root). `center`, `total`, γ, c and q follow.
@@ -49,11 +49,11 @@ class Signal:
     between: float
     spread: float
     log_scale: float = 0.0
-    law: Law | None = None
+    distribution: Distribution | None = None
 
     @property
     def center(self) -> float:
-        """E over nodes of (E over data)², in units of exp(log_scale)."""
+        """E over units of (E over data)², in units of exp(log_scale)."""
         return self.mean**2 + self.between
 
     @property
@@ -89,7 +89,7 @@ class Signal:
         return exp(self.log_q)
 
     def times(self, factor: float) -> Signal:
-        """Every node multiplied by `factor`."""
+        """Every unit multiplied by `factor`."""
         if factor == 0.0:
             return replace(self, mean=0.0, between=0.0, spread=0.0, log_scale=0.0)
         if not _SMALL < abs(factor) < _LARGE:  # its square may leave float64
@@ -149,7 +149,7 @@ class Gaussian:
                 if ray.offset == 0.0:
                     return Signal(*m, signal.log_scale, after).rescaled()
                 unit = Signal(m.mean - ray.offset, m.between, m.spread, signal.log_scale).at_scale(0.0)
-                return replace(unit, mean=ray.offset + unit.mean, law=after)
+                return replace(unit, mean=ray.offset + unit.mean, distribution=after)
         unit = signal.at_scale(0.0)
         if abs(log_q) > _OVERFLOW or (log_q > _STEEP and phi.closed is None):
             raise NotCovered(
@@ -184,7 +184,7 @@ def _not_gaussian(got: str) -> NotCovered:
 
 @dataclass(frozen=True)
 class Activated:
-    """φ of a signal whose law is known: what a max-pool needs to see through."""
+    """φ of a signal whose distribution is known: what a max-pool needs to see through."""
 
     before: Signal
     phi: Activation
@@ -198,7 +198,7 @@ class Activated:
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest of `size` independent nodes, each φ of a signal whose law is known."""
+    """The largest of `size` independent units, each φ of a signal whose distribution is known."""
 
     before: Signal
     phi: Activation
@@ -213,9 +213,9 @@ class Largest:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Moments are right, the law is not known: enough for dense layers and norms, not for an activation.
+    """Moments are right, the distribution is not known: enough for dense layers and norms, not for an activation.
 
-    `affine_of`: a signal that becomes this one by one shift and one factor for all nodes (`flipped`: a negative one).
+    `affine_of`: a signal that becomes this one by one shift and one factor for all units (`flipped`: a negative one).
     """
 
     why: str

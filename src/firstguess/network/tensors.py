@@ -1,6 +1,6 @@
 """What a layer is to an ensemble: data that it provides, from which the engine makes instructions (no torch here).
 
-Many initializations go through the data at once, in one of two layouts. Without positions: (inits, nodes, points), so
+Many initializations go through the data at once, in one of two layouts. Without positions: (inits, units, points), so
 that the weights of several networks side by side times the data land in the shape that the next batched product wants
 (performance.md). Images: (points, inits, channels, height, width), which is what a grouped convolution takes.
 """
@@ -50,7 +50,7 @@ class Place:
     where: str  # "layer 3 (relu)"
     before: Shape
     after: Shape
-    signal: Callable[[], Signal | None]  # the closed form in front of it; None where it does not cover this layer
+    signal: Callable[[], Signal | None]  # the closed form before it; None where it does not cover this layer
     points: int | None = None  # in the whole data set; None: a module, to which any number may come
     batch: int | None = None  # points to a batch, for layers that mix them and say no number themselves
     paths: tuple[tuple[Place, ...], ...] = ()
@@ -61,7 +61,7 @@ class Weights:
     """Weights of `shape` (units first), Var W = weight_var / fan_in, and biases of the units where bias_var > 0.
 
     `product(x, weights, bias, shared)` is the layer on weights (inits, *shape) and biases (inits, units): x has the
-    layout above, or is the data itself, `shared` by all inits. None: rows of weights times all nodes of a point. That
+    layout above, or is the data itself, `shared` by all inits. None: rows of weights times all units of a point. That
     product is the engine's own, with what is exact for Gaussian rows (performance.md).
     """
 
@@ -69,7 +69,7 @@ class Weights:
     fan_in: int
     weight_var: float
     bias_var: float
-    init: str = "normal"  # a law of `weight_laws`
+    init: str = "normal"  # a distribution of `weight_laws`
     product: Callable[[Tensor, Tensor, Tensor | None, bool], Tensor] | None = None
     room: float = 0.0  # what the product allocates on its way, in copies of its input
     trained: bool = True
@@ -82,7 +82,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Local:
-    """An operation on any stretch of the points; `batch`: on stretches that hold whole batches of so many.
+    """An operation on any segment of the points; `batch`: on segments that hold whole batches of so many.
 
     Without a `derivative` members are trained one by one, as modules.
     """
@@ -94,10 +94,10 @@ class Local:
 
 @dataclass(frozen=True)
 class OverData:
-    """An operation that needs statistics of every node over all points.
+    """An operation that needs statistics of every unit over all points.
 
-    `first`, if any, is applied to all points; then `terms(x, mean, variance)` makes of the node statistics (inits,
-    nodes) in float64 what `apply(x, terms)` needs. `whole(x)` does the same where all points are in one tensor.
+    `first`, if any, is applied to all points; then `terms(x, mean, variance)` makes of the unit statistics (inits,
+    units) in float64 what `apply(x, terms)` needs. `whole(x)` does the same where all points are in one tensor.
     """
 
     terms: Callable[[Tensor, Tensor, Tensor], Terms]

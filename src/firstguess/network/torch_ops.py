@@ -1,7 +1,7 @@
 """What norms share on tensors. Loads torch: layers import it where they are asked for their tensors.
 
 Norms have no epsilon in theory. Here the variance gets 1e-12 of the squared mean and the smallest normal number:
-nothing where float32 resolves the variance, and a constant node or sample becomes 0 instead of amplified rounding.
+nothing where float32 resolves the variance, and a constant unit or sample becomes 0 instead of amplified rounding.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def standardize(x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: b
     x.mul_(inverse_sd(square.sum(dims, keepdim=True).div_(size).add_(eps), mean))
 
 
-def over_nodes(images: bool, *, groups: int = 1, center: bool = True, eps: float = 0.0) -> Apply:
+def over_units(images: bool, *, groups: int = 1, center: bool = True, eps: float = 0.0) -> Apply:
     """LayerNorm (one group), GroupNorm, and without centring RMSNorm: one scale per sample and group."""
 
     def of_images(x: Tensor, scratch: Scratch) -> Tensor:
@@ -91,8 +91,8 @@ def standardizing(
     return Derivative(forward, backward, "output")
 
 
-def over_nodes_derivative(*, groups: int = 1, center: bool = True, eps: float = 0.0) -> Derivative:
-    """Of `over_nodes`, on vectors."""
+def over_units_derivative(*, groups: int = 1, center: bool = True, eps: float = 0.0) -> Derivative:
+    """Of `over_units`, on vectors."""
     return standardizing(lambda x: (x.unflatten(1, (groups, -1)),), 2, center=center, eps=eps)
 
 
@@ -117,14 +117,14 @@ class Affine(nn.Module):
 
 
 class MeanFree(nn.Module):
-    """x minus its mean over data and nodes."""
+    """x minus its mean over data and units."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x - x.mean()
 
 
 class BatchCentre(nn.Module):
-    """x minus its mean over the points of the batch, node by node."""
+    """x minus its mean over the points of the batch, unit by unit."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x - x.mean(0, keepdim=True)
@@ -173,7 +173,7 @@ class LeaveOneOutNorm(nn.Module):
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Modules of token layers for one member of an ensemble; batches are (points, tokens, nodes). Loads torch.
+# Modules of token layers for one member of an ensemble; batches are (points, tokens, units). Loads torch.
 
 
 class Sequences:
@@ -242,7 +242,7 @@ class AddPositions(nn.Module):
 
 
 class FirstToken(OnSequences):
-    """One learned token in front of all others."""
+    """One learned token before all others."""
 
     def __init__(self, token: nn.Module) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class TiedHead(nn.Module):
 
 
 class Gate(nn.Module):
-    """φ of the first half of the nodes, times the second half."""
+    """φ of the first half of the units, times the second half."""
 
     def __init__(self, phi: nn.Module, axis: int) -> None:
         super().__init__()
@@ -321,7 +321,7 @@ class PoolTokens(OnSequences):
 
 
 class TokenMix(OnSequences):
-    """Two dense layers over tokens, the same for every node."""
+    """Two dense layers over tokens, the same for every unit."""
 
     def __init__(self, first: nn.Module, phi: nn.Module, second: nn.Module) -> None:
         super().__init__()

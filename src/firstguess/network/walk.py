@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
-from firstguess.network.layer import Layer, Mix, Parity, text
+from firstguess.network.layer import Layer, Mix, Symmetry, text
 from firstguess.network.shapes import Grid, Shape
 
 if TYPE_CHECKING:
@@ -49,17 +49,17 @@ def wants_all_pairs(block: Layer, grid: Grid) -> bool:
 
 def unsigned(path: Sequence[Layer]) -> str:
     """Why a path does not change sign with its last weights (up to a constant), in words; "" if it does."""
-    last = max((i for i, layer in enumerate(path) if layer.parity is Parity.WEIGHTS), default=None)
+    last = max((i for i, layer in enumerate(path) if layer.symmetry is Symmetry.WEIGHTS), default=None)
     if last is None:
         return f"one without weights ({text(path[-1])})" if path else "one without layers"
     ends = f"one that ends in {text(path[-1])}"
     shifted = False
     for layer in path[last + 1 :]:
-        if layer.parity is Parity.SHIFTS:
+        if layer.symmetry is Symmetry.SHIFTS:
             shifted = True
-        elif layer.parity is Parity.CENTRES:
+        elif layer.symmetry is Symmetry.REMOVES_MEAN:
             shifted = False
-        elif layer.parity is not Parity.LINEAR and (shifted or layer.parity is not Parity.ODD):
+        elif layer.symmetry is not Symmetry.LINEAR and (shifted or layer.symmetry is not Symmetry.ODD):
             return ends
     return ""
 
@@ -88,10 +88,10 @@ def shapes(
     prefix: str = "",
     first: int = 1,
 ) -> list[Shape]:
-    """The shape in front of every layer, and behind the last one.
+    """The shape before every layer, and after the last one.
 
-    Weights that name no width get `units`; the last ones, if `last` is given, so many that `last` nodes (channels)
-    come out behind the pools that follow. An error names the layer that it came from, `first` being the first's number.
+    Weights that name no width get `units`; the last ones, if `last` is given, so many that `last` units (channels)
+    come out after the pools that follow. An error names the layer that it came from, `first` being the first's number.
     """
     found = [before]
     head = last_weights(layers) if last is not None else -1
@@ -109,7 +109,7 @@ def shapes(
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Shapes of sequences: what token layers ask of the one in front of them.
+# Shapes of sequences: what token layers ask of the one before them.
 
 
 def sequence(tokens: int) -> Grid:
@@ -118,7 +118,7 @@ def sequence(tokens: int) -> Grid:
 
 
 def check_tokens(before: Shape, kind: str) -> None:
-    """Raise InvalidInput where there is no sequence of tokens in front of a layer that wants one."""
+    """Raise InvalidInput where there is no sequence of tokens before a layer that wants one."""
     if before.grid is not None and not before.grid.apart:
         raise InvalidInput(
             f"tokens in front of {kind}",

@@ -1,8 +1,9 @@
-"""Laws that weights may be drawn from, by their text: `init=uniform`, `init=rademacher`, `init=student(3)`.
+"""Distributions that weights may be drawn from, by their text: `init=uniform`, `init=rademacher`, `init=student(3)`.
 
 All are centred, independent (but for orthogonal ones) and scaled to Var W = weight_var/fan_in. In the wide limit a sum
-over many of them is Gaussian whatever their law, as long as that variance is finite; so theory asks for no more. Where
-it is infinite (Student's t with at most 2 degrees) sums are stable laws, not Gaussian: theory refuses, ensembles draw.
+over many of them is Gaussian whatever their distribution, as long as that variance is finite; so theory asks for no
+more. Where it is infinite (Student's t with at most 2 degrees) sums are stable distributions, not Gaussian: theory
+refuses, ensembles draw.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def student(degrees: float) -> str:
 
 
 def degrees_of(init: str) -> float | None:
-    """The degrees of freedom of a Student's t; None for any other law."""
+    """The degrees of freedom of a Student's t; None for any other distribution."""
     match = _STUDENT.fullmatch(init)
     try:
         return float(match.group(1)) if match else None
@@ -46,7 +47,7 @@ def degrees_of(init: str) -> float | None:
 
 
 def checked(init: object, kind: str) -> str:
-    """The law in its shortest text, or InvalidInput."""
+    """The distribution in its shortest text, or InvalidInput."""
     if isinstance(init, str):
         if init in NAMES:
             return init
@@ -86,7 +87,7 @@ def expandable(init: str) -> None:
 def draw_weights(
     rng: np.random.Generator, init: str, weight_var: float, networks: int, fan_in: int, nodes: int
 ) -> NDArray[np.float32]:
-    """(networks, fan_in, nodes) weights of Var W = weight_var/fan_in, as the ensemble draws them.
+    """(networks, fan_in, units) weights of Var W = weight_var/fan_in, as the ensemble draws them.
 
     Orthogonal ones are the Q of a Gaussian matrix, scaled to the same variance of an entry.
     """
@@ -110,7 +111,7 @@ def draw_weights(
 
 
 def assumed(init: str) -> Iterator[str]:
-    """What theory takes for granted of a law that is not Gaussian, in words."""
+    """What theory takes for granted of a distribution that is not Gaussian, in words."""
     if init == "normal":
         return
     degrees = degrees_of(init)
@@ -122,7 +123,7 @@ def scale_of(init: str, weight_var: float, fan_in: int) -> float:
     """What a unit draw is multiplied by: √(weight_var/fan_in) for those of variance 1.
 
     Student's t of at most 2 degrees ν has no variance: √weight_var/fan_in^(1/ν), with which sums neither vanish nor
-    grow (the scaling of stable laws).
+    grow (the scaling of stable distributions).
     """
     degrees = degrees_of(init)
     if degrees is None or degrees > _FINITE:

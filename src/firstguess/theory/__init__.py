@@ -1,1 +1,1 @@
-"""No weight is drawn: closed form, kernel, the law of the guesses, phases."""
+"""No weight is drawn: closed form, kernel, the distribution of the guesses, phases."""

@@ -25,8 +25,9 @@ _DRAWN, _NETWORKS, _WORK = 30_000, 200, 400_000  # fractions that are drawn for 
 def word(gamma: float) -> Word:
     """The word for a drift ratio, theory.md §1.
 
-    even: at most 0.05; leaning: below 1, one peak about the even split; biased: from 1 on, where the law of a two-class
-    fraction has two peaks; deeply biased: from tan²(0.4π) ≈ 9.47 on, where one of two classes gets 90 % on average.
+    even: at most 0.05; leaning: below 1, one peak about the even split; biased: from 1 on, where the distribution of a
+    two-class fraction has two peaks; deeply biased: from tan²(0.4π) ≈ 9.47 on, where one of two classes gets 90 % on
+    average.
 
     >>> word(0.05), word(0.47), word(2.8), word(18.4)
     ('even', 'leaning', 'biased', 'deeply biased')
@@ -84,7 +85,7 @@ def edges_of_shares(classes: int, points: int | None = None) -> tuple[float, flo
 
 
 def word_of_share(share: float, classes: int, points: int | None = None) -> Word:
-    """The word for an average largest fraction: that of the γ whose law has it.
+    """The word for an average largest fraction: that of the γ whose distribution has it.
 
     >>> word_of_share(0.69, 2), word_of_share(0.92, 2), word_of_share(0.51, 2, points=1000)
     ('leaning', 'deeply biased', 'even')
@@ -94,7 +95,8 @@ def word_of_share(share: float, classes: int, points: int | None = None) -> Word
 
 
 def gamma_of_share(share: float, classes: int, points: int | None = None) -> float:
-    """The γ whose law, theory.md (6)-(8), has this average largest fraction: 0 for none larger than chance, to ∞.
+    """The γ whose distribution, theory.md (6)-(8), has this average largest fraction: 0 for none larger than chance, to
+    ∞.
 
     >>> print(f"{gamma_of_share(0.75, 2):.6f} {gamma_of_share(0.5, 2)} {gamma_of_share(1.0, 2)}")
     1.000000 0.0 inf

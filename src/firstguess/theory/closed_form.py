@@ -20,14 +20,14 @@ from firstguess.network.inputs import Inputs, Tokens
 from firstguess.network.layer import Layer, Mix, steps, text
 from firstguess.network.layers import Attention, Dense, Embed, FirstToken, Patches, PoolTokens, Residual
 from firstguess.network.network import Network
-from firstguess.network.points import Move, Points, Tile
+from firstguess.network.points import PairwiseMap, Points, Tile
 from firstguess.network.sampled_distribution import SAMPLED, Pairs
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.walk import every, needs_tokens, sequence
-from firstguess.theory.kernel.cost import Budget, stretch
-from firstguess.theory.kernel.propagation import Folding, carry
-from firstguess.theory.kernel.tiles import Run, Stored, whole
+from firstguess.theory.kernel.cost import Budget, segment
+from firstguess.theory.kernel.propagation import Folding, propagate
+from firstguess.theory.kernel.tiles import Pending, Stored, all_pairs
 from firstguess.theory.prediction import LayerReading, Prediction
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.tokens import prototype_kernel, reading
@@ -82,20 +82,20 @@ def _through(layers: Sequence[Layer], points: Points, k: Array) -> tuple[Points,
 
 
 def _one(layer: Layer, points: Points, k: Array) -> tuple[Points, Array, Back]:
-    """Points and covariance behind a layer, and its way back."""
+    """Points and covariance after a layer, and its way back."""
     back = _mixing(layer, points, k)
     if back is None:
         found = _by_pair(layer, points, k)
-        if stretch((layer,), points.grid) == 0:  # else it is sampled, forth by a rule of its own
+        if segment((layer,), points.grid) == 0:  # else it is sampled, forth by a rule of its own
             return found
         back = found[2]
     budget = Budget(1)
-    run = carry((layer,), _start(points, k), budget)
-    return run.last, whole(run, budget)[0], back
+    pending = propagate((layer,), _start(points, k), budget)
+    return pending.last, all_pairs(pending, budget)[0], back
 
 
-def _start(points: Points, k: Array) -> Run:
-    return Run(Stored(k.copy(), None, points), points)
+def _start(points: Points, k: Array) -> Pending:
+    return Pending(Stored(k.copy(), None, points), points)
 
 
 def _mixing(layer: Layer, points: Points, k: Array) -> Back | None:
@@ -119,16 +119,16 @@ def _mixing(layer: Layer, points: Points, k: Array) -> Back | None:
 def _by_pair(layer: Layer, points: Points, k: Array) -> tuple[Points, Array, Back]:
     """A layer that acts on every entry: forth and back in one step."""
     frozen = replace(layer, frozen=True) if isinstance(layer, Dense) else layer
-    move = frozen.covariance(points, Folding(_start(points, k), Budget(1, True)))
-    if not isinstance(move, Move):
+    found = frozen.covariance(points, Folding(_start(points, k), Budget(1, True)))
+    if not isinstance(found, PairwiseMap):
         raise _Unknown
     rows = slice(0, len(k))
     tile = Tile(k.copy(), np.ones_like(k), rows, rows)
-    move.step(tile)
-    tile.fill_diagonal(move.after.q[rows])  # known better than arccos near c = 1 can give it
+    found.step(tile)
+    tile.fill_diagonal(found.after.q[rows])  # known better than arccos near c = 1 can give it
     factor = tile.t
     assert factor is not None
-    return move.after, tile.k, lambda g: g * factor
+    return found.after, tile.k, lambda g: g * factor
 
 
 def _along(backs: Sequence[Back], g: Array) -> Array:
@@ -232,8 +232,8 @@ def _gradient(layer: Layer, before: Signal) -> float | None:
 
 
 def _sampled(layer: Layer, before: Signal, after: Signal) -> bool:
-    """Whether nodes of a sum were sampled, here or in a block within a block."""
-    if isinstance(after.law, Pairs):
+    """Whether units of a sum were sampled, here or in a block within a block."""
+    if isinstance(after.distribution, Pairs):
         return True
     if not any(x.paths for path in layer.paths for x in path):
         return False
@@ -272,7 +272,7 @@ def predict(
     readings: list[LayerReading] = []
     assumptions: dict[str, None] = {}
     signal = inputs.signal()
-    distinct = {id(layer): layer for layer in network.layers}  # a repeated stretch has the same layers again
+    distinct = {id(layer): layer for layer in network.layers}  # a repeated segment has the same layers again
     texts = {key: text(layer) for key, layer in distinct.items()}
     for layer, before, after in steps(network.layers, signal):
         readings.append(
@@ -290,7 +290,7 @@ def predict(
         if _sampled(layer, before, after):
             assumptions[SAMPLED] = None
         signal = after
-    if not (network.layers[-1].weighted and isinstance(signal.law, Gaussian)):
+    if not (network.layers[-1].weighted and isinstance(signal.distribution, Gaussian)):
         raise NotCovered(
             "a network that ends in its output layer (random weights)",
             got=f"one that ends in {text(network.layers[-1])}",

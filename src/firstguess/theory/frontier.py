@@ -20,7 +20,7 @@ from firstguess.network.network import Network
 from firstguess.network.walk import changed, every, needs_tokens
 from firstguess.theory.phases.fixed_points import edge_of_chaos
 from firstguess.theory.predict import predict
-from firstguess.theory.tunable_families import activation_of, is_norm, knob_for
+from firstguess.theory.tunable_families import activation_of, family_for, is_norm
 from firstguess.theory.tune import HARMLESS, Tuned, described, given_by, said_gamma, stand, tune
 
 Sort: TypeAlias = Literal["network", "remedy", "tuned"]
@@ -53,8 +53,8 @@ class Mark:
 class Frontier(Shown):
     """Bias against gradients at a network's depth. `fg.figures.frontier_chart` draws it.
 
-    `here` is the network, `remedies` what known changes make of it, `reached` what its knob makes at some targets (the
-    settings in their names), `data_gamma` is γ₀: nothing lies below (1 + γ)·g = 1 + γ₀.
+    `here` is the network, `remedies` what known changes make of it, `reached` what its parameter makes at some targets
+    (the settings in their names), `data_gamma` is γ₀: nothing lies below (1 + γ)·g = 1 + γ₀.
     """
 
     network: Network
@@ -63,7 +63,7 @@ class Frontier(Shown):
     remedies: tuple[Mark, ...]
     reached: tuple[Mark, ...]
     knob: str
-    reachable: tuple[float, float] | None  # γ at constant gradients, by this knob; None: not known
+    reachable: tuple[float, float] | None  # γ at constant gradients, by this parameter; None: not known
     data_gamma: float = 0.0
     notes: tuple[str, ...] = ()
 
@@ -106,12 +106,12 @@ class Frontier(Shown):
 def frontier(
     network: Network | str, *, targets: tuple[float, ...] = TARGETS, data: Any = None, inputs: Inputs | None = None
 ) -> Frontier:
-    """Where a network stands between bias and gradients, what its knob reaches there, where remedies move it.
+    """Where a network stands between bias and gradients, what its parameter reaches there, where remedies move it.
 
     Args:
-        network: A description with one activation throughout, plain or with residual blocks.
-        targets: The γ that the knob is set for, at constant gradients and, where it can, at a tenth and at ten times.
-        data: Your points, for their own γ₀; or `inputs`, the same as moments.
+        network: A description with one activation throughout, plain or with residual blocks. targets: The γ that the
+        parameter is set for, at constant gradients and, where it can, at a tenth and at ten times. data: Your points,
+        for their own γ₀; or `inputs`, the same as moments.
 
     >>> f = frontier("20 x [dense(weight_var=2) > relu] > dense(weight_var=2)", targets=(0.5,))
     >>> print(f"{f.here.gamma:.2f} {f.here.nonlinearity:.2f} {f.reached[0].name} {f.reached[0].nonlinearity:.2f}")
@@ -122,7 +122,7 @@ def frontier(
         raise NotCovered(
             "a network of vectors, whose nonlinearity is known", got="a network of tokens", where="frontier"
         )
-    knob = knob_for(net, growth=1.0, mean_square=1.0).name  # or why there is none
+    knob = family_for(net, growth=1.0, mean_square=1.0).name  # or why there is none
     given = given_by(net, data, inputs, "frontier")
     assert isinstance(given, Inputs)
     rest = 1.0 + given.mean_square / given.variance
@@ -201,7 +201,7 @@ def _reached(
 
 
 def said(s: Tuned) -> str:
-    """The knob and its setting, briefly."""
+    """The parameter and its setting, briefly."""
     name, value = next(iter(s.settings.items()))
     if s.knob == "variances":
         return f"σw² {s.settings['weight_var']:.3g}, σb² {s.settings['bias_var']:.2g}"

@@ -1,6 +1,6 @@
 """Language models: every token of every sequence guesses one of the vocabulary, theory.md (30).
 
-The covariance of the stream in front of the head is carried as for all networks of tokens. Given the D nodes of a token
+The covariance of the stream before the head is carried as for all networks of tokens. Given the D units of a token
 the logits of V ≫ D classes are no V independent draws of one covariance: so the D nodes are drawn (Gaussian, with that
 covariance), then the head. Of a tied head the stream holds the own token's vector: h = a·e + r, e the head's vector
 too, r independent of it, since every branch of the stream ends in weights of its own.
@@ -74,7 +74,7 @@ def predict_language(
     width: int = 1000,
     seconds: float = 600.0,
 ) -> Prediction:
-    """The law of guesses over the vocabulary, and how often a token guesses itself.
+    """The distribution of guesses over the vocabulary, and how often a token guesses itself.
 
     γ of the output is over all pairs of tokens, wherever they stand (theory.md (38)); of layers before, over tokens at
     the same place of two sequences.
@@ -122,16 +122,16 @@ def predict_language(
         )
     k = heads.logits()
     off = (float(k.sum()) - float(np.trace(k))) / max(k.size - len(k), 1)
-    found = [KernelLayer(text(s.layer), s.layer.weighted, s.q, s.q_ab) for s in stream.run.summaries]
+    found = [KernelLayer(text(s.layer), s.layer.weighted, s.q, s.q_ab) for s in stream.pending.summaries]
     found.append(KernelLayer(text(head), True, float(k.diagonal().mean()), off))
     assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())
-    law = f"the law is sampled: {some} draws of {size}-dimensional tokens and of the head"
+    distribution = f"the law is sampled: {some} draws of {size}-dimensional tokens and of the head"
     return Prediction(
         network,
         "kernel",
         tuple(reading(layer) for layer in found),
         EmpiricalGuesses(fractions, kept.size, seed),
-        ("wide layers", law, *assumptions, *said, *stream.remarks),
+        ("wide layers", distribution, *assumptions, *said, *stream.remarks),
         {
             "firstguess": __version__,
             "python": sys.version.split()[0],
@@ -216,7 +216,7 @@ def _refused(layer: Layer) -> NotCovered:
 class _Heads:
     """What logits are drawn from."""
 
-    k: Array  # (tokens, tokens) in front of the head
+    k: Array  # (tokens, tokens) before the head
     own: Array  # a of every token; 0: nothing of its own vector
     variance: float  # of a vector's entries
     ids: NDArray[np.int64]

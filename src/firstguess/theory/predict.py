@@ -56,14 +56,14 @@ def predict(
     want `inputs=fg.Tokens(length=…, coincidence=…)` (theory.md §9), or sequences of token ids as `data`.
 
     With `data` (anything `fg.data` takes): the kernel reading, for *these* points at infinite width (theory.md (11)).
-    The law is sampled with `draws` initializations; `points` uses a random subset. `tangent=True` also carries the
-    tangent kernel (theory.md (12)), for which `width` is the fan-in of layers without a width of their own (1000).
+    The distribution is sampled with `draws` initializations; `points` uses a random subset. `tangent=True` also carries
+    the tangent kernel (theory.md (12)), for which `width` is the fan-in of layers without a width of their own (1000).
 
-    `width`: layers that name no width have so many nodes, and guesses are those of such networks (theory.md §12), with
+    `width`: layers that name no width have so many units, and guesses are those of such networks (theory.md §12), with
     what that changed in `finite_size`; `inputs=fg.Inputs(dimension=…)` says how many dimensions i.i.d. inputs have.
     None: infinitely many of both. Convolutions and tokens have no finite width here.
     Networks with convolutions that would take longer than about `seconds` are refused, with what would fit.
-    `precision="float32"` halves memory; the covariance is then good to about 1e-6 (less behind a batchnorm: `kernel`).
+    `precision="float32"` halves memory; the covariance is then good to about 1e-6 (less after a batchnorm: `kernel`).
 
     >>> p = predict("20 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
     >>> print(f"{p.gamma[1]:.6f} {p.gamma[-1]:.6f} {p.regime}")
@@ -284,7 +284,7 @@ def width_needed(
         except NotCovered:
             if width >= _START:
                 raise
-            return False  # a few nodes: networks die
+            return False  # a few units: networks die
         assert size is not None
         return abs(size.added) <= tolerance
 

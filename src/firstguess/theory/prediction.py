@@ -48,9 +48,9 @@ Reading = Literal["closed form", "kernel"]
 def regime(gamma: float) -> Regime:
     """The regime of a drift ratio, as phases are named: neutral below γ = 1, deeply biased from tan²(0.4π) ≈ 9.47 on.
 
-    γ = 1 is where the law of a share of two classes is uniform (theory.md §1). The papers call deep what happens as
-    γ → ∞; for finite networks the line is drawn where the average largest share of two classes passes 90 %. What
-    results print is `verdict`, which calls fewer networks even.
+    γ = 1 is where the distribution of a share of two classes is uniform (theory.md §1). The papers call deep what
+    happens as γ → ∞; for finite networks the line is drawn where the average largest share of two classes passes 90 %.
+    What results print is `verdict`, which calls fewer networks even.
 
     >>> regime(0.47), regime(2.8), regime(18.4)
     ('neutral', 'biased', 'deeply biased')
@@ -60,7 +60,7 @@ def regime(gamma: float) -> Regime:
     return "biased" if gamma < DEEPLY_BIASED else "deeply biased"
 
 
-def _law(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGuesses:
+def _distribution(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGuesses:
     if "gammas" in data:
         from firstguess.theory.shares.mixture import MixedGuesses
 
@@ -155,8 +155,9 @@ class Prediction(Shown):
     def verdict(self) -> Word:
         """even, leaning, biased or deeply biased (theory.md §1): by the distribution of class shares.
 
-        In closed form this is the word for γ of the output; on data, and at finite width, it is that of the γ whose law
-        has the same average largest share, which a kernel with clusters of points has more of than its γ says.
+        In closed form this is the word for γ of the output; on data, and at finite width, it is that of the γ whose
+        distribution has the same average largest share, which a kernel with clusters of points has more of than its γ
+        says.
         """
         if self.reading == "closed form" and self.finite_size is None:
             return word(float(self.gamma[-1]))
@@ -286,7 +287,7 @@ class Prediction(Shown):
             Network.from_dict(data["network"]),
             data["reading"],
             tuple(LayerReading.from_dict(layer) for layer in data["layers"]),
-            _law(data["guesses"]),
+            _distribution(data["guesses"]),
             tuple(data["assumptions"]),
             dict(data["provenance"]),
             data["seconds"],

@@ -16,16 +16,16 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import duration
 from firstguess.network.inputs import Tokens
-from firstguess.network.layer import Layer, Mix, Parity, text
+from firstguess.network.layer import Layer, Mix, Symmetry, text
 from firstguess.network.network import Network
 from firstguess.network.points import Points
 from firstguess.network.remarks import merged
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import every, sequence, shapes
 from firstguess.theory.kernel.cost import Budget
-from firstguess.theory.kernel.kernel import Kernel, KernelLayer, read_run
-from firstguess.theory.kernel.propagation import carry
-from firstguess.theory.kernel.tiles import Run, whole
+from firstguess.theory.kernel.kernel import Kernel, KernelLayer, read_pending
+from firstguess.theory.kernel.propagation import propagate
+from firstguess.theory.kernel.tiles import Pending, all_pairs
 from firstguess.theory.prediction import LayerReading
 
 _COPIES = 7  # matrices of all pairs of tokens that are alive at once
@@ -63,13 +63,13 @@ class Stream:
     """The covariance of all tokens of n sequences, (n·T, n·T), and how it was found."""
 
     k: Array
-    run: Run
+    pending: Pending
     squares: dict[int, Array]  # what norms in the stream divide all tokens by, squared, by the layer's place
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is to be said about the way it was found."""
-        return merged(self.run.remarks)
+        return merged(self.pending.remarks)
 
 
 class Prototypes:
@@ -93,7 +93,7 @@ def prototype_kernel(network: Network, tokens: Tokens, *, width: int = 1000) -> 
     budget = _plan(network, shape, 2, 2e9, 600.0, None)
     budget.images, budget.alike = 1, True
     points = Points(np.ones(places), np.zeros(places), False, shape, width, what="tokens")
-    return read_run(network, Run(Prototypes(tokens), points), budget, started)
+    return read_pending(network, Pending(Prototypes(tokens), points), budget, started)
 
 
 def token_kernel(
@@ -107,30 +107,30 @@ def token_kernel(
 ) -> Kernel:
     """Carry the covariance of all tokens of your sequences: ids (n, tokens), or images where patches come first."""
     started = time.perf_counter()
-    run, budget = _started(network, x, width, memory, seconds, progress)
-    return read_run(network, run, budget, started)
+    pending, budget = _started(network, x, width, memory, seconds, progress)
+    return read_pending(network, pending, budget, started)
 
 
 def token_covariances(network: Network, x: NDArray[Any], *, width: int = 1000, seconds: float = 600.0) -> Stream:
-    """The same of every token behind the last layer: for read-outs of all kinds from one fold."""
-    run, budget = _started(network, x, width, 2e9, seconds, None)
+    """The same of every token after the last layer: for read-outs of all kinds from one fold."""
+    pending, budget = _started(network, x, width, 2e9, seconds, None)
     layers, squares, start = network.layers, dict[int, Array](), 0
     with float_range():
         for place in _norms(layers):
-            run = carry(layers[start:place], run, budget)
-            centres = layers[place].parity is Parity.CENTRES
-            squares[place], start = run.last.q - run.last.mean**2 * centres, place
-        run = carry(layers[start:], run, budget)
-        k, _ = whole(run, budget)
-    return Stream(k, run, squares)
+            pending = propagate(layers[start:place], pending, budget)
+            centres = layers[place].symmetry is Symmetry.REMOVES_MEAN
+            squares[place], start = pending.last.q - pending.last.mean**2 * centres, place
+        pending = propagate(layers[start:], pending, budget)
+        k, _ = all_pairs(pending, budget)
+    return Stream(k, pending, squares)
 
 
 def _norms(layers: Sequence[Layer]) -> list[int]:
-    """Places of norms that stand in the stream itself: not behind an activation, whose nodes may be sampled with it."""
+    """Places of norms that stand in the stream itself: not after an activation, whose units may be sampled with it."""
     return [
         i
         for i, layer in enumerate(layers)
-        if i and layer.mixes is Mix.NODES and not layer.bends and not layers[i - 1].bends
+        if i and layer.mixes is Mix.NODES and not layer.breaks_gaussianity and not layers[i - 1].breaks_gaussianity
     ]
 
 
@@ -141,7 +141,7 @@ def _started(
     memory: float,
     seconds: float,
     progress: Callable[[int, int], None] | None,
-) -> tuple[Run, Budget]:
+) -> tuple[Pending, Budget]:
     """What goes into the first layer, if it fits."""
     found = network.layers[0].tokens_of(x)
     if found is None:
@@ -156,7 +156,7 @@ def _started(
         q, mean = (found**2).mean(axis=2).ravel(), found.mean(axis=2).ravel()
     real = network.layers[0].real_tokens(found)
     real = None if real is None else real.ravel()
-    return Run(source, Points(q, mean, False, shape, width, what="the data", real=real)), budget
+    return Pending(source, Points(q, mean, False, shape, width, what="the data", real=real)), budget
 
 
 def _vectors(network: Network, x: NDArray[Any]) -> Array:

@@ -1,7 +1,8 @@
 """Knobs on the frontier between bias and gradients: families of networks with one parameter, theory.md (31)-(35).
 
-A knob turns a description into one whose mean squares neither grow nor shrink, at a wanted gradient growth a layer; its
-parameter then decides γ alone. That of tokens decides γ by what all sequences share, and leaves gradients as they come.
+A parameter turns a description into one whose mean squares neither grow nor shrink, at a wanted gradient growth a
+layer; its parameter then decides γ alone. That of tokens decides γ by what all sequences share, and leaves gradients as
+they come.
 """
 
 from __future__ import annotations
@@ -181,8 +182,8 @@ def _roughly_unstable(phi: Activation, a: float, growth: float) -> Array:
         return ((value + shift[:, None]) * slope * z @ w - energy) / energy
 
 
-KNOBS = ("slope", "branch_scale", "variances", "affine", "shared_scale")
-_RAYS = ("relu", "leaky_relu", "prelu", "abs")
+PARAMETERS = ("slope", "branch_scale", "variances", "affine", "shared_scale")
+_LEAKY = ("relu", "leaky_relu", "prelu", "abs")
 
 
 class Knob(Protocol):
@@ -225,7 +226,7 @@ def normed(network: Network) -> Layer | None:
 
 
 def _norm_after(network: Network) -> bool:
-    """Whether an activation stands in front of the first norm."""
+    """Whether an activation stands before the first norm."""
     for layer in every(network.layers):
         if layer.function is not None or is_norm(layer):
             return not is_norm(layer)
@@ -267,7 +268,7 @@ class Slope:
     span: tuple[float, float] = (1.0, -1.0)
 
     def settings(self, at: float) -> dict[str, float]:
-        # A norm behind φ brings a mean square of 1; one before divides by what weights bring, and gradients with it.
+        # A norm after φ brings a mean square of 1; one before divides by what weights bring, and gradients with it.
         after = _norm_after(self.base) and normed(self.base) is not None
         weight_var = self.growth * (1.0 if after else 2.0 / (1.0 + at * at))
         found = {"slope": at, "weight_var": weight_var, "bias_var": 0.0}
@@ -295,7 +296,7 @@ class BranchScale:
 
     def _inside(self) -> Shifted | None:
         phi = activation_of(self.base)
-        if phi.name in _RAYS and not phi.centered:
+        if phi.name in _LEAKY and not phi.centered:
             return None
         fine = scales(phi, 1.0)
         found = shifted(phi, min(1.0, fine[-1]), 1.0) if len(fine) > 1 and fine[0] <= 1.0 else None
@@ -337,7 +338,7 @@ def _inner(layer: Layer, gain: float, psi: Shifted | None) -> Iterable[Layer]:
 
 @dataclass(frozen=True)
 class Variances:
-    """q of a smooth activation: σw² = χq/D, σb² = q − σw² E φ², behind a first layer that brings q: theory.md (35).
+    """q of a smooth activation: σw² = χq/D, σb² = q − σw² E φ², after a first layer that brings q: theory.md (35).
 
     Only where q is stable: 1 + σw² E φφ'' ≤ 1.
     """
@@ -432,14 +433,14 @@ class SharedScale:
         return replace(self.base, layers=changed(self.base.layers, lambda layer: (layer.with_shared(at),)))
 
 
-def knob_for(network: Network, *, growth: float, mean_square: float, name: str | None = None) -> Knob:
-    """The knob of this name, or the one that the activation calls for."""
-    if name is not None and name not in KNOBS:
-        raise NotCovered(f"knob {', '.join(KNOBS[:-1])} or {KNOBS[-1]}", got=repr(name), where="tune")
+def family_for(network: Network, *, growth: float, mean_square: float, name: str | None = None) -> Knob:
+    """The parameter of this name, or the one that the activation calls for."""
+    if name is not None and name not in PARAMETERS:
+        raise NotCovered(f"knob {', '.join(PARAMETERS[:-1])} or {PARAMETERS[-1]}", got=repr(name), where="tune")
     if needs_tokens(network.layers) or name == "shared_scale":
         return _of_tokens(network, name)
     pool = next((layer for layer in every(network.layers) if layer.pools > 1), None)
-    if pool is not None:  # theory's gradients are those of single nodes, what trains is their sum: theory.md (39)
+    if pool is not None:  # theory's gradients are those of single units, what trains is their sum: theory.md (39)
         raise NotCovered("a network without pools", got=text(pool), where="tune")
     phi = activation_of(network)
     if phi.jumps or phi.name == "linear":
@@ -452,7 +453,7 @@ def knob_for(network: Network, *, growth: float, mean_square: float, name: str |
         raise NotCovered(f"a plain network, for knob={name!r}", got="residual blocks", hint='knob="branch_scale"')
     if name == "variances" and norm is not None:
         raise NotCovered("a network whose variances count", got=text(norm), where="tune", hint='knob="affine"')
-    if name == "slope" and phi.name not in _RAYS:
+    if name == "slope" and phi.name not in _LEAKY:
         raise NotCovered("a ReLU, for its slope", got=str(phi), where="tune", hint='knob="affine"')
     if name == "branch_scale" and not residual:
         raise NotCovered("residual blocks, for their scale", got="a plain network", where="tune")
@@ -468,7 +469,7 @@ def knob_for(network: Network, *, growth: float, mean_square: float, name: str |
 def _called_for(phi: Activation, *, residual: bool, norm: bool) -> str:
     if residual:
         return "branch_scale"
-    if phi.name in _RAYS and not phi.centered:
+    if phi.name in _LEAKY and not phi.centered:
         return "slope"
     return "variances" if phi.odd and not norm else "affine"
 

@@ -19,9 +19,9 @@ from firstguess.network.network import Network
 from firstguess.network.walk import every, needs_tokens
 from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.tunable_families import Knob, is_norm, knob_for, normed
+from firstguess.theory.tunable_families import Knob, family_for, is_norm, normed
 
-KnobName = Literal["slope", "branch_scale", "variances", "affine", "shared_scale"]
+ParameterName = Literal["slope", "branch_scale", "variances", "affine", "shared_scale"]
 _OFF = 1e-5  # relative error of the gradients that is the quadrature's, not the family's
 
 
@@ -131,7 +131,7 @@ def tune(
     *,
     gamma: float,
     gradients: float | None = 1.0,
-    knob: KnobName | None = None,
+    knob: ParameterName | None = None,
     data: Any = None,
     inputs: Inputs | Tokens | None = None,
 ) -> Tuned:
@@ -142,7 +142,8 @@ def tune(
         gamma: The wanted γ of the output; 0 is even, from 0.5 on classes lean, theory.md §1.
         gradients: The factor on the mean square of gradients from the last layer to the first; None: as they come.
             Those of tokens always come as they do: a transformer's norms and blocks set them.
-        knob: What may be changed: "slope" (of a ReLU), "branch_scale" (of residual blocks), "variances" (of weights and
+        parameter: What may be changed: "slope" (of a ReLU), "branch_scale" (of residual blocks), "variances" (of
+        weights and
             biases), "affine" (shift and scale of φ), "shared_scale" (of what all sequences share: positions, token
             types, a class token). By default what the network calls for.
         data: Your points: their own γ₀ is what the network gets, and below it γ cannot fall at constant gradients; or
@@ -164,7 +165,7 @@ def tune(
     before, depth = stand(untuned), max(1, len(untuned.gradient_growth))
     growth = 1.0 if gradients is None else wanted ** (1.0 / depth)
     square = 1.0 if isinstance(given, Tokens) else given.mean_square + given.variance
-    family = knob_for(net, growth=growth, mean_square=square, name=knob)
+    family = family_for(net, growth=growth, mean_square=square, name=knob)
     at, reachable = _solve(family, gamma, given)
     found = family.network(at)
     now = stand(predict(found, inputs=given))
@@ -245,7 +246,7 @@ def _wanted(gamma: float, gradients: float | None) -> float:
 
 
 def _solve(family: Knob, gamma: float, inputs: Inputs | Tokens) -> tuple[float, tuple[float, float]]:
-    """The knob's place, and the range of γ between its ends."""
+    """The parameter's place, and the range of γ between its ends."""
 
     def reached(at: float) -> float:
         try:
@@ -307,7 +308,7 @@ def _lower(inputs: Inputs | Tokens) -> str:
 
 
 def _ends(family: Knob, reached: Any) -> tuple[float, float]:
-    """The ends of the knob, drawn in to where γ is known: the linear end itself has none or is 0."""
+    """The ends of the parameter, drawn in to where γ is known: the linear end itself has none or is 0."""
     low, high = family.span
     for _ in range(60):
         if math.isfinite(reached(high)):

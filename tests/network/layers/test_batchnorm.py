@@ -15,25 +15,25 @@ import firstguess as fg
 from firstguess.network.activations.registry import activation
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layers import BatchNorm
-from firstguess.network.norms import BatchLaw, Estimator
+from firstguess.network.norms import BatchNormed, Estimator
 from firstguess.network.signal import Gaussian, Signal
 
-UNIT = Signal(0.0, 0.0, 1.0, law=Gaussian())
+UNIT = Signal(0.0, 0.0, 1.0, distribution=Gaussian())
 
 
 def by_quad(name: str, batch: int, estimator: Estimator) -> tuple[float, float]:
     """E φ and E φ² by scipy, over the angle in which both densities are cos^{B−3}."""
     phi = activation(name)
     usual = estimator == "usual"
-    stretch = math.sqrt(batch - 1) if usual else math.sqrt(batch / (batch - 1) * (batch - 2))
+    segment = math.sqrt(batch - 1) if usual else math.sqrt(batch / (batch - 1) * (batch - 2))
     limit = min(math.pi / 2 - 1e-13, 12 / math.sqrt(batch))
-    kinks = [f.at / stretch for f in phi.features]
+    kinks = [f.at / segment for f in phi.features]
     kinks = [math.asin(k) for k in kinks if abs(k) < 1] if usual else [math.atan(k) for k in kinks]
     edges = sorted({-limit, 0.0, limit, *(k for k in kinks if abs(k) < limit)})
 
     def integral(power: int) -> float:
         def f(alpha: float) -> float:
-            u = stretch * (math.sin(alpha) if usual else math.tan(alpha))
+            u = segment * (math.sin(alpha) if usual else math.tan(alpha))
             return float(phi(np.array(u))) ** power * math.cos(alpha) ** (batch - 3)
 
         return sum(integrate.quad(f, a, b, epsabs=0, epsrel=1e-11, limit=200)[0] for a, b in pairwise(edges))
@@ -48,7 +48,7 @@ def by_quad(name: str, batch: int, estimator: Estimator) -> tuple[float, float]:
     ("batch", "estimator"), [(3, "usual"), (16, "usual"), (7, "leave_one_out"), (40, "leave_one_out")]
 )
 def test_every_activation_against_scipy(name: str, batch: int, estimator: Estimator) -> None:
-    out = BatchLaw(batch, estimator).activate(UNIT, activation(name))
+    out = BatchNormed(batch, estimator).activate(UNIT, activation(name))
     mean, total = by_quad(name, batch, estimator)
     assert out.mean == pytest.approx(mean, rel=1e-10, abs=1e-12 * math.sqrt(total))
     assert out.total == pytest.approx(total, rel=1e-10)
@@ -57,7 +57,7 @@ def test_every_activation_against_scipy(name: str, batch: int, estimator: Estima
 
 def test_a_wave_in_heavy_tails() -> None:
     """E sin² t' = ½(1 − χ(2)) with the characteristic function of Student's t, 3 degrees: e^{−√3|s|}(1 + √3|s|)."""
-    out = BatchLaw(5, "leave_one_out").activate(UNIT, activation("sin"))
+    out = BatchNormed(5, "leave_one_out").activate(UNIT, activation("sin"))
     s = 2.0 * math.sqrt(5 / 4)
     want = 0.5 * (1.0 - math.exp(-math.sqrt(3) * s) * (1 + math.sqrt(3) * s))
     assert out.total == pytest.approx(want, rel=1e-8)
@@ -70,7 +70,7 @@ def test_usual_estimator_against_drawn_batches(name: str, batch: int) -> None:
     rng = np.random.default_rng(8)
     u = rng.standard_normal((250, 800, batch))
     normed = FUNCTIONS[name]((u - u.mean(2, keepdims=True)) / u.std(2, keepdims=True))
-    out = BatchLaw(batch, "usual").activate(UNIT, activation(name))
+    out = BatchNormed(batch, "usual").activate(UNIT, activation(name))
     agrees(normed[:, :, 0].mean(1), out.mean, what="mean")
     if (name, batch) != ("tanh", 2):  # û = ±1, so tanh² is a constant
         agrees((normed**2).mean((1, 2)), out.total, what="total")
@@ -86,7 +86,7 @@ def test_leave_one_out_against_drawn_batches(name: str, batch: int) -> None:
     u = rng.standard_normal((250, 800, batch))
     others = u[:, :, 1:]
     value = FUNCTIONS[name]((u[:, :, 0] - others.mean(2)) / others.std(2, ddof=1))
-    out = BatchLaw(batch, "leave_one_out").activate(UNIT, activation(name))
+    out = BatchNormed(batch, "leave_one_out").activate(UNIT, activation(name))
     agrees(value.mean(1), out.mean, what="mean")
     if name == "tanh" or batch > 10:
         agrees((value**2).mean(1), out.total, what="total")
@@ -95,7 +95,7 @@ def test_leave_one_out_against_drawn_batches(name: str, batch: int) -> None:
 def test_leave_one_out_law_is_student() -> None:
     for batch in (5, 9, 33):
         spread = BatchNorm(batch, "leave_one_out").moments(UNIT).spread
-        linear = BatchLaw(batch, "leave_one_out").activate(UNIT, activation("linear"))
+        linear = BatchNormed(batch, "leave_one_out").activate(UNIT, activation("linear"))
         assert spread == pytest.approx(batch / (batch - 1) * (batch - 2) / (batch - 4), rel=1e-14)
         assert linear.spread == pytest.approx(spread, rel=1e-9)
 

@@ -83,7 +83,7 @@ def test_every_kind_is_under_contract() -> None:
 @pytest.mark.parametrize("source", REFUSED)
 def test_what_has_no_closed_form_says_why(source: str) -> None:
     with pytest.raises(NotCovered, match=REFUSED[source]) as caught:
-        after(only(source), Signal(0.0, 0.4, 0.6, law=Gaussian()))
+        after(only(source), Signal(0.0, 0.4, 0.6, distribution=Gaussian()))
     assert f"layer 1 ({source})" in str(caught.value)
     assert "fg.predict(net, data=x)" in caught.value.hint
     assert parse_layers(sequence_text(only(source))) == only(source)
@@ -94,7 +94,7 @@ def test_what_has_no_closed_form_says_why(source: str) -> None:
 def test_closed_form_is_what_drawn_nodes_do(source: str, between: float, spread: float) -> None:
     """Nodes drawn from the state itself. 240 replicates, 5.5 standard errors: false alarm < 2e-7 a number."""
     layers = only(source)
-    want = after(layers, Signal(0.0, between, spread, law=Gaussian()))
+    want = after(layers, Signal(0.0, between, spread, distribution=Gaussian()))
     rng = np.random.default_rng(20240501)
     # BatchNorm's statistics are over the data: their own error is 1/points, below a standard error here
     weights = any(layer.kind in ("dense", "conv", "residual") for layer in layers)
@@ -125,8 +125,8 @@ def test_closed_form_is_what_drawn_nodes_do(source: str, between: float, spread:
 @pytest.mark.parametrize("source", EVERY)
 def test_scale_of_the_units_does_not_matter(source: str) -> None:
     """The same signal written in other units gives the same signal."""
-    plain = after(only(source), Signal(0.0, 0.4, 0.6, law=Gaussian()))
-    other = after(only(source), Signal(0.0, 0.4e40, 0.6e40, -40 * math.log(10), law=Gaussian()))
+    plain = after(only(source), Signal(0.0, 0.4, 0.6, distribution=Gaussian()))
+    other = after(only(source), Signal(0.0, 0.4e40, 0.6e40, -40 * math.log(10), distribution=Gaussian()))
     assert other.log_q == pytest.approx(plain.log_q, abs=1e-12)
     assert other.gamma == pytest.approx(plain.gamma, rel=1e-12)
     assert other.mean * math.exp(0.5 * other.log_scale) == pytest.approx(
@@ -177,20 +177,20 @@ def test_layers_are_values(source: str) -> None:
 def test_an_activation_on_an_activation_names_its_layer(name: str) -> None:
     first = next(iter(only(f"{name}")))
     with pytest.raises(FirstguessError) as caught:
-        after(only(f"dense > {name} > {name}"), Signal(0.0, 0.0, 1.0, law=Gaussian()))
+        after(only(f"dense > {name} > {name}"), Signal(0.0, 0.0, 1.0, distribution=Gaussian()))
     assert f"layer 3 ({text(first)})" in str(caught.value)
     assert "ensemble reading" in caught.value.hint
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "groupnorm(2)", "batchnorm", "avgpool(2)", "maxpool(2)"])
 def test_what_follows_an_activation_is_no_longer_gaussian(norm: str) -> None:
-    out = after(only(f"relu > {norm}"), Signal(0.0, 0.4, 0.6, law=Gaussian()))
-    assert isinstance(out.law, (Unknown, Largest))
+    out = after(only(f"relu > {norm}"), Signal(0.0, 0.4, 0.6, distribution=Gaussian()))
+    assert isinstance(out.distribution, (Unknown, Largest))
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "groupnorm(2)", "batchnorm", "avgpool(2)", "scale(3)"])
 def test_a_gaussian_stays_one(norm: str) -> None:
-    assert isinstance(after(only(norm), Signal(0.0, 0.4, 0.6, law=Gaussian())).law, Gaussian)
+    assert isinstance(after(only(norm), Signal(0.0, 0.4, 0.6, distribution=Gaussian())).distribution, Gaussian)
 
 
 def test_a_batch_of_one_draw_is_what_moments_measures() -> None:

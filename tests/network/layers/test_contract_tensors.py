@@ -20,7 +20,7 @@ from firstguess.ensemble import engine as ensemble
 from firstguess.ensemble.engine import DescriptionEngine
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.member_statistics import BETWEEN, MEAN, SPREAD
-from firstguess.network.layer import KINDS, Layer, Mix, Parity, keeps_shape, register
+from firstguess.network.layer import KINDS, Layer, Mix, Symmetry, keeps_shape, register
 from firstguess.network.network import Network
 from firstguess.network.tensors import Local, Paths, Place, Weights
 from firstguess.network.walk import every
@@ -233,8 +233,8 @@ def registered() -> Iterator[dict[str, Any]]:
         kind: ClassVar[str] = "soft"
         weighted = False
         mixes = Mix.NOTHING
-        parity = Parity.ODD
-        bends = True
+        symmetry = Symmetry.ODD
+        breaks_gaussianity = True
         strength: float = 1.0
 
         def tensors(self, place: Place) -> Local:
@@ -249,8 +249,8 @@ def registered() -> Iterator[dict[str, Any]]:
         kind: ClassVar[str] = "gains"
         weighted = True
         mixes = Mix.NOTHING
-        parity = Parity.WEIGHTS
-        bends = True
+        symmetry = Symmetry.WEIGHTS
+        breaks_gaussianity = True
 
         def shape(self, before: Shape, units: int | None) -> Shape:
             return before
@@ -270,8 +270,8 @@ def registered() -> Iterator[dict[str, Any]]:
         kind: ClassVar[str] = "silent"
         weighted = False
         mixes = Mix.NOTHING
-        parity = Parity.ODD
-        bends = False
+        symmetry = Symmetry.ODD
+        breaks_gaussianity = False
 
         def moments(self, signal: Signal) -> Signal:
             return signal
@@ -335,8 +335,8 @@ def test_paths_need_the_shapes_within() -> None:
         kind: ClassVar[str] = "twice"
         weighted = True
         mixes = Mix.NOTHING
-        parity = Parity.NONE
-        bends = False
+        symmetry = Symmetry.NONE
+        breaks_gaussianity = False
         inner: tuple[Layer, ...] = ()
 
         @property

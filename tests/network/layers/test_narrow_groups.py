@@ -13,7 +13,7 @@ import firstguess as fg
 from firstguess.network.activations.registry import activation
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layers import GroupNorm
-from firstguess.network.norms import GroupLaw, normalized
+from firstguess.network.norms import GroupNormed, normalized
 from firstguess.network.signal import Gaussian, Signal
 
 
@@ -38,7 +38,7 @@ def test_rays_against_drawn_groups(nodes: int, name: str) -> None:
     rng = np.random.default_rng(20261116)
     phi = activation(name)
     c = 0.6
-    out = GroupLaw(nodes, c, 1.0 - c).activate(Signal(0.0, c, 1.0 - c), phi)
+    out = GroupNormed(nodes, c, 1.0 - c).activate(Signal(0.0, c, 1.0 - c), phi)
     common = rng.normal(size=(250, 800, nodes)) * math.sqrt(c)
     a, b = (common + rng.normal(size=common.shape) * math.sqrt(1.0 - c) for _ in range(2))
     x, y = (phi((u - u.mean(2, keepdims=True)) / u.std(2, keepdims=True))[:, :, 0] for u in (a, b))
@@ -97,11 +97,11 @@ def test_gradients_through_groups(nodes: int) -> None:
     u = 1.7 * rng.normal(size=(250, 2000, nodes))
     variance = u.var(axis=2)
     layer = GroupNorm(each=nodes)
-    want = layer.gradient(Signal(0.0, 0.0, 1.7**2, law=Gaussian()))
+    want = layer.gradient(Signal(0.0, 0.0, 1.7**2, distribution=Gaussian()))
     if nodes > 5:  # E 1/χ⁴ exists
         agrees(((nodes - 2) / nodes / variance).mean(1), want or math.nan)
     assert want == pytest.approx((nodes - 2) / (nodes - 3) / 1.7**2)
-    assert GroupNorm(each=2).gradient(Signal(0.0, 0.0, 1.0, law=Gaussian())) == 0.0
+    assert GroupNorm(each=2).gradient(Signal(0.0, 0.0, 1.0, distribution=Gaussian())) == 0.0
 
 
 @pytest.mark.parametrize(

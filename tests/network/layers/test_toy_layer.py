@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.network.layer import KINDS, Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
-from firstguess.network.points import Move, Points, Tile, split
+from firstguess.network.layer import KINDS, Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
+from firstguess.network.points import PairwiseMap, Points, Tile, split
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Local, Place
 
@@ -44,20 +44,20 @@ def calm() -> Iterator[None]:
         kind: ClassVar[str] = "calm"
         weighted = False
         mixes = Mix.NODES
-        parity = Parity.CENTRES
-        bends = False
+        symmetry = Symmetry.REMOVES_MEAN
+        breaks_gaussianity = False
         modules: ClassVar[tuple[Any, ...]] = (Calm,)
         shape = keeps_shape
 
         def moments(self, signal: Signal) -> Signal:
             variance = signal.between + signal.spread
-            assert isinstance(signal.law, Gaussian)
-            return Signal(0.0, signal.between / variance, signal.spread / variance, law=signal.law)
+            assert isinstance(signal.distribution, Gaussian)
+            return Signal(0.0, signal.between / variance, signal.spread / variance, distribution=signal.distribution)
 
         def gradient(self, signal: Signal) -> float:
             return float(np.exp(-np.log(signal.between + signal.spread) - signal.log_scale))
 
-        def covariance(self, points: Points, fold: Fold) -> Move:
+        def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
             places = points.grid.places
             q, mean = (v.reshape(-1, places).mean(axis=1) for v in (points.q, points.mean))
             level, inverse = np.repeat(mean, places), np.repeat(1.0 / np.sqrt(q - mean**2), places)
@@ -71,7 +71,7 @@ def calm() -> Iterator[None]:
             after = (points.q - 2.0 * level * points.mean + level**2) * inverse**2
             what = f"a calm version of {points.what}"
             shifted = (points.mean - level) * inverse
-            return Move(points.after(self, after, shifted, gaussian=points.gaussian, what=what), step)
+            return PairwiseMap(points.after(self, after, shifted, gaussian=points.gaussian, what=what), step)
 
         def assumptions(self) -> Iterable[str]:
             return ("calm: a toy",)
@@ -89,8 +89,8 @@ def calm() -> Iterator[None]:
             return Calm()
 
         @classmethod
-        def from_module(cls, module: nn.Module, site: Site) -> Meaning:
-            return Meaning((cls(),))
+        def from_module(cls, module: nn.Module, site: Site) -> ReadResult:
+            return ReadResult((cls(),))
 
     yield
     del KINDS["calm"]
@@ -132,8 +132,8 @@ def test_what_is_left_out_is_refused_by_name() -> None:
         kind: ClassVar[str] = "mute"
         weighted = False
         mixes = Mix.NOTHING
-        parity = Parity.NONE
-        bends = False
+        symmetry = Symmetry.NONE
+        breaks_gaussianity = False
         shape = keeps_shape
 
         def moments(self, signal: Signal) -> Signal:
@@ -153,13 +153,13 @@ def test_what_is_left_out_is_refused_by_name() -> None:
 
 
 def test_a_kind_that_leaves_a_flag_unsaid_or_inherits_is_not_registered() -> None:
-    with pytest.raises(TypeError, match="has to state mixes, parity"):
+    with pytest.raises(TypeError, match="has to state mixes, symmetry"):
 
         @register
         class Vague(Layer):
             kind: ClassVar[str] = "vague"
             weighted = False
-            bends = False
+            breaks_gaussianity = False
 
     with pytest.raises(TypeError, match="no variant of another"):
 
@@ -168,7 +168,7 @@ def test_a_kind_that_leaves_a_flag_unsaid_or_inherits_is_not_registered() -> Non
             kind: ClassVar[str] = "heir"
             weighted = False
             mixes = Mix.NODES
-            parity = Parity.CENTRES
-            bends = False
+            symmetry = Symmetry.REMOVES_MEAN
+            breaks_gaussianity = False
 
     assert not {"vague", "heir"} & set(KINDS)

@@ -155,14 +155,14 @@ class Blocks:
     def __init__(self) -> None:
         self._buffers: dict[torch.dtype, torch.Tensor] = {}
 
-    def __call__(self, x: torch.Tensor, *, by_node: bool = False) -> Sums | None:
-        """None if a value is not finite. `by_node`: squares are wanted for each node, not only their sum."""
+    def __call__(self, x: torch.Tensor, *, by_unit: bool = False) -> Sums | None:
+        """None if a value is not finite. `by_unit`: squares are wanted for each node, not only their sum."""
         count = float(x.shape[0])
         if x.device.type != "cpu":
             return _about(plain_sums(x), count)
         if x.numel() <= _SMALL:
             return _small(x)
-        sums = self._direct(x) if x.dtype in (torch.float32, torch.float64) and not by_node else None
+        sums = self._direct(x) if x.dtype in (torch.float32, torch.float64) and not by_unit else None
         if sums is not None:
             return sums
         ref, first, second = self._about_first(x)
@@ -412,7 +412,7 @@ class Recorder:
         if self.node == "position" and not self._by_node and spec.name not in self._orders:
             self._orders[spec.name] = memory_order(x)
         order = self._orders.get(spec.name)
-        return self._blocks(matrix(x, spec.channel, self.node, order), by_node=self._by_node)
+        return self._blocks(matrix(x, spec.channel, self.node, order), by_unit=self._by_node)
 
     def stats(self) -> Array:
         """(layers, 4)"""

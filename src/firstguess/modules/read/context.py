@@ -16,7 +16,7 @@ from firstguess.modules.members.initializers import Init
 from firstguess.modules.members.sources import Source
 from firstguess.modules.members.weight_statistics import TORCH_DEFAULT, Numbers, bounded, fitting, of_size
 from firstguess.modules.read.dispatch import claim, refusal
-from firstguess.network.layer import Layer, Meaning
+from firstguess.network.layer import Layer, ReadResult
 from firstguess.network.layers import Scale, Shift
 from firstguess.network.read_result import RandomWeights, Site, Variances
 
@@ -172,14 +172,14 @@ class Modules:
     def _name(path: str, what: str) -> str:
         return f"{path}.{what}" if path else what
 
-    def meaning(self, path: str, axes: int | None, shape: tuple[int, ...] | None = None) -> Meaning:
+    def meaning(self, path: str, axes: int | None, shape: tuple[int, ...] | None = None) -> ReadResult:
         """What a module is that gets a batch with so many axes, or (where an example was run) of this shape."""
         module = self.model.get_submodule(path)
         claimed = claim(module)
         if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):
-            return Meaning(why="has forward hooks, which may change what it does")
+            return ReadResult(why="has forward hooks, which may change what it does")
         if claimed is None:
-            return Meaning(why=refusal(module))
+            return ReadResult(why=refusal(module))
         numbers = {what: self.draws.numbers.get(self._name(path, what)) for what in ("weight", "bias")}
         constants = {what: found.constant for what, found in numbers.items() if found is not None}
         site = Site(axes, shape, path, claimed.name, constants=constants)
@@ -188,17 +188,17 @@ class Modules:
         found = claimed.meaning(module, site)
         return _with_constants(found, f"{path} ({type(module).__name__})", site) if found.affine else found
 
-    def _random(self, path: str, module: nn.Module, say: Callable[[Any, Site], Meaning], site: Site) -> Meaning:
+    def _random(self, path: str, module: nn.Module, say: Callable[[Any, Site], ReadResult], site: Site) -> ReadResult:
         """A module whose weights are drawn: their law goes to its kind; biases that are one constant are a shift."""
         found = self.estimates.get(path)
         weight = tensor_at(self.model, self._name(path, "weight"))
         if found is None or weight is None:
-            return Meaning(why="its weights could not be drawn")
+            return ReadResult(why="its weights could not be drawn")
         sources = _sources(module, weight)
         shared = next((self.used[key] for key in sources if key in self.used), None)
         if shared is not None:
             what = "is called more than once" if shared == path else f"shares its weights with {shared}"
-            return Meaning(why=f"{what}; a description has new weights in every layer")
+            return ReadResult(why=f"{what}; a description has new weights in every layer")
         self.used.update(dict.fromkeys(sources, path))
         constant = None if found.bias is None else found.bias.constant
         rule, weight_var = found.choose(self.favourites) if found.weight.constant is None else ("zero", 0.0)
@@ -239,11 +239,11 @@ def _odd_law(found: Estimate, weight_var: float, bias_var: float) -> str:
     return _ZERO if weight_var == 0.0 == bias_var else ""
 
 
-def _with_constants(norm: Meaning, what: str, site: Site) -> Meaning:
+def _with_constants(norm: ReadResult, what: str, site: Site) -> ReadResult:
     """A norm and its parameters, all equal within each: (1, 0) adds nothing, others a scale and a shift."""
     odd = next((name for name, value in site.constants.items() if value is None), None)
     if odd is not None:
-        return Meaning(why=f"its {odd} differs from node to node at initialization")
+        return ReadResult(why=f"its {odd} differs from node to node at initialization")
     weight, bias = site.constants.get("weight"), site.constants.get("bias")
     layers, notes = norm.layers, norm.notes
     if weight not in (None, 1.0):

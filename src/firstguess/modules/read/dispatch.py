@@ -16,7 +16,7 @@ from torch import fx, nn
 from firstguess.modules.members.initializers import BATCH_NORMS, CONVOLUTIONS, is_lookup
 from firstguess.network.activations.registry import activation
 from firstguess.network.activations.tensors import targets
-from firstguess.network.layer import Meaning, by_call, by_module
+from firstguess.network.layer import ReadResult, by_call, by_module
 from firstguess.network.layers import (
     Activate,
     Layer,  # from here: so that every kind is registered
@@ -29,30 +29,30 @@ from firstguess.network.read_result import FLAT, Call, Site
 # Modules and functions that are nothing to a description: dropout, flattening, softmax at the end, copies.
 
 _DROPOUT = "dropout is off at initialization, and left out"
-_SOFTMAX = Meaning(
+_SOFTMAX = ReadResult(
     why="a softmax within the network has no closed form here",
     last="softmax does not change which class is guessed, and is left out at the end",
 )
 
 
-def _nothing(module: Any, site: Site) -> Meaning:
-    return Meaning()
+def _nothing(module: Any, site: Site) -> ReadResult:
+    return ReadResult()
 
 
-def _dropout(module: Any, site: Site) -> Meaning:
-    return Meaning(notes=(_DROPOUT,))
+def _dropout(module: Any, site: Site) -> ReadResult:
+    return ReadResult(notes=(_DROPOUT,))
 
 
-def _softmax(module: Any, site: Site) -> Meaning:
+def _softmax(module: Any, site: Site) -> ReadResult:
     return _SOFTMAX
 
 
-def _flatten(module: Any, site: Site) -> Meaning:
+def _flatten(module: Any, site: Site) -> ReadResult:
     whole = module.start_dim == 1 and module.end_dim == -1
-    return Meaning(axes=FLAT) if whole else Meaning(why="flattens some axes only")
+    return ReadResult(axes=FLAT) if whole else ReadResult(why="flattens some axes only")
 
 
-PASSIVE: dict[type[nn.Module], Callable[[Any, Site], Meaning]] = {
+PASSIVE: dict[type[nn.Module], Callable[[Any, Site], ReadResult]] = {
     nn.Identity: _nothing,
     nn.Dropout: _dropout,
     nn.Dropout1d: _dropout,
@@ -67,11 +67,11 @@ PASSIVE: dict[type[nn.Module], Callable[[Any, Site], Meaning]] = {
 }
 
 
-def _dropout_call(call: Call) -> Meaning:
+def _dropout_call(call: Call) -> ReadResult:
     on = call.argument(2, "train" if call.target is torch.dropout else "training", True)
     if on is False or call.argument(1, "p", 0.5) == 0:
-        return Meaning(notes=(_DROPOUT,))
-    return Meaning(why="this dropout is on in evaluation as well; write training=self.training, or nn.Dropout")
+        return ReadResult(notes=(_DROPOUT,))
+    return ReadResult(why="this dropout is on in evaluation as well; write training=self.training, or nn.Dropout")
 
 
 _COPIES = (torch.clone, torch.detach, operator.pos)
@@ -84,10 +84,10 @@ _DROPOUTS = (
 _SOFTMAXES = (F.softmax, F.log_softmax, torch.softmax, torch.log_softmax, "softmax", "log_softmax")
 
 
-def passive_call(call: Call) -> Meaning | None:
+def passive_call(call: Call) -> ReadResult | None:
     """The meaning of a function or method (by its name) that is none of a layer's, None if this is no such one."""
     if call.target in _COPIES or call.target in _COPYING:
-        return Meaning()
+        return ReadResult()
     if call.target in _DROPOUTS:
         return _dropout_call(call)
     return _SOFTMAX if call.target in _SOFTMAXES else None
@@ -101,7 +101,7 @@ class Claim(NamedTuple):
 
     name: str  # the one in the kind's `modules`
     kind: type[Layer] | None
-    meaning: Callable[[Any, Site], Meaning]
+    meaning: Callable[[Any, Site], ReadResult]
 
 
 def claim(module: nn.Module) -> Claim | None:
@@ -212,7 +212,7 @@ def is_difference(node: fx.Node) -> bool:
     return node.target in DIFFERENCES or node.target in ("sub", "sub_")
 
 
-def function(node: fx.Node, site: Site, after: tuple[int, ...] | None) -> Meaning:
+def function(node: fx.Node, site: Site, after: tuple[int, ...] | None) -> ReadResult:
     """The meaning of a call with one signal in it; `after` is the shape of its result where an example was run."""
     call = Call(node.target, node.args, node.kwargs)
     if (claimed := call_claim(call.target)) is not None:
@@ -228,12 +228,12 @@ def function(node: fx.Node, site: Site, after: tuple[int, ...] | None) -> Meanin
     if (arithmetic := _arithmetic(call, name)) is not None:
         return arithmetic
     if target in _ATTENTION or (method and name in ("matmul", "bmm")):
-        return Meaning(why="a product of signals, as in attention, has no closed form here")
+        return ReadResult(why="a product of signals, as in attention, has no closed form here")
     if target is operator.getitem:
-        return Meaning(why="takes a part of the signal")
+        return ReadResult(why="takes a part of the signal")
     if target in (F.linear, F.conv2d, F.layer_norm, F.batch_norm, F.group_norm, F.rms_norm):
-        return Meaning(why="its parameters are not those of a module: write nn.Linear, nn.LayerNorm, …")
-    return Meaning(why="a description has no such function")
+        return ReadResult(why="its parameters are not those of a module: write nn.Linear, nn.LayerNorm, …")
+    return ReadResult(why="a description has no such function")
 
 
 def of_several(node: fx.Node) -> str:
@@ -251,23 +251,23 @@ def of_several(node: fx.Node) -> str:
     return "several signals go in"
 
 
-def _shaping(call: Call, name: str, site: Site, after: tuple[int, ...] | None) -> Meaning:
+def _shaping(call: Call, name: str, site: Site, after: tuple[int, ...] | None) -> ReadResult:
     if site.shape is not None and after is not None:
         same = after[:1] == site.shape[:1] and math.prod(after) == math.prod(site.shape)
         if same and (len(after) <= FLAT or after == site.shape):
-            return Meaning(axes=len(after) if len(after) > FLAT else FLAT)
-        return Meaning(why=f"makes {site.shape[1:]} of a sample into {after[1:]}; a description can flatten only")
+            return ReadResult(axes=len(after) if len(after) > FLAT else FLAT)
+        return ReadResult(why=f"makes {site.shape[1:]} of a sample into {after[1:]}; a description can flatten only")
     if name == "flatten" and call.argument(1, "start_dim", 0) == 1 and call.argument(2, "end_dim", -1) == -1:
-        return Meaning(axes=FLAT)
+        return ReadResult(axes=FLAT)
     sizes = call.args[1:]
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
     if name in ("view", "reshape") and len(sizes) == FLAT and -1 in sizes and (sizes[0] == -1 or _is_batch(sizes[0])):
         note = f"{name} to two axes is taken for a flattening: give an example of the inputs to check it"
-        return Meaning(axes=FLAT, notes=() if isinstance(sizes[0], fx.Node) else (note,))
+        return ReadResult(axes=FLAT, notes=() if isinstance(sizes[0], fx.Node) else (note,))
     if name == "squeeze" and site.axes == FLAT:
-        return Meaning()
-    return Meaning(why="what it does depends on the shape: give an example of the inputs")
+        return ReadResult()
+    return ReadResult(why="what it does depends on the shape: give an example of the inputs")
 
 
 def _is_batch(size: Any) -> bool:
@@ -284,13 +284,13 @@ def _is_batch(size: Any) -> bool:
     return whole.args[1:] == (("shape",) if whole.target is getattr else ()) and whole.target in (getattr, "size")
 
 
-def _arithmetic(call: Call, name: str) -> Meaning | None:
+def _arithmetic(call: Call, name: str) -> ReadResult | None:
     """Scalars times and plus the signal."""
     target: Any = call.target
     if target in (operator.neg, torch.neg) or name == "neg":
-        return Meaning((Scale(-1.0),))
+        return ReadResult((Scale(-1.0),))
     if (target in (torch.pow, operator.pow) or name == "pow") and call.argument(1, "exponent", None) == 2:
-        return Meaning((Activate(activation("square")),))
+        return ReadResult((Activate(activation("square")),))
     if len(call.args) != 2 or call.kwargs:
         return None
     left, right = call.args
@@ -298,16 +298,16 @@ def _arithmetic(call: Call, name: str) -> Meaning | None:
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
         return None
     if _changes_nothing(target, name, number):
-        return Meaning()
+        return ReadResult()
     if target in SUMS or name in ("add", "add_"):
-        return Meaning((Shift(float(number)),))
+        return ReadResult((Shift(float(number)),))
     if target in DIFFERENCES or name in ("sub", "sub_"):
         first = isinstance(left, fx.Node)
-        return Meaning((Shift(-float(number)),) if first else (Scale(-1.0), Shift(float(number))))
+        return ReadResult((Shift(-float(number)),) if first else (Scale(-1.0), Shift(float(number))))
     if target in _PRODUCTS or name in ("mul", "mul_"):
-        return Meaning((Scale(float(number)),))
+        return ReadResult((Scale(float(number)),))
     if (target in _QUOTIENTS or name in ("div", "div_")) and isinstance(left, fx.Node) and number:
-        return Meaning((Scale(1.0 / number),))
+        return ReadResult((Scale(1.0 / number),))
     return None
 
 

@@ -15,7 +15,7 @@ from firstguess.modules.read.dispatch import is_whole
 from firstguess.modules.read.result import Part, Unread
 from firstguess.modules.read.tracing import Traced, path_of, trace
 from firstguess.network.activations.registry import activation
-from firstguess.network.layer import Layer, Meaning, text
+from firstguess.network.layer import Layer, ReadResult, text
 from firstguess.network.layers import Activate, Residual, Scale
 from firstguess.network.layers.residual import unsigned
 from firstguess.network.read_result import FLAT, Site
@@ -34,7 +34,7 @@ class Carrier:
 
     path: str
     kind: str
-    meaning: Meaning
+    meaning: ReadResult
     before: fx.Node | None  # None: the input
     axes: int | None
     module: bool = False
@@ -142,18 +142,18 @@ def output(graph: fx.Graph) -> tuple[fx.Node | None, str]:
 def sum_of(trail: Trail, node: fx.Node, path: str, left: fx.Node, right: fx.Node) -> Carrier:
     """The sum of two signals that come from one: a residual block, or why it is none."""
     axes = trail.carriers[left].axes
-    carrier = Carrier(path, dispatch.function_name(node), Meaning(), left, axes)
+    carrier = Carrier(path, dispatch.function_name(node), ReadResult(), left, axes)
     one, other = trail.back(left), trail.back(right)
     fork = next((n for n in one if n in set(other)), None)
     if fork is None:
-        carrier.meaning = Meaning(why=dispatch.of_several(node))
+        carrier.meaning = ReadResult(why=dispatch.of_several(node))
         return carrier
     sides = one[: one.index(fork)][::-1], other[: other.index(fork)][::-1]
     for side, rest in ((sides[0], right), (sides[1], left)):
         if zero := _zero(trail, side):
             trail.idle.update(side)
             carrier.before = trail.passed[node] = rest
-            carrier.meaning = Meaning(
+            carrier.meaning = ReadResult(
                 notes=(f"{zero} starts at zero, so the branch that it ends adds nothing and is left out",)
             )
             return carrier
@@ -161,9 +161,9 @@ def sum_of(trail: Trail, node: fx.Node, path: str, left: fx.Node, right: fx.Node
     shapes = [trail.shape(n) for n in (left, right)]
     widths = [trail.carriers[n].width for n in (left, right)]
     if None not in shapes and shapes[0] != shapes[1]:
-        carrier.meaning = Meaning(why="adds two signals of different shapes")
+        carrier.meaning = ReadResult(why="adds two signals of different shapes")
     elif None in shapes and None not in widths and widths[0] != widths[1]:
-        carrier.meaning = Meaning(why=f"adds two signals of different widths, {widths[0]} and {widths[1]}")
+        carrier.meaning = ReadResult(why=f"adds two signals of different widths, {widths[0]} and {widths[1]}")
     elif any(trail.carriers[n].unread for side in sides for n in side):
         carrier.broken = True
     else:
@@ -173,10 +173,10 @@ def sum_of(trail: Trail, node: fx.Node, path: str, left: fx.Node, right: fx.Node
 
 def _residual(
     trail: Trail, sides: tuple[list[fx.Node], list[fx.Node]], ends: tuple[fx.Node, fx.Node], minus: bool
-) -> Meaning:
+) -> ReadResult:
     left, right = ([layer for n in side for layer in trail.carriers[n].meaning.layers] for side in sides)
     if not left and not right:
-        return Meaning(why="the signal minus itself") if minus else Meaning((Scale(2.0),))
+        return ReadResult(why="the signal minus itself") if minus else ReadResult((Scale(2.0),))
     if minus:
         right = [*right, Scale(-1.0)]
     # The branch is the path that does more, and has weights to be uncorrelated by.
@@ -189,15 +189,15 @@ def _residual(
         branch = branch[:-1]
     if not branch or unsigned(branch):
         last = text(branch[-1]) if branch else "a scale"
-        return Meaning(
+        return ReadResult(
             why=f"a branch that ends in {last}; a description's residual branch ends in random weights, and then "
             "at most in norms"
         )
     weights = next(n for n in reversed(sides[high]) if trail.carriers[n].draws)
     if _repeats(trail, ends[low], weights):
         name = trail.carriers[weights].path
-        return Meaning(why=f"what {name} adds is in the other side of the sum already, so the two are correlated")
-    return Meaning((Residual(tuple(branch), scale, tuple(shortcut)),))
+        return ReadResult(why=f"what {name} adds is in the other side of the sum already, so the two are correlated")
+    return ReadResult((Residual(tuple(branch), scale, tuple(shortcut)),))
 
 
 def _repeats(trail: Trail, end: fx.Node, weights: fx.Node) -> bool:
@@ -280,7 +280,7 @@ class _Reader:
     def _visit(self, node: fx.Node) -> None:
         if node.op == "placeholder" or is_input(node):
             shape = self.trail.shape(node)
-            self.carriers[node] = Carrier("", "input", Meaning(), None, None if shape is None else len(shape))
+            self.carriers[node] = Carrier("", "input", ReadResult(), None, None if shape is None else len(shape))
             return
         signals = [n for n in node.all_input_nodes if n in self.carriers]
         if not signals or is_aside(node):
@@ -290,7 +290,9 @@ class _Reader:
             return
         carrier = self._carrier(node, signals)
         if self._in_place(node) and not carrier.unread and self._used_again(node, signals[0]):
-            carrier.meaning = Meaning(why="works in place on a signal that is used again, which so is changed as well")
+            carrier.meaning = ReadResult(
+                why="works in place on a signal that is used again, which so is changed as well"
+            )
         shape = self.trail.shape(node)
         carrier.axes = len(shape) if shape is not None else carrier.meaning.axes or carrier.axes
         if not carrier.unread or node not in self.trail.idle:
@@ -342,23 +344,23 @@ class _Reader:
             path = path_of(cast(str, node.target))
             kind = type(self.modules.model.get_submodule(path)).__name__
             if path in self.traced.opaque:
-                meaning = Meaning(why=self.traced.opaque[path])
+                meaning = ReadResult(why=self.traced.opaque[path])
             else:
                 meaning = self.modules.meaning(path, site.axes, site.shape)
                 if len(signals) > 1 and not meaning.why:
-                    meaning = Meaning(why=dispatch.of_several(node))
+                    meaning = ReadResult(why=dispatch.of_several(node))
             return Carrier(path, kind, meaning, first, site.axes, module=True)
         path, kind = owner(node), dispatch.function_name(node)
         both = [a for a in node.args if isinstance(a, fx.Node) and a in self.carriers]
         if dispatch.is_sum(node) and len(both) == 2:
             return sum_of(self.trail, node, path, both[0], both[1])
         if len(signals) > 1:
-            return Carrier(path, kind, Meaning(why=dispatch.of_several(node)), first, site.axes)
+            return Carrier(path, kind, ReadResult(why=dispatch.of_several(node)), first, site.axes)
         if any(n not in self.carriers and n not in self.aside for n in node.all_input_nodes):
             why = "a parameter or buffer meets the signal outside of a known module"
-            return Carrier(path, kind, Meaning(why=why), first, site.axes)
+            return Carrier(path, kind, ReadResult(why=why), first, site.axes)
         if node.target in (operator.getitem, getattr) and self.carriers[first].unread:
-            return Carrier(path, kind, Meaning(), first, None, broken=True)  # of an output that is unread already
+            return Carrier(path, kind, ReadResult(), first, None, broken=True)  # of an output that is unread already
         return Carrier(path, kind, dispatch.function(node, site, self.trail.shape(node)), first, site.axes)
 
     # The whole
@@ -449,10 +451,10 @@ def listed(model: nn.Module, order: Iterable[tuple[str, int | None]], modules: M
     return GraphReading([], tuple(parts), tuple(unread), notes)
 
 
-def _alone(module: nn.Module) -> Meaning | None:
+def _alone(module: nn.Module) -> ReadResult | None:
     """The meaning of a small module by its own graph."""
     traced = trace(module, None)
     if traced.graph is None:
         return None
     found = read_graph(traced, Modules(module, Draws({}, 0)), whole=False)
-    return None if len(found.runs) != 1 or found.unread else Meaning(found.runs[0], notes=tuple(found.notes))
+    return None if len(found.runs) != 1 or found.unread else ReadResult(found.runs[0], notes=tuple(found.notes))

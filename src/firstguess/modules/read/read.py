@@ -25,7 +25,7 @@ from firstguess.modules.read.graph import GraphReading, listed, read_graph
 from firstguess.modules.read.result import Structure, Unread
 from firstguess.modules.read.tracing import Traced, trace
 from firstguess.modules.read.verify import graph_reading, known_reading, token_parameters
-from firstguess.network.layer import Layer, Parity
+from firstguess.network.layer import Layer, Symmetry
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
 from firstguess.theory import closed_form
@@ -261,7 +261,7 @@ def _network(layers: tuple[Layer, ...], classes: int) -> tuple[Network | None, s
 
 def _headed(layers: tuple[Layer, ...], notes: list[str]) -> tuple[tuple[Layer, ...], int | None]:
     """The layers with an output layer that has no width of its own, and the number of classes it stands for."""
-    if len(layers) > 1 and layers[-1].parity is Parity.SHIFTS and layers[-2].as_output() is not None:
+    if len(layers) > 1 and layers[-1].symmetry is Symmetry.SHIFTS and layers[-2].as_output() is not None:
         notes.append("the output layer's constant bias is the same for all classes, and left out")
         layers = layers[:-1]
     if layers and layers[-1].each_token:

@@ -61,7 +61,7 @@ class Structure(Shown):
     @property
     def law(self) -> str:
         """The one law that all weights look drawn from (normal, uniform, orthogonal); "" if not one, or not known."""
-        laws = {part.variances.law for part in self.parts if part.variances is not None}
+        laws = {part.variances.distribution for part in self.parts if part.variances is not None}
         return laws.pop() if len(laws) == 1 else ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,4 +122,4 @@ def short(text: str) -> str:
 
 def _variances(data: dict[str, Any]) -> Variances:
     numbers = {k: float(data[k]) for k in ("weight_var", "weight_se", "bias_var", "bias_se")}
-    return Variances(**numbers, rule=data["rule"], draws=data["draws"], law=data.get("law", ""))
+    return Variances(**numbers, rule=data["rule"], draws=data["draws"], distribution=data.get("law", ""))

@@ -8,7 +8,7 @@ import numpy as np
 
 from firstguess.base.gaussian import Array, Feature, Function
 from firstguess.network.activations import closed_kernels, record
-from firstguess.network.activations.record import Activation, Bend, Pieces, TorchNames, piecewise_linear
+from firstguess.network.activations.record import Activation, Kink, Pieces, TorchNames, piecewise_linear
 
 LINEAR = piecewise_linear("linear", 1.0, 1.0, torch=TorchNames("torch.positive", "Identity", read=False))
 
@@ -58,7 +58,7 @@ HARDTANH = Activation(
     features=(Feature(-1.0, 0.0), Feature(1.0, 0.0)),
     near=(1.0, 1.0),
     nondecreasing=True,
-    pieces=Pieces((0.0, 1.0, 0.0), (Bend(1.0, 1.0, (0.0, -1.0, 0.0)), Bend(-1.0, 1.0, (0.0, 1.0, 0.0)))),
+    pieces=Pieces((0.0, 1.0, 0.0), (Kink(1.0, 1.0, (0.0, -1.0, 0.0)), Kink(-1.0, 1.0, (0.0, 1.0, 0.0)))),
     torch=TorchNames(
         "aten.hardtanh_",
         "Hardtanh",
@@ -75,7 +75,7 @@ RELU6 = Activation(
     features=(Feature(0.0, 0.0), Feature(6.0, 0.0)),
     near=(0.0, 1.0),
     nondecreasing=True,
-    pieces=Pieces((0.0, 0.0, 0.0), (Bend(1.0, 0.0, (0.0, 1.0, 0.0)), Bend(1.0, 6.0, (0.0, -1.0, 0.0)))),
+    pieces=Pieces((0.0, 0.0, 0.0), (Kink(1.0, 0.0, (0.0, 1.0, 0.0)), Kink(1.0, 6.0, (0.0, -1.0, 0.0)))),
     torch=TorchNames(
         "aten.relu6_",
         "ReLU6",
@@ -93,7 +93,7 @@ HARDSWISH = Activation(
     far=(0.0, 1.0),
     pieces=Pieces(
         (0.0, 0.5, 1.0 / 6.0),
-        (Bend(1.0, 3.0, (0.0, -0.5, -1.0 / 6.0)), Bend(-1.0, 3.0, (0.0, -0.5, -1.0 / 6.0))),
+        (Kink(1.0, 3.0, (0.0, -0.5, -1.0 / 6.0)), Kink(-1.0, 3.0, (0.0, -0.5, -1.0 / 6.0))),
     ),
     torch=TorchNames("aten.hardswish_", "Hardswish", ("F.hardswish",)),
 )

@@ -15,24 +15,24 @@ from scipy.special import ndtr, owens_t
 
 from firstguess.base import gaussian
 from firstguess.base.errors import NotConverged, NotCovered
-from firstguess.base.gaussian import Array, Feature, correlate_rays
+from firstguess.base.gaussian import Array, Feature, correlate_leaky
 from firstguess.base.numerics import interpolate
-from firstguess.network.activations.record import Activation, Bend, Map, Pieces
+from firstguess.network.activations.record import Activation, Kink, Map, Pieces
 
 # --------------------------------------------------------------------------------------------------------------
 # Kernels of piecewise quadratic activations in closed form, for any two variances.
 #
-# Such a function is a quadratic around 0 plus bends (s·x − k)₊^p outwards, s = ±1 the side, k ≥ 0. All expectations
+# Such a function is a quadratic around 0 plus kinks (s·x − k)₊^p outwards, s = ±1 the side, k ≥ 0. All expectations
 # follow from moments of a bivariate normal above two thresholds, E (X−h)₊^m (Y−g)₊^n, which Stein's lemma reduces to
-# the probability of an orthant (Rosenbaum, 1961; Owen's T). Nothing cancels at small variances: bends far out
+# the probability of an orthant (Rosenbaum, 1961; Owen's T). Nothing cancels at small variances: kinks far out
 # contribute 0.
 
 
-def shifted_rays(left: float, right: float, by: float) -> Pieces:
+def shifted_leaky(left: float, right: float, by: float) -> Pieces:
     """The function with slopes left and right of 0, of x + by."""
     slope = right if by >= 0.0 else left
-    bend = Bend(-1.0 if by >= 0.0 else 1.0, abs(by), (0.0, right - left, 0.0))
-    return Pieces((slope * by, slope, 0.0), (bend,))
+    kink = Kink(-1.0 if by >= 0.0 else 1.0, abs(by), (0.0, right - left, 0.0))
+    return Pieces((slope * by, slope, 0.0), (kink,))
 
 
 def pieces_kernel(f: Pieces, k: Array, qa: Array, qb: Array) -> Array:
@@ -42,28 +42,28 @@ def pieces_kernel(f: Pieces, k: Array, qa: Array, qb: Array) -> Array:
     c = np.clip(k / (a * b), -1.0, 1.0)
     p0, p1, p2 = f.poly
     out = (p0 + p2 * a * a) * (p0 + p2 * b * b) + p1 * p1 * k + 2.0 * (p2 * k) ** 2
-    for bend in f.bends:
-        out += _poly_bend(f.poly, bend, a, b, c) + _poly_bend(f.poly, bend, b, a, c)
-    for left in f.bends:
-        for right in f.bends:
-            out += _bend_bend(left, right, a, b, c)
+    for kink in f.kinks:
+        out += _poly_kink(f.poly, kink, a, b, c) + _poly_kink(f.poly, kink, b, a, c)
+    for left in f.kinks:
+        for right in f.kinks:
+            out += _kink_kink(left, right, a, b, c)
     return out
 
 
-def _poly_bend(poly: tuple[float, float, float], bend: Bend, a: Array, b: Array, c: Array) -> Array:
-    """E poly(u_a)·bend(u_b): E X f(Y) = c E f', E X² f(Y) = E f + c² E f''."""
-    h = bend.at / b
+def _poly_kink(poly: tuple[float, float, float], kink: Kink, a: Array, b: Array, c: Array) -> Array:
+    """E poly(u_a)·kink(u_b): E X f(Y) = c E f', E X² f(Y) = E f + c² E f''."""
+    h = kink.at / b
     tail, pdf = ndtr(-h), _pdf(h)
     first = pdf - h * tail
-    e0, e1, e2 = bend.powers
+    e0, e1, e2 = kink.powers
     value = e0 * tail + e1 * b * first + e2 * b * b * ((1.0 + h * h) * tail - h * pdf)
     slope = e0 * pdf + e1 * b * tail + 2.0 * e2 * b * b * first  # by Y = u_b/b
     curve = e0 * h * pdf + e1 * b * pdf + 2.0 * e2 * b * b * tail
     p0, p1, p2 = poly
-    return p0 * value + p1 * a * (bend.side * c) * slope + p2 * a * a * (value + c * c * curve)
+    return p0 * value + p1 * a * (kink.side * c) * slope + p2 * a * a * (value + c * c * curve)
 
 
-def _bend_bend(left: Bend, right: Bend, a: Array, b: Array, c: Array) -> Array:
+def _kink_kink(left: Kink, right: Kink, a: Array, b: Array, c: Array) -> Array:
     # a threshold of 0 is moved to 1e-290: the ratios of Owen's T stay defined, and nothing else notices
     h, g = np.maximum(left.at / a, 1e-290), np.maximum(right.at / b, 1e-290)
     c = left.side * right.side * c
@@ -269,7 +269,7 @@ def _series(part: _Part, low: float, high: float, n_q: int, n_t: int, refine: fl
             values[index] = pieces_kernel(f, math.cos(theta) * outer, q[:, None], q[None, :])
         square = np.diagonal(pieces_kernel(f, outer, q[:, None], q[None, :]))
     else:
-        for index in range((n_t + 1) // 2):  # nodes lie symmetrically: θ and π − θ share their conditional means
+        for index in range((n_t + 1) // 2):  # units lie symmetrically: θ and π − θ share their conditional means
             theta = 0.5 * math.pi * (1.0 - abs(float(chebyshev.chebpts1(n_t)[index])))
             near, far = _pairs(part, roots, theta, refine)
             values[n_t - 1 - index], values[index] = far, near
@@ -350,7 +350,7 @@ def kernel_map(phi: Activation, q: Array) -> Map:
     plain = replace(phi, centered=False)
     if plain.kernel is not None:
         return plain.kernel
-    slopes = rays(plain)
+    slopes = leaky_slopes(plain)
     if slopes is not None:
         return _piecewise_linear(*slopes)
     if plain.jumps:
@@ -376,7 +376,7 @@ def shifted(phi: Activation, by: float) -> Activation:
     """x ↦ φ(x + by), for signals with a mean: a function of centred ones."""
     rise, slope = phi.rise, phi.derivative
     at = float(rise(np.array([by]))[0])
-    slopes = rays(phi)
+    slopes = leaky_slopes(phi)
     return Activation(
         f"shifted {phi.name}" if slopes is None else "shifted piecewise linear",
         (*(phi.params if slopes is None else (("left", slopes[0]), ("right", slopes[1]))), ("by", by)),
@@ -385,7 +385,7 @@ def shifted(phi: Activation, by: float) -> Activation:
         offset=phi.offset + at,
         features=tuple(Feature(f.at - by, f.width) for f in phi.features),
         nondecreasing=phi.nondecreasing,
-        pieces=None if slopes is None else shifted_rays(*slopes, by),
+        pieces=None if slopes is None else shifted_leaky(*slopes, by),
         jumps=phi.jumps,
         source=phi.source,
         centered=phi.centered,
@@ -436,7 +436,7 @@ def _interpolated(phi: Activation, sizes: bytes) -> tuple[Array, Array] | None:
 # --- piecewise linear -------------------------------------------------------------------------------------------------
 
 
-def rays(phi: Activation) -> tuple[float, float] | None:
+def leaky_slopes(phi: Activation) -> tuple[float, float] | None:
     """The slopes of a piecewise linear activation left and right of 0; None for any other."""
     if phi.degree != 1 or phi.source is not None:
         return None
@@ -448,7 +448,7 @@ def _piecewise_linear(left: float, right: float) -> Map:
     def run(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
         scale = np.sqrt(qa * qb)
         c = np.clip(k / scale, -1.0, 1.0)
-        slopes = correlate_rays(left, right, c, slope)
+        slopes = correlate_leaky(left, right, c, slope)
         c *= scale * (0.5 * (left * left + right * right))
         return c, slopes
 

@@ -164,7 +164,7 @@ _H = 1e-5  # a step of x, for the slope of a callable whose derivative nobody ga
 Map = Callable[[Array, Array, Array, bool], tuple[Array, Array | None]]
 
 
-class Bend(NamedTuple):
+class Kink(NamedTuple):
     """Σ_p powers[p]·(side·x − at)₊^p, the power 0 being the step from 0 to 1."""
 
     side: float
@@ -173,16 +173,16 @@ class Bend(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """poly[0] + poly[1]·x + poly[2]·x² plus bends."""
+    """poly[0] + poly[1]·x + poly[2]·x² plus kinks."""
 
     poly: tuple[float, float, float]
-    bends: tuple[Bend, ...]
+    kinks: tuple[Kink, ...]
 
     def slope(self) -> Pieces:
         """The derivative, of the same form."""
         poly = (self.poly[1], 2.0 * self.poly[2], 0.0)
         return Pieces(
-            poly, tuple(Bend(b.side, b.at, (b.side * b.powers[1], b.side * 2.0 * b.powers[2], 0.0)) for b in self.bends)
+            poly, tuple(Kink(b.side, b.at, (b.side * b.powers[1], b.side * 2.0 * b.powers[2], 0.0)) for b in self.kinks)
         )
 
 

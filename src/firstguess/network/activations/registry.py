@@ -127,7 +127,7 @@ def activation(
         ) from None
 
 
-def _bends_at_zero(fn: Function) -> bool:
+def _kink_at_zero(fn: Function) -> bool:
     # Most kinks are at 0, where quadrature panels meet: undeclared, one would hide there instead of spoiling agreement.
     # 2·d(h/2) − d(h), d(h) = (φ(h) + φ(−h) − 2φ(0))/h, is the jump of the slope; a smooth φ leaves only O(h³).
     h = 1e-4
@@ -145,7 +145,7 @@ def _custom(fn: Function, name: str, kinks: Iterable[float], derivative: Functio
     probe = np.concatenate([np.linspace(-30.0, 30.0, 121), np.array([0.0])])
     values = gaussian.evaluate(fn, probe)
     offset = float(values[-1])
-    if 0.0 not in points and _bends_at_zero(fn):
+    if 0.0 not in points and _kink_at_zero(fn):
         points = (*points, 0.0)
     left, right = (gaussian.evaluate(fn, np.array([k + d for k in points])) for d in (-1e-9, 1e-9))
     jumps = bool(points) and bool(np.any(np.abs(right - left) > 1e-5 * (1.0 + np.abs(left))))

@@ -1,4 +1,4 @@
-"""An activation, applied to every node."""
+"""An activation, applied to every unit."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from firstguess.base.checks import float_range
 from firstguess.base.errors import NotCovered
-from firstguess.base.gaussian import Array, correlate_rays, correlated_rays
+from firstguess.base.gaussian import Array, correlate_leaky, correlated_leaky
 from firstguess.base.text import number
 from firstguess.network.activations import tensors as spelled
-from firstguess.network.activations.kernels import kernel_map, means, rays, shifted
+from firstguess.network.activations.kernels import kernel_map, leaky_slopes, means, shifted
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
-from firstguess.network.finite_sample import Handful
+from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
-from firstguess.network.points import Move, NodeMove, Points, Tile, Values, alike, in_strips
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
+from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, Values, in_strips, same_map
 from firstguess.network.read_result import Call, Site
 from firstguess.network.signal import Signal, Unknown
 from firstguess.network.source import FUNCTION, Source
@@ -41,7 +41,7 @@ def centre_of(phi: Activation, points: Points) -> float:
 
 
 def _constant_at(phi: Activation, signal: Signal | None) -> float | None:
-    """E φ at the variance that the closed form predicts in front of a centred φ (theory.md §4), else 0.
+    """E φ at the variance that the closed form predicts before a centred φ (theory.md §4), else 0.
 
     None where the closed form has no answer.
     """
@@ -58,26 +58,26 @@ def _constant_at(phi: Activation, signal: Signal | None) -> float | None:
 @final
 @dataclass(frozen=True)
 class Activate(Layer):
-    """φ on every node: theory.md (4). Needs a signal whose law is known."""
+    """φ on every unit: theory.md (4). Needs a signal whose distribution is known."""
 
     kind: ClassVar[str] = "activation"
     weighted = False
     mixes = Mix.NOTHING
-    bends = True
+    breaks_gaussianity = True
     by_token = True
     phi: Activation
-    parity: Parity = field(default=Parity.NONE, init=False, repr=False, compare=False)
+    symmetry: Symmetry = field(default=Symmetry.NONE, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parity", Parity.ODD if self.phi.odd else Parity.NONE)
+        object.__setattr__(self, "symmetry", Symmetry.ODD if self.phi.odd else Symmetry.NONE)
 
     @property
     def name(self) -> str:
         return self.phi.name
 
     @property
-    def rays(self) -> tuple[float, float] | None:
-        return None if self.phi.centered else rays(self.phi)
+    def leaky_slopes(self) -> tuple[float, float] | None:
+        return None if self.phi.centered else leaky_slopes(self.phi)
 
     @property
     def function(self) -> Activation:
@@ -89,9 +89,9 @@ class Activate(Layer):
     shape = keeps_shape
 
     def moments(self, signal: Signal) -> Signal:
-        return (signal.law or Unknown("a signal of unknown law")).activate(signal, self.phi)
+        return (signal.distribution or Unknown("a signal of unknown law")).activate(signal, self.phi)
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """K'_ab = E φ(u_a)φ(u_b), Θ ← Θ ∘ E φ'φ': theory.md (11), (12).
 
         A position that is 0 in all channels of an image (a black border) stays at φ(0), without a correlation.
@@ -101,7 +101,7 @@ class Activate(Layer):
         dead = points.q <= 0.0
         if not dead.any() or dead.all():
             move = self._by_pair(points)
-            return Move(move.after, in_strips(move.step))
+            return PairwiseMap(move.after, in_strips(move.step))
         if self.phi.centered:
             raise NotCovered(
                 "images without positions that are 0 in front of a centred activation",
@@ -118,9 +118,9 @@ class Activate(Layer):
             tile.k[dead[tile.rows]] = zero * mean[None, tile.cols]
             tile.k[:, dead[tile.cols]] = zero * mean[tile.rows, None]
 
-        return Move(replace(move.after, mean=mean, q=q), step)
+        return PairwiseMap(replace(move.after, mean=mean, q=q), step)
 
-    def _by_pair(self, points: Points) -> Move:
+    def _by_pair(self, points: Points) -> PairwiseMap:
         if not points.gaussian:
             raise NotCovered(
                 "a Gaussian signal in front of an activation",
@@ -152,13 +152,13 @@ class Activate(Layer):
             before=points if level == 0.0 else None,
             phi=phi,
         )
-        slopes = rays(phi)
+        slopes = leaky_slopes(phi)
         if slopes is not None:
             left, right = slopes
             growth = math.sqrt(0.5 * (left * left + right * right))
 
             def apply(tile: Tile) -> Array | None:
-                slope = correlate_rays(left, right, tile.correlations(q), tile.t is not None, tile.spare)
+                slope = correlate_leaky(left, right, tile.correlations(q), tile.t is not None, tile.spare)
                 tile.scale(growth)
                 return slope
 
@@ -179,10 +179,10 @@ class Activate(Layer):
                 tile.t = tile.t * slope
 
         if slopes is None or level or constant:
-            return Move(after, step)
-        return Move(after, step, lambda c: correlated_rays(*slopes, c))
+            return PairwiseMap(after, step)
+        return PairwiseMap(after, step, lambda c: correlated_leaky(*slopes, c))
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
         phi = self.phi
         constant = centre_of(phi, points) if known and phi.centered else None
 
@@ -194,32 +194,32 @@ class Activate(Layer):
                 out += y.dtype.type(phi.offset)
             return out
 
-        return alike(run)
+        return same_map(run)
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
         return before.activated(self.phi, after)
 
-    def handful(self, few: Handful) -> Handful:
-        """φ of every node; a centred one takes off its mean at the variance that the closed form predicts here."""
-        constant = _constant_at(self.phi, few.signal)
+    def point_sample(self, sample: PointSample) -> PointSample:
+        """φ of every unit; a centred one takes off its mean at the variance that the closed form predicts here."""
+        constant = _constant_at(self.phi, sample.signal)
         if constant is None:
             raise NotCovered(
                 "a centred activation whose mean the closed form knows", got=f"{self.phi}", hint="fg.measure(...)"
             )
-        return few.with_values(self.phi.rise(few.values) + (self.phi.offset - constant))
+        return sample.with_values(self.phi.rise(sample.values) + (self.phi.offset - constant))
 
     def effort(self) -> float:
         return _TABLE if self.phi.degree is None and self.phi.kernel is None else 1.0
 
     def gradient(self, signal: Signal) -> float | None:
-        return signal.law.mean_square_slope(signal, self.phi) if signal.law is not None else None
+        return signal.distribution.mean_square_slope(signal, self.phi) if signal.distribution is not None else None
 
     def assumptions(self) -> Iterable[str]:
         if self.phi.centered:
             yield f"{self.phi}: its mean is taken off exactly, at the variance it meets"
 
     def _constant(self, place: Place) -> float | None:
-        """What a centred φ takes off; None: φ's own mean over data and nodes, in each initialization."""
+        """What a centred φ takes off; None: φ's own mean over data and units, in each initialization."""
         return _constant_at(self.phi, place.signal() if self.phi.centered else None)
 
     def tensors(self, place: Place) -> Local | OverData:
@@ -278,7 +278,7 @@ class Activate(Layer):
         return spelled.call_names()
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         """What the records say; the slope of a PReLU is a parameter."""
         if site.claim == "PReLU":
             slope = site.constants.get("weight")
@@ -286,9 +286,9 @@ class Activate(Layer):
         else:
             spelling = spelled.by_module()[spelled.resolve(f"torch.nn.{site.claim}")]
             phi = spelling.meaning(lambda _, key, default: getattr(module, key, default))
-        return Meaning(why=phi) if isinstance(phi, str) else Meaning((cls(phi),))
+        return ReadResult(why=phi) if isinstance(phi, str) else ReadResult((cls(phi),))
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> Meaning:
+    def from_call(cls, call: Call, site: Site) -> ReadResult:
         phi = spelled.by_call()[call.target].meaning(call.argument)
-        return Meaning(why=phi) if isinstance(phi, str) else Meaning((cls(phi),))
+        return ReadResult(why=phi) if isinstance(phi, str) else ReadResult((cls(phi),))

@@ -12,8 +12,8 @@ from firstguess.base.checks import check_count, check_flag, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.attention_theory import Heads, annealed, sampled, uniform
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
-from firstguess.network.points import Done, Points, Whole
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.points import AllPairsMap, Done, Points
 from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
@@ -42,18 +42,18 @@ class Attention(Layer):
     Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the
     output (None: the same), `bias_var` and `out_bias_var` of their biases. `causal`: a token attends to itself and
     those before it; `window`: only to those nearer than so many places, |s − t| < window. `groups`: so many keys and
-    values, each of heads/groups queries (None: one of each a head); their law is the same, (23) being an average over
-    heads, and only a finite network has fewer values to average over. `rotary`: queries and keys turn with their place,
-    `base` being the longest wave's. `by` says how the kernel takes the weights A; by itself it goes by the variance β²
-    of logits (theory.md (24)-(27)). Nobody attends to padding (`embed(padding=…)`).
+    values, each of heads/groups queries (None: one of each a head); their distribution is the same, (23) being an
+    average over heads, and only a finite network has fewer values to average over. `rotary`: queries and keys turn with
+    their place, `base` being the longest wave's. `by` says how the kernel takes the weights A; by itself it goes by the
+    variance β² of logits (theory.md (24)-(27)). Nobody attends to padding (`embed(padding=…)`).
     """
 
     kind: ClassVar[str] = "attention"
     brief: ClassVar[tuple[str, ...]] = ("heads", "causal", "rotary")
     weighted = True
     mixes = Mix.TOKENS
-    parity = Parity.WEIGHTS
-    bends = False
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
     by_token = True
     heads: int
     causal: bool = False
@@ -115,17 +115,17 @@ class Attention(Layer):
         )
 
     def _size(self, width: int) -> int:
-        """Nodes of a head."""
+        """Units of a head."""
         return max(2, width // self.heads // 2 * 2) if self.rotary else max(1, width // self.heads)
 
     def _turns(self, width: int) -> Array | None:
-        """Angles a token, one for every two nodes of a head."""
+        """Angles a token, one for every two units of a head."""
         half = self._size(width) // 2
         return self.base ** (-np.arange(half) / half) if self.rotary else None
 
-    def covariance(self, points: Points, fold: Fold) -> Whole:
+    def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
         """K' = σo²(σv² E_heads[A K Aᵀ] + σb²) + σbo²: theory.md (23)."""
-        return Whole(lambda k, t: self._run(points, k, t))
+        return AllPairsMap(lambda k, t: self._run(points, k, t))
 
     def _run(self, points: Points, k: Array, t: Array | None) -> Done:
         if t is not None:

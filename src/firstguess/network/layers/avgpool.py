@@ -1,4 +1,4 @@
-"""Average-pooling over independent nodes."""
+"""Average-pooling over independent units."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from firstguess.base.checks import check_count
 from firstguess.base.gaussian import Array
-from firstguess.network.finite_sample import Handful
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.points import Move, NodeMove, Points, Tile, alike
-from firstguess.network.pooling import pool_nodes, pool_of, pool_to, window_of_call, window_of_module
+from firstguess.network.finite_sample import PointSample
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map
+from firstguess.network.pooling import pool_of, pool_to, pool_units, window_of_call, window_of_module
 from firstguess.network.read_result import FLAT, IMAGE, Call, Site
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class AvgPool(Layer):
-    """The mean of K nodes: what is common to them stays, what differs between them is divided by K (theory.md §2)."""
+    """The mean of K units: what is common to them stays, what differs between them is divided by K (theory.md §2)."""
 
     kind: ClassVar[str] = "avgpool"
     weighted = False
     mixes = Mix.POSITIONS
-    parity = Parity.LINEAR
-    bends = False
+    symmetry = Symmetry.LINEAR
+    breaks_gaussianity = False
     size: int = 2
 
     def __post_init__(self) -> None:
@@ -52,11 +52,13 @@ class AvgPool(Layer):
 
     def moments(self, signal: Signal) -> Signal:
         unknown = Unknown("an average of nodes that are not Gaussian")
-        law = signal.law if isinstance(signal.law, Gaussian) else unknown
-        return replace(signal, between=signal.between / self.size, spread=signal.spread / self.size, law=law).rescaled()
+        distribution = signal.distribution if isinstance(signal.distribution, Gaussian) else unknown
+        return replace(
+            signal, between=signal.between / self.size, spread=signal.spread / self.size, distribution=distribution
+        ).rescaled()
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
-        """K ← K/K_pool + (1 − 1/K_pool)·m_a m_b for independent nodes, Θ ← Θ/K_pool; on images means over windows."""
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
+        """K ← K/K_pool + (1 − 1/K_pool)·m_a m_b for independent units, Θ ← Θ/K_pool; on images means over windows."""
         if points.shape.images:
             return self._over_positions(points, fold)
         share, mean = 1.0 / self.size, points.mean
@@ -69,9 +71,9 @@ class AvgPool(Layer):
 
         q = share * points.q + (1.0 - share) * mean**2
         what = f"an average of {points.what}"
-        return Move(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
+        return PairwiseMap(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
 
-    def _over_positions(self, points: Points, fold: Fold) -> Move:
+    def _over_positions(self, points: Points, fold: Fold) -> PairwiseMap:
         shape, side = self.shape(points.shape, None), math.isqrt(self.size)
         assert shape.grid is not None
         grid, after = points.grid, shape.grid
@@ -94,16 +96,16 @@ class AvgPool(Layer):
         q = np.concatenate([pooled(fold.within(i)).diagonal() for i in range(points.count)])
         mean = points.mean.reshape(-1, *grid.sides)[:, :high, :wide].reshape(-1, *windows).mean(axis=(2, 4)).ravel()
         what = f"an average of {points.what}"
-        return Move(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
+        return PairwiseMap(points.after(self, q, mean, gaussian=points.gaussian, what=what), step)
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
-        return alike(pool_nodes(self.size, points.grid, lambda y, axes: y.mean(axis=axes, dtype=y.dtype)))
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
+        return same_map(pool_units(self.size, points.grid, lambda y, axes: y.mean(axis=axes, dtype=y.dtype)))
 
-    def handful(self, few: Handful) -> Handful:
-        """Of nodes side by side."""
-        x = few.values
+    def point_sample(self, sample: PointSample) -> PointSample:
+        """Of units side by side."""
+        x = sample.values
         self.shape(Shape(x.shape[2], drawn=True), None)
-        return few.with_values(x.reshape(*x.shape[:2], -1, self.size).mean(axis=3))
+        return sample.with_values(x.reshape(*x.shape[:2], -1, self.size).mean(axis=3))
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0 / self.size  # Σ_k (1/K)²
@@ -112,7 +114,7 @@ class AvgPool(Layer):
         yield f"avgpool: the {self.size} nodes of a pool are independent"
 
     def tensors(self, place: Place) -> Local:
-        """Over K consecutive nodes; on images over k×k positions, K = k²."""
+        """Over K consecutive units; on images over k×k positions, K = k²."""
         import torch
         import torch.nn.functional as F
 
@@ -136,13 +138,13 @@ class AvgPool(Layer):
     calls = ("F.avg_pool2d", "F.adaptive_avg_pool2d", "torch.mean", "Tensor.mean")
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         if site.claim == "AdaptiveAvgPool2d":
             return pool_to(cls, module.output_size, site)
         return pool_of(cls, window_of_module(module), site, flat=site.claim == "AvgPool1d")
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> Meaning:
+    def from_call(cls, call: Call, site: Site) -> ReadResult:
         if site.claim == "F.avg_pool2d":
             return pool_of(cls, window_of_call(call), site)
         if site.claim == "F.adaptive_avg_pool2d":
@@ -150,7 +152,7 @@ class AvgPool(Layer):
         axes = call.argument(1, "dim", None)
         axes = tuple(sorted(a % IMAGE for a in axes)) if isinstance(axes, (tuple, list)) else axes
         if axes != (2, 3) or (site.axes or IMAGE) != IMAGE:
-            return Meaning(why="an average over other axes than the positions of images")
+            return ReadResult(why="an average over other axes than the positions of images")
         pooled = pool_to(cls, 1, site)
         kept = call.argument(2, "keepdim", False)
-        return pooled if pooled.why else Meaning(pooled.layers, axes=IMAGE if kept else FLAT)
+        return pooled if pooled.why else ReadResult(pooled.layers, axes=IMAGE if kept else FLAT)

@@ -1,4 +1,4 @@
-"""Subtraction of a batch's own mean: every node is centred over the data, and keeps its scale."""
+"""Subtraction of a batch's own mean: every unit is centred over the data, and keeps its scale."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from firstguess.base.checks import check_count
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.finite_sample import Handful
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
+from firstguess.network.finite_sample import PointSample
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.norms import batches, centre_points
-from firstguess.network.points import Done, NodeMove, Points, TwinMove, Values, Whole, alike
+from firstguess.network.points import AllPairsMap, ControlVariates, Done, Points, UnitMap, Values, same_map
 from firstguess.network.read_result import Site
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class BatchCenter(Layer):
-    """x − (its mean over the data), node by node; on images at every position by itself (IGB App. G.3).
+    """x − (its mean over the data), unit by unit; on images at every position by itself (IGB App. G.3).
 
     `batch` is the batch size B, None the whole data set. The map is linear, so the kernel and the tangent kernel are
-    exact for nodes of any law: K ← HKH, Θ ← HΘH, with H the centring over the data or over each batch.
+    exact for units of any distribution: K ← HKH, Θ ← HΘH, with H the centring over the data or over each batch.
     """
 
     kind: ClassVar[str] = "batchcenter"
     weighted = False
     mixes = Mix.POINTS
-    parity = Parity.CENTRES
-    bends = False
+    symmetry = Symmetry.REMOVES_MEAN
+    breaks_gaussianity = False
     batch: int | None = None
 
     def __post_init__(self) -> None:
@@ -54,19 +54,19 @@ class BatchCenter(Layer):
                 hint="a larger weight variance before this layer",
             )
         spread = signal.spread * (1.0 if self.batch is None else 1.0 - 1.0 / self.batch)
-        if isinstance(signal.law, Gaussian):
-            return Signal(0.0, 0.0, spread, signal.log_scale, signal.law).rescaled()
-        # without centers of their own, the same constant is taken off all nodes
+        if isinstance(signal.distribution, Gaussian):
+            return Signal(0.0, 0.0, spread, signal.log_scale, signal.distribution).rescaled()
+        # without centers of their own, the same constant is taken off all units
         alike = signal if signal.between == 0.0 and self.batch is None else None
-        law = Unknown("a batchcenter of a signal that is not Gaussian", alike)
-        return Signal(0.0, 0.0, spread, signal.log_scale, law).rescaled()
+        distribution = Unknown("a batchcenter of a signal that is not Gaussian", alike)
+        return Signal(0.0, 0.0, spread, signal.log_scale, distribution).rescaled()
 
-    def covariance(self, points: Points, fold: Fold) -> Whole:
+    def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
         """K ← HKH and Θ ← HΘH, exactly: theory.md (11) without the division."""
-        return Whole(lambda k, t: Done(k, t, self._centred(points, k, t)))
+        return AllPairsMap(lambda k, t: Done(k, t, self._centred(points, k, t)))
 
     def _centred(self, points: Points, k: Array, t: Array | None) -> Points:
-        """What is known behind it; both matrices are centred in place."""
+        """What is known after it; both matrices are centred in place."""
         places = points.grid.places
         self._check_last(points.count)
         for matrix in (k, t):
@@ -94,7 +94,7 @@ class BatchCenter(Layer):
                 hint="a number of points that the batch size divides",
             )
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
         places, size = points.grid.places, self._size(points.count)
 
         def centred(y: Values) -> Values:
@@ -104,20 +104,20 @@ class BatchCenter(Layer):
                 part -= part.mean(axis=1, keepdims=True)
             return y
 
-        return alike(centred)
+        return same_map(centred)
 
-    def handful(self, few: Handful) -> Handful:
+    def point_sample(self, sample: PointSample) -> PointSample:
         """Over the points, which then are a whole batch, or several."""
-        self._check_last(few.points)
-        x = few.values.copy()
-        size = self._size(few.points)
-        for start in range(0, few.points, size):
+        self._check_last(sample.points)
+        x = sample.values.copy()
+        size = self._size(sample.points)
+        for start in range(0, sample.points, size):
             x[:, start : start + size] -= x[:, start : start + size].mean(axis=1, keepdims=True)
-        return few.with_values(x)
+        return sample.with_values(x)
 
-    def twins(self, points: Points, k: Array, t: Array | None) -> TwinMove:
+    def control_variates(self, points: Points, k: Array, t: Array | None) -> ControlVariates:
         after = self._centred(points, k, t)
-        return TwinMove(self.nodes(points, known=True).twin, t, after)
+        return ControlVariates(self.sampled_units(points, known=True).control, t, after)
 
     def gradient(self, signal: Signal) -> float | None:
         # as for BatchNorm: what a point does to the mean of its batch vanishes as 1/B
@@ -156,13 +156,13 @@ class BatchCenter(Layer):
         return (BatchCentre,)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         note = "batchcenter is described with all data as one batch: what it takes off depends on who is in the batch"
-        return Meaning((cls(),), notes=(note,))
+        return ReadResult((cls(),), notes=(note,))
 
 
 def _mean_of_nodes(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
-    """Node means (inits, nodes) in the layout of vectors."""
+    """Unit means (inits, units) in the layout of vectors."""
     return (mean.unsqueeze(2).to(x.dtype),)
 
 

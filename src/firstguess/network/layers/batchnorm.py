@@ -1,4 +1,4 @@
-"""BatchNorm: every node is centred and scaled by its own statistics over the data, or over a batch of it."""
+"""BatchNorm: every unit is centred and scaled by its own statistics over the data, or over a batch of it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.base.gaussian import Array, effective_directions, self_normalized, through_rays
-from firstguess.network.finite_sample import Handful, by_node
+from firstguess.base.gaussian import Array, effective_directions, self_normalized, through_leaky
+from firstguess.network.finite_sample import PointSample, by_unit
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
 from firstguess.network.norms import (
-    BatchLaw,
+    BatchNormed,
     Estimator,
     batches,
     centre_over_data,
@@ -26,7 +26,17 @@ from firstguess.network.norms import (
     over_batches,
     variance_of_others,
 )
-from firstguess.network.points import Done, Joint, Need, NodeMove, Points, TwinMove, Values, Whole, mean_of_pairs
+from firstguess.network.points import (
+    AllPairsMap,
+    ControlVariates,
+    Done,
+    Joint,
+    Need,
+    Points,
+    UnitMap,
+    Values,
+    mean_of_pairs,
+)
 from firstguess.network.read_result import FLAT, IMAGE, Site
 from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Grid, Shape
@@ -37,14 +47,14 @@ from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_MANY = 2000.0  # directions from which on fluctuations of a node's scale are below 1e-3 of the covariance
+_MANY = 2000.0  # directions from which on fluctuations of a unit's scale are below 1e-3 of the covariance
 
 
 @register
 @final
 @dataclass(frozen=True)
 class BatchNorm(Layer):
-    """Subtract a node's mean over the data, divide by its standard deviation: (0, 0, 1), whatever came in.
+    """Subtract a unit's mean over the data, divide by its standard deviation: (0, 0, 1), whatever came in.
 
     `batch` is the batch size B; None is the whole data set. With `estimator="usual"` the sample is inside its own
     batch, as in every framework; `"leave_one_out"` is what NORM (App. E.1) computes with. theory.md (5).
@@ -53,8 +63,8 @@ class BatchNorm(Layer):
     kind: ClassVar[str] = "batchnorm"
     weighted = False
     mixes = Mix.POINTS
-    parity = Parity.CENTRES
-    bends = False
+    symmetry = Symmetry.REMOVES_MEAN
+    breaks_gaussianity = False
     batch: int | None = None
     estimator: Estimator = "usual"
 
@@ -91,17 +101,17 @@ class BatchNorm(Layer):
         if self.estimator == "leave_one_out" and self.batch is not None:
             b = self.batch
             spread = b / (b - 1) * (b - 2) / (b - 4)  # variance of Student's t with B−2 degrees, times B/(B−1)
-        if not isinstance(signal.law, Gaussian):
-            # Without centers of their own, all nodes have the same statistics over the data.
+        if not isinstance(signal.distribution, Gaussian):
+            # Without centers of their own, all units have the same statistics over the data.
             alike = signal if signal.between == 0.0 and self.batch is None else None
-            return Signal(0.0, 0.0, spread, law=Unknown("a BatchNorm of a signal that is not Gaussian", alike))
-        law = signal.law if self.batch is None else BatchLaw(self.batch, self.estimator)
-        return Signal(0.0, 0.0, spread, law=law)
+            return Signal(0.0, 0.0, spread, distribution=Unknown("a BatchNorm of a signal that is not Gaussian", alike))
+        distribution = signal.distribution if self.batch is None else BatchNormed(self.batch, self.estimator)
+        return Signal(0.0, 0.0, spread, distribution=distribution)
 
-    def covariance(self, points: Points, fold: Fold) -> Whole:
+    def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
         """K ← HKH divided by its mean diagonal, H the centring over the data or over each batch: theory.md (11).
 
-        That is for many directions; where a node's own scale matters, nodes are sampled (`need`).
+        That is for many directions; where a unit's own scale matters, units are sampled (`need`).
         """
 
         def run(k: Array, t: Array | None) -> Done:
@@ -113,7 +123,7 @@ class BatchNorm(Layer):
                 )
             return self._by_formula(points, k, t)
 
-        return Whole(run)
+        return AllPairsMap(run)
 
     def _rows(self, points: Points) -> int | None:
         """Rows of a batch: a channel's statistics are over positions too. None: all."""
@@ -122,10 +132,10 @@ class BatchNorm(Layer):
     def _by_formula(self, points: Points, k: Array, t: Array | None) -> Done:
         """BatchNorm of a whole covariance: where batches have many directions, or nodes are not Gaussian.
 
-        A node's variance over the data fluctuates from node to node by √(2/directions), directions being (tr C)²/tr C²
+        A unit's variance over the data fluctuates from unit to unit by √(2/directions), directions being (tr C)²/tr C²
         of the centred covariance C. Over the whole data set the covariance takes that into account (exactly for
         Gaussian nodes); the next activation and the tangent kernel, and batches altogether, do not. The result says
-        how large it is. Sampled nodes have no such error.
+        how large it is. Sampled units have no such error.
         """
         batch = self._rows(points)
         t, _, after = self._centred(points, k, t)
@@ -154,11 +164,11 @@ class BatchNorm(Layer):
         q = k.diagonal().astype(np.float64)
         return t, inverse, points.after(self, q, np.zeros(n), gaussian=points.gaussian, what=what)
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
         own = over_batches(self._rows(points), leave_one_out=self._leaves_one_out)
 
         def settle(found: Array, known: Array) -> None:
-            """A node's mean square over a batch is 1 (0 where it is dead): nothing to estimate."""
+            """A unit's mean square over a batch is 1 (0 where it is dead): nothing to estimate."""
             size = min(self._rows(points) or len(known), len(known))
             for start in range(0, len(known), size):
                 rows = slice(start, start + size)
@@ -166,35 +176,35 @@ class BatchNorm(Layer):
                 found[rows] *= scale
                 found[:, rows] *= scale
 
-        return NodeMove(own, own, settle)
+        return UnitMap(own, own, settle)
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
         if self.batch is not None:
             self._refuse("an expansion in 1/width, with batch=,")
         return before.normed_over_points(after)
 
-    def handful(self, few: Handful) -> Handful:
+    def point_sample(self, sample: PointSample) -> PointSample:
         """Over the points, which then are a whole batch, or several."""
-        self._check_last(self.batch or few.points, few.points)
-        return few.with_values(by_node(few.values, over_batches(self.batch, leave_one_out=self._leaves_one_out)))
+        self._check_last(self.batch or sample.points, sample.points)
+        return sample.with_values(by_unit(sample.values, over_batches(self.batch, leave_one_out=self._leaves_one_out)))
 
     @property
     def _leaves_one_out(self) -> bool:
         return self.estimator == "leave_one_out"
 
-    def twins(self, points: Points, k: Array, t: Array | None) -> TwinMove:
-        """One scale for all nodes, the root mean square one of every point's batch."""
+    def control_variates(self, points: Points, k: Array, t: Array | None) -> ControlVariates:
+        """One scale for all units, the root mean square one of every point's batch."""
         t, inverse, after = self._centred(points, k, t)
         size = self._rows(points)
 
-        def twin(y: Values) -> Values:
+        def control(y: Values) -> Values:
             for part in columns(y, size):
                 cut = part.reshape(y.shape[0], -1, length_of(part, size))
                 part -= np.repeat(cut.mean(axis=2), cut.shape[2], axis=1)
             y *= inverse.astype(y.dtype)
             return y
 
-        return TwinMove(twin, t, after)
+        return ControlVariates(control, t, after)
 
     def sampled(self, grid: Grid) -> bool:
         return True
@@ -204,21 +214,21 @@ class BatchNorm(Layer):
         return Need(*effective(k, self._rows(points)), always=self.estimator == "leave_one_out")
 
     def exact(self, rest: Sequence[Layer]) -> bool:
-        """Over all data, with nothing bent behind it: `base.gaussian`."""
+        """Over all data, with nothing bent after it: `base.gaussian`."""
         return self == BatchNorm() and all(x.affine for x in rest)
 
     def jointly(self, rest: Sequence[Layer]) -> Joint | None:
         """Over all data, and a piecewise linear activation: without sampling (`base.gaussian`)."""
-        if self != BatchNorm() or len(rest) != 1 or (slopes := rest[0].rays) is None:
+        if self != BatchNorm() or len(rest) != 1 or (slopes := rest[0].leaky_slopes) is None:
             return None
 
         def run(points: Points, k: Array) -> tuple[float, Array, Array]:
             centre_over_data(k, None, points.q, None)
-            if points.grid.flat:  # a node's values have mean square 1 and sum to 0
+            if points.grid.flat:  # a unit's values have mean square 1 and sum to 0
                 off = -1.0 / (len(k) - 1)
             else:
                 off = mean_of_pairs(self_normalized(k.copy()), replace(points, q=np.ones(len(k))))
-            return off, *through_rays(k, *slopes)
+            return off, *through_leaky(k, *slopes)
 
         return Joint(run)
 
@@ -291,15 +301,15 @@ class BatchNorm(Layer):
     modules = ("BatchNorm1d", "BatchNorm2d")
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         needed = FLAT if site.claim == "BatchNorm1d" else IMAGE
         if site.axes not in (None, needed):
-            return Meaning(why=f"normalizes over an axis of positions ({site.axes} axes)")
+            return ReadResult(why=f"normalizes over an axis of positions ({site.axes} axes)")
         note = (
             "BatchNorm is described with all data as one batch, as in training; the batch size matters, and in "
             "evaluation mode an untrained BatchNorm does nothing"
         )
-        return Meaning((cls(),), axes=needed, notes=(note,), affine=True)
+        return ReadResult((cls(),), axes=needed, notes=(note,), affine=True)
 
 
 def _leave_one_out(part: Tensor) -> None:
@@ -314,12 +324,12 @@ def _leave_one_out(part: Tensor) -> None:
 
 
 def _terms_of_nodes(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """What is taken off and multiplied by, from node statistics (inits, nodes)."""
+    """What is taken off and multiplied by, from unit statistics (inits, units)."""
     return _terms(x, mean.unsqueeze(2), variance.unsqueeze(2))
 
 
 def _terms_of_channels(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Images are normalized by channel, as in every framework: a node's statistics are pooled over positions."""
+    """Images are normalized by channel, as in every framework: a unit's statistics are pooled over positions."""
     means, variances = (m.view(*x.shape[1:3], -1) for m in (mean, variance))
     common = means.mean(2)
     spread = (variances + (means - common.unsqueeze(2)).square()).mean(2)

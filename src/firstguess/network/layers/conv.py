@@ -12,8 +12,8 @@ from firstguess.base.checks import check_count, check_flag, check_number, check_
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network import weights as weight_laws
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.points import Move, Points, Tile
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points, Tile
 from firstguess.network.random_sums import random_sum
 from firstguess.network.read_result import IMAGE, Site
 from firstguess.network.shapes import Grid, Shape
@@ -31,14 +31,15 @@ class Conv(Layer):
     """A convolution, Var W = weight_var / (kernel² · channels): the map of a dense layer where positions are alike.
 
     `width` is the number of output channels, `kernel`, `stride` and `padding` matter to the readings that see images.
-    `frozen` weights are not trained: the tangent kernel has no part of theirs. `init` is their law, as a dense layer's.
+    `frozen` weights are not trained: the tangent kernel has no part of theirs. `init` is their distribution, as a dense
+    layer's.
     """
 
     kind: ClassVar[str] = "conv"
     weighted = True
     mixes = Mix.POSITIONS
-    parity = Parity.WEIGHTS
-    bends = False
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
     weight_var: float = 1.0
     bias_var: float = 0.0
     width: int | None = None
@@ -77,14 +78,14 @@ class Conv(Layer):
     def with_variances(self, weight_var: float, bias_var: float) -> Conv:
         return replace(self, weight_var=weight_var, bias_var=bias_var)
 
-    def with_law(self, init: str) -> Conv:
+    def with_distribution(self, init: str) -> Conv:
         return replace(self, init=init)
 
     def moments(self, signal: Signal) -> Signal:
         weight_laws.covered(self.init)
-        return replace(random_sum(signal, self.weight_var, self.bias_var), law=Gaussian(positions=True))
+        return replace(random_sum(signal, self.weight_var, self.bias_var), distribution=Gaussian(positions=True))
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb², zeros as padding: theory.md (11) by position."""
         weight_laws.covered(self.init)
         shape = self.shape(points.shape, points.default_width)
@@ -112,7 +113,7 @@ class Conv(Layer):
                 new[..., to] += old[..., come]
             q = np.moveaxis(new, -1, axis)
         q = share * q.ravel() + self.bias_var
-        return Move(points.after(self, q, np.zeros_like(q), gaussian=True, what="a conv"), step)
+        return PairwiseMap(points.after(self, q, np.zeros_like(q), gaussian=True, what="a conv"), step)
 
     def _shifts(self, before: int, after: int) -> list[tuple[slice, slice]]:
         """For every place in a window: which outputs see the image there, and where. Outside of it are zeros."""
@@ -182,16 +183,16 @@ class Conv(Layer):
     modules = ("Conv2d",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         weights = site.weights
         if why := _odd(module) or weights.why:
-            return Meaning(why=why)
+            return ReadResult(why=why)
         kernel, padding = module.kernel_size[0], module.padding
         if isinstance(padding, str):
             padding = (kernel // 2 if padding == "same" else 0,)
         layer = cls(weights.weight_var, weights.bias_var, weights.units, kernel, module.stride[0], padding[0])
         layer = replace(layer, init="orthogonal") if weights.orthogonal else layer
-        return Meaning((layer,), axes=IMAGE, widths=(module.in_channels, weights.units))
+        return ReadResult((layer,), axes=IMAGE, widths=(module.in_channels, weights.units))
 
 
 def _odd(module: Any) -> str:

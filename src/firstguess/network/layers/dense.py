@@ -12,11 +12,11 @@ import numpy as np
 from firstguess.base.checks import check_count, check_flag, check_number, check_weights
 from firstguess.base.text import number
 from firstguess.network import weights as weight_laws
-from firstguess.network.finite_sample import Handful
+from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.points import Move, Points, Tile, split
-from firstguess.network.random_sums import random_sum, random_sum_move
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points, Tile, split
+from firstguess.network.random_sums import random_sum, random_sum_map
 from firstguess.network.read_result import FLAT, Site
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Signal
@@ -38,17 +38,17 @@ _VECTORS = (
 class Dense(Layer):
     """`W x + b` with Var W = weight_var / fan-in and Var b = bias_var (Kaiming for ReLU: weight_var = 2).
 
-    `init` is the law of the weights: normal, uniform, orthogonal, rademacher (±1), laplace, student(3) (heavy tails).
-    In the wide limit all of finite variance have the same moments, so it changes nothing in theory (`weight_laws`); it
-    does in the ensemble reading. `width` is the number of units, where a description wants to fix it. `frozen` weights
-    are not trained: the tangent kernel has no part of theirs.
+    `init` is the distribution of the weights: normal, uniform, orthogonal, rademacher (±1), laplace, student(3) (heavy
+    tails). In the wide limit all of finite variance have the same moments, so it changes nothing in theory
+    (`weight_laws`); it does in the ensemble reading. `width` is the number of units, where a description wants to fix
+    it. `frozen` weights are not trained: the tangent kernel has no part of theirs.
     """
 
     kind: ClassVar[str] = "dense"
     weighted = True
     mixes = Mix.NOTHING
-    parity = Parity.WEIGHTS
-    bends = False
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
     by_token = True
     weight_var: float = 1.0
     bias_var: float = 0.0
@@ -76,20 +76,20 @@ class Dense(Layer):
     def with_variances(self, weight_var: float, bias_var: float) -> Dense:
         return replace(self, weight_var=weight_var, bias_var=bias_var)
 
-    def with_law(self, init: str) -> Dense:
+    def with_distribution(self, init: str) -> Dense:
         return replace(self, init=init)
 
     def moments(self, signal: Signal) -> Signal:
         weight_laws.covered(self.init)
         return random_sum(signal, self.weight_var, self.bias_var)
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         weight_laws.covered(self.init)
         if not points.shape.images:
-            return random_sum_move(self, points, self.weight_var, self.bias_var, "a dense layer", frozen=self.frozen)
+            return random_sum_map(self, points, self.weight_var, self.bias_var, "a dense layer", frozen=self.frozen)
         return self._over_positions(points)
 
-    def _over_positions(self, points: Points) -> Move:
+    def _over_positions(self, points: Points) -> PairwiseMap:
         """Every position has weights of its own, so only equal positions count: K' = σw² · mean_p K[p, p] + σb²."""
         grid, fan_in = points.grid, points.width * points.grid.places
 
@@ -105,7 +105,7 @@ class Dense(Layer):
             tile.rows, tile.cols = images
 
         q = self.weight_var * points.q.reshape(-1, grid.places).mean(axis=1) + self.bias_var
-        return Move(points.after(self, q, np.zeros_like(q), gaussian=True, what="a dense layer"), step)
+        return PairwiseMap(points.after(self, q, np.zeros_like(q), gaussian=True, what="a dense layer"), step)
 
     def gradient(self, signal: Signal) -> float | None:
         return self.weight_var
@@ -117,12 +117,12 @@ class Dense(Layer):
         weight_laws.expandable(self.init)
         return before.weighted(after, self.bias_var, self.width or before.width)
 
-    def handful(self, few: Handful) -> Handful:
+    def point_sample(self, sample: PointSample) -> PointSample:
         weight_laws.covered(self.init)
-        return few.weighted(self.weight_var, self.bias_var, self.width or few.width, self.init)
+        return sample.weighted(self.weight_var, self.bias_var, self.width or sample.width, self.init)
 
     def tensors(self, place: Place) -> Weights:
-        """Every unit sees all nodes; on images those of all positions, of a sequence those of one token."""
+        """Every unit sees all units; on images those of all positions, of a sequence those of one token."""
         assert place.after.width is not None
         fan_in = math.prod(place.before.own_sizes)
         shape = (place.after.width, fan_in)
@@ -146,15 +146,15 @@ class Dense(Layer):
     modules = ("Linear",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         positions = (
             f"acts on the last axis of a batch with {site.axes} axes, with the same weights at every position; a "
             "description's dense layer is over all nodes of a sample"
         )
         weights = site.weights
         if why := weights.why if site.axes in (None, FLAT) else positions:
-            return Meaning(why=why)
+            return ReadResult(why=why)
         init = "orthogonal" if weights.orthogonal else "normal"
         layer = cls(weights.weight_var, weights.bias_var, weights.units, init)
         notes = (_VECTORS,) if site.axes is None else ()
-        return Meaning((layer,), axes=FLAT, notes=notes, widths=(module.in_features, weights.units))
+        return ReadResult((layer,), axes=FLAT, notes=notes, widths=(module.in_features, weights.units))

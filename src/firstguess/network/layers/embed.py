@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from firstguess.base.checks import check_count, check_number
 from firstguess.base.errors import InvalidInput
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
-from firstguess.network.points import Move, Points, Tile
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points, Tile
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
 from firstguess.network.walk import check_tokens
@@ -30,7 +30,7 @@ class Embed(Layer):
     """A random vector for every token of the vocabulary, entries N(0, std²): K = std²·1[same token], theory.md (20).
 
     `types`: one more vector of this standard deviation that all tokens share (BERT's token types, of one segment).
-    `vocabulary` is the number of tokens, where a description wants to fix it; `width` that of nodes. `padding`: the id
+    `vocabulary` is the number of tokens, where a description wants to fix it; `width` that of units. `padding`: the id
     that fills up sequences which are shorter than others: nobody attends to it, and it is not read.
     """
 
@@ -38,8 +38,8 @@ class Embed(Layer):
     brief: ClassVar[tuple[str, ...]] = ("std",)
     weighted = True
     mixes = Mix.TOKENS
-    parity = Parity.WEIGHTS
-    bends = False
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
     by_token = True
     std: float
     width: int | None = field(default=None, kw_only=True)
@@ -97,7 +97,7 @@ class Embed(Layer):
             )
         return real
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """`points` are one-hot vectors: 1 for the same token, else 0 (or the chance that two tokens are the same)."""
         square = self.types**2
 
@@ -110,7 +110,7 @@ class Embed(Layer):
                 tile.k += square
 
         q = self.std**2 * points.q + square
-        return Move(points.after(self, q, np.zeros_like(q), gaussian=True, what="an embedding"), step)
+        return PairwiseMap(points.after(self, q, np.zeros_like(q), gaussian=True, what="an embedding"), step)
 
     def assumptions(self) -> Iterable[str]:
         return ()

@@ -1,4 +1,4 @@
-"""A learned token in front of all others, the same for every data point."""
+"""A learned token before all others, the same for every data point."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from firstguess.base.checks import check_number
 from firstguess.base.gaussian import Array
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
-from firstguess.network.points import Move, Points, Tile, split
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points, Tile, split
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
 from firstguess.network.walk import check_tokens, sequence
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class FirstToken(Layer):
-    """One learned token in front (a ViT's class token), entries N(0, std²); all points share it: theory.md (20)."""
+    """One learned token before (a ViT's class token), entries N(0, std²); all points share it: theory.md (20)."""
 
     kind: ClassVar[str] = "cls"
     brief: ClassVar[tuple[str, ...]] = ("std",)
     weighted = False
     mixes = Mix.TOKENS
-    parity = Parity.NONE
-    bends = False
+    symmetry = Symmetry.NONE
+    breaks_gaussianity = False
     by_token = True
     std: float
 
@@ -47,7 +47,7 @@ class FirstToken(Layer):
             return before
         return Shape(before.width, sequence(before.grid.places + 1), before.drawn)
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """Uncorrelated with all other tokens, and the same in all sequences."""
         grid, places, square = points.grid, points.grid.places, self.std**2
         larger = sequence(places + 1)
@@ -79,7 +79,7 @@ class FirstToken(Layer):
             level=level,
             real=real,
         )
-        return Move(after, step)
+        return PairwiseMap(after, step)
 
     def assumptions(self) -> Iterable[str]:
         return ()

@@ -1,4 +1,4 @@
-"""A gate: one half of the nodes through an activation, times the other half."""
+"""A gate: one half of the units through an activation, times the other half."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from firstguess.base.errors import InvalidInput
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.layers.activate import Activate
-from firstguess.network.points import Move, NodeMove, Points, Tile, Values, alike
+from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, Values, same_map
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place, Scratch
@@ -21,7 +21,7 @@ from firstguess.network.tensors import Draw, Local, Place, Scratch
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_WIDTH = 2  # nodes that become one
+_WIDTH = 2  # units that become one
 
 
 @register
@@ -37,8 +37,8 @@ class Gated(Layer):
     brief: ClassVar[tuple[str, ...]] = ("phi",)
     weighted = False
     mixes = Mix.NODES
-    parity = Parity.NONE
-    bends = True
+    symmetry = Symmetry.NONE
+    breaks_gaussianity = True
     by_token = True
     phi: Activation
 
@@ -68,14 +68,14 @@ class Gated(Layer):
 
     def moments(self, signal: Signal) -> Signal:
         """Independent factors: means, centers and totals multiply."""
-        gate = (signal.law or Unknown("a signal of unknown law")).activate(signal, self.phi)
+        gate = (signal.distribution or Unknown("a signal of unknown law")).activate(signal, self.phi)
         between = gate.between * signal.center + gate.mean**2 * signal.between
         spread = gate.center * signal.spread + gate.spread * signal.total
-        law = Unknown(f"the output of {self.text()}")
+        distribution = Unknown(f"the output of {self.text()}")
         scale = gate.log_scale + signal.log_scale
-        return Signal(gate.mean * signal.mean, between, spread, scale, law).rescaled()
+        return Signal(gate.mean * signal.mean, between, spread, scale, distribution).rescaled()
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """K' = F∘K, Θ' = Θ∘(Ḟ∘K + F), entry by entry."""
         move = Activate(self.phi).covariance(points, fold)
         gate = move.after
@@ -92,9 +92,9 @@ class Gated(Layer):
         after = points.after(
             self, gate.q * points.q, gate.mean * points.mean, gaussian=False, what=f"the output of {self.text()}"
         )
-        return Move(after, step)
+        return PairwiseMap(after, step)
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
         phi = self.phi
 
         def run(y: Values) -> Values:
@@ -103,14 +103,14 @@ class Gated(Layer):
             out += y.dtype.type(phi.offset)
             return out * up
 
-        return alike(run)
+        return same_map(run)
 
     def gradient(self, signal: Signal) -> float | None:
         """E (∂/∂gate)² + E (∂/∂up)² = E φ'²·E x² + E φ²."""
-        if signal.law is None:
+        if signal.distribution is None:
             return None
-        slope = signal.law.mean_square_slope(signal, self.phi)
-        gate = signal.law.activate(signal, self.phi)
+        slope = signal.distribution.mean_square_slope(signal, self.phi)
+        gate = signal.distribution.activate(signal, self.phi)
         return None if slope is None else slope * signal.q + gate.q
 
     def effort(self) -> float:

@@ -1,4 +1,4 @@
-"""GroupNorm: LayerNorm within each group of nodes."""
+"""GroupNorm: LayerNorm within each group of units."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 from firstguess.base.checks import check_count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.activations.kernels import rays
-from firstguess.network.finite_sample import Handful, centred
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
+from firstguess.network.activations.kernels import leaky_slopes
+from firstguess.network.finite_sample import PointSample, centred
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
 from firstguess.network.norms import (
-    GroupLaw,
+    GroupNormed,
     gradient_of,
     normalized,
-    over_nodes,
-    over_nodes_gradient,
-    over_nodes_move,
-    over_nodes_nodes,
+    over_units,
+    over_units_gradient,
+    over_units_map,
+    over_units_values,
 )
-from firstguess.network.points import Move, Need, NodeMove, Points, Values, alike
+from firstguess.network.points import Need, PairwiseMap, Points, UnitMap, Values, same_map
 from firstguess.network.read_result import Site
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown
@@ -33,24 +33,24 @@ from firstguess.network.tensors import Draw, Local, Place
 if TYPE_CHECKING:
     from torch import nn
 
-_NARROW = 16  # nodes (channels) of a module's groups below which they are described as narrow
+_NARROW = 16  # units (channels) of a module's groups below which they are described as narrow
 
 
 @register
 @final
 @dataclass(frozen=True)
 class GroupNorm(Layer):
-    """One mean and one scale per sample and group: so many `groups`, or groups of so many nodes (channels) `each`.
+    """One mean and one scale per sample and group: so many `groups`, or groups of so many units (channels) `each`.
 
-    `groups` are taken to be wide: each is a LayerNorm and so is the whole. Groups of a few nodes `each` are not,
+    `groups` are taken to be wide: each is a LayerNorm and so is the whole. Groups of a few units `each` are not,
     however wide the layer: what they leave is exact in closed form (`group_law`), and sampled in the kernel reading.
     """
 
     kind: ClassVar[str] = "groupnorm"
     weighted = False
     mixes = Mix.NODES
-    parity = Parity.CENTRES
-    bends = False
+    symmetry = Symmetry.REMOVES_MEAN
+    breaks_gaussianity = False
     groups: int = 1
     each: int | None = None
 
@@ -88,42 +88,42 @@ class GroupNorm(Layer):
 
     def moments(self, signal: Signal) -> Signal:
         if self.each is None:
-            return over_nodes(signal, "groupnorm")
-        wide = over_nodes(signal, "groupnorm")  # refuses nodes that do not differ
-        law = signal.law
-        before = law.before.law if isinstance(law, Activated) else law
+            return over_units(signal, "groupnorm")
+        wide = over_units(signal, "groupnorm")  # refuses units that do not differ
+        distribution = signal.distribution
+        before = distribution.before.distribution if isinstance(distribution, Activated) else distribution
         if self.each == 1 or (isinstance(before, Gaussian) and before.positions):
             raise NotCovered(
                 "groups of at least 2 nodes without positions, for the closed form of narrow groups",
                 got="positions, of which the closed form does not know how they are correlated",
                 hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
             )
-        if isinstance(law, Gaussian):
+        if isinstance(distribution, Gaussian):
             c, apart = wide.between, wide.spread
-            return Signal(0.0, *normalized(self.each, c, apart), law=GroupLaw(self.each, c, apart))
-        if isinstance(law, Activated) and signal.between == 0.0 and isinstance(before, Gaussian):
-            # points are independent, and nodes of a group alike: E x = 0, whatever φ is. All of a group may be dead.
-            dead = _all_alike(law, self.each)
-            return Signal(0.0, 0.0, 1.0 - dead, law=Unknown("a groupnorm of a signal that is not Gaussian"))
+            return Signal(0.0, *normalized(self.each, c, apart), distribution=GroupNormed(self.each, c, apart))
+        if isinstance(distribution, Activated) and signal.between == 0.0 and isinstance(before, Gaussian):
+            # points are independent, and units of a group alike: E x = 0, whatever φ is. All of a group may be dead.
+            dead = _all_alike(distribution, self.each)
+            return Signal(0.0, 0.0, 1.0 - dead, distribution=Unknown("a groupnorm of a signal that is not Gaussian"))
         raise NotCovered(
             "Gaussian nodes, or data points without centers, in front of a groupnorm of narrow groups",
             got="nodes that are not Gaussian, with centers of their own",
             hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
         )
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         if self.each is None:
-            return over_nodes_move(self, points)
+            return over_units_map(self, points)
         raise NotCovered(
             f"a formula for groups of {self.each}: the kernel reading samples them, behind random weights",
             got="a tangent kernel, or nodes that are not Gaussian",
             hint="a dense layer before it and no tangent=, or fg.measure(...)",
         )
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
         each = self.each
         if each is None:
-            return over_nodes_nodes(points, known)
+            return over_units_values(points, known)
         places = 1 if points.grid.apart else points.grid.places
 
         def grouped(y: Values) -> Values:
@@ -133,13 +133,13 @@ class GroupNorm(Layer):
             np.divide(away, scale, out=away, where=scale > 1e-6 * np.abs(group).max(axis=(1, 3), keepdims=True))
             return away.reshape(y.shape)
 
-        return alike(grouped)
+        return same_map(grouped)
 
-    def handful(self, few: Handful) -> Handful:
-        x = few.values
+    def point_sample(self, sample: PointSample) -> PointSample:
+        x = sample.values
         self.shape(Shape(x.shape[2], drawn=True), None)
         each = x.shape[2] // self._groups(x.shape[2])
-        return few.with_values(centred(x.reshape(len(x), -1, each), 0.0).reshape(x.shape))
+        return sample.with_values(centred(x.reshape(len(x), -1, each), 0.0).reshape(x.shape))
 
     def sampled(self, grid: Grid) -> bool:
         return self.each is not None
@@ -149,8 +149,8 @@ class GroupNorm(Layer):
 
     def gradient(self, signal: Signal) -> float | None:
         if self.each is None:
-            return over_nodes_gradient(signal)
-        if not isinstance(signal.law, Gaussian):
+            return over_units_gradient(signal)
+        if not isinstance(signal.distribution, Gaussian):
             return None
         return gradient_of(self.each, math.log(signal.between + signal.spread) + signal.log_scale)
 
@@ -158,11 +158,11 @@ class GroupNorm(Layer):
         yield "groupnorm: groups are wide" if self.each is None else f"groupnorm: groups of {self.each}, many of them"
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.torch_ops import over_nodes, over_nodes_derivative
+        from firstguess.network.torch_ops import over_units, over_units_derivative
 
         groups = self._groups(place.before.sizes[0])
-        derivative = None if place.before.images else over_nodes_derivative(groups=groups)
-        return Local(over_nodes(place.before.images, groups=groups), derivative=derivative)
+        derivative = None if place.before.images else over_units_derivative(groups=groups)
+        return Local(over_units(place.before.images, groups=groups), derivative=derivative)
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
@@ -175,21 +175,25 @@ class GroupNorm(Layer):
     modules = ("GroupNorm",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         each = module.num_channels // module.num_groups
         layer = cls(each=each) if each < _NARROW and module.num_groups > 1 else cls(module.num_groups)
-        return Meaning((layer,), affine=True)
+        return ReadResult((layer,), affine=True)
 
 
-def _all_alike(law: Activated, nodes: int) -> float:
-    """The chance that φ is the same on all nodes of a group, where it has a flat side: then nothing is left of them."""
-    slopes = rays(law.phi)
-    if slopes is not None and law.before.mean == 0.0:
+def _all_alike(distribution: Activated, nodes: int) -> float:
+    """The chance that φ is the same on all units of a group, where it has a flat side: then nothing is left of them."""
+    slopes = leaky_slopes(distribution.phi)
+    if slopes is not None and distribution.before.mean == 0.0:
         return 0.5**nodes if 0.0 in slopes else 0.0
-    if law.phi.jumps or law.phi.source is not None or any(feature.width == 0.0 for feature in law.phi.features):
+    if (
+        distribution.phi.jumps
+        or distribution.phi.source is not None
+        or any(feature.width == 0.0 for feature in distribution.phi.features)
+    ):
         raise NotCovered(
             "a smooth activation, or one with a kink at 0, in front of a groupnorm of narrow groups",
-            got=f"{law.phi}, of which all nodes of a group may be on one flat side",
+            got=f"{distribution.phi}, of which all nodes of a group may be on one flat side",
             hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
         )
     return 0.0

@@ -10,9 +10,9 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
 from firstguess.network.norms import effective, over_batches
-from firstguess.network.points import Move, Need, NodeMove, Points, Tile, Values, split
+from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, Values, split
 from firstguess.network.read_result import IMAGE, Site
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Signal
@@ -29,14 +29,14 @@ class InstanceNorm(Layer):
     """(x − mean)/sd over the positions of one image and one channel: a BatchNorm whose batch is one image.
 
     What it leaves depends on how the positions of an image are correlated. The kernel reading knows that and samples
-    nodes (a channel's own scale matters, as for BatchNorm); the closed form does not, and refuses.
+    units (a channel's own scale matters, as for BatchNorm); the closed form does not, and refuses.
     """
 
     kind: ClassVar[str] = "instancenorm"
     weighted = False
     mixes = Mix.POSITIONS
-    parity = Parity.CENTRES
-    bends = False
+    symmetry = Symmetry.REMOVES_MEAN
+    breaks_gaussianity = False
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         if before.grid is not None and (not before.images or before.grid.places < 2):
@@ -60,11 +60,11 @@ class InstanceNorm(Layer):
     def assumptions(self) -> Iterable[str]:
         return ()
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """K ← H K_ab H/(σ_a σ_b), σ_a² an image's mean variance over positions: theory.md (11) image by image.
 
         Θ ← E[J_a Θ_ab J_bᵀ], J_a = (H − y_a y_aᵀ/P)/σ_a with y the normalized channel. Exact for many directions, as
-        BatchNorm's; where a channel's own scale matters nodes are sampled (`need`). One channel, which is data, has no
+        BatchNorm's; where a channel's own scale matters units are sampled (`need`). One channel, which is data, has no
         scale but its own.
         """
         self.shape(points.shape, None)  # refuses what has no positions
@@ -99,22 +99,22 @@ class InstanceNorm(Layer):
 
         q = own.diagonal(axis1=1, axis2=2).ravel().copy()
         what = f"an instancenorm of {points.what}"
-        return Move(points.after(self, q, np.zeros_like(q), gaussian=points.gaussian, what=what), step)
+        return PairwiseMap(points.after(self, q, np.zeros_like(q), gaussian=points.gaussian, what=what), step)
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
         own = over_batches(points.grid.places, leave_one_out=False)
         if not known:
-            return NodeMove(own, own)
+            return UnitMap(own, own)
         places = points.grid.places
 
-        def twin(y: Values) -> Values:
+        def control(y: Values) -> Values:
             """One scale an image for all channels: the root mean square of those drawn, which formulas give too."""
             at = y.reshape(len(y), -1, places)
             at -= at.mean(axis=2, keepdims=True)
             at /= np.sqrt(np.mean(at * at, axis=(0, 2), keepdims=True))
             return y
 
-        return NodeMove(own, twin)
+        return UnitMap(own, control)
 
     def sampled(self, grid: Grid) -> bool:
         return not grid.flat
@@ -142,12 +142,12 @@ class InstanceNorm(Layer):
     modules = ("InstanceNorm2d",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         if site.axes not in (None, IMAGE):
-            return Meaning(why=f"normalizes over an axis of positions ({site.axes} axes)")
+            return ReadResult(why=f"normalizes over an axis of positions ({site.axes} axes)")
         if module.track_running_stats:
-            return Meaning(why="keeps running statistics, which a description's instancenorm has none of")
-        return Meaning((cls(),), axes=IMAGE, affine=True)
+            return ReadResult(why="keeps running statistics, which a description's instancenorm has none of")
+        return ReadResult((cls(),), axes=IMAGE, affine=True)
 
 
 def _centred(k: Array) -> Array:

@@ -1,4 +1,4 @@
-"""LayerNorm: one mean and one scale per sample, over the nodes."""
+"""LayerNorm: one mean and one scale per sample, over the units."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from firstguess.base.checks import check_number
-from firstguess.network.finite_sample import Handful, centred
+from firstguess.network.finite_sample import PointSample, centred
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, keeps_shape, register
-from firstguess.network.norms import over_nodes, over_nodes_gradient, over_nodes_move, over_nodes_nodes
-from firstguess.network.points import Move, NodeMove, Points
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
+from firstguess.network.norms import over_units, over_units_gradient, over_units_map, over_units_values
+from firstguess.network.points import PairwiseMap, Points, UnitMap
 from firstguess.network.read_result import Site
 from firstguess.network.signal import Signal
 from firstguess.network.source import Source
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class LayerNorm(Layer):
-    """Subtract a sample's mean over nodes, divide by √(variance over nodes + eps): theory.md §2, (21).
+    """Subtract a sample's mean over units, divide by √(variance over units + eps): theory.md §2, (21).
 
     On tokens each token by itself.
     """
@@ -33,8 +33,8 @@ class LayerNorm(Layer):
     kind: ClassVar[str] = "layernorm"
     weighted = False
     mixes = Mix.NODES
-    parity = Parity.CENTRES
-    bends = False
+    symmetry = Symmetry.REMOVES_MEAN
+    breaks_gaussianity = False
     by_token = True
     eps: float = field(default=0.0, kw_only=True)
 
@@ -48,31 +48,31 @@ class LayerNorm(Layer):
         return self.eps == 0.0
 
     def moments(self, signal: Signal) -> Signal:
-        return over_nodes(signal, "layernorm", self.eps)
+        return over_units(signal, "layernorm", self.eps)
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
-        return over_nodes_move(self, points, eps=self.eps)
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
+        return over_units_map(self, points, eps=self.eps)
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
-        return over_nodes_nodes(points, known, eps=self.eps)
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
+        return over_units_values(points, known, eps=self.eps)
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
         return before.normed(after, centres=True, eps=self.eps)
 
-    def handful(self, few: Handful) -> Handful:
-        return few.with_values(centred(few.values, self.eps))
+    def point_sample(self, sample: PointSample) -> PointSample:
+        return sample.with_values(centred(sample.values, self.eps))
 
     def gradient(self, signal: Signal) -> float | None:
-        return over_nodes_gradient(signal, self.eps)
+        return over_units_gradient(signal, self.eps)
 
     def assumptions(self) -> Iterable[str]:
         return ()
 
     def tensors(self, place: Place) -> Local:
-        from firstguess.network.torch_ops import over_nodes, over_nodes_derivative
+        from firstguess.network.torch_ops import over_units, over_units_derivative
 
-        derivative = None if place.before.images else over_nodes_derivative(eps=self.eps)
-        return Local(over_nodes(place.before.images, eps=self.eps), derivative=derivative)
+        derivative = None if place.before.images else over_units_derivative(eps=self.eps)
+        return Local(over_units(place.before.images, eps=self.eps), derivative=derivative)
 
     def source(self, at: Source) -> str:
         return f"nn.LayerNorm({at.size}{f', eps={self.eps}' if self.eps else ''})"
@@ -87,7 +87,7 @@ class LayerNorm(Layer):
     modules = ("LayerNorm",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         axes = len(module.normalized_shape)
         why = site.whole_sample(axes)
-        return Meaning(why=why) if why else Meaning((cls(),), axes=axes + 1, affine=True)
+        return ReadResult(why=why) if why else ReadResult((cls(),), axes=axes + 1, affine=True)

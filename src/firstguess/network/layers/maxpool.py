@@ -1,4 +1,4 @@
-"""Max-pooling over independent nodes."""
+"""Max-pooling over independent units."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
-from firstguess.network.finite_sample import Handful
-from firstguess.network.layer import Fold, Layer, Meaning, Mix, Parity, register
-from firstguess.network.points import Move, Need, NodeMove, Points, Tile, alike
+from firstguess.network.finite_sample import PointSample
+from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.pooling import (
     activation_mean,
     max_mean_square_slope,
     max_moments,
     max_series,
-    pool_nodes,
     pool_of,
     pool_overlapping,
     pool_to,
+    pool_units,
     window_of_call,
     window_of_module,
 )
@@ -54,8 +54,8 @@ class MaxPool(Layer):
     kind: ClassVar[str] = "maxpool"
     weighted = False
     mixes = Mix.POSITIONS
-    parity = Parity.NONE
-    bends = True
+    symmetry = Symmetry.NONE
+    breaks_gaussianity = True
     size: int = 2
     stride: int | None = None
     padding: int = 0
@@ -96,7 +96,7 @@ class MaxPool(Layer):
         if self.size == 1:
             return signal
         before, phi = self._source(signal)
-        law = Largest(before, phi, self.size)
+        distribution = Largest(before, phi, self.size)
         ray = phi.asymptote(before.log_q)
         offset, phi = (ray.offset, replace(ray, offset=0.0)) if ray is not None else (0.0, phi)
         log_scale = 0.0
@@ -111,18 +111,18 @@ class MaxPool(Layer):
         else:
             before = before.at_scale(0.0)
         m = max_moments(phi, self.size, before.between, before.spread)
-        if phi.centered:  # the constant that was taken off each node comes off their maximum
+        if phi.centered:  # the constant that was taken off each unit comes off their maximum
             m = m._replace(mean=m.mean - activation_mean(phi, before.between + before.spread))
             offset = 0.0
         if offset == 0.0:
-            return Signal(*m, log_scale, law).rescaled()
+            return Signal(*m, log_scale, distribution).rescaled()
         unit = Signal(*m, log_scale).at_scale(0.0)
-        return replace(unit, mean=offset + unit.mean, law=law)
+        return replace(unit, mean=offset + unit.mean, distribution=distribution)
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """E[M_a M_b] as a series in θ = arccos c: for pairs of equal variance, or of any where φ is scale-free."""
         if self.size == 1:
-            return Move(points, lambda tile: None)
+            return PairwiseMap(points, lambda tile: None)
         if points.shape.images:
             raise NotCovered(
                 "a max-pool over positions in a stretch of layers right behind a conv, and no tangent kernel "
@@ -147,13 +147,13 @@ class MaxPool(Layer):
         def step(tile: Tile) -> None:
             k, t = tile.k, tile.t
             if not points.gaussian:
-                if tile.behind is None:  # the output of an activation is not what it was made from
+                if tile.previous is None:  # the output of an activation is not what it was made from
                     raise NotCovered(
                         "the covariance in front of the activation, for a max-pool to look behind it",
                         got=points.what,
                         hint="the ensemble reading, fg.measure(...), or average-pooling",
                     )
-                k, t = tile.behind
+                k, t = tile.previous
             scale = tile.outer(root)
             at = np.arccos(np.clip(k / (unit * scale), -1.0, 1.0)) * (2.0 / math.pi) - 1.0
             tile.k = chebyshev.chebval(at, values) * scale
@@ -161,13 +161,13 @@ class MaxPool(Layer):
 
         what = "the maximum of several nodes"
         after = points.after(self, square * root**2, mean * root, gaussian=False, what=what)
-        return Move(after, step, looks_behind=not points.gaussian)
+        return PairwiseMap(after, step, needs_previous=not points.gaussian)
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
         if self.apart or not points.shape.images:
-            return alike(pool_nodes(self.size, points.grid, lambda y, axes: y.max(axis=axes)))
+            return same_map(pool_units(self.size, points.grid, lambda y, axes: y.max(axis=axes)))
         stride = self.stride or math.isqrt(self.size)
-        return alike(pool_overlapping(self.size, stride, self.padding, points.grid))
+        return same_map(pool_overlapping(self.size, stride, self.padding, points.grid))
 
     def sampled(self, grid: Grid) -> bool:
         return self.size > 1 and not grid.flat and not grid.apart
@@ -187,11 +187,11 @@ class MaxPool(Layer):
             )
         return before, phi
 
-    def handful(self, few: Handful) -> Handful:
-        """Of nodes side by side."""
-        x = few.values
+    def point_sample(self, sample: PointSample) -> PointSample:
+        """Of units side by side."""
+        x = sample.values
         self.shape(Shape(x.shape[2], drawn=True), None)
-        return few.with_values(x.reshape(*x.shape[:2], -1, self.size).max(axis=3))
+        return sample.with_values(x.reshape(*x.shape[:2], -1, self.size).max(axis=3))
 
     def gradient(self, signal: Signal) -> float | None:
         if self.size == 1:
@@ -199,7 +199,7 @@ class MaxPool(Layer):
         before, phi = self._source(signal)
         phi = phi.asymptote(before.log_q) or phi
         q = 1.0 if phi.degree == 1 else before.q
-        # The activation in front has counted E φ'² already; together they are E φ'(max)².
+        # The activation before has counted E φ'² already; together they are E φ'(max)².
         single = phi.mean_square_slope(q)
         return max_mean_square_slope(phi, self.size, q) / single if math.isfinite(single) else None
 
@@ -207,25 +207,29 @@ class MaxPool(Layer):
         yield f"maxpool: the {self.size} nodes of a pool are independent"
 
     def _source(self, signal: Signal) -> tuple[Signal, Activation]:
-        law = signal.law
-        if isinstance(law, Gaussian) and signal.mean == 0.0:
+        distribution = signal.distribution
+        if isinstance(distribution, Gaussian) and signal.mean == 0.0:
             return signal, activation("linear")
-        if isinstance(law, Activated) and isinstance(law.before.law, Gaussian) and law.before.mean == 0.0:
-            if law.phi.nondecreasing and not law.phi.jumps:
-                return law.before, law.phi
+        if (
+            isinstance(distribution, Activated)
+            and isinstance(distribution.before.distribution, Gaussian)
+            and distribution.before.mean == 0.0
+        ):
+            if distribution.phi.nondecreasing and not distribution.phi.jumps:
+                return distribution.before, distribution.phi
             raise NotCovered(
                 "an activation that never decreases in front of a max-pool",
-                got=str(law.phi),
+                got=str(distribution.phi),
                 hint="the ensemble reading, fg.measure(...), or average-pooling",
             )
         raise NotCovered(
             "a max-pool right after random weights or an activation",
-            got=getattr(law, "why", "another signal"),
+            got=getattr(distribution, "why", "another signal"),
             hint="the ensemble reading, fg.measure(...), or put the max-pool right after the activation",
         )
 
     def tensors(self, place: Place) -> Local:
-        """Over K consecutive nodes; on images over k×k positions, K = k²."""
+        """Over K consecutive units; on images over k×k positions, K = k²."""
         import torch
         import torch.nn.functional as F
 
@@ -251,11 +255,11 @@ class MaxPool(Layer):
     calls = ("F.max_pool2d",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> Meaning:
+    def from_module(cls, module: Any, site: Site) -> ReadResult:
         if site.claim == "AdaptiveMaxPool2d":
             return pool_to(cls, module.output_size, site)
         return pool_of(cls, window_of_module(module), site, flat=site.claim == "MaxPool1d", overlaps=True)
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> Meaning:
+    def from_call(cls, call: Call, site: Site) -> ReadResult:
         return pool_of(cls, window_of_call(call), site, overlaps=True)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
-from firstguess.network.points import Move, Points
-from firstguess.network.random_sums import random_sum_move
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points
+from firstguess.network.random_sums import random_sum_map
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
 from firstguess.network.walk import sequence
@@ -35,8 +35,8 @@ class Patches(Layer):
     brief: ClassVar[tuple[str, ...]] = ("size",)
     weighted = True
     mixes = Mix.TOKENS
-    parity = Parity.WEIGHTS
-    bends = False
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
     by_token = True
     size: int
     weight_var: float = field(default=1.0, kw_only=True)
@@ -82,12 +82,12 @@ class Patches(Layer):
         parts = cut.transpose(0, 2, 4, 1, 3, 5).reshape(n, -1, channels * self.size**2)
         return np.ascontiguousarray(parts, dtype=np.float64)
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         if points.shape.images:
             raise NotCovered(
                 "patches as the first layer", got=f"behind {points.what}", hint="fg.measure(...), or patches first"
             )
-        return random_sum_move(self, points, self.weight_var, self.bias_var, "patches")
+        return random_sum_map(self, points, self.weight_var, self.bias_var, "patches")
 
     def assumptions(self) -> Iterable[str]:
         return ()

@@ -10,8 +10,8 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
-from firstguess.network.points import Done, Points, Whole, split
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.points import AllPairsMap, Done, Points, split
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.tensors import Alone, Draw, Place
 from firstguess.network.walk import check_tokens
@@ -33,8 +33,8 @@ class PoolTokens(Layer):
     brief: ClassVar[tuple[str, ...]] = ("at",)
     weighted = False
     mixes = Mix.TOKENS
-    parity = Parity.LINEAR
-    bends = False
+    symmetry = Symmetry.LINEAR
+    breaks_gaussianity = False
     by_token = True
     at: Literal["cls", "mean", "last"]
 
@@ -46,8 +46,8 @@ class PoolTokens(Layer):
         check_tokens(before, self.kind)
         return before if before.grid is None else Shape(before.width, Grid(), before.drawn)
 
-    def covariance(self, points: Points, fold: Fold) -> Whole:
-        return Whole(lambda k, t: self._run(points, k, t))
+    def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
+        return AllPairsMap(lambda k, t: self._run(points, k, t))
 
     def _run(self, points: Points, k: Array, t: Array | None) -> Done:
         grid, level = points.grid, points.level
@@ -88,7 +88,7 @@ class PoolTokens(Layer):
                 got="some that begin with padding",
                 hint="padding behind, not before",
             )
-        # the last real token: the first one from behind
+        # the last real token: the first one from after
         place = np.zeros(len(real), dtype=int) if self.at == "cls" else places - 1 - real[:, ::-1].argmax(axis=1)
         return np.eye(places)[place]
 

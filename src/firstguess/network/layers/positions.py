@@ -11,8 +11,8 @@ import numpy as np
 from firstguess.base.checks import check_flag, check_number
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
-from firstguess.network.points import Move, Points, Tile, split
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points, Tile, split
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
 from firstguess.network.walk import check_tokens
@@ -41,8 +41,8 @@ class Positions(Layer):
     brief: ClassVar[tuple[str, ...]] = ("std", "sinusoidal")
     weighted = False
     mixes = Mix.TOKENS
-    parity = Parity.NONE
-    bends = False
+    symmetry = Symmetry.NONE
+    breaks_gaussianity = False
     by_token = True
     std: float = 0.02
     sinusoidal: bool = False
@@ -61,7 +61,7 @@ class Positions(Layer):
         check_tokens(before, self.kind)
         return before
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         places, grid, old = points.grid.places, points.grid, points.mean
         if self.sinusoidal:
             values = waves(places, points.width)
@@ -83,7 +83,7 @@ class Positions(Layer):
             what=f"{points.what} with positions",
             level=points.level,
         )
-        return Move(after, step)
+        return PairwiseMap(after, step)
 
     def assumptions(self) -> Iterable[str]:
         return ()

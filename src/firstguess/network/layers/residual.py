@@ -14,11 +14,11 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
 from firstguess.network.finite_folds import through
-from firstguess.network.finite_sample import Handful
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register, sequence_text, steps
+from firstguess.network.finite_sample import PointSample
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, sequence_text, steps
 from firstguess.network.layers.scale import Scale
-from firstguess.network.points import Done, Move, Points, Tile, Whole, along
-from firstguess.network.sampled_distribution import law_of_sum
+from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Tile, along
+from firstguess.network.sampled_distribution import distribution_of_sum
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal
 from firstguess.network.source import RESIDUAL, Source
@@ -36,10 +36,11 @@ class Residual(Layer):
     """s(x) + scale · f(x): what enters, or a shortcut of layers `s`, plus a branch (theory.md §2).
 
     Let one of the two, say f, end in random weights W and then only in odd maps T(−h) = −T(h): norms, scales, average
-    pools, odd activations. Given all that comes before, W and −W have the same law, so (s, f) and (s, −f) have: s and f
-    are uncorrelated, at every pair of nodes and of data points. Hence moments and covariances add, and so do squared
-    gradients and tangent kernels, since f's Jacobian changes sign too. A shift after T adds its constant to the mean
-    only. The sum is Gaussian where both parts are; else its law is sampled (`sampled_law`, `sampled_sums`).
+    pools, odd activations. Given all that comes before, W and −W have the same distribution, so (s, f) and (s, −f)
+    have: s and f are uncorrelated, at every pair of units and of data points. Hence moments and covariances add, and so
+    do squared gradients and tangent kernels, since f's Jacobian changes sign too. A shift after T adds its constant to
+    the mean only. The sum is Gaussian where both parts are; else its distribution is sampled (`sampled_law`,
+    `sampled_sums`).
 
     A norm at the head of the branch is "before the branch", one at its end "before the sum", one that follows this
     layer "after the sum".
@@ -54,8 +55,8 @@ class Residual(Layer):
     brackets = ("branch", "shortcut")
     weighted = True
     mixes = Mix.NOTHING
-    parity = Parity.NONE
-    bends = False
+    symmetry = Symmetry.NONE
+    breaks_gaussianity = False
     by_token = True
     branch: tuple[Layer, ...]
     scale: float = 1.0
@@ -88,7 +89,7 @@ class Residual(Layer):
         return self.inside(before, units)[0][-1]
 
     def inside(self, before: Shape, units: int | None) -> tuple[list[Shape], list[Shape]]:
-        """The shapes in front of every layer of branch and shortcut, and behind the last ones."""
+        """The shapes before every layer of branch and shortcut, and after the last ones."""
         free = replace(before, drawn=False)
         given = shapes(self.branch, free, None, prefix="branch ")[-1].width if self.shortcut else None
         shortcut = shapes(self.shortcut, before, units, last=given or before.width, prefix="shortcut ")
@@ -121,35 +122,35 @@ class Residual(Layer):
     def moments(self, signal: Signal) -> Signal:
         self.check()
         f, x = (_through(path, signal, name) for path, name in zip(self.paths, ("branch ", "shortcut "), strict=True))
-        law = law_of_sum(x, f, self.scale)
+        distribution = distribution_of_sum(x, f, self.scale)
         f = f.times(self.scale)
         scale = max(x.log_scale, f.log_scale)
         x, f = x.at_scale(scale), f.at_scale(scale)
-        total = Signal(x.mean + f.mean, x.between + f.between, x.spread + f.spread, scale, law)
+        total = Signal(x.mean + f.mean, x.between + f.between, x.spread + f.spread, scale, distribution)
         return total.rescaled()
 
-    def covariance(self, points: Points, fold: Fold) -> Move | Whole:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap | AllPairsMap:
         """Both kernels add: K ← K_s + scale²·K_f, and Θ likewise (means, where there are any, multiply)."""
         self.check()
         if wants_all_pairs(self, points.grid):
-            return Whole(lambda k, t: self._whole(points, fold, k, t))
+            return AllPairsMap(lambda k, t: self._whole(points, fold, k, t))
         branch, shortcut = (_moves(path, points, fold) for path in self.paths)
         inner, outer = (path[-1].after if path else points for path in (branch, shortcut))
 
         def both(tile: Tile) -> None:
             other = Tile(tile.k.copy(), None if tile.t is None else tile.t.copy(), tile.rows, tile.cols)
-            other.behind = tile.behind
+            other.previous = tile.previous
             along(branch, other)
             along(shortcut, tile)
             self._add(tile, other, outer, inner)
 
         after = self._sum(points, outer, inner)
-        looks = any(path[0].looks_behind for path in (branch, shortcut) if path)
+        looks = any(path[0].needs_previous for path in (branch, shortcut) if path)
         maps = [[move.correlate for move in path if move.correlate is not None] for path in (branch, shortcut)]
         shares = self.scale**2 * inner.q / after.q
         plain = inner.centred or outer.centred
         if len(maps[0]) < len(branch) or len(maps[1]) < len(shortcut) or not np.ptp(shares) <= 1e-12 or not plain:
-            return Move(after, both, looks_behind=looks)
+            return PairwiseMap(after, both, needs_previous=looks)
         share = float(shares[0])
 
         def correlate(c: Array) -> Array:
@@ -160,7 +161,7 @@ class Residual(Layer):
                 c = each(c)
             return (1.0 - share) * c + share * other
 
-        return Move(after, both, correlate, looks_behind=looks)
+        return PairwiseMap(after, both, correlate, needs_previous=looks)
 
     def _add(self, tile: Tile, branch: Tile, outer: Points, inner: Points) -> None:
         """Add the branch's covariances to the shortcut's, in place."""
@@ -193,13 +194,13 @@ class Residual(Layer):
         self._add(tile, Tile(f.k, f.t, everything, everything), x.points, f.points)
         return Done(tile.k, tile.t, self._sum(points, x.points, f.points), (*f.remarks, *x.remarks))
 
-    def handful(self, few: Handful) -> Handful:
-        """Both paths on the same nodes: a shortcut keeps its own, which the branch's sums are added to."""
-        few = few.with_values(few.values)  # drawn once, for both
-        self.shape(Shape(few.values.shape[2], drawn=True), few.width)
-        outer = _last(self.shortcut, few, None) if self.shortcut else few
-        inner = _last(self.branch, few, outer.values.shape[2])
-        return few.with_values(outer.values + self.scale * inner.values)
+    def point_sample(self, sample: PointSample) -> PointSample:
+        """Both paths on the same units: a shortcut keeps its own, which the branch's sums are added to."""
+        sample = sample.with_values(sample.values)  # drawn once, for both
+        self.shape(Shape(sample.values.shape[2], drawn=True), sample.width)
+        outer = _last(self.shortcut, sample, None) if self.shortcut else sample
+        inner = _last(self.branch, sample, outer.values.shape[2])
+        return sample.with_values(outer.values + self.scale * inner.values)
 
     def gradient(self, signal: Signal) -> float | None:
         total = 0.0
@@ -242,10 +243,10 @@ class Residual(Layer):
         return ResidualSum(drawn, self.scale, draw.path(shortcut) if shortcut else None)
 
 
-def _last(path: Sequence[Layer], few: Handful, nodes: int | None) -> Handful:
-    for _, few in through(path, few, last=nodes):  # noqa: B007, B020  # the last one
+def _last(path: Sequence[Layer], sample: PointSample, nodes: int | None) -> PointSample:
+    for _, sample in through(path, sample, last=nodes):  # noqa: B007, B020  # the last one
         pass
-    return few
+    return sample
 
 
 def _through(path: Sequence[Layer], signal: Signal, name: str) -> Signal:
@@ -255,7 +256,7 @@ def _through(path: Sequence[Layer], signal: Signal, name: str) -> Signal:
 
 
 def _levels(outer: Points, inner: Points, scale: float) -> Array | None:
-    """Random means of both paths: uncorrelated, as their nodes are."""
+    """Random means of both paths: uncorrelated, as their units are."""
     if inner.level is None:
         return outer.level
     own = scale * scale * inner.level
@@ -263,7 +264,7 @@ def _levels(outer: Points, inner: Points, scale: float) -> Array | None:
 
 
 class _Inside:
-    """The fold for layers within a block: what stands in front of them is not at hand."""
+    """The fold for layers within a block: what stands before them is not at hand."""
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
@@ -275,12 +276,12 @@ class _Inside:
         return self._fold.through(layers, points, k, t, path)
 
 
-def _moves(path: Sequence[Layer], points: Points, fold: Fold) -> list[Move]:
+def _moves(path: Sequence[Layer], points: Points, fold: Fold) -> list[PairwiseMap]:
     """The moves of a path whose layers act on pairs of points alone."""
-    found: list[Move] = []
+    found: list[PairwiseMap] = []
     for layer in path:
         move = layer.covariance(points, _Inside(fold))
-        assert isinstance(move, Move)
+        assert isinstance(move, PairwiseMap)
         found.append(move)
         points = move.after
     return found

@@ -12,10 +12,10 @@ import numpy as np
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
 from firstguess.network.derivative import linear_derivative
-from firstguess.network.finite_sample import Handful
+from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
-from firstguess.network.points import Move, NodeMove, Points, Tile, alike, unchanged
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, keeps_shape, register
+from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.source import AFFINE, Source
 from firstguess.network.tensors import Draw, Local, Place
@@ -33,8 +33,8 @@ class Scale(Layer):
     kind: ClassVar[str] = "scale"
     weighted = False
     mixes = Mix.NOTHING
-    parity = Parity.LINEAR
-    bends = False
+    symmetry = Symmetry.LINEAR
+    breaks_gaussianity = False
     by_token = True
     factor: float = 1.0
 
@@ -48,10 +48,14 @@ class Scale(Layer):
 
     def moments(self, signal: Signal) -> Signal:
         why = "a scaled signal that is not Gaussian"
-        law = signal.law if isinstance(signal.law, Gaussian) else Unknown(why, signal, self.factor < 0.0)
-        return replace(signal.times(self.factor), law=law)
+        distribution = (
+            signal.distribution
+            if isinstance(signal.distribution, Gaussian)
+            else Unknown(why, signal, self.factor < 0.0)
+        )
+        return replace(signal.times(self.factor), distribution=distribution)
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         factor, square = abs(self.factor), self.factor**2
 
         def step(tile: Tile) -> None:
@@ -68,16 +72,16 @@ class Scale(Layer):
             what=f"a scaled version of {points.what}",
             level=None if points.level is None else square * points.level,
         )
-        return Move(after, step, unchanged)
+        return PairwiseMap(after, step, unchanged)
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
-        return alike(lambda y: np.multiply(y, self.factor, out=y))
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
+        return same_map(lambda y: np.multiply(y, self.factor, out=y))
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
         return replace(before, signal=after)
 
-    def handful(self, few: Handful) -> Handful:
-        return few.with_values(self.factor * few.values)
+    def point_sample(self, sample: PointSample) -> PointSample:
+        return sample.with_values(self.factor * sample.values)
 
     def gradient(self, signal: Signal) -> float | None:
         return self.factor * self.factor

@@ -12,9 +12,9 @@ import numpy as np
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
 from firstguess.network.derivative import linear_derivative
-from firstguess.network.finite_sample import Handful
-from firstguess.network.layer import Fold, Layer, Mix, Parity, keeps_shape, register
-from firstguess.network.points import Move, NodeMove, Points, Tile, alike
+from firstguess.network.finite_sample import PointSample
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, keeps_shape, register
+from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.source import AFFINE, Source
 from firstguess.network.tensors import Draw, Local, Place
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Shift(Layer):
-    """x + β on every node: any activation can be given bias, or cured of it, this way (theory.md §4)."""
+    """x + β on every unit: any activation can be given bias, or cured of it, this way (theory.md §4)."""
 
     kind: ClassVar[str] = "shift"
     weighted = False
     mixes = Mix.NOTHING
-    parity = Parity.SHIFTS
-    bends = False
+    symmetry = Symmetry.SHIFTS
+    breaks_gaussianity = False
     by_token = True
     by: float = 0.0
 
@@ -48,15 +48,19 @@ class Shift(Layer):
     def moments(self, signal: Signal) -> Signal:
         if self.by == 0.0:
             return signal
-        law = (
-            signal.law if isinstance(signal.law, Gaussian) else Unknown("a shifted signal that is not Gaussian", signal)
+        distribution = (
+            signal.distribution
+            if isinstance(signal.distribution, Gaussian)
+            else Unknown("a shifted signal that is not Gaussian", signal)
         )
         if signal.log_scale > 0.0:  # a huge signal: write the constant in its units
-            return replace(signal, mean=signal.mean + self.by * math.exp(-0.5 * signal.log_scale), law=law)
+            return replace(
+                signal, mean=signal.mean + self.by * math.exp(-0.5 * signal.log_scale), distribution=distribution
+            )
         unit = signal.at_scale(0.0)
-        return replace(unit, mean=unit.mean + self.by, law=law)
+        return replace(unit, mean=unit.mean + self.by, distribution=distribution)
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         by, mean = self.by, points.mean
 
         def step(tile: Tile) -> None:
@@ -70,13 +74,13 @@ class Shift(Layer):
             phi=None,
             what=f"a shifted version of {points.what}",
         )
-        return Move(after, step)
+        return PairwiseMap(after, step)
 
-    def nodes(self, points: Points, known: bool) -> NodeMove:
-        return alike(lambda y: np.add(y, self.by, out=y))
+    def sampled_units(self, points: Points, known: bool) -> UnitMap:
+        return same_map(lambda y: np.add(y, self.by, out=y))
 
-    def handful(self, few: Handful) -> Handful:
-        return few.with_values(few.values + self.by)
+    def point_sample(self, sample: PointSample) -> PointSample:
+        return sample.with_values(sample.values + self.by)
 
     def gradient(self, signal: Signal) -> float | None:
         return 1.0

@@ -1,4 +1,4 @@
-"""Token mixing: two dense layers over tokens, the same for every node."""
+"""Token mixing: two dense layers over tokens, the same for every unit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from firstguess.base.gaussian import Array
 from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
-from firstguess.network.points import Done, Points, Whole, split
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.points import AllPairsMap, Done, Points, split
 from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
@@ -32,7 +32,7 @@ _AT_ONCE = 4_000_000  # numbers of units drawn together
 
 
 class _Units(NamedTuple):
-    """E φ_a φ_b over units and nodes, the same of its means over nodes, one standard error by the diagonal."""
+    """E φ_a φ_b over units and units, the same of its means over units, one standard error by the diagonal."""
 
     k: Array
     level: Array
@@ -44,9 +44,9 @@ class _Units(NamedTuple):
 @final
 @dataclass(frozen=True)
 class TokenMix(Layer):
-    """W₂ φ(W₁ x) over the tokens of every node (MLP-Mixer), `width` units between: theory.md (29).
+    """W₂ φ(W₁ x) over the tokens of every unit (MLP-Mixer), `width` units between: theory.md (29).
 
-    Its weights are shared by all nodes, so the mean over nodes is random and does not vanish: LayerNorm takes it off,
+    Its weights are shared by all units, so the mean over units is random and does not vanish: LayerNorm takes it off,
     RMSNorm does not. Variances are times the fan-in; `out_var` and `out_bias_var` None: those of the first weights.
     """
 
@@ -54,8 +54,8 @@ class TokenMix(Layer):
     brief: ClassVar[tuple[str, ...]] = ("width", "phi")
     weighted = True
     mixes = Mix.TOKENS
-    parity = Parity.WEIGHTS
-    bends = False
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
     by_token = True
     width: int
     phi: Activation = _GELU
@@ -89,14 +89,14 @@ class TokenMix(Layer):
         check_tokens(before, self.kind)
         return before
 
-    def covariance(self, points: Points, fold: Fold) -> Whole:
-        return Whole(lambda k, t: self._run(points, k, t))
+    def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
+        return AllPairsMap(lambda k, t: self._run(points, k, t))
 
     def _run(self, points: Points, k: Array, t: Array | None) -> Done:
-        """K' = δ_st σ₂² E F(k), and δ_st σ₂² E F(n) of the means over nodes; biases add to both: theory.md (29).
+        """K' = δ_st σ₂² E F(k), and δ_st σ₂² E F(n) of the means over units; biases add to both: theory.md (29).
 
         Given the weights w of a unit, it is Gaussian over nodes with the covariance k_ab = wᵀK_ab w + σb², of which
-        n_ab = wᵀN_ab w + σb² is common to all nodes. Over units k fluctuates about σ₁²·mean_t K_tt by √(2/tokens), by
+        n_ab = wᵀN_ab w + σb² is common to all units. Over units k fluctuates about σ₁²·mean_t K_tt by √(2/tokens), by
         more where tokens are alike: so units are drawn, and F averaged.
         """
         if t is not None:

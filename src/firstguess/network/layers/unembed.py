@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, final
 
 from firstguess.base.checks import check_flag, check_number
-from firstguess.network.layer import Fold, Layer, Mix, Parity, register
-from firstguess.network.points import Move, Points
-from firstguess.network.random_sums import random_sum_move
+from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points
+from firstguess.network.random_sums import random_sum_map
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Alone, Draw, Place, Weights
 from firstguess.network.walk import check_tokens
@@ -32,8 +32,8 @@ class Unembed(Layer):
     brief: ClassVar[tuple[str, ...]] = ("tied",)
     weighted = True
     mixes = Mix.TOKENS
-    parity = Parity.WEIGHTS
-    bends = False
+    symmetry = Symmetry.WEIGHTS
+    breaks_gaussianity = False
     by_token = True
     each_token: ClassVar[bool] = True
     tied: bool = False
@@ -47,9 +47,9 @@ class Unembed(Layer):
         check_tokens(before, self.kind)
         return Shape(units, before.grid, before.drawn)
 
-    def covariance(self, points: Points, fold: Fold) -> Move:
+    def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """Of a class's logits at all tokens; what ties add is for `theory/language.py`, which draws them."""
-        return random_sum_move(self, points, self.weight_var, 0.0, "a language-model head")
+        return random_sum_map(self, points, self.weight_var, 0.0, "a language-model head")
 
     def assumptions(self) -> Iterable[str]:
         return ()

@@ -1,7 +1,7 @@
 """Predictions at the user's width and dimension: theory.md §12.
 
 An expansion in 1/width and 1/dimension where one is known and its next order is small (`network.finite_signal`), else
-the exact chain of a few points through many networks (`few_points`), with its sampling error.
+the exact chain of a few points through many networks (`sample_points`), with its sampling error.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from firstguess.base.gaussian import Array
 from firstguess.network.finite_folds import finite_steps
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
-from firstguess.network.layer import Parity, text
+from firstguess.network.layer import Symmetry, text
 from firstguess.network.network import Network
 from firstguess.network.signal import Signal
-from firstguess.theory.finite.monte_carlo import few_points, whole_batch
+from firstguess.theory.finite.monte_carlo import sample_points, whole_batch
 from firstguess.theory.prediction import FiniteSize, LayerReading, Prediction, missing
-from firstguess.theory.shares.agreement import same_class
+from firstguess.theory.shares.agreement import agreement_probability
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.shares.many_classes import MOST_CLASSES, PairMoments
-from firstguess.theory.shares.mixture import gauss_hermite, law_of_shares
+from firstguess.theory.shares.mixture import gauss_hermite, share_distribution
 
 _ENOUGH, _LEAST = 0.01, 0.001  # the next order may be this share of the standard deviation of G, or this
 _HERMITE = 20
@@ -43,7 +43,7 @@ _MANY = (
 _CENTRED = (
     "a centred batch guesses more evenly than counting by chance (by 1/2πn of variance), which the law leaves out"
 )
-_ODD = (Parity.WEIGHTS, Parity.ODD, Parity.LINEAR, Parity.CENTRES)  # biases would show in the wide limit
+_ODD = (Symmetry.WEIGHTS, Symmetry.ODD, Symmetry.LINEAR, Symmetry.REMOVES_MEAN)  # biases would show in the wide limit
 
 
 class _Found(NamedTuple):
@@ -88,9 +88,9 @@ def predict_finite(
             found = found._replace(size=_with_remark(found.size, remark))
     points = infinite.guesses.points
     if found.counted is None:
-        law = law_of_shares(found.excess, found.differ, network.classes, points, found.pairs)
+        distribution = share_distribution(found.excess, found.differ, network.classes, points, found.pairs)
     else:
-        law = EmpiricalGuesses(found.counted, found.batch)
+        distribution = EmpiricalGuesses(found.counted, found.batch)
     finite = [said for said in infinite.assumptions if said != "wide layers"]
     remarks = (
         why if found.size.way == "chain" else "",
@@ -105,7 +105,7 @@ def predict_finite(
         found.layers
         if found.size.way == "expansion"
         else tuple(_with_gradient(new, old) for new, old in zip(found.layers, infinite.layers, strict=True)),
-        law,
+        distribution,
         (*finite, *(said for said in remarks if said)),
         infinite.provenance | {"width": width, "firstguess": __version__, "python": sys.version.split()[0]},
         infinite.seconds + time.perf_counter() - started,
@@ -114,7 +114,7 @@ def predict_finite(
 
 
 def _holds(found: _Found, width: int | None) -> bool:
-    """Whether the next order is small, and the law of the shares has this variance."""
+    """Whether the next order is small, and the distribution of the shares has this variance."""
     if found.excess < 0.0 and width is not None and width <= _COUNTED:
         return False  # a batch that is centred guesses more evenly than counting by chance: only counts show that
     return found.size.next_order <= max(_ENOUGH * found.size.std, _LEAST)
@@ -138,8 +138,8 @@ def _sampled(
     seed: int,
     progress: Callable[[int, int], None] | None,
 ) -> _Found:
-    few = few_points(network, inputs, width, points=points, seed=seed, progress=progress)
-    odd = limit == 0.0 and all(layer.parity in _ODD for layer in network.layers)
+    few = sample_points(network, inputs, width, points=points, seed=seed, progress=progress)
+    odd = limit == 0.0 and all(layer.symmetry in _ODD for layer in network.layers)
     if odd and network.classes == 2 and not whole_batch(network):
         # f(−x) = −f(x), and −x is as likely as x: E arcsin c = 0 exactly (theory.md §12)
         few = replace(few, excess=0.0, excess_error=0.0, differ=0.0)
@@ -182,7 +182,7 @@ def expanded(
     )
     state, layers = start, list[LayerReading]()
     try:
-        for index, (layer, state) in enumerate(finite_steps(network.layers, start)):  # behind the last one it is used
+        for index, (layer, state) in enumerate(finite_steps(network.layers, start)):  # after the last one it is used
             s = state.signal
             name, slope = (text(layer), None) if wide is None else (wide[index].layer, wide[index].gradient)
             layers.append(LayerReading(name, layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, slope))
@@ -249,7 +249,7 @@ def _is_even(network: Network, inputs: Inputs) -> bool:
 
 def _excess(state: FiniteSignal, classes: int) -> tuple[float, float]:
     """E A(c) over pairs, and by a cruder rule: (40) alone for even networks, the other way to average for others."""
-    same, e, v, k = same_class(classes), state.e, state.v, state.k
+    same, e, v, k = agreement_probability(classes), state.e, state.v, state.k
     if state.even:
         one, two, three, four = same.slopes_at_zero()
         e1, v1 = state.leading

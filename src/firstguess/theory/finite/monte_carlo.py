@@ -2,7 +2,7 @@
 
 Nothing is expanded, so the only error is that of sampling, which is stated. It covers every network of dense layers:
 Gaussian weights node by node, others by drawing them; activations, norms over nodes, constants, pools, residual blocks.
-Where a norm looks at the points (BatchNorm), the handful is a whole batch, and guesses are counted on it.
+Where a norm looks at the points (BatchNorm), the sample is a whole batch, and guesses are counted on it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from firstguess.base.checks import float_range
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.finite_folds import through
-from firstguess.network.finite_sample import Handful, Values, input_gram
+from firstguess.network.finite_sample import PointSample, Values, input_gram
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
 from firstguess.network.walk import every
 from firstguess.theory.prediction import LayerReading
-from firstguess.theory.shares.agreement import SameClass, same_class
+from firstguess.theory.shares.agreement import AgreementProbability, agreement_probability
 from firstguess.theory.shares.many_classes import PairMoments, pair_moments
 
 # --------------------------------------------------------------------------------------------------------------
-# Where the points of a handful come from: inputs that are described, or points of data.
+# Where the sampled points come from: inputs that are described, or points of data.
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ ENOUGH = 1000  # networks that do, where they say all to `_PRECISE`
 _PRECISE = 0.002  # standard error of the standard deviation of a share, relative to it
 _BATCHES = 600  # networks whose whole batches are counted, with many output layers each
 _FEWEST = 200
-_WORK = 1e8  # nodes that are drawn at most: a few seconds
+_WORK = 1e8  # units that are drawn at most: a few seconds
 _FEWEST_BY_WEIGHTS, _WEIGHTS, _PRODUCTS = 50, 1.2e9, 1e11  # likewise: weights, and products with them
 _WIDEST = 200_000
 _PAIRED = 256  # points of a batch whose pairs are looked at
@@ -108,8 +108,8 @@ HEADS = 64  # output layers of a network, where guesses are counted
 
 
 @dataclass(frozen=True)
-class FewPoints:
-    """What the networks say: A (`same_class`) and overlap averaged over pairs, each with its standard error.
+class SampledPoints:
+    """What the networks say: A (`agreement_probability`) and overlap averaged over pairs, each with its standard error.
 
     `differ` is the standard deviation of ln(1 − c) over networks: by two halves of the points, which only the network
     has in common. `counted`: the shares of the points themselves, where these are a whole batch.
@@ -129,7 +129,7 @@ class FewPoints:
     counted: Array | None = None  # (networks · output layers, classes)
 
 
-class Handfuls(NamedTuple):
+class SampleSize(NamedTuple):
     """How many networks, of how many points each."""
 
     networks: int
@@ -141,16 +141,16 @@ def whole_batch(network: Network) -> bool:
     return any(Mix.POINTS in layer.mixes for layer in every(network.layers))
 
 
-def handfuls(network: Network, width: int, dimension: int | None, points: int | None) -> Handfuls:
+def sample_size(network: Network, width: int, dimension: int | None, points: int | None) -> SampleSize:
     """What a few seconds are enough for; `points` is the size of the data set."""
     batch, own = whole_batch(network), all(layer.gaussian for layer in every(network.layers))
     size = _batch(network, points) if batch else POINTS if own else _BY_WEIGHTS
     depth = max(sum(layer.draws for layer in every(network.layers)), 1)
     if own and not batch:
-        return Handfuls(round(min(max(_WORK / (size * width * depth), _FEWEST), NETWORKS)), size)
+        return SampleSize(round(min(max(_WORK / (size * width * depth), _FEWEST), NETWORKS)), size)
     weights = width * (dimension or 0) + width * width * (depth - 1)
     most = min(_WEIGHTS / max(weights, 1), _PRODUCTS / max(weights * size, 1), _BATCHES if batch else NETWORKS)
-    return Handfuls(round(max(most, _FEWEST_BY_WEIGHTS)), size)
+    return SampleSize(round(max(most, _FEWEST_BY_WEIGHTS)), size)
 
 
 def _batch(network: Network, points: int | None) -> int:
@@ -161,7 +161,7 @@ def _batch(network: Network, points: int | None) -> int:
     return max(BATCH // whole, 1) * whole
 
 
-def few_points(
+def sample_points(
     network: Network,
     inputs: Inputs,
     width: int,
@@ -170,7 +170,7 @@ def few_points(
     points: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> FewPoints:
+) -> SampledPoints:
     """Points through `networks` networks; by default up to 8000, fewer where that would take long or add nothing.
 
     `points` is the size of the data set, which matters where a layer looks at all of them. `inputs.dimension` of None:
@@ -183,10 +183,10 @@ def few_points(
     True
     """
     check_sampled(network, width)
-    chosen = handfuls(network, width, inputs.dimension, points)
+    chosen = sample_size(network, width, inputs.dimension, points)
 
-    def start(rng: np.random.Generator, size: int) -> Handful:
-        return Handful(rng, width, inputs.signal(), source=Described(rng, inputs, size, chosen.points))
+    def start(rng: np.random.Generator, size: int) -> PointSample:
+        return PointSample(rng, width, inputs.signal(), source=Described(rng, inputs, size, chosen.points))
 
     rng = np.random.default_rng([seed, 0x417])
     count = networks or chosen.networks
@@ -228,24 +228,24 @@ class _Gathered:
 
     def __init__(self, network: Network, count: int, points: int, batch: bool) -> None:
         self._network, self._count, self._points, self._batch = network, count, points, batch
-        self._same = same_class(network.classes)
+        self._same = agreement_probability(network.classes)
         self._sums = np.zeros((len(network.layers), 2))
         self._rows, self._pairs, self._counted = list[Array](), list[Array](), list[Array]()
         self._half = _half(min(points, _PAIRED))
         self.done, self._dead = 0, 0.0
 
-    def add(self, few: Handful, size: int) -> None:
+    def add(self, sample: PointSample, size: int) -> None:
         """A block of networks, from their points to what they guess."""
         with float_range():
-            for index, (_, behind) in enumerate(through(self._network.layers, few, last=self._network.classes)):
+            for index, (_, behind) in enumerate(through(self._network.layers, sample, last=self._network.classes)):
                 self._sums[index] += np.array([v.sum() for v in behind.sizes()])
-                few = behind
-        seen = few.first(_PAIRED)
+                sample = behind
+        seen = sample.first(_PAIRED)
         c = seen.overlaps
         self._dead += size * seen.dead
-        guesses = few.guesses(HEADS) if self._batch or not few.gaussian else None
+        guesses = sample.guesses(HEADS) if self._batch or not sample.gaussian else None
         half = self._half
-        if few.gaussian or guesses is None:
+        if sample.gaussian or guesses is None:
             a = self._same(c)
             excess = a.mean(1), a[:, half[0]].mean(1), a[:, half[1]].mean(1)
         else:
@@ -256,7 +256,7 @@ class _Gathered:
         if self._batch and guesses is not None:
             self._counted.append(shares_of(guesses, self._network.classes).reshape(-1, self._network.classes))
         elif self._network.classes > 2:
-            self._pairs.append(pair_moments(few.correlation))
+            self._pairs.append(pair_moments(sample.correlation))
         self.done += size
 
     @property
@@ -266,12 +266,12 @@ class _Gathered:
         error = float(excess.std(ddof=1)) / math.sqrt(len(excess))
         return error < 2.0 * _PRECISE * float(excess.mean())
 
-    def found(self) -> FewPoints:
+    def found(self) -> SampledPoints:
         rows, count = np.concatenate(self._rows), self.done
         excess, _, _, overlap, square = (float(v) for v in rows.mean(axis=0))
         errors = rows.std(axis=0, ddof=1) / math.sqrt(count)
         layers = self._network.layers
-        return FewPoints(
+        return SampledPoints(
             tuple(_reading(text(x), x.weighted, *(self._sums[i] / count)) for i, x in enumerate(layers)),
             excess,
             float(errors[0]),
@@ -320,7 +320,7 @@ def _between(one: Array, other: Array) -> float:
     return found if found > _SURE * error else 0.0
 
 
-def _differ(same: SameClass, excess: float, between: float) -> float:
+def _differ(same: AgreementProbability, excess: float, between: float) -> float:
     """The standard deviation of y = −ln(1 − c) whose A has this variance over networks."""
     c = same.overlap(excess)
     if not 0.0 < c < 1.0 or between <= 0.0:

@@ -1,6 +1,6 @@
 """The kernel reading at finite width: what a network's own noise adds to the overlaps of these data (theory.md (50)).
 
-Where an overlap behind a layer depends on that in front alone (scale-free activations, norms over nodes, no biases), a
+Where an overlap after a layer depends on that before alone (scale-free activations, norms over units, no biases), a
 pair of points goes its way by its own overlap: mean and variance at the output are two functions of the overlap of the
 inputs, which are read off the fold of one pair (`network.finite_signal`) at a few overlaps.
 """
@@ -20,7 +20,7 @@ from firstguess.base.checks import float_range
 from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.finite_folds import finite_steps, through
-from firstguess.network.finite_sample import Handful
+from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import steps
@@ -32,13 +32,13 @@ from firstguess.theory.finite.monte_carlo import (
     OfData,
     blocks,
     check_sampled,
-    handfuls,
+    sample_size,
     shares_of,
     whole_batch,
 )
 from firstguess.theory.kernel.kernel import KernelLayer
 from firstguess.theory.prediction import FiniteSize, missing
-from firstguess.theory.shares.agreement import SameClass, same_class
+from firstguess.theory.shares.agreement import AgreementProbability, agreement_probability
 from firstguess.theory.shares.argmax_sampling import factor
 
 # --------------------------------------------------------------------------------------------------------------
@@ -82,13 +82,13 @@ def sampled_on_data(
             where="predict(width)",
             hint="points=2000, or fg.measure(net, x, width=…)",
         )
-    chosen = handfuls(network, width, flat.shape[1], len(flat))
+    chosen = sample_size(network, width, flat.shape[1], len(flat))
     points = len(flat) if batch else min(chosen.points, len(flat))
     root = np.sqrt(np.diagonal(covariance))
     if not (root > 0.0).all():
         raise NotCovered("points that are not 0 at the output", got="some that are", hint="fg.measure(net, x, width=…)")
     wide = np.clip(covariance / np.outer(root, root), -1.0, 1.0)
-    same = same_class(network.classes)
+    same = agreement_probability(network.classes)
     rng = np.random.default_rng([seed, 0x418])
     signal = _moments(flat).signal()
     a, b = np.triu_indices(points, 1)
@@ -98,16 +98,16 @@ def sampled_on_data(
     largest = max(width, points, flat.shape[1])
     for size in blocks(count, points, largest, weights=points > POINTS):
         picked = np.stack([np.arange(points) if batch else rng.choice(len(flat), points, False) for _ in range(size)])
-        few = Handful(rng, width, signal, source=OfData(flat, picked))
+        sample = PointSample(rng, width, signal, source=OfData(flat, picked))
         with float_range():
-            for _, few in through(network.layers, few, last=network.classes):  # noqa: B007, B020  # the last one
+            for _, sample in through(network.layers, sample, last=network.classes):  # noqa: B007, B020  # the last one
                 pass
         before = wide[picked[:, a], picked[:, b]]
-        guesses = few.guesses(HEADS) if batch or not few.gaussian else None
+        guesses = sample.guesses(HEADS) if batch or not sample.gaussian else None
         if batch and guesses is not None:
             counted.append(shares_of(guesses, network.classes).reshape(-1, network.classes))
-        if few.gaussian or guesses is None:
-            together = same(few.overlaps)
+        if sample.gaussian or guesses is None:
+            together = same(sample.overlaps)
         else:
             alike = [g[:, a] == g[:, b] for g in guesses.transpose(1, 0, 2)]
             together = np.mean(alike, axis=0) - 1.0 / network.classes
@@ -197,7 +197,7 @@ def shifts(network: Network, width: int) -> Shifts:
 
 def _pair(network: Network, width: int, c: float) -> tuple[float, float, float]:
     """One pair of points of overlap c: theory.md (45), from v = 0 on."""
-    start = Signal(0.0, c, 1.0 - c, law=Gaussian())
+    start = Signal(0.0, c, 1.0 - c, distribution=Gaussian())
     state = FiniteSignal(start, math.inf, float(width), False, 1.0, c, inputs=True)  # 1: sizes of data differ
     wide = start
     for _, _, wide in steps(network.layers, start):  # noqa: B007  # the last one
@@ -256,7 +256,7 @@ def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) 
     unit = flat / np.sqrt(np.einsum("ai,ai->a", flat, flat))[:, None]
     angles = np.arcsin(np.clip(unit @ unit.T, -1.0, 1.0))
     root = np.sqrt(np.diagonal(covariance))
-    same = same_class(network.classes)
+    same = agreement_probability(network.classes)
     table, change, variance = _table(found, same)
     wide = np.clip(covariance / np.outer(root, root), -1.0, 1.0)
     c = np.clip(wide + np.interp(angles, table, change), -1.0, 1.0)
@@ -278,7 +278,7 @@ def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) 
     return FiniteKernel(positive(c) * np.outer(root, root), size)
 
 
-def _table(found: Shifts, same: SameClass) -> tuple[Array, Array, Array]:
+def _table(found: Shifts, same: AgreementProbability) -> tuple[Array, Array, Array]:
     """At fine steps of arcsin c: what has to be added to an overlap, and its variance."""
     table = np.linspace(-0.5 * math.pi, 0.5 * math.pi, _STEPS)
     wide, moved, variance = found.at(table)

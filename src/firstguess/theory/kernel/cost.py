@@ -13,36 +13,36 @@ from firstguess.network.shapes import Grid, Shape
 from firstguess.network.walk import every, shapes, unsigned, wants_all_pairs
 
 # --------------------------------------------------------------------------------------------------------------
-# Which layers ahead go together, by sampled nodes: decided by what they are, before any covariance is looked at.
+# Which layers ahead go together, by sampled units: decided by what they are, before any covariance is looked at.
 
 
-def nodewise(layer: Layer) -> bool:
-    """Whether a layer is arithmetic on nodes, without weights."""
-    return has_meaning(type(layer), "nodes")
+def unitwise(layer: Layer) -> bool:
+    """Whether a layer is arithmetic on units, without weights."""
+    return has_meaning(type(layer), "sampled_units")
 
 
-def stretch(layers: Sequence[Layer], grid: Grid) -> int:
-    """How many layers in front have no weights, if sampled nodes serve one of them better than a formula; else 0."""
-    length = next((i for i, layer in enumerate(layers) if not nodewise(layer)), len(layers))
+def segment(layers: Sequence[Layer], grid: Grid) -> int:
+    """How many layers before have no weights, if sampled units serve one of them better than a formula; else 0."""
+    length = next((i for i, layer in enumerate(layers) if not unitwise(layer)), len(layers))
     if length and layers[0].exact(layers[1:length]):
         return 0
     return length if any(layer.sampled(grid) for layer in layers[:length]) else 0
 
 
 def sums_ahead(layers: Sequence[Layer]) -> int:
-    """How many layers in front, up to the next weights, have a sum of activated nodes under an activation; else 0."""
+    """How many layers before, up to the next weights, have a sum of activated units under an activation; else 0."""
     if not layers or layers[0].paths:
         return 0
     length, bent, summed, needed = 0, False, False, False
     for layer in layers:
         if layer.paths:
             branch, *shortcut = layer.paths
-            if unsigned(branch) or not all(nodewise(x) for path in shortcut for x in path):
+            if unsigned(branch) or not all(unitwise(x) for path in shortcut for x in path):
                 break
             summed = summed or bent
-        elif not nodewise(layer):
+        elif not unitwise(layer):
             break
-        bent, needed = bent or layer.bends, needed or (layer.bends and summed)
+        bent, needed = bent or layer.breaks_gaussianity, needed or (layer.breaks_gaussianity and summed)
         length += 1
     return length if needed else 0
 
@@ -64,29 +64,29 @@ class Budget:
     images: int = 1  # on each side of a tile
     total: int = 0
     done: int = 0
-    alike: bool = False  # points have one law: prototypes, of which the first speaks for itself and all others
+    alike: bool = False  # points have one distribution: prototypes, of which the first speaks for itself and all others
 
     def plan(self, layers: Sequence[Layer], before: Shape) -> None:
         """Choose the size of tiles of images, or refuse."""
         arrays = 2 if self.tangent else 1
         found = [_grid(shape) for shape in shapes(layers, before, None)]
-        largest, stored, copies, entries, stretches = found[0].places, 0, 1.0, 0.0, 1
+        largest, stored, copies, entries, segments = found[0].places, 0, 1.0, 0.0, 1
         weights, nodes_until = False, 0
         for index, layer in enumerate(layers, start=1):
             grid, after = found[index - 1], found[index]
             ahead = layers[index - 1 :]
-            if weights and (length := (0 if self.tangent else sums_ahead(ahead)) or stretch(ahead, grid)):
-                stored, stretches, nodes_until = max(stored, grid.places), stretches + 1, index + length - 1
+            if weights and (length := (0 if self.tangent else sums_ahead(ahead)) or segment(ahead, grid)):
+                stored, segments, nodes_until = max(stored, grid.places), segments + 1, index + length - 1
             weights = layer.weighted
             largest = max(largest, after.places)
             if not grid.flat and wants_all_pairs(layer, grid):
                 # the input, both paths and what they are made from are held at once
                 held, copies = max(grid.places, *_inside(layer, grid)), 2.0
                 largest, stored = max(largest, held), max(stored, held)
-                stretches += 3 + sum(Mix.POINTS in x.mixes for x in every([layer]))
+                segments += 3 + sum(Mix.POINTS in x.mixes for x in every([layer]))
             entries += after.places**2 * layer.effort()
             if Mix.POINTS in layer.mixes and index > nodes_until:
-                stored, stretches = max(stored, after.places), stretches + 1
+                stored, segments = max(stored, after.places), segments + 1
         need = _COPIES * 8.0 * arrays * largest**2
         if need > self.memory:
             side = math.isqrt(math.isqrt(int(self.memory / (_COPIES * 8.0 * arrays))))
@@ -117,7 +117,7 @@ class Budget:
             )
         self.images = max(1, min(self.n, _TILE // largest))
         tiles = -(-self.n // self.images)
-        self.total = stretches * tiles * (tiles + 1) // 2
+        self.total = segments * tiles * (tiles + 1) // 2
 
     def tick(self) -> None:
         """One tile is done."""
@@ -132,7 +132,7 @@ def _grid(shape: Shape) -> Grid:
 
 
 def _inside(block: Layer, grid: Grid) -> list[int]:
-    """Positions in front of and behind every layer within a block."""
+    """Positions before and after every layer within a block."""
     found = [grid.places]
     for path in block.paths:
         grids = [_grid(shape) for shape in shapes(path, Shape(None, grid), None)]

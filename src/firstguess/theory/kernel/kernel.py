@@ -24,8 +24,8 @@ from firstguess.network.points import Points
 from firstguess.network.remarks import Remark, merged
 from firstguess.network.shapes import Grid, Shape
 from firstguess.theory.kernel.cost import Budget
-from firstguess.theory.kernel.propagation import carry
-from firstguess.theory.kernel.tiles import Gram, Pixels, Run, whole
+from firstguess.theory.kernel.propagation import propagate
+from firstguess.theory.kernel.tiles import Gram, Pending, Pixels, all_pairs
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Kernel:
     layers: tuple[KernelLayer, ...]
     remarks: tuple[str, ...]
     seconds: float
-    error: float = 0.0  # one standard error of an entry by the diagonal, where nodes were sampled (the worst layer)
+    error: float = 0.0  # one standard error of an entry by the diagonal, where units were sampled (the worst layer)
 
 
 def kernel(
@@ -63,7 +63,7 @@ def kernel(
     `x` is (n, d). `width` is the fan-in of layers without a width of their own; only the tangent kernel sees it. In
     float32 entries are good to about 1e-6 of the diagonal, 20 layers of a smooth activation to 3e-5, and what a
     BatchNorm leaves of a signal to 1e-6 by its share: 1e-3 where only a thousandth is left (the tangent kernel of
-    kinked activations to 3e-4 where two points nearly coincide). `error` says what sampled nodes add.
+    kinked activations to 3e-4 where two points nearly coincide). `error` says what sampled units add.
 
     >>> from firstguess.network.network import Network
     >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
@@ -80,8 +80,8 @@ def kernel(
     q = gram.squares()
     if not np.isfinite(q).all():  # a point that is not finite has no finite size
         raise InvalidInput("finite data", got="NaN or Inf", where="kernel", hint="check how the data were loaded")
-    run = Run(gram, Points(q, gram.means(), False, Shape(d), width))
-    return read_run(network, run, Budget(n, tangent), started)
+    pending = Pending(gram, Points(q, gram.means(), False, Shape(d), width))
+    return read_pending(network, pending, Budget(n, tangent), started)
 
 
 def image_kernel(
@@ -115,23 +115,23 @@ def image_kernel(
     shape = Shape(channels, Grid(tuple(sides)))
     budget = Budget(n, tangent, memory, seconds, progress)
     budget.plan(network.layers, shape)
-    return read_run(
-        network, Run(pixels, Points(pixels.squares(), pixels.means(), False, shape, width)), budget, started
+    return read_pending(
+        network, Pending(pixels, Points(pixels.squares(), pixels.means(), False, shape, width)), budget, started
     )
 
 
-def read_run(network: Network, run: Run, budget: Budget, started: float) -> Kernel:
+def read_pending(network: Network, pending: Pending, budget: Budget, started: float) -> Kernel:
     """All layers of a network on covariances at hand."""
     with float_range():
-        run = carry(network.layers, run, budget)
-    if not run.last.grid.flat:
+        pending = propagate(network.layers, pending, budget)
+    if not pending.last.grid.flat:
         raise NotCovered(
             "a network that ends in a dense layer: its units are the classes",
             got=f"one that ends in {text(network.layers[-1])}",
             where=f"layer {len(network.layers)}",
-            hint="add 'pool_tokens(mean) > dense'" if run.last.grid.apart else "add '> dense'",
+            hint="add 'pool_tokens(mean) > dense'" if pending.last.grid.apart else "add '> dense'",
         )
-    if not run.last.q.any():
+    if not pending.last.q.any():
         raise NotCovered(
             "outputs that are not all zero",
             got="a network that is 0 for every input: all classes tie",
@@ -139,14 +139,14 @@ def read_run(network: Network, run: Run, budget: Budget, started: float) -> Kern
             hint="a scale other than 0, or a bias_var above 0",
         )
     with float_range():
-        k, t = whole(run, budget)
-    readings = tuple(KernelLayer(text(s.layer), s.layer.weighted, s.q, s.q_ab) for s in run.summaries)
+        k, t = all_pairs(pending, budget)
+    readings = tuple(KernelLayer(text(s.layer), s.layer.weighted, s.q, s.q_ab) for s in pending.summaries)
     seconds = time.perf_counter() - started
-    return Kernel(k, t, readings, merged(run.remarks), seconds, sampling_error(run.remarks))
+    return Kernel(k, t, readings, merged(pending.remarks), seconds, sampling_error(pending.remarks))
 
 
 def sampling_error(remarks: Iterable[str]) -> float:
-    """The largest standard error that sampled nodes, or heads, have left in a layer's covariances."""
+    """The largest standard error that sampled units, or heads, have left in a layer's covariances."""
     return max((r.size for r in remarks if isinstance(r, Remark) and r.kind in ("nodes", "heads")), default=0.0)
 
 

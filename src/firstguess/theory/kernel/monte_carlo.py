@@ -1,10 +1,10 @@
-"""Layers between two random weights, by sampled nodes: where a covariance alone does not say what comes out.
+"""Layers between two random weights, by sampled units: where a covariance alone does not say what comes out.
 
-BatchNorm divides a node by its *own* scale over a batch, which fluctuates from node to node by √(2/directions), and a
-max-pool over positions wants the joint law of a window. Both are plain arithmetic on one node's values over the data,
-u ~ N(0, K). So nodes are drawn, sent through the layers, and K' = E y yᵀ is estimated from R of them. A *twin* of every
-node is divided by the root mean square over all nodes instead. Its covariance K̃' is known by formula, so what the
-sample makes of it tells part of the sampling error (a control variate):
+BatchNorm divides a unit by its *own* scale over a batch, which fluctuates from unit to unit by √(2/directions), and a
+max-pool over positions wants the joint distribution of a window. Both are plain arithmetic on one unit's values over
+the data, u ~ N(0, K). So units are drawn, sent through the layers, and K' = E y yᵀ is estimated from R of them. A
+*control variate* of every unit is divided by the root mean square over all units instead. Its covariance K̃' is known
+by formula, so what the sample makes of it tells part of the sampling error (a control variate):
 
     K' ≈ YᵀY/R + β·(K̃' − ỸᵀỸ/R),   0 ≤ β ≤ 1 by regression;  the standard error is part of the result.
 """
@@ -24,22 +24,22 @@ from firstguess.base.gaussian import Array
 from firstguess.base.numerics import positive, root
 from firstguess.network.layer import Fold, Layer, Mix, text
 from firstguess.network.layers import Residual
-from firstguess.network.points import Done, Joint, Move, Need, NodeMove, Op, Points, Values, mean_of_pairs
+from firstguess.network.points import Done, Joint, Need, Op, PairwiseMap, Points, UnitMap, Values, mean_of_pairs
 from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.walk import shapes
 from firstguess.theory.kernel.cost import Budget
-from firstguess.theory.kernel.tiles import Mapped, Run, Stored, Summary, whole
+from firstguess.theory.kernel.tiles import Mapped, Pending, Stored, Summary, all_pairs
 
-_NODES = 16384  # without twins the error of a covariance would be 1/√_NODES = 0.8 % of the diagonal
-_AT_ONCE = 1024  # pairs of nodes ±u
+_UNITS = 16384  # without control variates the error of a covariance would be 1/√_UNITS = 0.8 % of the diagonal
+_AT_ONCE = 1024  # pairs of units ±u
 _BYTES_AT_ONCE = 24_000_000  # memory in larger pieces comes from the system anew each time, which is slow
-_ENOUGH = 500.0  # effective directions from which on formulas do, to 1 or 2 in so many: no nodes are drawn
+_ENOUGH = 500.0  # effective directions from which on formulas do, to 1 or 2 in so many: no units are drawn
 _NO_TANGENT = "{}: the tangent kernel leaves out that node scales fluctuate"
 _PROBES = 256  # entries of the covariance whose error is followed
 
 
-class Nodewise(NamedTuple):
+class SampledUnits(NamedTuple):
     """What comes out: the covariance, the tangent kernel (by formula), a summary of every layer."""
 
     k: Array
@@ -49,7 +49,7 @@ class Nodewise(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def by_nodes(
+def by_sampled_units(
     layers: Sequence[Layer],
     points: Points,
     k: Array,
@@ -57,12 +57,12 @@ def by_nodes(
     budget: Budget,
     *,
     seed: int = 0,
-    nodes: int = _NODES,
-) -> Nodewise | None:
+    nodes: int = _UNITS,
+) -> SampledUnits | None:
     """Carry a covariance of Gaussian nodes through layers without weights; `k` and `t` are overwritten.
 
     None, with nothing touched, where formulas are good enough: every batch has many directions. The same network and
-    data always draw the same nodes. Piecewise linear activations behind a BatchNorm need none (`Layer.jointly`).
+    data always draw the same units. Piecewise linear activations after a BatchNorm need none (`Layer.jointly`).
     """
     rows, grid = k.shape[0], points.grid
     needs = [layer.need(points, k) for layer in layers if layer.sampled(grid)]
@@ -72,7 +72,7 @@ def by_nodes(
         return None
     if (joint := layers[0].jointly(layers[1:])) is not None:
         return _exactly(layers, points, k, t, budget, joint, few)
-    exact = share < 1e-4 or not 1e-12 < float(points.q.mean()) < 1e12  # float32 would lose what is left of a node
+    exact = share < 1e-4 or not 1e-12 < float(points.q.mean()) < 1e12  # float32 would lose what is left of a unit
     dtype = np.float64 if exact else np.float32
     upper = np.ascontiguousarray(root(k, share).T, dtype=dtype)
     path = _follow(layers, points, k, t, budget)
@@ -89,7 +89,7 @@ def by_nodes(
     def draw(index: int) -> Values:
         return np.random.default_rng((seed, mark, index)).standard_normal((at_once, rows), dtype=dtype)
 
-    with ThreadPoolExecutor(1) as pool:  # the next nodes are drawn while these are worked on
+    with ThreadPoolExecutor(1) as pool:  # the next units are drawn while these are worked on
         ahead = pool.submit(draw, 0)
         for index in range(chunks):
             u = ahead.result() @ upper
@@ -111,7 +111,7 @@ def by_nodes(
         remarks += (_NO_TANGENT.format(few.of),)
     off = mean_of_pairs(found, after)
     summaries = [*tally.summaries(), Summary(layers[-1], float(q.mean()), off)]
-    return Nodewise(found.astype(k.dtype, copy=False), path.t, after, summaries, remarks)
+    return SampledUnits(found.astype(k.dtype, copy=False), path.t, after, summaries, remarks)
 
 
 def _exactly(
@@ -122,7 +122,7 @@ def _exactly(
     budget: Budget,
     joint: Joint,
     few: Need,
-) -> Nodewise:
+) -> SampledUnits:
     """A BatchNorm over all data and a piecewise linear activation, without sampling."""
     remarks: tuple[str, ...] = (Remark(f"{_fluctuation(few)}: allowed for", "scales", 1.0 / few.directions),)
     if t is not None:
@@ -133,7 +133,7 @@ def _exactly(
     shape = shapes(layers, points.shape, points.default_width)[-1]
     after = Points(q, mean, False, shape, points.default_width, what=f"the output of {text(layers[1])}")
     behind = Summary(layers[1], float(q.mean()), mean_of_pairs(found, after))
-    return Nodewise(found, t, after, [Summary(layers[0], 1.0, first), behind], remarks)
+    return SampledUnits(found, t, after, [Summary(layers[0], 1.0, first), behind], remarks)
 
 
 def _fluctuation(few: Need) -> str:
@@ -148,70 +148,73 @@ def _fluctuation(few: Need) -> str:
 
 @dataclass
 class _Path:
-    """The layers as arithmetic on nodes and on their twins, and the twins' covariance by formula (None: no twins)."""
+    """The layers as arithmetic on units and on their control variates, whose covariance is known by formula.
+
+    `k` is None where there are no control variates.
+    """
 
     layers: Sequence[Layer]
-    shapes: list[Shape]  # behind every layer
-    moves: list[NodeMove] = field(default_factory=list[NodeMove])
+    shapes: list[Shape]  # after every layer
+    maps: list[UnitMap] = field(default_factory=list[UnitMap])
     k: Array | None = None
     t: Array | None = None
 
     @property
     def grids(self) -> list[Grid]:
-        """The positions behind every layer."""
+        """The positions after every layer."""
         return [shape.grid for shape in self.shapes if shape.grid is not None]
 
 
-class _Twins:
-    """The fold in a stretch of layers without weights."""
+class _ControlFold:
+    """The fold in a segment of layers without weights."""
 
-    def __init__(self, run: Run) -> None:
-        self.within = run.within
+    def __init__(self, pending: Pending) -> None:
+        self.within = pending.within
 
     def through(self, layers: Sequence[Layer], points: Points, k: Array, t: Array | None, path: str) -> Done:
         raise AssertionError("a layer without weights has no paths")
 
 
 def _follow(layers: Sequence[Layer], points: Points, k: Array, t: Array | None, budget: Budget) -> _Path:
-    """What twins do goes by formula, in runs from one layer that mixes points to the next.
+    """What control variates do goes by formula, in runs from one layer that mixes points to the next.
 
-    Where a formula refuses there are no twins, and layers use the statistics of the nodes drawn.
+    Where a formula refuses there are no control variates, and layers use the statistics of the units drawn.
     """
     path = _Path(layers, shapes(layers, points.shape, points.default_width)[1:])
-    run: Run | None = Run(Stored(k, t, points), points)
+    pending: Pending | None = Pending(Stored(k, t, points), points)
     for layer, shape in zip(layers, [points.shape, *path.shapes[:-1]], strict=True):
-        points = run.last if run is not None else replace(points, shape=shape)
-        twin: Op | None = None
-        if run is not None and Mix.POINTS in layer.mixes:  # its errors are about the data: no nodes help
-            k, t = whole(run, budget)
-            made = layer.twins(points, k, t)
-            twin, run = made.twin, Run(Stored(k, made.t, made.points), made.points)
-        elif run is not None:
+        points = pending.last if pending is not None else replace(points, shape=shape)
+        control: Op | None = None
+        if pending is not None and Mix.POINTS in layer.mixes:  # its errors are about the data: no units help
+            k, t = all_pairs(pending, budget)
+            made = layer.control_variates(points, k, t)
+            control, pending = made.control, Pending(Stored(k, made.t, made.points), made.points)
+        elif pending is not None:
             try:
-                move = layer.covariance(points, _Twins(run))
-                assert isinstance(move, Move)
-                run.moves.append(Mapped(layer, points, move))
+                move = layer.covariance(points, _ControlFold(pending))
+                assert isinstance(move, PairwiseMap)
+                pending.layers.append(Mapped(layer, points, move))
             except NotCovered:
                 if budget.tangent:
                     raise
-                run = None
-        found = layer.nodes(points, run is not None)
-        path.moves.append(found if twin is None else found._replace(twin=twin))
-    if run is not None:
-        path.k, path.t = whole(run, budget)
+                pending = None
+        found = layer.sampled_units(points, pending is not None)
+        path.maps.append(found if control is None else found._replace(control=control))
+    if pending is not None:
+        path.k, path.t = all_pairs(pending, budget)
     return path
 
 
 class _Tally:
-    """Sums over nodes: products of all pairs of points, some of them with their squares, and means by layer."""
+    """Sums over units: products of all pairs of points, some of them with their squares, and means by layer."""
 
     def __init__(self, path: _Path, images: int, bunch: int = 1) -> None:
         self.path, self.images, self.nodes = path, images, 0
-        self._bunch = bunch  # nodes that a norm over a narrow group ties together
+        self._bunch = bunch  # units that a norm over a narrow group ties together
         places = path.grids[-1].places
         size = images * places
         self._products = np.zeros((size, size))
-        self._twins = np.zeros((size, size)) if path.k is not None else None
+        self._controls = np.zeros((size, size)) if path.k is not None else None
         self._memory: Values | None = None
         rng = np.random.default_rng(0)  # which entries are followed: any do
         self._pairs = rng.integers(0, size, (2, _PROBES))
@@ -222,9 +225,9 @@ class _Tally:
 
     def add(self, u: Values) -> None:
         y = u.copy()
-        for index, (move, grid) in enumerate(zip(self.path.moves, self.path.grids, strict=True)):
-            y = move.own(y)
-            if index + 1 < len(self.path.moves):
+        for index, (unit_map, grid) in enumerate(zip(self.path.maps, self.path.grids, strict=True)):
+            y = unit_map.units(y)
+            if index + 1 < len(self.path.maps):
                 at = y.reshape(-1, self.images, grid.places)
                 square, total = float(np.vdot(y, y)), at.sum(axis=1)
                 self._by_layer[index] += np.array([square, float(np.vdot(total, total)) - square]) / y.shape[0]
@@ -232,10 +235,10 @@ class _Tally:
         self._mean += y.sum(axis=0, dtype=np.float64)
         self.nodes += y.shape[0]
         seen = [self._probe(y)]
-        if self._twins is not None:
-            for move in self.path.moves:
-                u = move.twin(u)
-            self._twins += self._product(u)
+        if self._controls is not None:
+            for unit_map in self.path.maps:
+                u = unit_map.control(u)
+            self._controls += self._product(u)
             seen.append(self._probe(u))
         a, b = seen[0], seen[-1]
         self._sums += np.stack([x.sum(axis=0) for x in (a, b, a * a, a * b, b * b)])
@@ -248,7 +251,7 @@ class _Tally:
         return np.matmul(y.T, y, out=self._memory)
 
     def _probe(self, y: Values) -> Array:
-        """The followed products of every pair of nodes ±u (one number a pair: the two are not independent)."""
+        """The followed products of every pair of units ±u (one number a pair: the two are not independent)."""
         entries = y[:, self._pairs[0]].astype(np.float64) * y[:, self._pairs[1]]
         mean = y.mean(axis=1, dtype=np.float64) ** 2
         both = np.concatenate([entries, mean[:, None]], axis=1)
@@ -263,16 +266,16 @@ class _Tally:
         spread, joint, other = aa - a * a, ab - a * b, bb - b * b
         found, beta = self._products, 0.0  # in place: with many points every matrix counts
         found /= self.nodes
-        if self._twins is not None and self.path.k is not None:
+        if self._controls is not None and self.path.k is not None:
             beta = float(np.clip(joint[:-1].sum() / max(other[:-1].sum(), 1e-300), 0.0, 1.0))
-            control = self._twins
+            control = self._controls
             control /= -self.nodes
             control += self.path.k
             known = found.diagonal().copy()
             beta = next((x for x in (beta, 0.5 * beta) if positive(found + x * control)), 0.0)
             control *= beta
             found += control
-            if (settle := self.path.moves[-1].settle) is not None:
+            if (settle := self.path.maps[-1].settle) is not None:
                 settle(found, known)
         error = np.sqrt(np.maximum(spread - 2.0 * beta * joint + beta**2 * other, 0.0) / self._count)
         q = float(found.diagonal().mean())
@@ -295,13 +298,15 @@ class _Tally:
 # --------------------------------------------------------------------------------------------------------------
 # Residual sums that are not Gaussian, in the kernel reading: relu(relu(u) + f), as in most ResNets, by sampled nodes.
 #
-# A covariance does not say what an activation makes of φ(u) + v. But nodes do: u ~ N(0, K) is drawn, sent through the
+# A covariance does not say what an activation makes of φ(u) + v. But units do: u ~ N(0, K) is drawn, sent through the
 # layers without weights, and at every block v ~ N(0, K_f) is added, K_f being what the branch makes of the covariance
-# of the nodes so far. Branches end in weights of their own, so v is independent of the nodes. At the next weights the
-# covariance is estimated from all nodes, and its standard error is part of the result.
+# of the units so far. Branches end in weights of their own, so v is independent of the units. At the next weights the
+# covariance is estimated from all units, and its standard error is part of the result.
 
 
-def by_sums(layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, seed: int = 0) -> Nodewise | None:
+def by_sampled_sums(
+    layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, seed: int = 0
+) -> SampledUnits | None:
     """Carry a covariance of Gaussian nodes through layers without weights and residual blocks.
 
     None where a branch does not give Gaussian nodes. The same network and data always draw the same nodes.
@@ -314,14 +319,14 @@ def by_sums(layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, se
         )
     images = points.count
     pools = math.prod(x.pools for x in layers) if not points.shape.images else 1
-    wanted = max(_NODES * min(1.0, 2000.0 / k.shape[0]), 2.0 * k.shape[0]) * pools
+    wanted = max(_UNITS * min(1.0, 2000.0 / k.shape[0]), 2.0 * k.shape[0]) * pools
     bunch = math.prod(x.together for x in layers)
     half = math.ceil(wanted / (2 * pools * bunch)) * pools * bunch
     rng = np.random.default_rng((seed, round(1e4 * float(points.q.mean())) % 2**32))
 
     def draw(k: Array, pairs: int) -> Values:
         """Pairs ±u: the odd and the even part of φ do not mix."""
-        ordinary = 1e-12 < float(k.diagonal().mean()) < 1e12  # else squares of nodes would leave float32
+        ordinary = 1e-12 < float(k.diagonal().mean()) < 1e12  # else squares of units would leave float32
         u = rng.standard_normal((pairs, k.shape[0]), dtype=np.float32)
         u = u @ root(k).T.astype(np.float32 if ordinary else np.float64)
         return np.concatenate([u, -u])
@@ -350,13 +355,13 @@ def by_sums(layers: Sequence[Layer], points: Points, k: Array, fold: Fold, *, se
     remarks.append(Remark(f"{what}: by {len(y)} sampled nodes, a covariance to ±{error:.2%} of the diagonal (one "
                           "standard error)", "nodes", error))  # fmt: skip
     after = Points(q, mean, False, now.shape, points.default_width, what=f"{text(layers[-1])} of sampled nodes")
-    return Nodewise(found.astype(k.dtype, copy=False), None, after, summaries, tuple(remarks))
+    return SampledUnits(found.astype(k.dtype, copy=False), None, after, summaries, tuple(remarks))
 
 
 def _apply(layer: Layer, y: Values, points: Points) -> tuple[Values, Points]:
-    """A layer by the statistics of the nodes drawn: of the points only their shape is known."""
+    """A layer by the statistics of the units drawn: of the points only their shape is known."""
     shape = layer.shape(points.shape, points.default_width)
-    return layer.nodes(points, known=False).own(y), replace(points, shape=shape)
+    return layer.sampled_units(points, known=False).units(y), replace(points, shape=shape)
 
 
 def _covariance(y: Values) -> Array:

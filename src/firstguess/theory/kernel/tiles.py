@@ -18,11 +18,11 @@ from firstguess.base.gaussian import Array
 from firstguess.base.numerics import Chain, chain
 from firstguess.base.threads import in_threads, tiles
 from firstguess.network.layer import Layer
-from firstguess.network.points import Correlate, Move, Points, Tile, at_equal_places, make, unchanged
+from firstguess.network.points import Correlate, PairwiseMap, Points, Tile, apply, at_equal_places, unchanged
 from firstguess.network.shapes import Grid
 from firstguess.theory.kernel.cost import Budget
 
-# A tile and the handful of arrays a layer makes of it stay in the cache, and NumPy's overhead a call is small:
+# A tile and the arrays that a layer makes of it stay in the cache, and NumPy's overhead a call is small:
 # measured.
 _TILE_BYTES = 256 * 256 * 8
 _NOISE = 4e-15  # of the terms of a series, which are computed in float64: smaller ones are left out
@@ -37,20 +37,20 @@ class Summary(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """A layer with the points in front of it, and its move."""
+    """A layer with the points before it, and its move."""
 
     layer: Layer
     before: Points
-    move: Move
+    map: PairwiseMap
 
     @property
     def after(self) -> Points:
-        """The points behind it."""
-        return self.move.after
+        """The points after it."""
+        return self.map.after
 
 
-class Source(Protocol):
-    """Covariances in front of a run, by blocks of data points."""
+class CovarianceSource(Protocol):
+    """Covariances before a pending, by blocks of data points."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -127,65 +127,65 @@ class Stored:
 
 
 @dataclass
-class Run:
-    """Covariances in front of some layers, these layers, and what was found on the way to them."""
+class Pending:
+    """Covariances before some layers, these layers, and what was found on the way to them."""
 
-    source: Source
+    source: CovarianceSource
     points: Points
-    moves: list[Mapped] = field(default_factory=list[Mapped])
+    layers: list[Mapped] = field(default_factory=list[Mapped])
     summaries: list[Summary] = field(default_factory=list[Summary])
     remarks: list[str] = field(default_factory=list[str])
 
     @property
     def last(self) -> Points:
-        """The points behind all layers."""
-        return self.moves[-1].after if self.moves else self.points
+        """The points after all layers."""
+        return self.layers[-1].after if self.layers else self.points
 
     def within(self, point: int) -> Array:
-        """K[i p, i p'] of one data point behind all layers."""
+        """K[i p, i p'] of one data point after all layers."""
         at = slice(point, point + 1)
         k, t = self.source.block(at, at)
         rows = self.points.grid.rows(at)
         tile = Tile(k, t, rows, rows)
-        for stage in [_plain(mapped, watched) for mapped, watched in _watched(self.moves)]:
+        for stage in [_plain(mapped, watched) for mapped, watched in _watched(self.layers)]:
             stage(tile)
         return tile.k
 
-    def stored(self, k: Array, t: Array | None, points: Points, *, said: Iterable[str] = ()) -> Run:
+    def stored(self, k: Array, t: Array | None, points: Points, *, said: Iterable[str] = ()) -> Pending:
         """A run that begins with covariances at hand, and knows what this one found."""
         kept = points.forgetting("in front of a block that mixes points")
-        return Run(Stored(k, t, kept), kept, [], self.summaries, [*self.remarks, *said])
+        return Pending(Stored(k, t, kept), kept, [], self.summaries, [*self.remarks, *said])
 
 
-def whole(run: Run, budget: Budget) -> tuple[Array, Array | None]:
-    """All pairs through a run, whose summaries grow by those of its layers; a stored covariance is overwritten."""
-    if isinstance(run.source, Stored) and not run.moves:
-        return run.source.k, run.source.t
-    if run.points.grid.flat:
-        k, t, sums = _flat(run, budget)
+def all_pairs(pending: Pending, budget: Budget) -> tuple[Array, Array | None]:
+    """All pairs through a pending, whose summaries grow by those of its layers; a stored covariance is overwritten."""
+    if isinstance(pending.source, Stored) and not pending.layers:
+        return pending.source.k, pending.source.t
+    if pending.points.grid.flat:
+        k, t, sums = _flat(pending, budget)
     else:
-        k, t, sums = _by_images(run, budget)
-    for mapped, total in zip(run.moves, sums, strict=True):
+        k, t, sums = _by_images(pending, budget)
+    for mapped, total in zip(pending.layers, sums, strict=True):
         after = mapped.after
-        run.summaries.append(Summary(mapped.layer, float(after.shown.mean()), float(total / after.pairs)))
+        pending.summaries.append(Summary(mapped.layer, float(after.shown.mean()), float(total / after.pairs)))
     return k, t
 
 
-def _flat(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
+def _flat(pending: Pending, budget: Budget) -> tuple[Array, Array | None, Array]:
     """In place and on all cores, products of data in larger tiles than layers; the lower triangle is a mirror image."""
-    if isinstance(run.source, Gram):
-        source = run.source
+    if isinstance(pending.source, Gram):
+        source = pending.source
         k = source.empty()
         t = np.zeros_like(k) if budget.tangent else None
     else:
-        assert isinstance(run.source, Stored)
-        source, k, t = None, run.source.k, run.source.t
+        assert isinstance(pending.source, Stored)
+        source, k, t = None, pending.source.k, pending.source.t
     n = k.shape[0]
     small = math.isqrt(_TILE_BYTES // k.itemsize)
     large = small if source is None else 2 * small  # products want larger tiles
     corners = tiles(slice(0, n), slice(0, n), large)
-    sums = np.zeros((len(corners), len(run.moves)))
-    stages = _stages(run.moves, k.dtype, series=t is None)
+    sums = np.zeros((len(corners), len(pending.layers)))
+    stages = _stages(pending.layers, k.dtype, series=t is None)
     mine = threading.local()  # every thread works in memory of its own, which it keeps: fresh memory is slow
 
     def room(rows: slice, cols: slice) -> list[Array]:
@@ -206,7 +206,7 @@ def _flat(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
                 matrix[rows, cols] = 0.5 * (block + block.T) if tile.on_diagonal else block
                 if not tile.on_diagonal:
                     matrix[cols, rows] = block.T
-        return _off_diagonal(totals, run.moves, rows if tile.on_diagonal else None)
+        return _off_diagonal(totals, pending.layers, rows if tile.on_diagonal else None)
 
     def job(index: int) -> None:
         rows, cols = corners[index]
@@ -219,43 +219,43 @@ def _flat(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
     return k, t, sums.sum(axis=0)
 
 
-def _by_images(run: Run, budget: Budget) -> tuple[Array, Array | None, Array]:
-    """Tiles of a few images; only what is behind all layers is kept: memory for one tile, not for all positions."""
-    n, before, after = run.points.count, run.points.grid, run.last.grid
+def _by_images(pending: Pending, budget: Budget) -> tuple[Array, Array | None, Array]:
+    """Tiles of a few images; only what is after all layers is kept: memory for one tile, not for all positions."""
+    n, before, after = pending.points.count, pending.points.grid, pending.last.grid
     k = np.empty((n * after.places,) * 2)
     t = np.empty_like(k) if budget.tangent else None
-    sums = np.zeros(len(run.moves))
-    stages = _stages(run.moves, k.dtype, series=False)
+    sums = np.zeros(len(pending.layers))
+    stages = _stages(pending.layers, k.dtype, series=False)
     cuts = [slice(i, min(i + budget.images, n)) for i in range(0, n, budget.images)]
     for index, a in enumerate(cuts):
         for b in cuts[index:]:
             if budget.alike and a == b and index:  # what it would give stands there already
                 _repeat(k, after, a)
                 continue
-            tile = Tile(*run.source.block(a, b), before.rows(a), before.rows(b))
+            tile = Tile(*pending.source.block(a, b), before.rows(a), before.rows(b))
             totals = np.array([total for stage in stages for total in stage(tile)])
             for matrix, block in ((k, tile.k), (t, tile.t)):
                 if matrix is not None and block is not None:
                     matrix[tile.rows, tile.cols] = block
                     if a != b:
                         matrix[tile.cols, tile.rows] = block.T
-            sums += _off_diagonal(totals, run.moves, a if a == b else None)
+            sums += _off_diagonal(totals, pending.layers, a if a == b else None)
             budget.tick()
     return k, t, sums
 
 
 def _repeat(k: Array, grid: Grid, points: slice) -> None:
-    """The first points' own block once more, for others of the same law."""
+    """The first points' own block once more, for others of the same distribution."""
     rows = grid.rows(points)
     k[rows, rows] = k[: rows.stop - rows.start, : rows.stop - rows.start]
 
 
-def _off_diagonal(totals: Array, moves: Sequence[Mapped], on_diagonal: slice | None) -> Array:
+def _off_diagonal(totals: Array, layers: Sequence[Mapped], on_diagonal: slice | None) -> Array:
     """From sums over a tile to sums over pairs of different points, mirror images included."""
     if on_diagonal is None:
         return 2.0 * totals
-    own = [mapped.after.q if mapped.after.real is None else mapped.after.q * mapped.after.real for mapped in moves]
-    return totals - [q[m.after.grid.rows(on_diagonal)].sum() for q, m in zip(own, moves, strict=True)]
+    own = [mapped.after.q if mapped.after.real is None else mapped.after.q * mapped.after.real for mapped in layers]
+    return totals - [q[m.after.grid.rows(on_diagonal)].sum() for q, m in zip(own, layers, strict=True)]
 
 
 # --- stages -----------------------------------------------------------------------------------------------------------
@@ -263,11 +263,11 @@ def _off_diagonal(totals: Array, moves: Sequence[Mapped], on_diagonal: slice | N
 Stage = Callable[[Tile], Iterable[float]]  # maps a tile through some layers; the sum of the covariances after each
 
 
-def _watched(moves: Sequence[Mapped]) -> list[tuple[Mapped, bool]]:
-    """Each with whether the next one looks behind it."""
+def _watched(layers: Sequence[Mapped]) -> list[tuple[Mapped, bool]]:
+    """Each with whether the next one looks after it."""
     return [
-        (mapped, any(following.move.looks_behind for following in moves[index + 1 : index + 2]))
-        for index, mapped in enumerate(moves)
+        (mapped, any(following.map.needs_previous for following in layers[index + 1 : index + 2]))
+        for index, mapped in enumerate(layers)
     ]
 
 
@@ -275,7 +275,7 @@ def _plain(mapped: Mapped, watched: bool) -> Stage:
     after = mapped.after
 
     def stage(tile: Tile) -> list[float]:
-        make(mapped.move, tile, watched=watched)
+        apply(mapped.map, tile, watched=watched)
         if tile.on_diagonal:  # the diagonal is known better than arccos near c = 1 can give it
             tile.fill_diagonal(after.q[tile.rows])
         if after.grid.places == 1:
@@ -285,27 +285,27 @@ def _plain(mapped: Mapped, watched: bool) -> Stage:
     return stage
 
 
-def _stages(moves: Sequence[Mapped], dtype: np.dtype[Any], *, series: bool) -> list[Stage]:
-    """The steps of a run, where several that act on correlations alone are one."""
-    run = _watched(moves)
+def _stages(layers: Sequence[Mapped], dtype: np.dtype[Any], *, series: bool) -> list[Stage]:
+    """The steps of pending layers, where several that act on correlations alone are one."""
+    rest = _watched(layers)
     if not series:
-        return [_plain(*one) for one in run]
+        return [_plain(*one) for one in rest]
     stages: list[Stage] = []
-    while run:
+    while rest:
         maps: list[Correlate] = []
-        for mapped, watched in run:
-            if mapped.move.correlate is None or watched or not _same_shape(mapped):
+        for mapped, watched in rest:
+            if mapped.map.correlate is None or watched or not _same_shape(mapped):
                 break
-            maps.append(mapped.move.correlate)
+            maps.append(mapped.map.correlate)
         worth_it = (
             sum(correlate is not unchanged for correlate in maps) > 1
         )  # a series costs as much as two activations
         found = chain(maps, max(_NOISE, 0.5 * float(np.finfo(dtype).eps))) if worth_it else None
         if found is None:
-            stages += [_plain(*one) for one in run[: max(len(maps), 1)]]
+            stages += [_plain(*one) for one in rest[: max(len(maps), 1)]]
         else:
-            stages.append(_chained([mapped for mapped, _ in run[: len(maps)]], found))
-        run = run[max(len(maps), 1) :]
+            stages.append(_chained([mapped for mapped, _ in rest[: len(maps)]], found))
+        rest = rest[max(len(maps), 1) :]
     return stages
 
 
@@ -317,9 +317,9 @@ def _same_shape(mapped: Mapped) -> bool:
     return bool(np.ptp(growth) <= 1e-12 * growth.max())
 
 
-def _chained(run: Sequence[Mapped], series: Chain) -> Stage:
-    before, last = run[0].before.q, run[-1].after.q
-    growth = np.array([float(mapped.after.q[0] / before[0]) for mapped in run])
+def _chained(layers: Sequence[Mapped], series: Chain) -> Stage:
+    before, last = layers[0].before.q, layers[-1].after.q
+    growth = np.array([float(mapped.after.q[0] / before[0]) for mapped in layers])
     root, factor = np.sqrt(before), math.sqrt(growth[-1])
 
     def stage(tile: Tile) -> Array:

@@ -116,7 +116,7 @@ def as_block(what: str | Activation | Function | Block) -> Block:
 # --------------------------------------------------------------------------------------------------------------
 # Phases of blocks that `blocks.py` has no map for: BatchNorm, and residual blocks with weights of their own.
 #
-# A stage is what a deep network repeats, with (σw², σb²) in all its weights: a block with the dense layer behind it,
+# A stage is what a deep network repeats, with (σw², σb²) in all its weights: a block with the dense layer after it,
 # or a residual block. Its closed form gives the map (q, c) → (q', c') of two points, and χ̃ the growth of squared
 # gradients.
 #
@@ -132,7 +132,7 @@ _TINY = 1e-6  # an angle whose cosine is nearly 1
 
 
 class Behind(NamedTuple):
-    """Behind a stage: log q', what part of the old mean square the shortcut keeps (a²), and what is added to it.
+    """After a stage: log q', what part of the old mean square the shortcut keeps (a²), and what is added to it.
 
     `correlation` maps are those of what is added: (1 − c_f)/(1 − c). Without a shortcut that is all there is.
     """
@@ -226,8 +226,8 @@ def _check(stage: Stage) -> None:
     layers = stage.at(1.0, 0.1)
     try:
         after = _through(layers, _signal(0.0, 1.0))
-        if not isinstance(after.law, Gaussian):  # does the next stage want to know the law?
-            _through(layers, replace(after, law=Unknown("the sum of activated nodes in a residual stream")))
+        if not isinstance(after.distribution, Gaussian):  # does the next stage want to know the distribution?
+            _through(layers, replace(after, distribution=Unknown("the sum of activated nodes in a residual stream")))
     except FirstguessError as error:
         raise NotCovered(
             f"a block that keeps Gaussian nodes, or has weights in front of its first activation ({error.expected})",

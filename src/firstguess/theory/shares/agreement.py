@@ -24,7 +24,7 @@ _TERMS = 28  # of A as a series in arcsin c: 1e-9 for ten classes
 
 
 @dataclass(frozen=True)
-class SameClass:
+class AgreementProbability:
     """A(c) for a number of classes: a series in arcsin c from −π/2 to π/2."""
 
     classes: int
@@ -62,9 +62,11 @@ class SameClass:
 
 
 @lru_cache(maxsize=32)
-def same_class(classes: int) -> SameClass:
+def agreement_probability(classes: int) -> AgreementProbability:
     """A(c), tabulated once for a number of classes."""
     if classes == 2:
-        return SameClass(2, np.zeros(1))
+        return AgreementProbability(2, np.zeros(1))
     c = np.sin(0.5 * math.pi * chebyshev.chebpts1(_TERMS))
-    return SameClass(classes, interpolate(np.array([excess_agreement(classes, float(x), float(1.0 - x)) for x in c])))
+    return AgreementProbability(
+        classes, interpolate(np.array([excess_agreement(classes, float(x), float(1.0 - x)) for x in c]))
+    )

@@ -1,4 +1,4 @@
-"""Counts of so many data points that their whole law is too long: single probabilities of theory.md (7), exactly."""
+"""Probabilities of single counts, exactly, where a whole distribution would be too long: theory.md (7)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _PANELS = 12  # of such a window, which is 24 standard deviations wide
 _STEP = 0.25  # in x: near 0 and n a window is wide, and what is rare becomes sure within about such a step
 
 
-class CountLaw(Protocol):
-    """The law of a count k = 0..n."""
+class CountDistribution(Protocol):
+    """The distribution of a count k = 0..n."""
 
     def at(self, k: IntArray) -> FloatArray:
         """P(count = k)."""
@@ -49,7 +49,7 @@ class CountLaw(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """A law by all its probabilities."""
+    """A distribution by all its probabilities."""
 
     pmf: FloatArray
 
@@ -94,14 +94,15 @@ class AllOrNone:
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """The law of a count, Binomial(n, G) with G from `curve`, by its single probabilities; `curve` may be one fraction.
+    """The distribution of a count, Binomial(n, G) with G from `curve`, by its single probabilities; `curve` may be one
+    fraction.
 
     P(count ≥ k) = ∫ P(Binomial(n, Φ(x)) ≥ k) dcdf(x). In the angle arcsin √p the binomial step at k/n is 1/(2√n) wide
     whatever k is: outside ±6/√n it is 0 or 1, inside it is integrated. A probability costs the same at every n. Against
     the sums of `binomial_mixture` it is the same within 1e-11 at n = 10³, 10⁴ and 10⁵, whose own accuracy that is.
 
-    >>> law = Counts(Curve.line(1.0, 0.0), 9)  # γ = 1: every count is equally likely
-    >>> print(f"{law.at_least(8):.12f} {law.exactly(3):.12f} {Counts(0.5, 4).at_least(4):.4f}")
+    >>> distribution = Counts(Curve.line(1.0, 0.0), 9)  # γ = 1: every count is equally likely
+    >>> print(f"{distribution.at_least(8):.12f} {distribution.exactly(3):.12f} {Counts(0.5, 4).at_least(4):.4f}")
     0.200000000000 0.100000000000 0.0625
     """
 
@@ -189,7 +190,7 @@ class Counts:
 
     @cached_property
     def _share(self) -> float | None:
-        """The one fraction of a law that is narrower than float64 can divide."""
+        """The one fraction of a distribution that is narrower than float64 can divide."""
         if isinstance(self.curve, float):
             return self.curve
         low, high = self._ends
@@ -201,7 +202,7 @@ class Counts:
         return low, high
 
     def _window(self, k: int, kink: float | None = None) -> tuple[FloatArray, FloatArray, tuple[float, float]]:
-        """Nodes x around the step at k/n, their probabilities, and the probabilities of all below and above."""
+        """Units x around the step at k/n, their probabilities, and the probabilities of all below and above."""
         curve = cast(Curve, self.curve)
         middle = np.arcsin(np.sqrt(k / self.points))
         reach = _REACH / np.sqrt(self.points)
@@ -212,7 +213,7 @@ class Counts:
         low, high = float(marks[0]), float(marks[-1])
         w_low, w_high = curve.at(np.array([low, high]))[0].tolist()
         outside = float(special.ndtr(w_low)), float(special.ndtr(-w_high))
-        if high <= low:  # the law has ended before this count
+        if high <= low:  # the distribution has ended before this count
             return np.zeros(0), np.zeros(0), outside
         step = min(_STEP, 1 / float(curve.slope.max()))
         grid = np.linspace(low, high, max(2, int(np.ceil((high - low) / step)) + 1))
@@ -226,13 +227,13 @@ class Counts:
 
 
 def curve_of(gamma: float, classes: int) -> Curve:
-    """The law of one fraction for infinitely many data, 0 < γ < ∞: theory.md (6), (8)."""
+    """The distribution of one fraction for infinitely many data, 0 < γ < ∞: theory.md (6), (8)."""
     return Curve.line(1 / math.sqrt(gamma), 0.0) if classes == 2 else gaussian_argmax.marginal_curve(gamma, classes)
 
 
 @lru_cache(maxsize=16)
-def law_of(gamma: float, classes: int, points: int) -> CountLaw:
-    """The law of the count of one class among n data points: theory.md (7), and the same mixture over (8)."""
+def law_of(gamma: float, classes: int, points: int) -> CountDistribution:
+    """The distribution of the count of one class among n data points: theory.md (7), and the same mixture over (8)."""
     if gamma == math.inf:
         return AllOrNone(1 / classes, points)
     if points <= MANY:

@@ -20,28 +20,29 @@ from firstguess.base.statistics import Estimates, FloatArray, Interval
 from firstguess.theory.shares.order_statistics import OverInits, check_rank, entropies, kth_values, of_rows
 
 # --------------------------------------------------------------------------------------------------------------
-# Intervals of E max_c G_c and of the standard deviation of G over initializations, calibrated by the law of G.
+# Intervals of E max_c G_c and of the standard deviation of G over initializations, calibrated by the distribution of G.
 #
 # Fractions crowd at the ends of [0, 1], so the bootstrap fails where it matters: of 20 members of a deeply biased
-# network 19 put everything into one class and one does not. Here the law itself says how an average of R members
-# scatters. The guess-equivalent γ of theory.md (8) makes the variance of a member a function of its mean
+# network 19 put everything into one class and one does not. Here the distribution itself says how an average of R
+# members scatters. The guess-equivalent γ of theory.md (8) makes the variance of a member a function of its mean
 # (`_variance`), the average is taken as Beta with these two moments, and an end of the interval is the truth at which
 # what was seen is just not yet too unlikely (Neyman). Where nearly all members are at the end, an average is a few
 # jumps: two classes of theory.md (8) then compete, 1 − max G = Φ(−x) with x uniform, and their sum is a compound
-# Poisson law without any other parameter.
+# Poisson distribution without any other parameter.
 #
-# Networks that do not follow the law: the members' own variance replaces the law's where it is larger, and where it is
-# smaller than the law allows; where classes differ, `of_spread` leaves it to the bootstrap. No random numbers, and
-# the order of members does not matter. How often these intervals hold: docs/intervals.md.
+# Networks that do not follow the distribution: the members' own variance replaces the distribution's where it is
+# larger, and where it is smaller than the distribution allows; where classes differ, `of_spread` leaves it to the
+# bootstrap. No random numbers, and the order of members does not matter. How often these intervals hold:
+# docs/intervals.md.
 
-_SURE = 1e-3  # chance, from which on a variance is below what the law allows
+_SURE = 1e-3  # chance, from which on a variance is below what the distribution allows
 _DIFFER = 0.01  # chance, from which on classes are not alike
 _JUMPS = 1.0  # Σ(1 − max G) up to which the members away from the end are few enough to be counted
-_SOME = 5.0  # members away from the end that weigh as much as the law
+_SOME = 5.0  # members away from the end that weigh as much as the distribution
 _FAR = 30.0  # logit of what stands for 0 and 1
 
-# Var/(m²(1 − m)) of (max G − 1/M)/(1 − 1/M) and of Σ(G − 1/M)²/(1 − 1/M) at their means m, for M classes by the law of
-# theory.md (8), n = ∞: benchmarks/intervals.py table.
+# Var/(m²(1 − m)) of (max G − 1/M)/(1 − 1/M) and of Σ(G − 1/M)²/(1 − 1/M) at their means m, for M classes by the
+# distribution of theory.md (8), n = ∞: benchmarks/intervals.py table.
 MEANS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 1.0)
 CLASSES = (2, 3, 5, 10, 30, 100, 1000)
 _LARGEST = (
@@ -99,11 +100,18 @@ def of_spread(fractions: FloatArray, level: float = 0.95) -> Interval | None:
         return None
     curve = _table(_SQUARES, classes)
     tail = 0.5 * (1.0 - level)
-    law = _variance(curve, q, 1.0 - q)
+    distribution = _variance(curve, q, 1.0 - q)
     part = 1.0
     if q < 1.0 - 1e-6:
         # About means that are those of these members the squares vary more, though they say nothing more.
-        part = _part(float(square.var(ddof=1)) / (law + 4.0 * q * between / (classes - 1)), q, law, inits, level, 0.2)
+        part = _part(
+            float(square.var(ddof=1)) / (distribution + 4.0 * q * between / (classes - 1)),
+            q,
+            distribution,
+            inits,
+            level,
+            0.2,
+        )
     shrunk = 1.0 - 1.0 / inits
 
     def below(t: float, x: float) -> float:
@@ -136,9 +144,9 @@ def _beta(largest: FloatArray, classes: int, points: int, level: float, *, free:
     x = (largest - 1.0 / classes) / room
     inits, seen = len(x), float(x.mean())
     curve, tail = _table(_LARGEST, classes), 0.5 * (1.0 - level)
-    law = _variance(curve, seen, 1.0 - seen)
-    own = float(x.var(ddof=1)) / law
-    part = own * _student(inits, level) if free else _part(own, seen, law, inits, level, 1.0)
+    distribution = _variance(curve, seen, 1.0 - seen)
+    own = float(x.var(ddof=1)) / distribution
+    part = own * _student(inits, level) if free else _part(own, seen, distribution, inits, level, 1.0)
 
     def below(x: float) -> float:
         mean, rest = _share(x), _share(-x)
@@ -150,19 +158,20 @@ def _beta(largest: FloatArray, classes: int, points: int, level: float, *, free:
     return (_share(low), _share(high))
 
 
-def _part(own: float, mean: float, law: float, inits: int, level: float, trust: float) -> float:
-    """The factor on the law's variance, from that of the members over it: their own where that is larger, and where it
-    is smaller than the law allows; else at least the law's, but for `trust` standard errors of their own."""
-    scatter = _scatter(mean, law, inits)
+def _part(own: float, mean: float, distribution: float, inits: int, level: float, trust: float) -> float:
+    """The factor on the distribution's variance, from that of the members over it: their own where that is larger, and
+    where it is smaller than the distribution allows; else at least the distribution's, but for `trust` standard errors
+    of their own."""
+    scatter = _scatter(mean, distribution, inits)
     shape = 1.0 / scatter**2
     if own < special.gammaincinv(shape, _SURE) / shape or own > 1.0 + 2.0 * scatter:
         return own * _student(inits, level)
     return max(1.0 - trust * scatter, 0.5, own)
 
 
-def _scatter(mean: float, law: float, inits: int) -> float:
+def _scatter(mean: float, distribution: float, inits: int) -> float:
     """The relative standard deviation of a variance of members that are Beta with this mean and variance."""
-    size = max(mean * (1.0 - mean) / law - 1.0, 1e-9)
+    size = max(mean * (1.0 - mean) / distribution - 1.0, 1e-9)
     a, b = mean * size, (1.0 - mean) * size
     excess = 6.0 * ((a - b) ** 2 * (size + 1.0) - a * b * (size + 2.0)) / (a * b * (size + 2.0) * (size + 3.0))
     return math.sqrt((excess + 2.0) / inits)
@@ -184,11 +193,11 @@ _SIZE = 1.0 - 1.0 / math.sqrt(2.0)  # ∫ Φ(−x)² dx over ∫ Φ(−x) dx
 
 
 def _few_jumps(away: FloatArray, points: int, level: float) -> Interval | None:
-    """Of 1 − mean(away), where Σ away is small; None if these are not the jumps of the law."""
+    """Of 1 − mean(away), where Σ away is small; None if these are not the jumps of the distribution."""
     inits, total = len(away), float(away.sum())
     square = float(np.square(away).sum())
     half = 0.5 * total / inits
-    # As many members away from the end by at least half the mean: the law has few that are.
+    # As many members away from the end by at least half the mean: the distribution has few that are.
     if special.pdtrc(int((away >= half).sum()) - 1, -total / _MEAN_JUMP * special.ndtri(half)) < 1e-5:
         return None
     number = total * total / square
@@ -196,8 +205,8 @@ def _few_jumps(away: FloatArray, points: int, level: float) -> Interval | None:
     tail = 0.5 * (1.0 - level)
 
     def below(t: float, mean: float) -> float:
-        law = _compound(mean / part)
-        return float(np.interp(t / part * _BINS, np.arange(len(law)) + 0.5, law))
+        distribution = _compound(mean / part)
+        return float(np.interp(t / part * _BINS, np.arange(len(distribution)) + 0.5, distribution))
 
     least = _first(lambda mean: 1.0 - below(total - 0.5 / _BINS, mean) - _missed_above(mean, points, tail), 0.0, total)
     most = _first(lambda mean: tail - below(total, mean), total, _MOST_JUMPS)
@@ -243,7 +252,7 @@ def _table(rows: tuple[tuple[float, ...], ...], classes: int) -> FloatArray:
 
 
 def _variance(curve: FloatArray, mean: float, rest: float) -> float:
-    """Of one member by the law; `rest` is 1 − mean."""
+    """Of one member by the distribution; `rest` is 1 − mean."""
     return float(np.interp(mean, MEANS, curve)) * mean * mean * rest
 
 
@@ -278,7 +287,7 @@ class EmpiricalGuesses(Shown):
     `fractions[r, c]` is the share of the `points` data points that member r puts in class c. `pdf`, `cdf`, `quantile`
     are those of the fraction of a class chosen at random: theory says that all classes are alike, and pooling them uses
     all that was measured. `var` and `std` are over initializations only (about each class's own mean, averaged over
-    classes), so they stay what they are called for a head that prefers a class; the pooled law is wider by the
+    classes), so they stay what they are called for a head that prefers a class; the pooled distribution is wider by the
     variance of `class_means`, which is 0 in theory.
 
     >>> from firstguess.theory.shares.gaussian import Guesses
@@ -418,7 +427,7 @@ class EmpiricalGuesses(Shown):
         return checks.like(t, 1 - np.searchsorted(np.sort(self.largest), near, side="right") / self.inits)
 
     def kth_largest(self, k: int) -> OverInits:
-        """The k-th largest share of every initialization: its mean with standard error, and its law.
+        """The k-th largest share of every initialization: its mean with standard error, and its distribution.
 
         >>> print(EmpiricalGuesses(np.array([[0.2, 0.7, 0.1], [0.4, 0.3, 0.3]]), points=10).kth_largest(2).values)
         [0.2 0.3]
@@ -426,7 +435,7 @@ class EmpiricalGuesses(Shown):
         return of_rows(kth_values(self.fractions, check_rank(k, self.classes)))
 
     def entropy(self) -> OverInits:
-        """−Σ G ln G of every initialization, in nats: its mean with standard error, and its law."""
+        """−Σ G ln G of every initialization, in nats: its mean with standard error, and its distribution."""
         return of_rows(entropies(self.fractions))
 
     # -- Errors --------------------------------------------------------------------------------------------------

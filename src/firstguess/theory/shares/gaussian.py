@@ -1,4 +1,4 @@
-"""From the drift ratio γ to the guesses: the law of the fractions (G_1..G_M) of an untrained classifier."""
+"""From the drift ratio γ to the guesses: the distribution of the fractions (G_1..G_M) of an untrained classifier."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.plottable import Shown
 from firstguess.theory.shares import counts as guess_counts
 from firstguess.theory.shares import gaussian_argmax, order_statistics
-from firstguess.theory.shares.counts import CountLaw, Counts
+from firstguess.theory.shares.counts import CountDistribution, Counts
 from firstguess.theory.shares.gaussian_argmax import Curve, FloatArray
 from firstguess.theory.shares.order_statistics import OverInits
 
@@ -141,7 +141,7 @@ class Guesses(Shown):
         return checks.like(u, gaussian_argmax.ndtr(self._curve().inverse(cast(FloatArray, special.ndtri(at)))))
 
     def pmf(self) -> FloatArray:
-        """P(n·G_c = k) for k = 0..n, theory.md (7); for M > 2 the same mixture over the law of G_c in (8).
+        """P(n·G_c = k) for k = 0..n, theory.md (7); for M > 2 the same mixture over the distribution of G_c in (8).
 
         >>> Guesses(0.0, points=4).pmf().round(12).tolist()
         [0.0625, 0.25, 0.375, 0.25, 0.0625]
@@ -195,11 +195,11 @@ class Guesses(Shown):
             root = 1 / math.sqrt(1 + 1 / self.gamma) if self.gamma > 0 else 0.0
             return 1 / self.classes + self._agreement(root, 1 / (1 + self.gamma) / (1 + root))
         if self.classes == 2:
-            law = self._counts()
-            if isinstance(law, Counts):
-                return Guesses(self.gamma).expected_max() + law.larger_of_two()
+            distribution = self._counts()
+            if isinstance(distribution, Counts):
+                return Guesses(self.gamma).expected_max() + distribution.larger_of_two()
             k = np.arange(self.points + 1)
-            return float((np.maximum(k, self.points - k) / self.points) @ law.at(k))
+            return float((np.maximum(k, self.points - k) / self.points) @ distribution.at(k))
         counted, exact = _largest(self.gamma, self.classes, self.points)
         return min(1.0, Guesses(self.gamma, self.classes).expected_max() + float((counted - exact).mean()))
 
@@ -237,7 +237,8 @@ class Guesses(Shown):
         return checks.like(t, np.array([self._max_above(float(v))[1] for v in at.ravel()]).reshape(at.shape))
 
     def kth_largest(self, k: int) -> OverInits:
-        """The k-th largest share over initializations (k = 1: the largest): its mean, exact for n = ∞, and its law.
+        """The k-th largest share over initializations (k = 1: the largest): its mean, exact for n = ∞, and its
+        distribution.
 
         >>> print(Guesses(1.0, classes=10).kth_largest(2))
         0.2141 on average, 0.102 to 0.332 in 90 % of the initializations
@@ -261,7 +262,7 @@ class Guesses(Shown):
     @overload
     def cdf_error(self, g: Numbers) -> FloatArray: ...
     def cdf_error(self, g: float | Numbers) -> float | FloatArray:
-        """The standard error of `cdf(g)`: 0 for two classes. For finite n, that of the n = ∞ law it is mixed from."""
+        """The standard error of `cdf(g)`: 0 for two classes; for finite n that of the mixed n = ∞ distribution."""
         at = checks.array(g, "a class share g", "cdf_error(g)")
         if self._atoms():
             return checks.like(g, np.zeros_like(at))
@@ -328,7 +329,7 @@ class Guesses(Shown):
     # -- Parts ---------------------------------------------------------------------------------------------------
 
     def _atoms(self) -> tuple[tuple[float, float], ...]:
-        """(fraction, probability) where the law for n = ∞ has no density: γ = 0 and γ = ∞."""
+        """(fraction, probability) where the distribution for n = ∞ has no density: γ = 0 and γ = ∞."""
         even = 1 / self.classes
         return ((even, 1.0),) if self.gamma == 0 else ((0.0, 1 - even), (1.0, even)) if self.gamma == math.inf else ()
 
@@ -340,7 +341,7 @@ class Guesses(Shown):
             return math.atan2(rho, math.sqrt(gap * (2 - gap))) / math.pi
         return gaussian_argmax.excess_agreement(self.classes, rho, gap)
 
-    def _counts(self) -> CountLaw:
+    def _counts(self) -> CountDistribution:
         return guess_counts.law_of(self.gamma, self.classes, cast(int, self.points))
 
     def _max_above(self, t: float) -> tuple[float, float]:

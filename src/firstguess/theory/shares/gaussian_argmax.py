@@ -1,4 +1,4 @@
-"""The race of M Gaussian classes behind theory.md (8): exact moments, the conditional law, fast samples.
+"""The race of M Gaussian classes after theory.md (8): exact moments, the conditional distribution, fast samples.
 
 Everything here is about M > 2 classes and infinitely many data; :mod:`firstguess.theory.shares.gaussian` is the public
 face.
@@ -17,7 +17,8 @@ import numpy.typing as npt
 from scipy import special
 
 # --------------------------------------------------------------------------------------------------------------
-# A law of fractions as a curve, and the law of counts that it makes of n data points: theory.md (6) and (7).
+# A distribution of fractions as a curve, and the distribution of counts that it makes of n data points: theory.md (6)
+# and (7).
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -39,10 +40,10 @@ def phi(x: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Curve:
-    """A law of fractions as W(x) = Φ⁻¹(cdf(Φ(x))): a straight line for two classes, nearly one for more.
+    """A distribution of fractions as W(x) = Φ⁻¹(cdf(Φ(x))): a straight line for two classes, nearly one for more.
 
-    Cubic Hermite between its nodes and straight beyond them, so cdf, pdf and quantile belong to one law exactly.
-    Two nodes make a straight line, which is evaluated as such.
+    Cubic Hermite between its nodes and straight beyond them, so cdf, pdf and quantile belong to one distribution
+    exactly. Two nodes make a straight line, which is evaluated as such.
     """
 
     x: FloatArray  # (nodes,)
@@ -106,8 +107,8 @@ def binomial_mixture(curve: Curve, points: int) -> FloatArray:
     """Probabilities of 0..n for Binomial(n, G) with G from `curve`: theory.md (7).
 
     P(k) = ∫ Binomial(k; n, Φ(x)) dcdf(x), by 12-point Gauss-Legendre panels of 2.5 widths of the integrand; where Φ(x)
-    is within 1e-21 of 0 or 1 the rest of the law goes to the count 0 or n as a whole. Beyond about 1e-12 the accuracy
-    is that of log-Gamma: 1e-11 at n = 10⁴, 1e-9 at n = 10⁶.
+    is within 1e-21 of 0 or 1 the rest of the distribution goes to the count 0 or n as a whole. Beyond about 1e-12 the
+    accuracy is that of log-Gamma: 1e-11 at n = 10⁴, 1e-9 at n = 10⁶.
 
     >>> binomial_mixture(Curve.line(1.0, 0.0), 3).round(12).tolist()  # γ = 1: every count is equally likely
     [0.25, 0.25, 0.25, 0.25]
@@ -118,7 +119,8 @@ def binomial_mixture(curve: Curve, points: int) -> FloatArray:
     (w_low, w_high), _ = curve.at(ends)
     inner = curve.x[(curve.x > ends[0]) & (curve.x < ends[1])]
     edges = np.concatenate([ends[:1], inner, ends[1:]])
-    # The likelihood of k in x is as narrow as √(π/2n), the law as narrow as 1/W′; their product is narrower than both.
+    # The likelihood of k in x is as narrow as √(π/2n), the distribution as narrow as 1/W′; their product is narrower
+    # than both.
     scale = 1 / np.sqrt(2 / np.pi * points + curve.slope.max() ** 2)
     pieces = np.maximum(1, np.ceil(np.diff(edges) / (2.5 * scale))).astype(np.int64)
     starts = [np.linspace(a, b, m, endpoint=False) for a, b, m in zip(edges[:-1], edges[1:], pieces, strict=True)]
@@ -150,7 +152,8 @@ def binomial_mixture(curve: Curve, points: int) -> FloatArray:
     return out / out.sum()
 
 
-# Below this γ the fractions are 1/M + √γ·(a Gaussian) to a relative error of about √γ·√(2 ln M): laws only rescale.
+# Below this γ the fractions are 1/M + √γ·(a Gaussian) to a relative error of about √γ·√(2 ln M): distributions only
+# rescale.
 TINY_GAMMA = 1e-12
 
 # The line x = (class-free) logit minus the strongest rival's center, on which products of Φ are tabulated. Beyond
@@ -303,7 +306,8 @@ def fractions(centers: FloatArray, gamma: float) -> FloatArray:
     return out
 
 
-# -- The law of one fraction, conditional on the rivals ----------------------------------------------------------
+# -- The distribution of one fraction, conditional on the rivals
+# ----------------------------------------------------------
 
 
 def _rivals(classes: int, replicate: int, points: int) -> FloatArray:
@@ -325,7 +329,7 @@ def _calibration(z: FloatArray) -> FloatArray:
     """Weights of the draws that make their means exact where the mean is known: a regression on control variates.
 
     Known are P(z₁ > z_r) = 1/M, its second moment, and the first two moments of the sum over rivals. The weights are
-    within a few per cent of 1 and the same for every question, so estimated laws stay monotone and positive.
+    within a few per cent of 1 and the same for every question, so estimated distributions stay monotone and positive.
     """
     classes = z.shape[1] + 1
     lead = ndtr(-z[:, 0])
@@ -437,7 +441,7 @@ def rivals(gamma: float, classes: int) -> Rivals:
 
 @lru_cache(maxsize=64)
 def marginal_curve(gamma: float, classes: int) -> Curve:
-    """The law of one fraction of M > 2 classes, 0 < γ < ∞."""
+    """The distribution of one fraction of M > 2 classes, 0 < γ < ∞."""
     if gamma < TINY_GAMMA:
         middle = float(special.ndtri(1 / classes))
         # The variance is proportional to γ here; from TINY_GAMMA, as a γ of 1e-320 would underflow on the way.

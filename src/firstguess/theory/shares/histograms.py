@@ -1,4 +1,4 @@
-"""Laws of guess fractions as histograms: bins that suit counts, the density of what was measured and of each law."""
+"""Class shares as histograms: bins that suit counts, the density of what was measured and of each distribution."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 _MOST_BINS = 40
 _ENDS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # of the axis, where fractions end before 1
-_HIGHEST = 6.0  # a bin may be this many times higher than the flat law's before its top is cut off
+_HIGHEST = 6.0  # a bin may be this many times higher than the flat distribution's before its top is cut off
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Bins, the measured density in each, and that of every law by its name."""
+    """Bins, the measured density in each, and that of every distribution by its name."""
 
     edges: FloatArray
     measured: FloatArray | None
@@ -37,7 +37,7 @@ class Histogram:
 
     @property
     def top(self) -> float:
-        """Where the axis ends. A law that is all in one bin would flatten the others: its top is cut off."""
+        """Where the axis ends. A distribution that is all in one bin would flatten the others: its top is cut off."""
         peaks = sorted(float(h.max()) for h in self.heights.values())
         second = peaks[-2] if len(peaks) > 1 else peaks[-1]
         flat = 1.0 / float(self.edges[-1] - self.edges[0])
@@ -73,7 +73,7 @@ def bins(classes: int, points: int | None, wanted: int, *, end: float = 1.0) -> 
 
 
 def pooled(laws: Mapping[str, Law], measured: EmpiricalGuesses | None) -> Histogram:
-    """The law of a class's fraction, all classes together; for many classes up to where all laws have ended."""
+    """The distribution of a class's share, all classes together; for many classes up to where all have ended."""
     every = [*laws.values(), *([] if measured is None else [measured])]
     wanted = _MOST_BINS if measured is None else _enough(measured)
     end = 1.0
@@ -90,16 +90,17 @@ def _enough(measured: EmpiricalGuesses) -> int:
 
 
 def of_one_class(laws: Mapping[str, Law], measured: EmpiricalGuesses) -> Histogram:
-    """The law of the first class's fraction G₀."""
+    """The distribution of the first class's fraction G₀."""
     edges = bins(2, measured.points, _enough(measured))
     seen = np.histogram(measured.fractions[:, 0], edges)[0] / measured.inits / np.diff(edges)
     return Histogram(edges, seen, {name: _density(law.cdf(edges[1:-1]), edges) for name, law in laws.items()})
 
 
 def of_largest(laws: Mapping[str, Law], measured: EmpiricalGuesses) -> Histogram:
-    """The law of the largest fraction, from 0 to 1 or to where all laws have ended.
+    """The distribution of the largest fraction, from 0 to 1 or to where all distributions have ended.
 
-    Bins are runs of counts, as fine as the measured fractions allow; `prob_max_above` is what a law knows of max_c G_c.
+    Bins are runs of counts, as fine as the measured fractions allow; `prob_max_above` is what a distribution knows of
+    max_c G_c.
     """
     points, seen = measured.points, np.round(measured.largest * measured.points)
     ends = [t for t in _ENDS if seen.max() / points < t]

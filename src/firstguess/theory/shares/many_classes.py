@@ -1,9 +1,9 @@
 """Logits of many classes where overlaps of pairs differ: Gaussian over points, with a covariance of their own.
 
-In one network the last hidden layer of a point is μ + g_a (`pair_moments`). Behind Gaussian output weights W (M × N)
-its logits are m + W g_a with m = Wμ: over points N(m, S), S = WΣWᵀ, and shares are P(arg-max = k | m, S).
-Law (8) is S = (1 − e)·1. Of Σ three numbers are known, tr Σ, tr Σ², tr Σ³, and where μ lies in it, μΣμ: Σ is given the
-eigenvalues of a gamma law, K of them, with which unit vectors (g/|g|) have these traces.
+In one network the last hidden layer of a point is μ + g_a (`pair_moments`). After Gaussian output weights W (M × N) its
+logits are m + W g_a with m = Wμ: over points N(m, S), S = WΣWᵀ, and shares are P(arg-max = k | m, S). Distribution (8)
+is S = (1 − e)·1. Of Σ three numbers are known, tr Σ, tr Σ², tr Σ³, and where μ lies in it, μΣμ: Σ is given the
+eigenvalues of a gamma distribution, K of them, with which unit vectors (g/|g|) have these traces.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from scipy import special
 
 from firstguess.base.gaussian import Array
 from firstguess.base.ties import guesses
-from firstguess.theory.shares.agreement import same_class
+from firstguess.theory.shares.agreement import agreement_probability
 
 # --------------------------------------------------------------------------------------------------------------
-# How the overlaps of pairs of points hang together within a network: what the law of many classes needs.
+# How the overlaps of pairs of points hang together within a network: what the distribution of many classes needs.
 #
 # The last hidden layer of a point is μ + g_a, with μ what all points have in common (|μ|² = e, the mean overlap) and
 # g_a of covariance Σ over the points; of unit vectors tr Σ = 1 − e. Then over distinct points
@@ -29,7 +29,7 @@ from firstguess.theory.shares.agreement import same_class
 # E c_ab = e,   E c_ab c_ac = e² + μΣμ,   E c_ab c_cd = e²,   E c_ab² = e² + 2μΣμ + tr Σ²,
 # E c_ab c_bc c_cd = e³ + 2e·μΣμ + μΣ²μ,   E c_ab c_bc c_ca = e³ + 3e·μΣμ + 3μΣ²μ + tr Σ³,
 #
-# sums over pairs, paths and triangles of points, of which a handful has many.
+# sums over pairs, paths and triangles of points, of which a sample has many.
 
 
 class PairMoments(NamedTuple):
@@ -85,7 +85,7 @@ def pair_moments(c: Array) -> Array:
 MOST_CLASSES = 64  # beyond, drawing takes long
 _WIDEST = 300  # directions from which on all are taken to be alike, and μ to be none of them
 _LEAST = 1.5  # directions, at least
-_STEEP = 8.0  # 1/shape of the gamma law, at most
+_STEEP = 8.0  # 1/shape of the gamma distribution, at most
 _PAIRS = 40_000
 _SEED = 20261117
 _POINTS = 1024  # of a network: what shares are read off
@@ -119,7 +119,7 @@ def unit_traces(values: Array) -> Array:
 
 
 def _gamma(count: int, steep: float) -> Array:
-    """`count` quantiles of a gamma law of shape 1/steep, of sum 1."""
+    """`count` quantiles of a gamma distribution of shape 1/steep, of sum 1."""
     if steep <= 0.0:
         return np.full(count, 1.0 / count)
     middle = (np.arange(count) + 0.5) / count
@@ -194,7 +194,7 @@ def strength(shape: Spectrum, excess: float, classes: int, first: float) -> floa
     """The mean overlap e with which E A(c) over pairs is right; `first`, what overlaps say, where none is."""
     from scipy import optimize
 
-    same = same_class(classes)
+    same = agreement_probability(classes)
     rng = np.random.default_rng([_SEED, 1])
     if shape.values:
         g = rng.standard_normal((2, _PAIRS // 2, len(shape.values))) * np.sqrt(np.array(shape.values))
@@ -202,7 +202,7 @@ def strength(shape: Spectrum, excess: float, classes: int, first: float) -> floa
         ab, aa, bb = (np.einsum("pi,pi->p", *pair) for pair in ((g[0], g[1]), (g[0], g[0]), (g[1], g[1])))
         ma, mb = g[0] @ inside, g[1] @ inside
     else:
-        # cosines of points in so many directions: half a beta law about 0
+        # cosines of points in so many directions: half a beta distribution about 0
         half = 0.5 * (shape.directions - 1.0)
         ab = 2.0 * rng.beta(half, half, _PAIRS // 2) - 1.0
         aa = bb = np.ones_like(ab)

@@ -1,4 +1,4 @@
-"""The distribution of class shares where networks differ: a mixture of laws, one γ each (theory.md (45)).
+"""The distribution of class shares where networks differ: a mixture of distributions, one γ each (theory.md (45)).
 
 Of more than two classes it is another one where overlaps differ over pairs of points more than by their mean (nearly
 even networks): drawn from `overlap_spectrum`.
@@ -22,15 +22,15 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.plottable import Shown
 from firstguess.base.statistics import FloatArray
-from firstguess.theory.shares.agreement import same_class
+from firstguess.theory.shares.agreement import agreement_probability
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.shares.many_classes import MOST_CLASSES, PairMoments, Spectrum, draw_shares, of_pairs, strength
 from firstguess.theory.shares.order_statistics import OverInits, check_rank, entropies, kth_values, of_rows
 
 # --------------------------------------------------------------------------------------------------------------
-# A law of class shares that is known by draws: shares of infinitely many points, in many networks.
+# A distribution of class shares that is known by draws: shares of infinitely many points, in many networks.
 
-_BINS = 400  # groups of shares that are alike, for the law of a count
+_BINS = 400  # groups of shares that are alike, for the distribution of a count
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class DrawnShares:
 
     @cached_property
     def pmf(self) -> FloatArray:
-        """P(n·G = k): binomial, over the law of a share."""
+        """P(n·G = k): binomial, over the distribution of a share."""
         assert self.points is not None
         n, size = self.points, self._sorted.size
         ends = np.linspace(0, size, min(_BINS, size) + 1).astype(int)
@@ -109,12 +109,12 @@ class DrawnShares:
         return share, math.sqrt(share * (1.0 - share) / len(self.largest))
 
 
-_DRAWN = 20_000  # networks that stand for the law of what has no formula
+_DRAWN = 20_000  # networks that stand for the distribution of what has no formula
 _SEED = 20261117
 
 
 def _networks(classes: int) -> int:
-    """How many of them stand for the law: what takes about a second."""
+    """How many of them stand for the distribution: what takes about a second."""
     return round(min(max(4e5 / classes**2, 400), 3000))
 
 
@@ -154,13 +154,13 @@ class MixedGuesses(Shown):
 
     @cached_property
     def parts(self) -> tuple[Guesses, ...]:
-        """The law at every γ."""
+        """The distribution at every γ."""
         return tuple(Guesses(gamma, self.classes, self.points) for gamma in self.gammas)
 
     @property
     def gamma(self) -> float:
-        """The one γ whose law has the same variance of a fraction."""
-        c = same_class(self.classes).overlap(self.classes * self._infinite_var())
+        """The one γ whose distribution has the same variance of a fraction."""
+        c = agreement_probability(self.classes).overlap(self.classes * self._infinite_var())
         return c / (1.0 - c) if c < 1.0 else math.inf
 
     def _infinite_var(self) -> float:
@@ -169,7 +169,7 @@ class MixedGuesses(Shown):
 
     @cached_property
     def _drawn(self) -> DrawnShares | None:
-        """The law by draws, where overlaps differ over pairs."""
+        """The distribution by draws, where overlaps differ over pairs."""
         if self.pairs is None:
             return None
         return DrawnShares(self._shares(_networks(self.classes), _SEED), self.points, _SEED)
@@ -325,10 +325,10 @@ class MixedGuesses(Shown):
         uniform = np.random.default_rng([seed, 2]).random(size)
         part = np.minimum(np.searchsorted(np.cumsum(self.weights), uniform), len(self.weights) - 1)
         found = np.empty((size, self.classes))
-        for index, law in enumerate(self.parts):
+        for index, distribution in enumerate(self.parts):
             rows = part == index
             if rows.any():
-                found[rows] = law.sample(size, seed)[rows]
+                found[rows] = distribution.sample(size, seed)[rows]
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -365,7 +365,7 @@ class MixedGuesses(Shown):
 
 
 # --------------------------------------------------------------------------------------------------------------
-# The law of the shares at finite width, from how often two points get the same class and how networks differ.
+# The distribution of the shares at finite width, from how often two points get the same class and how networks differ.
 
 _NETWORKS = 7  # Gauss-Hermite nodes over networks
 _SMALL = 0.3  # mean overlaps up to which pairs differ more than networks do
@@ -380,16 +380,17 @@ def gauss_hermite(nodes: int) -> tuple[Array, Array]:
     return z, w / w.sum()
 
 
-def law_of_shares(
+def share_distribution(
     excess: float, differ: float, classes: int, points: int | None, pairs: PairMoments | None = None
 ) -> Guesses | MixedGuesses:
-    """The law of G over networks whose average A is `excess` and whose ln(1 − c) has standard deviation `differ`.
+    """The distribution of G over networks whose average A is `excess` and whose ln(1 − c) has standard deviation
+    `differ`.
 
     In one network (8) holds, with the γ of its own overlap; over networks y = −ln(1 − c) is Gaussian (theory.md (45)),
     about the mean with which the average of A is right. Where overlaps differ over `pairs` of points, and their mean is
-    small, more than two classes have the law of `overlap_spectrum`.
+    small, more than two classes have the distribution of `overlap_spectrum`.
     """
-    same = same_class(classes)
+    same = agreement_probability(classes)
     c = same.overlap(excess)
     if pairs is not None and uneven(pairs, excess, classes):
         return MixedGuesses((c / (1.0 - c),), (1.0,), classes, points, pairs)
@@ -412,8 +413,8 @@ def law_of_shares(
 
 
 def uneven(pairs: PairMoments, excess: float, classes: int) -> bool:
-    """Whether the law of many classes shows that overlaps differ over pairs, and can be drawn."""
+    """Whether the distribution of many classes shows that overlaps differ over pairs, and can be drawn."""
     if not 2 < classes <= MOST_CLASSES or excess <= 0.0 or pairs.e > _SMALL or pairs.spread <= 0.0:
         return False
-    by_spread = 0.5 * same_class(classes).slopes_at_zero()[1] * pairs.spread
+    by_spread = 0.5 * agreement_probability(classes).slopes_at_zero()[1] * pairs.spread
     return by_spread > _SEEN * excess

@@ -36,10 +36,11 @@ _SEED = 20261116
 
 @dataclass(frozen=True, eq=False)
 class OverInits:
-    """One number of every initialization: its `mean` with the standard error of that, and its law by `values`.
+    """One number of every initialization: its `mean` with the standard error of that, and its distribution by `values`.
 
-    `values` are sorted: those of the members that were measured, or of initializations drawn from the predicted law
-    (for two classes and infinitely many points its quantiles at even steps). An `error` of 0: the mean is exact.
+    `values` are sorted: those of the members that were measured, or of initializations drawn from the predicted
+    distribution (for two classes and infinitely many points its quantiles at even steps). An `error` of 0: the mean is
+    exact.
     """
 
     mean: float
@@ -189,11 +190,12 @@ def _overlap(gamma: float) -> tuple[float, float]:
     return 1.0 / (1.0 + 1.0 / gamma), 1.0 / (1.0 + gamma)
 
 
-# --- predicted laws ---------------------------------------------------------------------------------------------------
+# --- predicted distributions
+# ---------------------------------------------------------------------------------------------------
 
 
 class Sampled(Protocol):
-    """A law of the fractions that can be drawn from: `Guesses`."""
+    """A distribution of the fractions that can be drawn from: `Guesses`."""
 
     @property
     def gamma(self) -> float: ...
@@ -207,15 +209,15 @@ class Sampled(Protocol):
     def sample(self, size: int, seed: int = 0) -> FloatArray: ...
 
 
-def predicted_kth(law: Sampled, infinite: Sampled, k: int) -> OverInits:
-    """The k-th largest share; `infinite` is the same law for infinitely many points."""
-    mean = average_kth(law.classes, k, law.gamma)
-    return _predicted(law, infinite, lambda rows: kth_values(rows, k), mean, 0.0)
+def predicted_kth(distribution: Sampled, infinite: Sampled, k: int) -> OverInits:
+    """The k-th largest share; `infinite` is the same distribution for infinitely many points."""
+    mean = average_kth(distribution.classes, k, distribution.gamma)
+    return _predicted(distribution, infinite, lambda rows: kth_values(rows, k), mean, 0.0)
 
 
-def predicted_entropy(law: Sampled, infinite: Sampled) -> OverInits:
-    """The entropy; `infinite` is the same law for infinitely many points."""
-    gamma, classes = law.gamma, law.classes
+def predicted_entropy(distribution: Sampled, infinite: Sampled) -> OverInits:
+    """The entropy; `infinite` is the same distribution for infinitely many points."""
+    gamma, classes = distribution.gamma, distribution.classes
     error = 0.0
     if gamma in (0.0, math.inf):
         mean = math.log(classes) if gamma == 0.0 else 0.0
@@ -223,29 +225,29 @@ def predicted_entropy(law: Sampled, infinite: Sampled) -> OverInits:
         mean = entropy_of_two(gamma)
     else:
         mean, error = entropy_of_many(gamma, classes)
-    return _predicted(law, infinite, entropies, mean, error)
+    return _predicted(distribution, infinite, entropies, mean, error)
 
 
 def _predicted(
-    law: Sampled, infinite: Sampled, number: Callable[[FloatArray], FloatArray], mean: float, error: float
+    distribution: Sampled, infinite: Sampled, number: Callable[[FloatArray], FloatArray], mean: float, error: float
 ) -> OverInits:
-    """The law of a number of the fractions, whose mean for infinitely many points is known to `error`."""
-    size = max(2000, min(20_000, 2_000_000 // law.classes))
-    if law.classes == 2 and (law.points is None or law.points < MANY):
-        if law.points is None:
+    """The distribution of a number of the fractions, whose mean for infinitely many points is known to `error`."""
+    size = max(2000, min(20_000, 2_000_000 // distribution.classes))
+    if distribution.classes == 2 and (distribution.points is None or distribution.points < MANY):
+        if distribution.points is None:
             z = special.ndtri((np.arange(size) + 0.5) / size)  # quantiles at even steps: no sampling error
-            one = ndtr(math.sqrt(law.gamma) * z)
+            one = ndtr(math.sqrt(distribution.gamma) * z)
             return OverInits(mean, error, np.sort(number(np.stack([one, 1.0 - one], axis=1))))
-        pmf = pmf_of(law.gamma, 2, law.points)
-        one = np.arange(law.points + 1) / law.points
+        pmf = pmf_of(distribution.gamma, 2, distribution.points)
+        one = np.arange(distribution.points + 1) / distribution.points
         each = number(np.stack([one, 1.0 - one], axis=1))
         order = np.argsort(each, kind="stable")
         at = np.searchsorted(np.cumsum(pmf[order]), (np.arange(size) + 0.5) / size)
-        return OverInits(float(each @ pmf), 0.0, each[order][np.minimum(at, law.points)])
+        return OverInits(float(each @ pmf), 0.0, each[order][np.minimum(at, distribution.points)])
     exact = number(infinite.sample(size, seed=_SEED))
-    if law.points is None:
+    if distribution.points is None:
         return OverInits(mean, error, np.sort(exact))
-    counted = number(law.sample(size, seed=_SEED))
+    counted = number(distribution.sample(size, seed=_SEED))
     change = counted - exact  # what counting adds: the same initializations with and without it
     own = float(change.std(ddof=1)) / math.sqrt(size)
     return OverInits(mean + float(change.mean()), math.hypot(error, own), np.sort(counted))

@@ -24,8 +24,8 @@ from firstguess.network.shapes import Shape
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.walk import every
 from firstguess.theory.kernel.cost import Budget
-from firstguess.theory.kernel.propagation import carry
-from firstguess.theory.kernel.tiles import Run, Stored, whole
+from firstguess.theory.kernel.propagation import propagate
+from firstguess.theory.kernel.tiles import Pending, Stored, all_pairs
 from firstguess.theory.training.curves import Absorption
 
 # --------------------------------------------------------------------------------------------------------------
@@ -34,13 +34,13 @@ from firstguess.theory.training.curves import Absorption
 # Logits of i.i.d. inputs are f_c = m_c + s·z_c, z ~ N(0, 1) over the data, s² = q − q_ab, and m ~ N(0, q_ab) over
 # initializations. Of Θ only the direction common to all points moves m, and labels are even and know nothing of z:
 # `dm_c/dτ = −(E_z softmax_c(m + s·z) − 1/M)`, τ = ηλ_b·t. The average is one integral for any M: softmax is the chance
-# that f_c + g_c is largest, g_c independent Gumbel variables, so with F the law of s·z + g
+# that f_c + g_c is largest, g_c independent Gumbel variables, so with F the distribution of s·z + g
 # `E softmax_c = ∫ F'(t − m_c) Π_{j≠c} F(t − m_j) dt`; without g that is the share G_c of (8). For two classes (16)
 # replaces this average by σ(m/κ), which is good to some percent.
 
-_SPACING = 0.4  # of quadratures over t: e^{−π²/spacing} of a Gumbel's law is left
+_SPACING = 0.4  # of quadratures over t: e^{−π²/spacing} of a Gumbel's distribution is left
 _FINE = 2e-3  # of tables: linear between, 1e-6 of a slope
-_NODES = 80  # Gauss–Hermite, for the law of s·z + g
+_NODES = 80  # Gauss–Hermite, for the distribution of s·z + g
 _LONGEST = 1000.0  # τ by classes: later is never
 
 
@@ -163,7 +163,7 @@ def _crossing(
 
 
 def drawn_means(classes: int, variance: float, draws: int) -> Array:
-    """m ~ N(0, variance) of every class, of networks evenly spread over their law (Sobol points, a power of two)."""
+    """m ~ N(0, variance) of every class, in networks evenly spread over that (Sobol points, a power of two)."""
     from scipy.stats import qmc
 
     points = qmc.Sobol(classes, scramble=True, rng=np.random.default_rng(0)).random_base2(round(math.log2(draws)))
@@ -220,7 +220,7 @@ def scalar_tangent(
 def _prototypes(
     layers: Sequence[Layer], total: float, overlap: float, mean: float, dimension: int, width: int
 ) -> tuple[Array, Array]:
-    """Covariance and tangent of the prototypes behind all layers; only their first row is meant."""
+    """Covariance and tangent of the prototypes after all layers; only their first row is meant."""
     n = 1 + len(_STEPS)
     budget = Budget(n, True)
     points = Points(np.full(n, total), np.full(n, mean), False, Shape(dimension), width)
@@ -228,10 +228,10 @@ def _prototypes(
     k[0, 1:] += _STEPS * total
     k[1:, 0] = k[0, 1:]
     np.fill_diagonal(k, total)
-    run = Run(Stored(k, np.zeros((n, n)), points), points)
+    pending = Pending(Stored(k, np.zeros((n, n)), points), points)
     for index, layer in enumerate(layers, start=1):
         if Mix.POINTS in layer.mixes:
-            run = _over_data(layer, run, budget, index)
+            pending = _over_data(layer, pending, budget, index)
         elif any(Mix.POINTS in inner.mixes for path in layer.paths for inner in every(path)):
             raise NotCovered(
                 "norms over the data outside of residual blocks, for the closed form of training",
@@ -240,13 +240,13 @@ def _prototypes(
                 hint="the kernel reading: fg.predict_training(net, data=(x, y))",
             )
         else:
-            run = carry([layer], run, budget)
-    k, t = whole(run, budget)
+            pending = propagate([layer], pending, budget)
+    k, t = all_pairs(pending, budget)
     assert t is not None
     return k, t
 
 
-def _over_data(layer: Layer, run: Run, budget: Budget, index: int) -> Run:
+def _over_data(layer: Layer, pending: Pending, budget: Budget, index: int) -> Pending:
     """BatchNorm over infinitely many points: θ ← (θ − θ_off)/(q − q_ab), and the same of the covariance.
 
     A batchcenter does not divide: the factor is what the layer does to the spread over data.
@@ -258,19 +258,19 @@ def _over_data(layer: Layer, run: Run, budget: Budget, index: int) -> Run:
             where=f"layer {index}",
             hint=f"{layer.kind} without batch=",
         )
-    before = run.last
-    k, t = whole(run, budget)
+    before = pending.last
+    k, t = all_pairs(pending, budget)
     assert t is not None
     n, common, tangent = len(k), float(k[0, 1]), float(t[0, 1])
     spread = float(k[0, 0]) - common
     if not spread > 0.0:
         raise NotCovered("inputs that still differ", got="a batch whose points are all alike", where=f"layer {index}")
-    behind = layer.moments(Signal(0.0, common, spread, law=Gaussian()))
+    behind = layer.moments(Signal(0.0, common, spread, distribution=Gaussian()))
     growth = behind.spread * math.exp(behind.log_scale) / spread
     what = f"a {layer.kind} of {before.what}"
     q = np.full(n, growth * spread)
     after = before.after(layer, q, np.zeros(n), gaussian=before.gaussian, what=what)
-    return run.stored((k - common) * growth, (t - tangent) * growth, after)
+    return pending.stored((k - common) * growth, (t - tangent) * growth, after)
 
 
 # -- Time to absorb ---------------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def absorption_of(
     draws: int | None = None,
     prior: float = 0.5,
 ) -> Absorption:
-    """The law of the absorption time over initializations.
+    """The distribution of the absorption time over initializations.
 
     Two classes by (16): m₀ ~ N(0, 2q_ab), at its quantiles. More by the flow of all classes' means (`class_means`), and
     steps of descent as in (16), with the rate ηλ_b/M near even.

@@ -29,7 +29,7 @@ _PAIRS, _EACH, _RECORD = 44.0, 60.0, 40.0
 Schedule: TypeAlias = "float | Callable[[int], float]"
 
 
-_NO_BIAS = 1e-6  # of the largest eigenvalue: rounding, and sampled nodes
+_NO_BIAS = 1e-6  # of the largest eigenvalue: rounding, and sampled units
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Modes:
 
     @property
     def has_bias(self) -> bool:
-        """Whether the common direction moves at all: behind a BatchNorm after the activation it does not."""
+        """Whether the common direction moves at all: after a BatchNorm after the activation it does not."""
         return self.bias > _NO_BIAS * self.largest
 
     @property
@@ -230,7 +230,9 @@ def _no_mixing(network: Network) -> None:
 def _scale_free(network: Network) -> None:
     """Weight decay is known where f is homogeneous in every layer's weights."""
     for layer in every(network.layers):
-        free = (layer.draws and not getattr(layer, "bias_var", 0.0)) or layer.rays is not None or layer.pools > 1
+        free = (
+            (layer.draws and not getattr(layer, "bias_var", 0.0)) or layer.leaky_slopes is not None or layer.pools > 1
+        )
         if not free and layer.multiplier is None:
             raise NotCovered(
                 "a scale-free network without biases (ReLU and its like, pools), for weight decay",

@@ -17,7 +17,7 @@ from firstguess.theory.training.problem import Modes
 
 @dataclass(frozen=True)
 class Trust:
-    """Whether the wide limit describes this network: `word`, and the numbers behind it (theory.md §7).
+    """Whether the wide limit describes this network: `word`, and the numbers after it (theory.md §7).
 
     `spread` and `ratio` are the relative spread and the mean, over a few initializations, of ‖∇ mean g‖² by its limit.
     """
@@ -52,7 +52,7 @@ class PredictedTraining(Followed, Shown):
 
     @property
     def diverged(self) -> tuple[tuple[int, int], ...]:
-        """(network, the first step at which its loss is not finite), of those that leave all numbers behind."""
+        """(network, the first step at which its loss is not finite), of those that leave all numbers after."""
         bad = ~np.isfinite(self.loss.draws)
         return tuple((int(i), int(self.steps[bad[i].argmax()])) for i in np.flatnonzero(bad.any(axis=1)))
 

@@ -185,7 +185,7 @@ def _run(problem: Problem, task: Task, z0: Values, seed: int, adam: Adam | None)
 
 @dataclass(frozen=True)
 class Adam:
-    """What was measured for it: weights of a few networks or, behind norms over the data, how even gradients are."""
+    """What was measured for it: weights of a few networks or, after norms over the data, how even gradients are."""
 
     samples: Sequence[WeightSample] = ()
     evenness: Sequence[tuple[float, float]] = ()  # the constants C of (18) by layer

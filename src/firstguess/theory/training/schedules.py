@@ -32,7 +32,7 @@ __all__ = ["SHAPES", "Schedule", "constant", "cosine", "linear", "named", "rates
 
 @dataclass(frozen=True)
 class Schedule:
-    """From `lr` to `end` over `steps`, then `end` for ever; in front a ramp of `ramp` steps. Call it with the step."""
+    """From `lr` to `end` over `steps`, then `end` for ever; before a ramp of `ramp` steps. Call it with the step."""
 
     shape: Shape
     lr: float
@@ -75,7 +75,7 @@ def linear(lr: float, *, steps: int, end: float = 0.0) -> Schedule:
 
 
 def warmup(then: Schedule | float, *, steps: int) -> Schedule:
-    """Up to the first rate of `then` in equal parts, (k + 1)/steps of it at step k; `then` starts behind that.
+    """Up to the first rate of `then` in equal parts, (k + 1)/steps of it at step k; `then` starts after that.
 
     A warm-up of a warm-up is one ramp of both lengths.
     """

@@ -13,7 +13,7 @@ from firstguess.theory.training.flow import State, Task, Values
 from firstguess.theory.training.schedules import Rate
 
 # --------------------------------------------------------------------------------------------------------------
-# Mini-batches: epochs of the data in a random order, drawn anew each time; their last batch may be smaller.
+# Mini-batches: epochs of the data in a random order, redrawn each time; their last batch may be smaller.
 
 
 class Batches:
