@@ -24,14 +24,16 @@ def toy(id: str = "beyond/toy", **options: Any) -> Item:
     def function(run: Run) -> Outcome:
         return Outcome([Entry("I4", "s", "1 ± 0", "holds")])
 
-    given: dict[str, Any] = {"claims": ("I4",), "where": "§0", "quick": "two", "full": "nine", "seconds": (1, 2)}
+    given: dict[str, Any] = {"claims": ("I4",), "where": "§0", "seconds": (1, 2), "about": "{coins} coins."}
+    given |= {"quick": {"coins": 2}, "full": {"coins": 9}}
     return item(id, "A toy", **(given | options))(function)
 
 
 def record_of(one: Item, *entries: Entry, **changes: Any) -> Record:
     made = Record(
-        one.id, one.title, one.claims, one.where, "done", False, one.full, one.version, "0.1.0", 0, 12.0, entries
-    )
+        one.id, one.title, one.claims, one.where, "done", False, one.settings(False), one.version, "0.1.0", 0, 12.0,
+        entries, sizes=one.sizes(False),
+    )  # fmt: skip
     return replace(made, **changes)
 
 
@@ -102,7 +104,7 @@ def test_a_page_shows_figures_of_records_from_elsewhere(tmp_path: Path) -> None:
 # -- Versions are not mixed
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"full": "ten"}])
+@pytest.mark.parametrize("change", [{"version": 2}, {"full": {"coins": 10}}])
 def test_a_record_of_another_version_is_no_verdict(change: dict[str, Any]) -> None:
     before, now = toy(), toy(**change)
     text = ledger.page([record_of(before, HOLDS)], items={now.id: now})

@@ -86,20 +86,20 @@ def test_a_skipped_item_says_how_to_get_its_data(tmp_path: Path) -> None:
 SMALL = """
 import sys
 from firstguess.cli import main
-from firstguess.papers import registry
-from firstguess.papers.items import Outcome, item
-from firstguess.papers.judging import entry, same
-from firstguess.papers.tables import columns, row, std
+from firstguess_papers import registry
+from firstguess_papers.items import Outcome, item
+from firstguess_papers.judging import entry, same
+from firstguess_papers.tables import columns, row, std
 
-full = "30 networks" if "other settings" in sys.argv[0] else "20 networks"
+full = dict(inits=30 if "other settings" in sys.argv[0] else 20)
 
 def function(run):
     import firstguess as fg
     from firstguess.show import charts as figures
-    from firstguess.papers.tables import law_panel
+    from firstguess_papers.tables import law_panel
 
     x = fg.data.blob(50, 5, seed=run.seed)
-    m = run.measure("dense > relu > dense", x, inits=run.either(10, 20), width=8)
+    m = run.measure("dense > relu > dense", x, inits=run.take("inits"), width=8)
     if "stop" in sys.argv[0] and not ("twice" in sys.argv[0] and run.item.id == "beyond/small"):
         raise KeyboardInterrupt
     print(run.computed, run.reused, file=sys.stderr)
@@ -108,7 +108,8 @@ def function(run):
     return Outcome([one], {"laws": columns([row("ReLU", m)])}, {"laws": chart})
 
 ids = ["beyond/small", "beyond/smaller"] if "twice" in sys.argv[0] else ["beyond/small"]
-known = {id: item(id, "Small", claims=["I4"], where="here", quick="10 networks", full=full, seconds=(1, 1))(function)
+known = {id: item(id, "Small", claims=["I4"], where="here", about="{inits} networks", quick=dict(inits=10), full=full,
+                  seconds=(1, 1))(function)
          for id in ids}
 registry.items = lambda: known
 main()

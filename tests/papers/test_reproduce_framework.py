@@ -22,7 +22,8 @@ EXPECTED = {f"I{i}" for i in range(1, 17)} | {f"N{i}" for i in range(1, 12)} | {
 
 
 def make(function: Any, **options: Any) -> Item:
-    given: dict[str, Any] = {"claims": ("I4",), "where": "§0", "quick": "two", "full": "nine", "seconds": (1, 2)}
+    given: dict[str, Any] = {"claims": ("I4",), "where": "§0", "seconds": (1, 2), "about": "{coins} coins."}
+    given |= {"quick": {"coins": 2}, "full": {"coins": 9}}
     return item("beyond/toy", "A toy", **(given | options))(function)
 
 
@@ -72,7 +73,11 @@ def test_choosing_by_id_paper_and_all() -> None:
 
 def test_bad_items_are_refused() -> None:
     with pytest.raises(InvalidInput, match="igb/fig5"):
-        item("fig5", "t", claims=("I1",), where="", quick="", full="", seconds=(1, 1))(done)
+        item("fig5", "t", claims=("I1",), where="", about="", quick={}, full={}, seconds=(1, 1))(done)
+    with pytest.raises(InvalidInput, match="about= with the sizes coins"):
+        make(done, about="some coins")  # a size that the sentence does not say
+    with pytest.raises(InvalidInput, match="about= with the sizes coins"):
+        make(done, about="{coins} coins, {tables} tables")
     with pytest.raises(InvalidInput, match="verdict"):
         Entry("I1", "s", "m", "maybe")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="why"):
@@ -155,15 +160,64 @@ def test_an_interrupted_item_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert one == two
 
 
-@pytest.mark.parametrize("change", ["version", "seed", "quick", "settings", "fresh"])
-def test_other_settings_do_not_reuse_pieces(tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize("change", ["version", "seed", "quick", "sizes", "fresh"])
+def test_other_sizes_do_not_reuse_pieces(tmp_path: Path, change: str) -> None:
     calls: list[int] = []
     run_item(make(counting(None, calls)), tmp_path, quick=True)
     calls.clear()
-    options: dict[str, Any] = {"version": 2} if change == "version" else {"quick": "3"} if change == "settings" else {}
+    changes: dict[str, Any] = {"version": {"version": 2}, "sizes": {"quick": {"coins": 3}}}
+    options = changes.get(change, {})
     seed, fresh, quick = int(change == "seed"), change == "fresh", change != "quick"
     run_item(make(counting(None, calls), **options), tmp_path, quick=quick, seed=seed, fresh=fresh)
     assert calls == [0, 1, 2, 3, 4]
+
+
+def test_words_are_no_key(tmp_path: Path) -> None:
+    """Hours were lost to a reworded sentence; a changed number went unnoticed where the sentence stayed."""
+    calls: list[int] = []
+    record = run_item(make(counting(None, calls)), tmp_path, quick=True)
+    calls.clear()
+    reworded = make(counting(None, calls), about="So many coins: {coins}")
+    assert record.current(reworded)
+    assert run_item(reworded, tmp_path, quick=True).settings == "So many coins: 2"
+    assert calls == []
+    assert not record.current(make(done, quick={"coins": 3}))
+    assert not record.current(make(done, version=2))
+
+
+def test_a_measurement_stays_where_other_sizes_change(tmp_path: Path) -> None:
+    import firstguess as fg
+
+    def function(run: Run) -> Outcome:
+        m = run.measure("dense > relu > dense", fg.data.blob(30, 5), inits=run.take("coins"), width=10)
+        return Outcome([Entry("I4", "s", f"{m.inits} {len(run.reused)}", "holds")])
+
+    sizes = {"about": "{coins} {tables}", "quick": {"coins": 20, "tables": 1}, "full": {"coins": 20, "tables": 1}}
+    assert run_item(make(function, **sizes), tmp_path, quick=True).entries[0].measured == "20 0"
+    sizes["quick"] = {"coins": 20, "tables": 2}
+    assert run_item(make(function, **sizes), tmp_path, quick=True).entries[0].measured == "20 1"
+
+
+def test_sizes_can_be_changed_for_one_run(tmp_path: Path) -> None:
+    toy = make(lambda run: Outcome([Entry("I4", "s", str(run.take("coins")), "holds")]))
+    usual = run_item(toy, tmp_path, quick=True)
+    other = run_item(toy, tmp_path, quick=True, changed={"coins": 5})
+    assert (usual.entries[0].measured, other.entries[0].measured, other.settings) == ("2", "5", "5 coins.")
+    assert usual.current(toy)
+    assert not other.current(toy)
+    assert records.read_all(tmp_path, True, ["beyond/toy"]) == [usual]  # in a folder of its own
+    with pytest.raises(InvalidInput, match="Try: coins"):
+        run_item(toy, tmp_path, quick=True, changed={"coin": 5})
+    with pytest.raises(InvalidInput, match="coins like 2"):
+        run_item(toy, tmp_path, quick=True, changed={"coins": (5, 6)})
+
+
+def test_all_records_are_of_the_items_as_they_are() -> None:
+    kept = records.kept(Path(__file__).parents[2] / "docs/claims/records")
+    known = registry.items()
+    assert sorted(record.id for record in kept) == sorted(known)
+    assert [record.id for record in kept if not record.current(known[record.id])] == []
+    assert [record.id for record in kept if record.quick or record.status != "done"] == []
 
 
 def test_measurements_are_kept_and_interruptions_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

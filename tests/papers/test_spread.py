@@ -25,7 +25,7 @@ def _toy(id: str) -> Item:
         x = run.piece({"k": id}, lambda: {"x": np.random.default_rng([run.seed, len(id)]).standard_normal(3)})["x"]
         return Outcome([Entry("I4", "s", " ".join(map(repr, x.tolist())), "holds")], {"values": {"x": x}})
 
-    return item(id, "A toy", claims=("I4",), where="§0", quick="two", full="nine", seconds=(1, 2))(function)
+    return item(id, "A toy", claims=("I4",), where="§0", about="", quick={}, full={}, seconds=(1, 2))(function)
 
 
 def test_records_are_those_of_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

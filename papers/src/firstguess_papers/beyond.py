@@ -28,9 +28,10 @@ DATA = {"digits": "digits", "MNIST": "mnist:test", "CIFAR-10": "cifar10:test"}
     claims=("B1",),
     where="theory.md §6",
     needs=("digits", "mnist", "cifar10"),
-    quick="Six networks of width 300, two classes, 200 points of each data set (those that are there), standardized; "
-    "200 networks each, 5000 draws of the kernel's law.",
-    full="The same with width 1000, 500 points, 400 networks each, 20 000 draws.",
+    about="Six networks of width {width}, two classes, {n} points of each data set (those that are there), "
+    "standardized; {inits} networks each, {draws} draws of the kernel's law.",
+    quick=dict(width=300, n=200, inits=200, draws=5000),
+    full=dict(width=1000, n=500, inits=400, draws=20_000),
     seconds=(15, 110),
 )
 def readings(run: Run) -> Outcome:
@@ -38,7 +39,7 @@ def readings(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show.charts.dots import Dot, dots_chart
 
-    width, n, inits, draws = run.either((300, 200, 200, 5000), (1000, 500, 400, 20_000))
+    width, n, inits, draws = run.take("width n inits draws")
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     panels: dict[str, list[Dot]] = {}

@@ -85,21 +85,21 @@ def scaled_time(tangent: Tangent) -> float:
     "How long bias lasts, in closed form and in networks",
     claims=("B6",),
     where="theory.md §7",
-    quick="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: three ReLU networks of width 100, "
-    "60 points of two blobs in 100 dimensions, all of them at every step, ηλ = 0.2, 10 networks each.",
-    full="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: six networks of width 300, 100 "
-    "points of two blobs in 300 dimensions, all of them at every step, ηλ = 0.2, 24 networks each, of ReLU networks "
-    "96.",
+    about="Closed form: tanh, ordered and at the edge, 20 to 100 layers. Trainings: {cases} networks of width {width}, "
+    "{points} points of two blobs of that dimension, all of them at every step, ηλ = 0.2, {inits} networks each, of "
+    "ReLU networks {more} times as many.",
+    quick=dict(cases=3, width=100, points=60, inits=10, more=1),
+    full=dict(cases=6, width=300, points=100, inits=24, more=4),
     seconds=(15, 120),
 )  # fmt: skip
 def absorption(run: Run) -> Outcome:
     """B6: times measured over predicted ones; times and signal over depth."""
     from firstguess.data.sources import two_blobs
 
-    width, points, inits = run.either((100, 60, 10), (300, 100, 24))
-    cases = dict(list(CASES.items())[: 3 if run.quick else None])
+    width, points, inits, more, cases = run.take("width points inits more cases")
+    cases = dict(list(CASES.items())[:cases])
     x = two_blobs(points // 2, width, seed=run.seed)
-    parts = {name: run.either(1, 4 if "ReLU" in name else 1) for name in cases}
+    parts = {name: more if "ReLU" in name else 1 for name in cases}
     found = {name: times_of(run, name, text, x, width, inits, parts[name]) for name, text in cases.items()}
     tangents = {phase: over_depth(variance) for phase, variance in PHASES.items()}
     return Outcome(

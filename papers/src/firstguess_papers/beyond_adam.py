@@ -42,24 +42,23 @@ class Case:
     rate: float | None = None
 
 
-WIDE = {
+_THREE = f"3 x [{RELU}] > dense(weight_var=2)"
+CASES = {
     "ReLU, 1 layer, MNIST": Case(f"{RELU} > dense(weight_var=2)", "mnist", 600, 4e-5),
-    "ReLU, 3 layers, MNIST": Case(f"3 x [{RELU}] > dense(weight_var=2)", "mnist", 600, 2e-5),
-    "ReLU, 3 layers, two blobs": Case(f"3 x [{RELU}] > dense(weight_var=2)", "blobs", 600, 2e-5),
+    "ReLU, 3 layers, MNIST": Case(_THREE, "mnist", 600, 2e-5),
+    "ReLU, 3 layers, two blobs": Case(_THREE, "blobs", 600, 2e-5),
     "LayerNorm before ReLU, 3, MNIST": Case(
         "3 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)", "mnist", 600, 2e-5
     ),
     "tanh at the edge, 3, MNIST": Case(f"3 x [{EDGE} > tanh] > {EDGE}", "mnist", 600, 2e-5),
-}
-NARROW = {
-    "ReLU, 3 layers of 100": Case(f"3 x [{RELU}] > dense(weight_var=2)", "mnist", 100),
+    "ReLU, 3 layers of 100": Case(_THREE, "mnist", 100),
     "ReLU, 10 layers of 300": Case(f"10 x [{RELU}] > dense(weight_var=2)", "mnist", 300),
 }
-QUICK_WIDE = {
+QUICK_CASES = {
     "ReLU, 1 layer, two blobs": Case(f"{RELU} > dense(weight_var=2)", "blobs", 200, 1e-4),
-    "ReLU, 3 layers, two blobs": Case(f"3 x [{RELU}] > dense(weight_var=2)", "blobs", 200, 5e-5),
+    "ReLU, 3 layers, two blobs": Case(_THREE, "blobs", 200, 5e-5),
+    "ReLU, 3 layers of 40": Case(_THREE, "blobs", 40),
 }
-QUICK_NARROW = {"ReLU, 3 layers of 40": Case(f"3 x [{RELU}] > dense(weight_var=2)", "blobs", 40)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,26 +106,25 @@ def nearer(factor: Pair, none: Pair) -> Truth:
     claims=("B7",),
     where="theory.md §7",
     needs=("mnist",),
-    quick="Adam: ReLU networks of 1 and 3 layers of 200, two blobs of 60 points in 100 dimensions, 12 networks each, "
-    "100 steps of all points. Gradient descent: ReLU, 3 layers of 40, 24 networks, 200 steps.",
-    full="Adam: five networks of width 600 (ReLU of 1 and 3 layers, LayerNorm before ReLU, tanh at the edge), 300 "
-    "points of MNIST by parity or of two blobs in 784 dimensions, 24 networks each, 100 steps of all points. Gradient "
-    "descent: ReLU, 3 layers of 100 and 10 of 300, MNIST, 96 networks each, 200 steps at a twentieth of the rate that "
-    "overshoots.",
+    about="{cases}. Those named with a width: gradient descent at a twentieth of the rate that overshoots, {many} "
+    "networks, 200 steps; the others: Adam, {inits} networks each, 100 steps. {points} points of MNIST by parity or "
+    "of two blobs in {dimension} dimensions, all of them at every step.",
+    quick=dict(points=60, dimension=100, inits=12, many=24, cases=tuple(QUICK_CASES)),
+    full=dict(points=300, dimension=784, inits=24, many=96, cases=tuple(CASES)),
     seconds=(20, 400),
 )  # fmt: skip
 def adam(run: Run) -> Outcome:
     """B7: predictions from each network's own starting logits, no free number, beside the same networks trained."""
     from firstguess.data.sources import two_blobs
 
-    points, dimension, inits, many = run.either((60, 100, 12, 24), (300, 784, 24, 96))
+    points, dimension, inits, many, names = run.take("points dimension inits many cases")
+    cases = {name: (CASES if dimension == 784 else QUICK_CASES)[name] for name in names}
     sets = {"blobs": two_blobs(points // 2, dimension, seed=run.seed)}
-    if not run.quick:
+    if any(case.data == "mnist" for case in cases.values()):
         sets["mnist"] = chosen(run.data("mnist:even-odd", points=4 * points), (points // 2,) * 2, flat=True)
-    wide_cases, narrow_cases = run.either((QUICK_WIDE, QUICK_NARROW), (WIDE, NARROW))
-    wide = {name: pair(run, name, case, sets[case.data], inits) for name, case in wide_cases.items()}
+    wide = {name: pair(run, name, case, sets[case.data], inits) for name, case in cases.items() if case.rate}
     narrow: dict[str, tuple[Pair, Pair]] = {}
-    for name, case in narrow_cases.items():
+    for name, case in ((name, case) for name, case in cases.items() if not case.rate):
         with_it, without = (pair(run, name, case, sets[case.data], many, factor=own) for own in (True, False))
         narrow[name] = (with_it, without)
     rows = [

@@ -88,9 +88,10 @@ class Panel:
     "The norm paper's headline figure, with the theory at its own width and dimension",
     claims=("B9",),
     where="theory.md §12",
-    quick="No norm, BatchNorm and LayerNorm before and after ReLU, 1 and 20 hidden layers of 100, Kaiming; a blob of "
-    "300 points in 1000 dimensions, one batch; 200 networks a panel.",
-    full="The same with 4 blobs of 1000 points in 1000 dimensions, 300 networks each.",
+    about="No norm, BatchNorm and LayerNorm before and after ReLU, 1 and 20 hidden layers of 100, Kaiming; blobs "
+    "({blobs}) of {n} points in 1000 dimensions, one batch; {inits} networks a panel and blob.",
+    quick=dict(n=300, blobs=1, inits=200),
+    full=dict(n=1000, blobs=4, inits=300),
     seconds=(40, 260),
 )
 def finite_size(run: Run) -> Outcome:
@@ -98,7 +99,7 @@ def finite_size(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.dots import Dot, dots_chart
 
-    n, blobs, inits = run.either((300, 1, 200), (1000, 4, 300))
+    n, blobs, inits = run.take("n blobs inits")
     panels = [_panel(run, place, depth, n, blobs, inits) for depth in DEPTHS for place in PLACES]
     known = [p for p in panels if p.covered]
     off = [p for p in known if abs(p.z_infinite) > SIGMAS]

@@ -136,15 +136,15 @@ def measured(piece: Mapping[str, Any]) -> Found:
     "Bias, gradients and nonlinearity before training",
     claims=("B4",),
     where="theory.md §10",
-    quick="18 networks of width 200 (plain, norms, shallow, four knobs at γ = 0.1, 0.5 and 2; 20 layers), 20 outputs, "
-    "60 random points of dimension 200, 30 initializations each.",
-    full="18 networks of width 500 (plain, norms, shallow, four knobs at γ = 0.1, 0.5 and 2; 20 layers), 20 outputs, "
-    "64 random points of dimension 500, 40 initializations each.",
+    about="18 networks of width {width} (plain, norms, shallow, four knobs at γ = 0.1, 0.5 and 2; 20 layers), 20 "
+    "outputs, {points} random points of that dimension, {inits} initializations each.",
+    quick=dict(width=200, points=60, inits=30),
+    full=dict(width=500, points=64, inits=40),
     seconds=(20, 150),
 )  # fmt: skip
 def frontier(run: Run) -> Outcome:
     """B4: γ, gradients and P of finite networks, by automatic differentiation, beside what tuning says."""
-    width, points, inits = run.either((200, 60, 30), (500, 64, 40))
+    width, points, inits = run.take("width points inits")
     sizes = {"width": width, "dimension": width, "points": points, "inits": inits, "seed": run.seed}
     found: dict[str, tuple[Case, Found]] = {}
     for case in cases():

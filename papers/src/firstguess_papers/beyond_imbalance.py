@@ -46,23 +46,22 @@ _TEXT = "5 x [dense(weight_var=2, bias_var=1e-12) > relu] > dense(weight_var=2, 
     claims=("B8",),
     where="theory.md §10",
     needs=("mnist", "cifar10"),
-    quick="MNIST 4 against 9, 20 and 400 images, 200 of each held out; 5 hidden layers of 40, batches of 64, SGD and "
-    "Adam at one rate each, 100 steps, 10 networks an arm. Heads: three models, 60 images of CIFAR-10 and 60 "
-    "others, 10 initializations.",
-    full="MNIST 4 against 9, 60 and 1200 images, 400 of each held out; 5 hidden layers of 100, batches of 64, SGD and "
-    "Adam at one rate each, 400 steps, 48 networks an arm. Heads: three models, 300 images of CIFAR-10 and 300 others, "
-    "16 initializations.",
+    about="MNIST 4 against 9, {rare} and 20 times as many images, {held} of each held out; 5 hidden layers of {width}, "
+    "batches of 64, SGD and Adam at one rate each, {steps} steps, {networks} networks an arm. Heads: three models, "
+    "{points} images of CIFAR-10 and as many others, {members} initializations.",
+    quick=dict(rare=20, held=200, width=40, steps=100, inits=10, points=60, members=10, parts=1),
+    full=dict(rare=60, held=400, width=100, steps=400, inits=16, points=300, members=16, parts=3),
     seconds=(20, 150),
 )  # fmt: skip
 def imbalance(run: Run) -> Outcome:
     """B8: γ and gradients of moved heads; recall of the rare class from four starts or losses."""
     from firstguess_papers import moved_heads
 
-    rare, held, width, steps, inits = run.either((20, 200, 40, 100, 10), (60, 400, 100, 400, 16))
-    points, members = run.either((60, 10), (300, 16))
+    rare, held, width, steps, inits = run.take("rare held width steps inits")
+    points, members = run.take("points members")
     x, test = uneven(run.data("mnist:4-9"), rare, held, run.seed)
     looks = [k for k in (1, 3, 10, EARLY, 100, 200, 400) if k <= steps]
-    parts = run.either(1, 3)
+    parts = run.take("parts")
     arms = {o: _trained(run, o, x, test, width, looks, inits, parts) for o in RATES}
     images = run.data("cifar10", points=2 * points)
     heads: dict[str, Moved] = {}

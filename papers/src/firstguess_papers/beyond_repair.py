@@ -37,13 +37,6 @@ if TYPE_CHECKING:
 AS_FAST = 0.18  # of log10(1 + steps): a factor of 1.5
 REACHING = 0.9  # of the shallow networks must get to the threshold, or a setting decides nothing
 LOW, HIGH = 3.0, 15.0  # nonlinearity of arms that should be fast, and of those that should be slow
-_QUICK = Sizes(
-    20, 50, 400, 200, 300, 64, 2, 10, 0, (10, 30), (5, 10, 30, 60), {"sgd": (0.01, 0.04), "adam": (5e-4, 2e-3)}
-)  # fmt: skip
-_FULL = Sizes(
-    20, 100, 1500, 500, 1000, 64, 2, 10, 4, (10, 30, 100), (5, 10, 17, 30, 55, 100, 170, 300),
-    {"sgd": (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), "adam": (2e-4, 5e-4, 1e-3, 2e-3, 5e-3)},
-)  # fmt: skip
 DATA = {"Fashion-MNIST": ("fashion_mnist", 0.6), "CIFAR-10": ("cifar10", 0.25)}  # and the threshold
 
 
@@ -53,21 +46,29 @@ DATA = {"Fashion-MNIST": ("fashion_mnist", 0.6), "CIFAR-10": ("cifar10", 0.25)} 
     claims=("B5", "B8"),
     where="theory.md §10",
     needs=("fashion_mnist", "cifar10"),
-    quick="Eight arms of 20 layers of 50 (and a shallow one), SGD and Adam, batches of 64; Fashion-MNIST only, 400 "
-    "images, 200 to pick one of 2 rates with 2 networks and 30 steps, 300 held-out ones; 60 steps, 10 networks each.",
-    full="Eight arms of 20 layers of 100 (and a shallow one), SGD and Adam, batches of 64; 1500 images of "
-    "Fashion-MNIST and of CIFAR-10, 500 to pick the rate of every arm (6 of SGD, 5 of Adam, by factors of about 2) "
-    "with 2 networks of their own and 100 steps, 1000 held-out ones; 300 steps, 10 networks each; of the "
-    "four arms of low nonlinearity 120 more for the first 30 steps.",
+    about="Eight arms of {depth} layers of {width} (and a shallow one), SGD and Adam, batches of {batch}; {points} "
+    "images of {data}, {validation} to pick the rate of every arm ({rates}) with {few} networks of their own, looked "
+    "at after {searched} steps, {held} held-out ones; looked at after {steps} steps, {inits} networks each; of the "
+    "four arms of low nonlinearity {first} times 30 more for the first 30 steps.",
+    quick=dict(
+        data=("Fashion-MNIST",), depth=20, width=50, points=400, validation=200, held=300, batch=64, few=2, inits=10,
+        first=0, searched=(10, 30), steps=(5, 10, 30, 60), rates={"sgd": (0.01, 0.04), "adam": (5e-4, 2e-3)},
+    ),
+    full=dict(
+        data=("Fashion-MNIST", "CIFAR-10"), depth=20, width=100, points=1500, validation=500, held=1000, batch=64,
+        few=2, inits=10, first=4, searched=(10, 30, 100), steps=(5, 10, 17, 30, 55, 100, 170, 300),
+        rates={"sgd": (0.005, 0.01, 0.02, 0.04, 0.08, 0.16), "adam": (2e-4, 5e-4, 1e-3, 2e-3, 5e-3)},
+    ),
     seconds=(20, 900),
 )  # fmt: skip
 def repair(run: Run) -> Outcome:
     """B5 and the training part of B8: steps to a threshold, the worst class early, accuracy at the end."""
-    sizes = run.either(_QUICK, _FULL)
+    given = dict(run.sizes[0])
+    chosen = given.pop("data")
+    sizes = Sizes(**given)
     settings: list[Setting] = []
-    for name, (spec, threshold) in DATA.items():
-        if run.quick and settings:
-            break
+    for name in chosen:
+        spec, threshold = DATA[name]
         whole = run.data(spec, points=sizes.points + sizes.validation + sizes.held)
         settings += [trained_setting(run, name, whole, o, threshold, sizes) for o in ("sgd", "adam")]
     places = stands(networks(sizes.depth))

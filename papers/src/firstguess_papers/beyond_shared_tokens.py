@@ -46,9 +46,11 @@ def bare(network: Network) -> Network:
     "In real transformers it is what sequences share that makes the bias: positions, CLS, BOS, types",
     claims=("B2",),
     where="theory.md §9, (20)",
-    quick="GPT-2, BERT, LLaMA and ViT as Hugging Face starts them, 2 blocks of width 64, 12 sequences of 8 different "
-    "tokens or random images; as they are, and without positions, CLS, BOS and types; 8 networks each.",
-    full="The same with 12 blocks of width 256, 24 sequences of 16 tokens, 40 networks each.",
+    about="GPT-2, BERT, LLaMA and ViT as Hugging Face starts them, {depth} blocks of width {width}, {n} sequences of "
+    "{length} different tokens or random images; as they are, and without positions, CLS, BOS and types; {inits} "
+    "networks each.",
+    quick=dict(width=64, depth=2, n=12, length=8, inits=8),
+    full=dict(width=256, depth=12, n=24, length=16, inits=40),
     seconds=(8, 120),
 )
 def tokens_shared(run: Run) -> Outcome:
@@ -57,7 +59,7 @@ def tokens_shared(run: Run) -> Outcome:
     from firstguess.network.network import Network
     from firstguess.show.charts.dots import Dot, dots_chart
 
-    width, depth, n, length, inits = run.either((64, 2, 12, 8, 8), (256, 12, 24, 16, 40))
+    width, depth, n, length, inits = run.take("width depth n length inits")
     images = np.random.default_rng((run.seed, 0x1336)).standard_normal((n, 3, 32, 32)).astype(np.float32)
     own: dict[str, tuple[Number, Number]] = {}
     averaged: dict[str, tuple[Number, Number]] = {}
@@ -147,10 +149,11 @@ def judge_shared(own: Mapping[str, tuple[Number, Number]], averaged: Mapping[str
     "How often a tied language-model head guesses its own input does not depend on γ",
     claims=("B3",),
     where="theory.md §9, (30)",
-    quick="Tokens' vectors, a vector that all share and a gated block, whose sizes add up so that the own logit "
-    f"stands {_SHIFT:g} standard deviations higher; five parts of the shared one; width 128, vocabulary 300, 128 "
-    "tokens; 40 networks each.",
-    full="The same with width 256, vocabulary 2000, 256 tokens, 400 networks each.",
+    about="Tokens' vectors, a vector that all share and a gated block, whose sizes add up so that the own logit stands "
+    "3.5 standard deviations higher; five parts of the shared one; width {width}, vocabulary {vocabulary}, {tokens} "
+    "tokens; {inits} networks each.",
+    quick=dict(width=128, vocabulary=300, tokens=128, inits=40),
+    full=dict(width=256, vocabulary=2000, tokens=256, inits=400),
     seconds=(5, 60),
 )
 def tokens_own(run: Run) -> Outcome:
@@ -159,7 +162,7 @@ def tokens_own(run: Run) -> Outcome:
     from firstguess.show.charts.lines import Series
     from firstguess.theory.language import own_guess_chance
 
-    width, vocabulary, tokens, inits = run.either((128, 300, 128, 40), (256, 2000, 256, 400))
+    width, vocabulary, tokens, inits = run.take("width vocabulary tokens inits")
     ids = np.random.default_rng((run.seed, 0x0)).permutation(vocabulary)[:tokens].reshape(8, -1)
     chance = own_guess_chance(_SHIFT, vocabulary)
     found: list[tuple[float, Number, Number]] = []

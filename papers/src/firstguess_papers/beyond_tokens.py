@@ -55,10 +55,11 @@ def _blocks(run: Run, design: Design, x: Any, width: int, depth: int, inits: int
     "The kind of norm does not matter in transformers: LayerNorm against RMSNorm on the same weights",
     claims=("B2",),
     where="theory.md §9, (21)",
-    quick="Blocks of attention (4 heads) and GELU or gated SiLU, norms before the branches or behind the sums, all "
-    "variances 1, width 64, 4 blocks; 12 sequences of 8 different tokens; 10 networks each with LayerNorm, and with "
-    "RMSNorm and the same weights.",
-    full="The same with width 256, 16 blocks, 24 sequences of 16 different tokens, 60 networks each.",
+    about="Blocks of attention (4 heads) and GELU or gated SiLU, norms before the branches or after the sums, all "
+    "variances 1, width {width}, {depth} blocks; {n} sequences of {length} different tokens; {inits} networks each "
+    "with LayerNorm, and with RMSNorm and the same weights.",
+    quick=dict(width=64, depth=4, n=12, length=8, inits=10),
+    full=dict(width=256, depth=16, n=24, length=16, inits=60),
     seconds=(8, 200),
     version=2,
 )
@@ -67,7 +68,7 @@ def tokens_norm(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    width, depth, n, length, inits = run.either((64, 4, 12, 8, 10), (256, 16, 24, 16, 60))
+    width, depth, n, length, inits = run.take("width depth n length inits")
     depths = [k for k in DEPTHS if k <= depth]
     x = different_tokens(n, length, seed=run.seed)
     ratios: dict[str, list[Number]] = {}
@@ -167,9 +168,10 @@ def judge_norm(
     "Transformer or LLaMA: bias by depth with post-norm, pre-norm, RMSNorm and gates",
     claims=("B2",),
     where="theory.md §9; the question NORM §1 opens with",
-    quick="Blocks of attention (4 heads) and MLP, all variances 1, width 64, 4 blocks; 12 sequences of 8 different "
-    "tokens; 10 networks each of four designs.",
-    full="The same with width 256, 16 blocks, 24 sequences of 16 different tokens, 60 networks each.",
+    about="Blocks of attention (4 heads) and MLP, all variances 1, width {width}, {depth} blocks; {n} sequences of "
+    "{length} different tokens; {inits} networks each of four designs.",
+    quick=dict(width=64, depth=4, n=12, length=8, inits=10),
+    full=dict(width=256, depth=16, n=24, length=16, inits=60),
     seconds=(6, 130),
 )
 def tokens_depth(run: Run) -> Outcome:
@@ -177,7 +179,7 @@ def tokens_depth(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    width, depth, n, length, inits = run.either((64, 4, 12, 8, 10), (256, 16, 24, 16, 60))
+    width, depth, n, length, inits = run.take("width depth n length inits")
     depths = [k for k in DEPTHS if k <= depth]
     x = different_tokens(n, length, seed=run.seed)
     found: dict[str, list[Number]] = {}

@@ -11,7 +11,7 @@ from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.studies.store import Store, write_table
 from firstguess_papers import records
-from firstguess_papers.items import Item, Outcome
+from firstguess_papers.items import Item, Outcome, Sizes
 from firstguess_papers.provenance import provenance
 from firstguess_papers.records import Record, Status
 from firstguess_papers.running import Missing, Progress, Run, silent
@@ -28,16 +28,19 @@ def run_item(
     seed: int = 0,
     fresh: bool = False,
     progress: Progress = silent,
+    changed: Sizes | None = None,
 ) -> Record:
     """Run an item, or go on with it; its files and its record are in `out` afterwards.
 
     What is missing makes it "skipped", an error of firstguess "failed": other items can still run. Ctrl-C passes
-    through, and the pieces that were done stay.
+    through, and the pieces that were done stay. `changed` are sizes other than the item's: such a run has a folder of
+    its own, and its record never counts as the item's.
     """
-    folder = records.folder_of(out, quick, item.id)
+    sizes = item.sizes(quick, changed)
+    folder = records.folder_of(out, quick, item.id, changed)
     folder.mkdir(parents=True, exist_ok=True)
     made = provenance(item)  # before: what is edited while it runs did not make these numbers
-    run = Run(item, quick, Store(folder / "pieces"), data_dir, seed, progress, fresh)
+    run = Run(item, quick, Store(folder / "pieces"), data_dir, seed, progress, fresh, changed)
     started = time.perf_counter()
     status: Status = "done"
     reason = ""
@@ -63,7 +66,7 @@ def run_item(
         item.where,
         status,
         quick,
-        item.settings(quick),
+        item.settings(quick, changed),
         item.version,
         __version__,
         seed,
@@ -75,8 +78,9 @@ def run_item(
         reason,
         made.commit,
         made.checks,
+        tuple(records.plain(sizes)),
     )
-    records.write(out, record)
+    records.write(folder, record)
     return record
 
 

@@ -24,10 +24,10 @@ KINDS = {
     "How an untrained network splits random data",
     claims=("I1",),
     where="IGB Fig 5",
-    quick="One hidden layer of 300 (our size), Kaiming; blobs in 1000 dimensions, 100 and 800 points; 300 networks "
-    "each.",
-    full="One hidden layer of 300 (our size), Kaiming; blobs in 1000 dimensions, 300 and 3000 points, 1000 networks "
-    "each; and a layer of 1000, blobs in 3072 dimensions, 200 and 1000 points, 600 networks each.",
+    about="One hidden layer of {width} (our size), Kaiming; blobs in {d} dimensions, {n} points; {inits} networks each."
+    "One hidden layer of {width} (our size), Kaiming; blobs in {d} dimensions, {n} points; {inits} networks each.",
+    quick=[dict(width=300, d=1000, n=(100, 800), inits=300)],
+    full=[dict(width=300, d=1000, n=(300, 3000), inits=1000), dict(width=1000, d=3072, n=(200, 1000), inits=600)],
     seconds=(12, 90),
 )
 def fig5(run: Run) -> Outcome:
@@ -35,9 +35,7 @@ def fig5(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show import charts as figures
 
-    settings = run.either(
-        [(300, 1000, (100, 800), 300)], [(300, 1000, (300, 3000), 1000), (1000, 3072, (200, 1000), 600)]
-    )
+    settings = run.takes("width d n inits")
     rows: list[dict[str, Any]] = []
     panels: list[Any] = []
     checks: list[Truth] = []
@@ -115,10 +113,10 @@ def _middle_and_ends(m: Any) -> tuple[Number, Number]:
     "Depth amplifies bias and never creates it",
     claims=("I9",),
     where="IGB Fig 7, App. F.2",
-    quick="ReLU, tanh and ReLU minus its mean, 1 to 20 hidden layers of 200 (our size), σw² = 2; blobs in 200 "
-    "dimensions, 400 points; 300 networks each.",
-    full="The same with layers of 300 (1000 dimensions, 500 points, 600 networks each) and of 1000 (300 dimensions, "
-    "300 points, 200 networks each): our sizes.",
+    about="ReLU, tanh and ReLU minus its mean, 1 to 20 hidden layers of {width} (our size), σw² = 2; blobs in {d} "
+    "dimensions, {n} points; {inits} networks each.",
+    quick=[dict(width=200, d=200, n=400, inits=300)],
+    full=[dict(width=300, d=1000, n=500, inits=600), dict(width=1000, d=300, n=300, inits=200)],
     seconds=(12, 90),
 )
 def fig7(run: Run) -> Outcome:
@@ -127,7 +125,7 @@ def fig7(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    sizes = run.either([(200, 200, 400, 300)], [(300, 1000, 500, 600), (1000, 300, 300, 200)])
+    sizes = run.takes("width d n inits")
     depths = (1, 2, 5, 10, 20)
     kinds: dict[str, Any] = {"ReLU": "relu", "tanh": "tanh", "ReLU minus its mean": fg.centered("relu")}
     rows: list[dict[str, Any]] = []
@@ -214,9 +212,10 @@ def fig7(run: Run) -> Outcome:
     "ReLU minus its mean is neutral",
     claims=("I6",),
     where="IGB Fig 8",
-    quick="One hidden layer and five, of 300 (our size), σw² = 2; blobs in 1000 dimensions, 500 points; 300 networks "
-    "each. The shift is each layer's own mean, or the first layer's constant 1/√π everywhere.",
-    full="The same with 1000 points and 1000 networks each, and again with layers of 1000 (500 points, 300 networks).",
+    about="One hidden layer and five, of {width} (our size), σw² = 2; blobs in 1000 dimensions, {n} points; {inits} "
+    "networks each. The shift is each layer's own mean, or the first layer's constant 1/√π everywhere.",
+    quick=[dict(width=300, n=500, inits=300)],
+    full=[dict(width=300, n=1000, inits=1000), dict(width=1000, n=500, inits=300)],
     seconds=(10, 70),
 )
 def fig8(run: Run) -> Outcome:
@@ -224,7 +223,7 @@ def fig8(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show import charts as figures
 
-    sizes = run.either([(300, 500, 300)], [(300, 1000, 1000), (1000, 500, 300)])
+    sizes = run.takes("width n inits")
     constant = 1 / math.sqrt(math.pi)  # E ReLU of a Gaussian with variance 2: Kaiming's first layer on the blob
     blocks = {
         "ReLU": "relu",
@@ -280,10 +279,10 @@ def fig8(run: Run) -> Outcome:
     "A larger network does not have a more even split",
     claims=("I4",),
     where="IGB §4.1",
-    quick="One hidden ReLU layer of 30 to 1000, 2 and 10 classes; blobs in 300 dimensions, 400 points; 400 networks "
+    about="One hidden ReLU layer of {widths}, 2 and 10 classes; blobs in {d} dimensions, {n} points; {inits} networks "
     "each.",
-    full="One hidden ReLU layer of 30 to 3000, 2 and 10 classes; blobs in 300 dimensions, 500 points; 1000 "
-    "networks each.",
+    quick=dict(d=300, n=400, widths=(30, 100, 300, 1000), inits=400),
+    full=dict(d=300, n=500, widths=(30, 100, 300, 1000, 3000), inits=1000),
     seconds=(10, 70),
 )
 def self_averaging(run: Run) -> Outcome:
@@ -293,9 +292,7 @@ def self_averaging(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    d, n, widths, inits = run.either(
-        (300, 400, (30, 100, 300, 1000), 400), (300, 500, (30, 100, 300, 1000, 3000), 1000)
-    )
+    d, n, widths, inits = run.take("d n widths inits")
     x = fg.data.blob(n, d, seed=run.seed)
     rows: list[dict[str, Any]] = []
     series: list[Series] = []

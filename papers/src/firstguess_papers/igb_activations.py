@@ -20,9 +20,10 @@ from firstguess_papers.tables import columns, gamma, largest, row, std
     "Every registered activation: bias iff its mean is not 0",
     claims=("I5",),
     where="IGB App. G",
-    quick="One hidden layer of 300 (our size), σw² = 1; blobs in 300 dimensions, 500 points; 150 networks of ten "
-    "outputs an activation: all registered ones, and four with their mean taken off.",
-    full="The same with 1000 dimensions and points, 600 networks; and again with a layer of 1000 (150 networks).",
+    about="One hidden layer of {width} (our size), σw² = 1; blobs in {d} dimensions, {n} points; {inits} networks of "
+    "ten outputs an activation: all registered ones, and four with their mean taken off.",
+    quick=[dict(width=300, d=300, n=500, inits=150)],
+    full=[dict(width=300, d=1000, n=1000, inits=600), dict(width=1000, d=1000, n=1000, inits=150)],
     seconds=(12, 90),
 )
 def criterion(run: Run) -> Outcome:
@@ -32,7 +33,7 @@ def criterion(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    sizes = run.either([(300, 300, 500, 150)], [(300, 1000, 1000, 600), (1000, 1000, 1000, 150)])
+    sizes = run.takes("width d n inits")
     chosen = [*names(), *(f"centered({name})" for name in ("relu", "gelu", "softplus", "abs"))]
     rows: list[dict[str, Any]] = []
     right: list[Truth] = []
@@ -101,9 +102,10 @@ def criterion(run: Run) -> Outcome:
     claims=("I7",),
     where="IGB §4.1",
     needs=("digits",),
-    quick="Linear, tanh, erf, sin and ReLU, one hidden layer of 300 (our size), σw² = 1; blobs in 300 dimensions "
-    "shifted by 0 to 2, uniform pixels from 0 to 1, digits from 0 to 1; 500 points, 150 networks each.",
-    full="The same with 600 networks, 1000 dimensions; and digits with layers of 1000.",
+    about="Linear, tanh, erf, sin and ReLU, one hidden layer of {widths} (our size), σw² = 1; blobs in {d} dimensions "
+    "shifted by 0 to 2, uniform pixels from 0 to 1, digits from 0 to 1; {n} points, {inits} networks each.",
+    quick=dict(d=300, n=500, inits=150, widths=(300,)),
+    full=dict(d=1000, n=500, inits=600, widths=(300, 1000)),
     seconds=(12, 80),
 )
 def uncentred(run: Run) -> Outcome:
@@ -112,7 +114,7 @@ def uncentred(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    d, n, inits, widths = run.either((300, 500, 150, (300,)), (1000, 500, 600, (300, 1000)))
+    d, n, inits, widths = run.take("d n inits widths")
     shifts = (0.0, 0.25, 0.5, 1.0, 2.0)
     kinds = {"linear": "linear", "tanh": "tanh", "erf": "erf", "sin": "sin", "ReLU": "relu"}
     rows: list[dict[str, Any]] = []
@@ -188,9 +190,10 @@ def uncentred(run: Run) -> Outcome:
     "Max-pooling creates bias and amplifies it",
     claims=("I8",),
     where="IGB §4.2, App. E",
-    quick="One hidden layer, linear or ReLU, max-pool of K = 1 to 25 over 200·K nodes (at most 2000; our sizes); "
-    "blobs in 200 dimensions, 300 points; 200 networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
-    full="The same with K to 100 over up to 10 000 nodes, 500 points, 400 networks each.",
+    about="One hidden layer, linear or ReLU, max-pool of K = {pools} over 200·K nodes (at most {most}; our sizes); "
+    "blobs in {d} dimensions, {n} points; {inits} networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
+    quick=dict(d=200, n=300, inits=200, pools=(1, 2, 4, 9, 25), most=2000),
+    full=dict(d=200, n=500, inits=400, pools=(1, 2, 4, 9, 25, 100), most=10_000),
     seconds=(12, 80),
 )
 def maxpool(run: Run) -> Outcome:
@@ -199,9 +202,7 @@ def maxpool(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    d, n, inits, pools, most = run.either(
-        (200, 300, 200, (1, 2, 4, 9, 25), 2000), (200, 500, 400, (1, 2, 4, 9, 25, 100), 10_000)
-    )
+    d, n, inits, pools, most = run.take("d n inits pools most")
     x = fg.data.blob(n, d, seed=run.seed)
     rows: list[dict[str, Any]] = []
     series: list[Series] = []
@@ -293,10 +294,10 @@ def largest_of(k: float) -> tuple[float, float]:
     "Weights of order 1/N: what an arg-max sees",
     claims=("I11",),
     where="IGB §5",
-    quick="One hidden layer of N = 100 and 400, inputs of N dimensions (blobs, 300 points); standard deviation of "
-    "weights √2/√N or √2/N; ReLU, GELU and sigmoid without biases, ReLU with biases of variance 0.1; 300 networks "
-    "each.",
-    full="The same with N = 100, 400 and 1600, 1000 networks each.",
+    about="One hidden layer of N = {widths}, inputs of N dimensions (blobs, 300 points); standard deviation of weights "
+    "√2/√N or √2/N; ReLU, GELU and sigmoid without biases, ReLU with biases of variance 0.1; {inits} networks each.",
+    quick=dict(widths=(100, 400), inits=300),
+    full=dict(widths=(100, 400, 1600), inits=1000),
     seconds=(12, 80),
 )
 def weight_scale(run: Run) -> Outcome:
@@ -305,7 +306,7 @@ def weight_scale(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    widths, inits = run.either(((100, 400), 300), ((100, 400, 1600), 1000))
+    widths, inits = run.take("widths inits")
     cases = {
         "ReLU": ("relu", 0.0),
         "GELU": ("gelu", 0.0),

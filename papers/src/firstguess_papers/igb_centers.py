@@ -52,9 +52,10 @@ def _panel(label: str, values: Any, variance: float | None, reach: float, note: 
     "The centers of output nodes: their law against the number of points and the width",
     claims=("I2", "I3"),
     where="IGB Fig 6, §3, App. B, C",
-    quick="One hidden layer of 200 (our size), linear or ReLU, σw² = 2; blobs in 300 dimensions, 100 to 3000 points; "
-    "and widths 50 to 800 with as many dimensions, 2000 points; 60 networks of 20 output nodes each, in plain NumPy.",
-    full="The same in 1000 dimensions, 100 to 10 000 points; widths 50 to 1600 with 4000 points; 100 networks each.",
+    about="One hidden layer of 200 (our size), linear or ReLU, σw² = 2; blobs in {d} dimensions, {sizes} points; and "
+    "widths {widths} with as many dimensions, {many} points; {inits} networks of 20 output nodes each, in plain NumPy.",
+    quick=dict(d=300, sizes=(100, 500, 3000), widths=(50, 200, 800), many=2000, inits=60),
+    full=dict(d=1000, sizes=(100, 1000, 10_000), widths=(50, 300, 1600), many=4000, inits=100),
     seconds=(10, 80),
 )
 def fig6(run: Run) -> Outcome:
@@ -63,9 +64,7 @@ def fig6(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    d, sizes, widths, many, inits = run.either(
-        (300, (100, 500, 3000), (50, 200, 800), 2000, 60), (1000, (100, 1000, 10_000), (50, 300, 1600), 4000, 100)
-    )
+    d, sizes, widths, many, inits = run.take("d sizes widths many inits")
     base = 200
     rows: list[dict[str, Any]] = []
     panels: list[Any] = []
@@ -173,9 +172,10 @@ def _mean(values: Any) -> Number:
     "In which layer nodes first differ in their centers",
     claims=("I10",),
     where="IGB §3",
-    quick="ReLU and tanh, 3 hidden layers of 200 (our size), σw² = 2; blobs in 300 dimensions, 1500 points, centred or "
-    "shifted by 0.5; 60 networks, 20 nodes a layer, in plain NumPy.",
-    full="The same with layers of 200 and 1000, 1000 dimensions, 2000 points; 80 networks.",
+    about="ReLU and tanh, 3 hidden layers of {widths} (our size), σw² = 2; blobs in {d} dimensions, {n} points, "
+    "centred or shifted by 0.5; {inits} networks, 20 nodes a layer, in plain NumPy.",
+    quick=dict(d=300, n=1500, inits=60, widths=(200,)),
+    full=dict(d=1000, n=2000, inits=80, widths=(200, 1000)),
     seconds=(5, 70),
 )
 def layers(run: Run) -> Outcome:
@@ -183,7 +183,7 @@ def layers(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show import charts as figures
 
-    d, n, inits, widths = run.either((300, 1500, 60, (200,)), (1000, 2000, 80, (200, 1000)))
+    d, n, inits, widths = run.take("d n inits widths")
     rows: list[dict[str, Any]] = []
     panels: list[Any] = []
     must: list[Truth] = []

@@ -68,12 +68,11 @@ def _against_exact(classes: int, gamma: float, draws: int, seed: int) -> dict[st
     "Many classes: the strongest rival alone, against the exact law and networks",
     claims=("I12",),
     where="IGB App. H",
-    quick="2 to 100 classes, γ from 0.1 to 100: both laws on the same 4000 draws of centers; networks with one "
-    "hidden ReLU layer and "
-    "max-pools of 1, 4, 25 (γ = 0.47, 2.4, 15; 100 pooled nodes or more, our size), 3, 10 and 100 classes, 500 "
-    "random points, 150 "
-    "networks each.",
-    full="The same with 20 000 draws, 2 to 1000 classes, 1000 points, 400 networks each and twice as many nodes.",
+    about="{many} classes, γ from 0.1 to 100: both laws on the same {draws} draws of centers; networks with one hidden "
+    "ReLU layer and max-pools of 1, 4, 25 (γ = 0.47, 2.4, 15; {nodes} pooled nodes or more, our size), 3, 10 and 100 "
+    "classes, {n} random points, {inits} networks each.",
+    quick=dict(draws=4000, many=(2, 3, 10, 100), n=500, inits=150, nodes=100),
+    full=dict(draws=20_000, many=(2, 3, 10, 100, 1000), n=1000, inits=400, nodes=200),
     seconds=(12, 80),
 )
 def multiclass(run: Run) -> Outcome:
@@ -82,9 +81,7 @@ def multiclass(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    draws, many, n, inits, nodes = run.either(
-        (4000, (2, 3, 10, 100), 500, 150, 100), (20_000, (2, 3, 10, 100, 1000), 1000, 400, 200)
-    )
+    draws, many, n, inits, nodes = run.take("draws many n inits nodes")
     gammas = (0.1, 0.466942, 1.0, 2.429259, STRONG, 100.0)
     table: list[dict[str, Any]] = []
     series: list[Series] = []

@@ -66,11 +66,11 @@ def _even(found: Sequence[Number]) -> list[Truth]:
     "A constant brings bias, a batch's own mean takes it away",
     claims=("I22",),
     where="IGB App. G.3",
-    quick="tanh + 0 to 2, one hidden layer of 200; ReLU without and with its batch's mean taken off (all 320 "
-    "points, or "
-    "batches of 16), seven layers of 200 (our sizes); Kaiming, blobs in 200 dimensions; 200 networks of ten "
-    "outputs each.",
-    full="The same with layers of 500, 500 dimensions, 640 points, 300 networks each.",
+    about="tanh + 0 to 2, one hidden layer of {width}; ReLU without and with its batch's mean taken off (all {n} "
+    "points, or batches of 16), {depth} layers of {width} and one more (our sizes); Kaiming, blobs of that dimension; "
+    "{inits} networks of ten outputs each.",
+    quick=dict(width=200, n=320, inits=200, depth=6),
+    full=dict(width=500, n=640, inits=300, depth=6),
     seconds=(8, 60),
 )
 def constants(run: Run) -> Outcome:
@@ -78,7 +78,7 @@ def constants(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show import charts as figures
 
-    width, n, inits, depth = run.either((200, 320, 200, 6), (500, 640, 300, 6))
+    width, n, inits, depth = run.take("width n inits depth")
     x = fg.data.blob(n, width, seed=run.seed)
     texts = [f"{KAIMING} > tanh > shift({a:g}) > {KAIMING}" for a in CONSTANTS]
     options: dict[str, Any] = {"inits": inits, "width": width, "classes": 10}

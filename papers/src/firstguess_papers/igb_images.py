@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,15 +44,17 @@ def coin_flips(classes: int, points: int) -> float:
     claims=("I8",),
     where="IGB Fig 1",
     needs=("cifar10",),
-    quick="CNN-A (kernel 5, last pool 4: our sizes), cats and dogs, 100 images; 100 networks each, Kaiming.",
-    full="CNN-A with kernel 5 and with kernel 3 (our sizes), cats and dogs, 300 images; 250 networks each, Kaiming.",
+    about="CNN-A (kernel {kernels}, last pool 4: our sizes), cats and dogs, {n} images; {inits} networks each, Kaiming."
+    "CNN-A (kernel {kernels}, last pool 4: our sizes), cats and dogs, {n} images; {inits} networks each, Kaiming.",
+    quick=dict(n=100, inits=100, kernels=(5,)),
+    full=dict(n=300, inits=250, kernels=(5, 3)),
     seconds=(13, 90),
 )
 def fig1(run: Run) -> Outcome:
     """I8 on images: tanh with average-pooling splits evenly, ReLU with max-pooling does not."""
     from firstguess.show import charts as figures
 
-    n, inits, kernels = run.either((100, 100, (5,)), (300, 250, (5, 3)))
+    n, inits, kernels = run.take("n inits kernels")
     x = run.data("cifar10:test,cat-dog", points=n)
     rows: list[dict[str, Any]] = []
     panels: list[Any] = []
@@ -97,10 +100,10 @@ def fig1(run: Run) -> Outcome:
     claims=("I13",),
     where="IGB Fig 10",
     needs=("mnist",),
-    quick="CNN-B (16 channels, here with kernel 5 in all layers), 40 images, standardized, 60 networks each, Kaiming; "
-    "and on noise with independent pixels, 30 networks each.",
-    full="CNN-B with kernel 9 (150 images, 50 networks each) and with kernel 5 (100 images, 80 networks), half as many "
-    "on noise; 16 channels, last pool 4: our sizes.",
+    about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images, standardized, {inits} networks "
+    "each, Kaiming; half as many on noise with independent pixels.",
+    quick=[dict(kernel=5, n=40, inits=60)],
+    full=[dict(kernel=9, n=150, inits=50), dict(kernel=5, n=100, inits=80)],
     seconds=(20, 100),
 )
 def fig10(run: Run) -> Outcome:
@@ -108,7 +111,7 @@ def fig10(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show import charts as figures
 
-    sizes = run.either([(5, 40, 60)], [(9, 150, 50), (5, 100, 80)])
+    sizes = run.takes("kernel n inits")
     rows: list[dict[str, Any]] = []
     panels: list[Any] = []
     must: list[Truth] = []
@@ -165,10 +168,9 @@ def fig10(run: Run) -> Outcome:
     claims=("I14",),
     where="IGB Fig 11",
     needs=("cifar10",),
-    quick="CNN-B (16 channels, here with kernel 5 in all layers), 60 images; 50 networks each, Kaiming.",
-    full="CNN-B with kernel 9 (200 images, 50 networks each) and with kernel 5 (100 images, 100 networks); 16 "
-    "channels, last pool "
-    "4: our sizes.",
+    about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images; {inits} networks each, Kaiming.",
+    quick=[dict(kernel=5, n=60, inits=50)],
+    full=[dict(kernel=9, n=200, inits=50), dict(kernel=5, n=100, inits=100)],
     seconds=(13, 100),
 )
 def fig11(run: Run) -> Outcome:
@@ -176,7 +178,7 @@ def fig11(run: Run) -> Outcome:
     from firstguess.base import statistics
     from firstguess.show import charts as figures
 
-    sizes = run.either([(5, 60, 50)], [(9, 200, 50), (5, 100, 100)])
+    sizes = run.takes("kernel n inits")
     rows: list[dict[str, Any]] = []
     panels: list[Any] = []
     must: list[Truth] = []
@@ -227,10 +229,9 @@ def fig11(run: Run) -> Outcome:
     claims=("I15",),
     where="IGB Fig 12",
     needs=("cifar100",),
-    quick="CNN-B (16 channels, kernel 5) on 300 CIFAR-100 images, 100 classes; 14 networks each, Kaiming.",
-    full="CNN-B with kernel 9 on 400 CIFAR-100 images, 100 classes, 20 networks each; and with kernel 5, 300 "
-    "images, 30 "
-    "networks.",
+    about="CNN-B (16 channels, kernel {kernel}) on {n} CIFAR-100 images, 100 classes; {inits} networks each, Kaiming.",
+    quick=[dict(kernel=5, n=300, inits=14)],
+    full=[dict(kernel=9, n=400, inits=20), dict(kernel=5, n=300, inits=30)],
     seconds=(14, 110),
     version=2,
 )
@@ -238,7 +239,7 @@ def fig12(run: Run) -> Outcome:
     """I15: the share of classes without any guess, and where the histogram is highest."""
     from firstguess.show import charts as figures
 
-    sizes = run.either([(5, 300, 14)], [(9, 400, 20), (5, 300, 30)])
+    sizes = run.takes("kernel n inits")
     rows: list[dict[str, Any]] = []
     panels: list[Any] = []
     must: list[Truth] = []
@@ -321,29 +322,30 @@ def _counts(label: str, counts: Any, n: int, note: str) -> Any:
     where="IGB Fig 13",
     needs=("cifar10",),
     packages=("transformers",),
-    quick="Stand-ins: ResNet10 (blocks 1, 1, 1, 1 of 32 to 256 channels) and a ViT of width 128 with 4 blocks, own "
-    "initialization (Hugging Face), BatchNorm on the batch; 80 CIFAR-10 images, 20 networks each.",
-    full="ResNet34 and a ViT of width 192 with 12 blocks (ViT-Tiny, patch 4), own initialization (Hugging Face), "
-    "BatchNorm on the batch; 100 CIFAR-10 images, 20 networks each; and the quick setting's stand-ins.",
+    about="{models} (stand-ins: ResNet10 with blocks 1, 1, 1, 1 of 32 to 256 channels; ViTs of patch 4, the narrower "
+    "one with 4 blocks), own initialization (Hugging Face), BatchNorm on the batch; {n} CIFAR-10 images, {inits} "
+    "networks each.",
+    quick=dict(models=("ResNet10", "ViT, width 128, 4 blocks"), n=80, inits=20),
+    full=dict(
+        models=("ResNet34", "ViT, width 192, 12 blocks", "ResNet10", "ViT, width 128, 4 blocks"), n=100, inits=20
+    ),
     seconds=(14, 110),
 )
 def fig13(run: Run) -> Outcome:
     """I16: the average largest fraction is above that of coin flips."""
     from firstguess.show import charts as figures
 
-    n, inits = run.either((80, 20), (100, 20))
+    n, inits, chosen = run.take("n inits models")
     x = run.data("cifar10:test", points=n)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # transformers warns about its own future while it is imported
-        models = {
-            "ResNet10": networks.resnet((1, 1, 1, 1), (32, 64, 128, 256), 10),
-            "ViT, width 128, 4 blocks": networks.vit(128, 4, 10),
+        makers: dict[str, Callable[[], Any]] = {
+            "ResNet34": lambda: networks.resnet((3, 4, 6, 3), (64, 128, 256, 512), 10),
+            "ViT, width 192, 12 blocks": lambda: networks.vit(192, 12, 10),
+            "ResNet10": lambda: networks.resnet((1, 1, 1, 1), (32, 64, 128, 256), 10),
+            "ViT, width 128, 4 blocks": lambda: networks.vit(128, 4, 10),
         }
-        if not run.quick:
-            models = {
-                "ResNet34": networks.resnet((3, 4, 6, 3), (64, 128, 256, 512), 10),
-                "ViT, width 192, 12 blocks": networks.vit(192, 12, 10),
-            } | models
+        models = {name: makers[name]() for name in chosen}
         found = {
             name: run.measure(make, x, name=name, inits=inits, probe="output", label=name)
             for name, make in models.items()

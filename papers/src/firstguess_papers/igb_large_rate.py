@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from firstguess_papers.bias_mode import GAP, BiasModes, chosen, hand_overs
-from firstguess_papers.igb_small_rate import LARGE, network_of
+from firstguess_papers.igb_small_rate import HALF, LARGE, WHOLE, network_of
 from firstguess_papers.image_networks import KINDS
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, stated
@@ -56,19 +56,21 @@ def thresholds(counts: dict[float, Number], late: dict[float, Number]) -> list[T
     claims=("I18",),
     where="IGB Fig 15",
     needs=("cifar10",),
-    quick="Half of CNN-A (8 and 32 channels) on 40 cats and dogs shrunk to 16 × 16 pixels, weights of PyTorch's "
-    "variance, full batches at 0.5 (its bias mode is a fifth of CNN-A's), 30 steps, 12 networks each; an MLP (3 hidden "
-    "layers of 150) at 0.25 to 3 times the predicted threshold, 40 images, 12 biased starts each.",
-    full="CNN-A on 100 cats and dogs, weights of PyTorch's variance (1/3 by fan-in), biases 0, full batches at 1e-1, "
-    "40 steps, 12 networks each. Model, data and rate are in no text: ours, fixed before the first run. Imbalance: 90 "
-    "cats and 10 dogs. MLP (3 hidden layers of 200) at 0.25 to 3 times the predicted threshold, 100 images, 40 biased "
-    "starts each.",
+    about="{network} ({n}), weights of PyTorch's variance (1/3 by fan-in), biases 0, full batches at {lr}, {steps} "
+    "steps, {networks} networks each. Model, data and rate are in no text: ours, fixed before the first run (of the "
+    "half network, whose bias mode is a fifth, five times the rate). Imbalance: 9 to 1. MLP (3 hidden layers of "
+    "{width}) at 0.25 to 3 times the predicted threshold, {mlp_parts} times {biased} biased starts each. Bias modes: "
+    "{draws} draws.",
+    quick=dict(
+        network=HALF, n=40, steps=30, inits=12, parts=1, lr=5 * LARGE, draws=20, width=150, biased=12, mlp_parts=1
+    ),
+    full=dict(network=WHOLE, n=100, steps=40, inits=6, parts=2, lr=LARGE, draws=40, width=200, biased=20, mlp_parts=2),
     seconds=(15, 170),
 )
 def fig15(run: Run) -> Outcome:
     """I18: hand-overs by network with bias, without, and without on imbalanced data; and from which rate on."""
     net = network_of(run)
-    n, steps, inits, parts, lr = run.either((40, 30, 12, 1, 5 * LARGE), (100, 40, 6, 2, LARGE))
+    n, steps, inits, parts, lr, draws = run.take("n steps inits parts lr draws")
     x = net.data(run, (n // 2, n // 2))
     rare = net.data(run, (n - n // _ONE_IN, n // _ONE_IN))
     tanh, relu = KINDS
@@ -77,7 +79,7 @@ def fig15(run: Run) -> Outcome:
     biased = net.trained(run, relu, x, "With bias (ReLU + max-pool)", **how)
     even = net.trained(run, tanh, x, "Without (tanh + average-pool)", **how)
     imbalanced = net.trained(run, tanh, rare, "Without, 9 to 1 data", **how)
-    modes = {kind: net.modes(run, kind, x, draws=run.either(20, 40)) for kind in KINDS}
+    modes = {kind: net.modes(run, kind, x, draws=draws) for kind in KINDS}
     own = lr * modes[tanh].overshoot.value / modes[relu].overshoot.value
     faster = net.trained(run, tanh, rare, f"Without, 9 to 1 data, at {own:.2g}", **(how | {"lr": own}))
     first = _cnn_entry((biased, even, imbalanced, faster), modes, lr)
@@ -122,7 +124,7 @@ def _cnn_entry(arms: Sequence[Arm], modes: dict[Any, BiasModes], lr: float) -> E
 
 def _mlp(run: Run, x: Data, steps: int) -> tuple[dict[float, Arm], dict[float, Arm], Entry]:
     """An MLP at multiples of its predicted threshold, trained, and predicted as far as that goes."""
-    width, inits, parts = run.either((150, 12, 1), (200, 20, 2))
+    width, inits, parts = run.take("width biased mlp_parts")
     slow = predicted(run, _NET, x, label="modes", lr=1e-7, steps=[0, 1], width=width, draws=20)
     unit = float(slow.about["overshoot"])
     looks = list(range(steps + 1))

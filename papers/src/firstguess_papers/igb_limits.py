@@ -98,7 +98,7 @@ def judge(seen: Sequence[Seen]) -> Entry:
 def _seen(run: Run) -> list[Seen]:
     import firstguess as fg
 
-    smaller, n, inits, few = run.either(((40,), 300, 300, 100), ((40, 160), 500, 800, 400))
+    smaller, n, inits, few = run.take("smaller n inits few")
     found: list[Seen] = []
 
     def add(
@@ -134,10 +134,12 @@ def _seen(run: Run) -> list[Seen]:
     "Must dimension, widths, data and depth grow in an order?",
     claims=("I19",),
     where="IGB App. C, Remark 1; MF",
-    quick="ReLU, Kaiming, random data, two classes. One hidden layer: width/dimension from 1/16 to 16, and data "
-    "points/width likewise; two hidden layers: ratio of their widths likewise (smaller size 40); 300 networks each. "
-    "Depth: 1 to 60 layers of 60, 100 networks each, plain and with LayerNorm after ReLU. Sizes are ours.",
-    full="The same with smaller sizes 40 and 160, 800 networks each; depth: 400 networks.",
+    about="ReLU, Kaiming, random data ({n} points), two classes. One hidden layer: width/dimension from 1/16 to 16, "
+    "and data points/width likewise; two hidden layers: ratio of their widths likewise (smaller size {smaller}); "
+    "{inits} networks each. Depth: 1 to 60 layers of 60, {few} networks each, plain and with LayerNorm after ReLU. "
+    "Sizes are ours.",
+    quick=dict(smaller=(40,), n=300, inits=300, few=100),
+    full=dict(smaller=(40, 160), n=500, inits=800, few=400),
     seconds=(14, 110),
 )
 def limits(run: Run) -> Outcome:

@@ -163,10 +163,10 @@ def _margins(run: Run, name: str, x: Any, width: int, inits: int) -> tuple[Cloud
     "The logits of one network: bias is a cloud that misses the boundary",
     claims=("I27",),
     where="IGB §3, Figs 3, 4; NORM App. C.1",
-    quick="Two classes, 1000 random points in 200 dimensions; LayerNorm after ReLU (1 layer) and plain ReLU of "
-    "1, 5 and "
-    "20 layers of 200 (our sizes), Kaiming; 160 networks each, all of their logits.",
-    full="The same with 2000 points in 500 dimensions, layers of 400; 400 networks each (20 layers: 200).",
+    about="Two classes, {n} random points in {d} dimensions; LayerNorm after ReLU (1 layer) and plain ReLU of 1, 5 and "
+    "20 layers of {width} (our sizes), Kaiming; {inits} networks each (20 layers: {least}), all of their logits.",
+    quick=dict(n=1000, d=200, width=200, inits=160, least=160),
+    full=dict(n=2000, d=500, width=400, inits=400, least=200),
     seconds=(15, 110),
 )
 def logits(run: Run) -> Outcome:
@@ -175,7 +175,7 @@ def logits(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    n, d, width, inits, least = run.either((1000, 200, 200, 160, 160), (2000, 500, 400, 400, 200))
+    n, d, width, inits, least = run.take("n d width inits least")
     x = fg.data.blob(n, d, seed=run.seed)
     found: dict[str, Clouds] = {}
     drawn: dict[str, Any] = {}

@@ -80,7 +80,7 @@ def judge(blocks: Sequence[Block]) -> list[Entry]:
 def _blocks(run: Run) -> list[Block]:
     import firstguess as fg
 
-    d, n, inits, nodes = run.either((200, 300, 150, 150), (500, 500, 300, 300))
+    d, n, inits, nodes = run.take("d n inits nodes")
     x = fg.data.blob(n, d, seed=run.seed)
     mean = pooled_mean("tanh", 2)
     texts = {(a, p): " > ".join(filter(None, (phi, pool))) for a, phi in PHI.items() for p, pool in POOLS.items()}
@@ -120,12 +120,11 @@ def pooled_mean(activation: str, pool: int, q: float = 2.0) -> float:
     "Bias comes from activation and pooling together",
     claims=("I21",),
     where="IGB §4.2, eq. 16",
-    quick="One hidden layer of 150 pooled nodes (our size), Kaiming: seven activations × no pool, average of "
-    "4, largest "
-    "of 2 and of 4, and tanh minus the mean of the largest of two; blobs in 200 dimensions, 300 points; 150 "
-    "networks of "
-    "ten outputs each.",
-    full="The same with 300 pooled nodes, 500 dimensions and points, 300 networks each.",
+    about="One hidden layer of {nodes} pooled nodes (our size), Kaiming: seven activations × no pool, average of 4, "
+    "largest of 2 and of 4, and tanh minus the mean of the largest of two; blobs in {d} dimensions, {n} points; "
+    "{inits} networks of ten outputs each.",
+    quick=dict(d=200, n=300, inits=150, nodes=150),
+    full=dict(d=500, n=500, inits=300, nodes=300),
     seconds=(12, 80),
 )
 def pooling(run: Run) -> Outcome:

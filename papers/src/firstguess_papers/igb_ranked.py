@@ -132,10 +132,10 @@ def predict_ranks(gamma: float, points: int) -> dict[str, Any]:
     "The k-th largest class, and the entropy of the guesses",
     claims=("I24",),
     where="IGB App. H; NORM App. A, B",
-    quick="Ten classes, one hidden ReLU layer with max-pools of 1, 4 and 25 over 60 pooled nodes or more (γ = "
-    "0.47, 2.4, 15; "
-    "our sizes), Kaiming; blobs in 200 dimensions, 500 points; 400 networks each.",
-    full="The same with 200 pooled nodes, 1000 points, 800 networks each.",
+    about="Ten classes, one hidden ReLU layer with max-pools of 1, 4 and 25 over {nodes} pooled nodes or more (γ = "
+    "0.47, 2.4, 15; our sizes), Kaiming; blobs in 200 dimensions, {n} points; {inits} networks each.",
+    quick=dict(n=500, inits=400, nodes=60),
+    full=dict(n=1000, inits=800, nodes=200),
     seconds=(15, 100),
 )
 def ranked(run: Run) -> Outcome:
@@ -144,7 +144,7 @@ def ranked(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.panels import Panel
 
-    n, inits, nodes = run.either((500, 400, 60), (1000, 800, 200))
+    n, inits, nodes = run.take("n inits nodes")
     x = fg.data.blob(n, 200, seed=run.seed)
     found: list[Ranked] = []
     panels: list[Panel] = []

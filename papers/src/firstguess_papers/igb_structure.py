@@ -95,10 +95,11 @@ def _kernel(run: Run, text: str, data: Any) -> float:
     claims=("I23",),
     where="IGB §3, App. I.1",
     needs=("mnist", "cifar10"),
-    quick="MNIST and CIFAR-10 images (standardized, 150 each) and noise of CIFAR-10's shape; ReLU, GELU and tanh, 1 "
-    "hidden layer of 200 (250 networks each) and 20 layers of 150 (60 networks each), Kaiming, two classes (our "
-    "sizes); the kernel reading of the same points.",
-    full="The same with 200 images; 1 layer of 300 (1500 networks each), 5 and 20 layers of 300 (300 networks each).",
+    about="MNIST and CIFAR-10 images (standardized, {n} each) and noise of CIFAR-10's shape; ReLU, GELU and tanh, "
+    "hidden layers: width and networks each = {sizes}, Kaiming, two classes (our sizes); the kernel reading of the "
+    "same points.",
+    quick=dict(n=150, sizes={1: (200, 250), 20: (150, 60)}),
+    full=dict(n=200, sizes={1: (300, 1500), 5: (300, 300), 20: (300, 300)}),
     seconds=(15, 110),
 )
 def structure(run: Run) -> Outcome:
@@ -106,7 +107,7 @@ def structure(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show import charts as figures
 
-    n, sizes = run.either((150, {1: (200, 250), 20: (150, 60)}), (200, {1: (300, 1500), 5: (300, 300), 20: (300, 300)}))
+    n, sizes = run.take("n sizes")
     images = {"MNIST": run.data("mnist:test", points=n), "CIFAR-10": run.data("cifar10:test", points=n)}
     rng = np.random.default_rng([run.seed, 23])
     noise = fg.data.as_data(rng.standard_normal((n, 3072), dtype=np.float32))

@@ -73,10 +73,10 @@ def judge(plain: Found, cured: Mapping[str, Number], theory: float) -> list[Entr
     "Weights of any law with the same variance",
     claims=("I20",),
     where="IGB §3; NORM §2",
-    quick="Eight laws of weights, three ReLU layers of 40 and 150 (our sizes), Kaiming variances; blobs in 150 "
-    "dimensions, 300 points; 150 and 200 networks each. LayerNorm after ReLU at width 150: 150 networks each.",
-    full="The same with widths 50, 200 and 600, 300 dimensions; 500, 500 and 250 networks each; LayerNorm "
-    "after at 200.",
+    about="Eight laws of weights, three ReLU layers, Kaiming variances; blobs in {d} dimensions, {n} points; networks "
+    "each by width (our sizes): {sizes}. LayerNorm after ReLU at width {wide}: {after} networks each.",
+    quick=dict(d=150, n=300, sizes={40: 150, 150: 200}, wide=150, after=150),
+    full=dict(d=300, n=300, sizes={50: 500, 200: 500, 600: 250}, wide=200, after=250),
     seconds=(15, 110),
 )
 def weight_laws(run: Run) -> Outcome:
@@ -84,9 +84,7 @@ def weight_laws(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show.charts.dots import Dot, dots_chart
 
-    d, n, sizes, wide, after = run.either(
-        (150, 300, {40: 150, 150: 200}, 150, 150), (300, 300, {50: 500, 200: 500, 600: 250}, 200, 250)
-    )
+    d, n, sizes, wide, after = run.take("d n sizes wide after")
     x = fg.data.blob(n, d, seed=run.seed)
     plain = {
         (law, width): std(run.measure(network(law), x, inits=inits, width=width, classes=2, probe="output",

@@ -90,17 +90,16 @@ def narrower(widths: Mapping[str, Number]) -> list[Truth]:
     claims=("I25", "I26"),
     where="IGB App. I.3",
     needs=("mnist",),
-    quick="3 hidden layers of 60 on 60 MNIST images, even or odd, each pixel centred; full batches, 60 steps, 9 rates; "
-    "10 networks an arm; 200 held-out images.",
-    full="3 hidden layers of 100 on 100 MNIST images, even or odd, each pixel centred; full batches, 200 steps, 9 "
-    "rates; 24 networks an arm; 400 held-out images. Network, data and rates are in no text: ours.",
+    about="3 hidden layers of {width} on {n} MNIST images, even or odd, each pixel centred; full batches, {steps} "
+    "steps, 9 rates; {networks} networks an arm, {draws} predicted; {held} held-out images. Network, data and rates "
+    "are in no text: ours.",
+    quick=dict(n=60, held=200, width=60, steps=60, inits=10, parts=1, draws=40),
+    full=dict(n=100, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
     seconds=(15, 200),
 )
 def rates(run: Run) -> Outcome:
     """I25, I26: held-out accuracy at the end by learning rate, for biased and even starts and without bias."""
-    n, held, width, steps, inits, parts, draws = run.either(
-        (60, 200, 60, 60, 10, 1, 40), (100, 400, 100, 200, 12, 2, 100)
-    )
+    n, held, width, steps, inits, parts, draws = run.take("n held width steps inits parts draws")
     whole = run.data("mnist:even-odd", points=2 * (n + held), standardize="centre")
     x = chosen(whole, (n // 2, n // 2), flat=True)
     test = chosen(whole, (held // 2, held // 2), skip=(n // 2, n // 2), flat=True)

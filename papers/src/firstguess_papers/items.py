@@ -1,7 +1,12 @@
-"""The nouns of `firstguess reproduce`: an `Item` is one figure, an `Outcome` what it found, an `Entry` one verdict."""
+"""The nouns of `firstguess reproduce`: an `Item` is one figure, an `Outcome` what it found, an `Entry` one verdict.
+
+An item's sizes are data, a quick and a full set. The sentence of its settings, the keys of what is stored, and whether
+a record is current follow from them: they are written nowhere else.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,8 +56,8 @@ class Entry:
 class Outcome:
     """What an item found: tables become Parquet, charts PNG and HTML, entries lines of the ledger.
 
-    Names of tables and charts are file names; the first chart is the one that `docs/claims.md` shows first. `notes` are
-    lines for the reader that are no verdict (sizes that are ours, stand-ins).
+    Names of tables and charts are file names; the first chart is the one that the ledger shows first. `notes` are lines
+    for the reader that are no verdict (sizes that are ours, stand-ins).
     """
 
     entries: Sequence[Entry]
@@ -61,21 +66,27 @@ class Outcome:
     notes: Sequence[str] = ()
 
 
+Sizes: TypeAlias = Mapping[str, Any]  # name -> number, text, or several of them
+WORK = ("parts", "chunk")  # sizes that say how work is divided, not what is computed
+
+
 @dataclass(frozen=True)
 class Item:
     """One figure of a paper. `id` is "paper/name"; `seconds` are the times of quick and full on two cores.
 
-    `needs` names data sets, `packages` optional Python packages: where one is absent the item is skipped, and says how
-    to get it. `quick` and `full` are the settings in words (networks, sizes, number of initializations). `version`
-    goes up when the item's numbers change: stored pieces of other versions are not used.
+    `about` is the sentence of the settings with a place for every size: "{inits} networks of width {width}". `quick`
+    and `full` are the sizes, or several sets of them, each of which is computed. `needs` names data sets, `packages`
+    optional Python packages: where one is absent the item is skipped, and says how to get it. `version` goes up when
+    the item's numbers change: what other versions have stored is not used, and their records are outdated.
     """
 
     id: str
     title: str
     claims: tuple[str, ...]
     where: str
-    quick: str
-    full: str
+    about: str
+    quick: tuple[Sizes, ...]
+    full: tuple[Sizes, ...]
     seconds: tuple[float, float]
     function: Callable[[Run], Outcome]
     needs: tuple[str, ...] = ()
@@ -85,15 +96,63 @@ class Item:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z]+/[a-z0-9_.-]+", self.id) or self.paper not in PAPERS:
             raise InvalidInput(f"an id such as igb/fig5; papers: {', '.join(PAPERS)}", got=repr(self.id), where="item")
+        asked = set(re.findall(r"{(\w+)", self.about))
+        said = asked | {*WORK, *(["inits"] if "networks" in asked else [])}
+        for sizes in (*self.quick, *self.full):
+            if not set(sizes) <= said or not asked <= {*sizes, "networks"}:
+                raise InvalidInput(f"about= with the sizes {', '.join(sizes)}", got=self.about, where=self.id)
 
     @property
     def paper(self) -> str:
         """The part of the id before the slash."""
         return self.id.partition("/")[0]
 
-    def settings(self, quick: bool) -> str:
+    def sizes(self, quick: bool, changed: Sizes | None = None) -> tuple[dict[str, Any], ...]:
+        """The sets of sizes, with some of them changed: `{"width": 400}`.
+
+        >>> toy = item("beyond/toy", "A toy", claims=["I4"], where="§4", about="{coins} coins", quick=dict(coins=2),
+        ...            full=dict(coins=9), seconds=(1, 2))(lambda run: Outcome(()))
+        >>> toy.sizes(False), toy.sizes(True, {"coins": 3})
+        (({'coins': 9},), ({'coins': 3},))
+        """
+        chosen = self.quick if quick else self.full
+        for name, value in (changed or {}).items():
+            known = list(dict.fromkeys(name for sizes in chosen for name in sizes))
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.4) or known
+                raise InvalidInput(f"a size of {self.id}: {', '.join(known)}", got=name, where="--set", hint=near[0])
+            like = next(sizes[name] for sizes in chosen if name in sizes)
+            if isinstance(like, (int, float, str)) != isinstance(value, (int, float, str)):
+                raise InvalidInput(f"{name} like {like!r}", got=repr(value), where="--set")
+        own = changed or {}
+        return tuple(dict(sizes) | {k: v for k, v in own.items() if k in sizes} for sizes in chosen)
+
+    def settings(self, quick: bool, changed: Sizes | None = None) -> str:
         """The settings in words."""
-        return self.quick if quick else self.full
+        told = [
+            self.about.format_map(
+                {"networks": _words(sizes["inits"] * sizes["parts"]) if "parts" in sizes else ""}
+                | {name: _words(value) for name, value in sizes.items()}
+            )
+            for sizes in self.sizes(quick, changed)
+        ]
+        return " Again: ".join(told)
+
+
+def _words(value: Any) -> str:
+    """A size as it is said.
+
+    >>> _words((30, 100, 10_000)), _words({30: 400, 100: 600}), _words(1e-5), _words("two blobs")
+    ('30, 100 and 10 000', '30: 400, 100: 600', '1e-05', 'two blobs')
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_words(name)}: {_words(one)}" for name, one in value.items())
+    if isinstance(value, (tuple, list)):
+        parts = [_words(one) for one in value]
+        return " and ".join((", ".join(parts[:-1]), parts[-1])) if len(parts) > 1 else "".join(parts)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}".replace(",", " ") if value >= 10_000 else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def item(
@@ -102,8 +161,9 @@ def item(
     *,
     claims: Sequence[str],
     where: str,
-    quick: str,
-    full: str,
+    about: str,
+    quick: Sizes | Sequence[Sizes],
+    full: Sizes | Sequence[Sizes],
     seconds: tuple[float, float],
     needs: Sequence[str] = (),
     packages: Sequence[str] = (),
@@ -111,16 +171,19 @@ def item(
 ) -> Callable[[Callable[[Run], Outcome]], Item]:
     """Turns a function from a `Run` to an `Outcome` into an `Item`; put it at the top level of a paper's module.
 
-    >>> @item("beyond/toy", "A toy", claims=["I4"], where="§4.1", quick="2 coins", full="9 coins", seconds=(1, 2))
+    >>> @item("beyond/toy", "A toy", claims=["I4"], where="§4.1", about="{coins} coins.", quick=dict(coins=2),
+    ...       full=dict(coins=9), seconds=(1, 2))
     ... def toy(run: Run) -> Outcome:
     ...     return Outcome([Entry("I4", "coins are fair", "0.5 ± 0.1", "holds")])
     >>> toy.paper, toy.settings(quick=True)
-    ('beyond', '2 coins')
+    ('beyond', '2 coins.')
     """
+    small, large = ((one,) if isinstance(one, Mapping) else tuple(one) for one in (quick, full))
 
     def wrap(function: Callable[[Run], Outcome]) -> Item:
         return Item(
-            id, title, tuple(claims), where, quick, full, seconds, function, tuple(needs), tuple(packages), version
-        )
+            id, title, tuple(claims), where, about, small, large, seconds, function, tuple(needs), tuple(packages),
+            version,
+        )  # fmt: skip
 
     return wrap

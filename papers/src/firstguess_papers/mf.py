@@ -36,9 +36,11 @@ _DATA, _WEIGHTS = "data first, then nodes (IGB)", "weights first, two inputs (MF
     "Two theories, one set of numbers",
     claims=("M1",),
     where="MF Theorem 3.1",
-    quick="100 hidden layers of 300, ReLU at 0.75, 1, 1.25 and tanh at 0.8, 1, 1.25, 2.5 times the critical weight "
-    "variance, bias variance 0.1; blobs in 1000 dimensions; 32 networks, 32 points and 16 other pairs each.",
-    full="As quick, with 100 hidden layers of 1000 (MF: 10 000) and 64 networks.",
+    about="100 hidden layers of {width} (MF: 10 000), ReLU at 0.75, 1, 1.25 and tanh at 0.8, 1, 1.25, 2.5 times the "
+    "critical weight variance, bias variance 0.1; blobs in 1000 dimensions; {members} networks, 32 points and 16 "
+    "other pairs each.",
+    quick=dict(width=300, members=32, chunk=8),
+    full=dict(width=1000, members=64, chunk=4),
     seconds=(11, 100),
 )
 def theorem31(run: Run) -> Outcome:
@@ -47,7 +49,7 @@ def theorem31(run: Run) -> Outcome:
     from firstguess.show import charts as figures
 
     settings, depth = mf_settings(), 100
-    width, members, chunk = run.either((300, 32, 8), (1000, 64, 4))
+    width, members, chunk = run.take("width members chunk")
     stats = stored(
         run, settings, width=width, depth=depth, members=members, chunk=chunk, points=32, pairs=16, dimensions=1000
     )
@@ -164,9 +166,10 @@ def _series(s: Array, correlation: Array, q: Array) -> tuple[list[Series], list[
     "Signals concentrate as networks get wider",
     claims=("M1",),
     where="MF Fig 2",
-    quick="10 hidden layers (our depth) of 30, 100, 300, 1000; ReLU at its edge, tanh at its edge and in neutral "
-    "chaos, bias variance 0.1; orthogonal inputs; 400, 600, 400, 100 networks.",
-    full="10 and 30 hidden layers of 30, 100, 300, 1000, 3000; 1000, 1000, 400, 120, 40 networks.",
+    about="{depths} hidden layers (our depth); ReLU at its edge, tanh at its edge and in neutral chaos, bias variance "
+    "0.1; orthogonal inputs; networks by width: {inits}.",
+    quick=dict(depths=(10,), inits={30: 400, 100: 600, 300: 400, 1000: 100}),
+    full=dict(depths=(10, 30), inits={30: 1000, 100: 1000, 300: 400, 1000: 120, 3000: 40}),
     seconds=(8, 70),
 )
 def fig2(run: Run) -> Outcome:
@@ -177,10 +180,8 @@ def fig2(run: Run) -> Outcome:
 
     names = ("ReLU, edge", "tanh, edge", "tanh, neutral chaos")
     settings = [s for s in mf_settings() if s.name in names]
-    depths = run.either((10,), (10, 30))
-    widths: dict[int, int] = run.either(
-        {30: 400, 100: 600, 300: 400, 1000: 100}, {30: 1000, 100: 1000, 300: 400, 1000: 120, 3000: 40}
-    )
+    depths = run.take("depths")
+    widths: dict[int, int] = run.take("inits")
     stats = {
         width: stored(
             run,

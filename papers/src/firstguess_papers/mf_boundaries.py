@@ -122,11 +122,11 @@ def mean_growth(text: str, depth: int) -> float:
     "ReLU's variances by phase; norms and skips move the boundaries",
     claims=("M14",),
     where="MF §4, limitations",
-    quick="ReLU at 0.75, 1, 1.25 × critical, bias variance 0.1, 40 layers of 300, 24 networks. tanh, plain, with "
-    "LayerNorm, BatchNorm and skips, at 0.5 to 2 × the plain network's critical weight variance: gradients of "
-    "20 layers "
-    "of 150, 100 points, 6 networks each. Sizes are ours.",
-    full="The same with 60 layers of 800 (24 networks); gradients: layers of 400, 150 points, 10 networks each.",
+    about="ReLU at 0.75, 1, 1.25 × critical, bias variance 0.1, {depth} layers of {width}, {members} networks. tanh, "
+    "plain, with LayerNorm, BatchNorm and skips, at 0.5 to 2 × the plain network's critical weight variance: "
+    "gradients of {layers} layers of {nodes}, {points} points, {inits} networks each. Sizes are ours.",
+    quick=dict(width=300, depth=40, members=24, chunk=12, layers=20, nodes=150, points=100, inits=6),
+    full=dict(width=800, depth=60, members=24, chunk=4, layers=20, nodes=400, points=150, inits=10),
     seconds=(14, 110),
 )
 def boundaries(run: Run) -> Outcome:
@@ -135,7 +135,7 @@ def boundaries(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    width, depth, members, chunk = run.either((300, 40, 24, 12), (800, 60, 24, 4))
+    width, depth, members, chunk = run.take("width depth members chunk")
     settings = [s for s in mf_settings() if s.name in PHASES]
     stats = stored(run, settings, width=width, depth=depth, members=members, chunk=chunk, points=32, pairs=1)
     late: dict[str, tuple[Number, Number]] = {}
@@ -157,7 +157,7 @@ def boundaries(run: Run) -> Outcome:
             numbers = [Number(float(v), float(e)) for v, e in
                        zip(values.mean(0), values.std(0, ddof=1) / math.sqrt(members), strict=True)]  # fmt: skip
             panels[heading] += [predicted(label, list(range(depth + 1)), curve.tolist()), measured(label, at, numbers)]
-    layers, nodes, points, inits = run.either((20, 150, 100, 6), (20, 400, 150, 10))
+    layers, nodes, points, inits = run.take("layers nodes points inits")
     edges = {name: edge_of(block) for name, block in BLOCKS.items()}
     plain = edges[PLAIN]
     assert plain is not None

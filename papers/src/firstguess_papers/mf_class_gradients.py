@@ -34,17 +34,16 @@ _RATE = 0.2  # of the overshoot
     claims=("M15",),
     where="MF §4",
     needs=("fashion_mnist",),
-    quick="Fashion-MNIST by parity, 80 images, as many of each class, full batches; ReLU and tanh at the edge, 5 "
-    "hidden layers of 40, 20 steps, 40 networks each, 10 with gradients made equal. Sizes and the rate (0.2 of the "
-    "overshoot) are ours.",
-    full="Fashion-MNIST by parity, 150 images, as many of each class, full batches; ReLU and tanh at the edge, 10 "
-    "hidden layers of 80, 50 steps, 240 networks each, 24 with gradients made equal. Sizes and the rate (0.2 of the "
-    "overshoot) are ours.",
+    about="Fashion-MNIST by parity, {points} images, as many of each class, full batches; ReLU and tanh at the edge, "
+    "{depth} hidden layers of {width}, {steps} steps, {many} networks each, {few} with gradients made equal. Sizes "
+    "and the rate (0.2 of the overshoot) are ours.",
+    quick=dict(depth=5, width=40, steps=20, many=40, few=10, points=80),
+    full=dict(depth=10, width=80, steps=50, many=240, few=24, points=150),
     seconds=(15, 150),
 )
 def class_gradients(run: Run) -> Outcome:
     """M15: imbalance of classes' gradients at the start against the speed of learning, over networks."""
-    depth, width, steps, many, few, points = run.either((5, 40, 20, 40, 10, 80), (10, 80, 50, 240, 24, 150))
+    depth, width, steps, many, few, points = run.take("depth width steps many few points")
     x = balanced(run.data("fashion_mnist:parity", points=3 * points), points)
     pulls = {
         name: _pulls(run, name, x, depth=depth, width=width, steps=steps, many=many, few=few)

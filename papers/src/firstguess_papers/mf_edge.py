@@ -83,9 +83,10 @@ def judge(found: Found, limits: Mapping[tuple[str, float], tuple[float, float]])
     "Is the edge of chaos the state of largest bias?",
     claims=("M13",),
     where="MF, key findings",
-    quick="tanh and ReLU at 0.5 to 2.5 times the critical weight variance, bias variance 0.1; 40 hidden layers of 200 "
-    "(our sizes), 24 networks each; closed form at the same depths.",
-    full="The same with layers of 600, 40 networks each.",
+    about="tanh and ReLU at 0.5 to 2.5 times the critical weight variance, bias variance 0.1; 40 hidden layers of "
+    "{width} (our sizes), {members} networks each; closed form at the same depths.",
+    quick=dict(width=200, members=24, chunk=12),
+    full=dict(width=600, members=40, chunk=8),
     seconds=(12, 100),
 )
 def edge_bias(run: Run) -> Outcome:
@@ -94,7 +95,7 @@ def edge_bias(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    width, members, chunk = run.either((200, 24, 12), (600, 40, 8))
+    width, members, chunk = run.take("width members chunk")
     depths = (5, 15, 40)
     found: dict[tuple[str, float, int], Number] = {}
     limits: dict[tuple[str, float], tuple[float, float]] = {}

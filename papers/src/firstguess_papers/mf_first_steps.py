@@ -85,17 +85,16 @@ class Ranks:
     claims=("M12",),
     where="MF, discussion",
     needs=("fashion_mnist",),
-    quick="Fashion-MNIST, ten classes, 150 images and 150 held-out ones, mini-batches of 100; ReLU (two rates) and "
-    "tanh at the edge, tanh ordered, 5 hidden layers of 50, 80 steps, 10 networks each. Sizes and rates (0.1 and 0.025 "
-    "of the overshoot) are ours.",
-    full="Fashion-MNIST, ten classes, 300 images and 300 held-out ones, mini-batches of 100; ReLU (two rates) and tanh "
-    "at the edge, tanh ordered, 10 hidden layers of 100, 400 steps, 24 networks each. Sizes and rates (0.1 and 0.025 "
-    "of the overshoot) are ours.",
+    about="Fashion-MNIST, ten classes, {points} images and as many held-out ones, mini-batches of 100; ReLU (two "
+    "rates) and tanh at the edge, tanh ordered, {depth} hidden layers of {width}, {steps} steps, {inits} networks "
+    "each. Sizes and rates (0.1 and 0.025 of the overshoot) are ours.",
+    quick=dict(depth=5, width=50, steps=80, inits=10, points=150),
+    full=dict(depth=10, width=100, steps=400, inits=24, points=300),
     seconds=(15, 120),
 )
 def first_steps(run: Run) -> Outcome:
     """M12: rank correlation of early scores with initial shares, against the absorption time."""
-    depth, width, steps, inits, points = run.either((5, 50, 80, 10, 150), (10, 100, 400, 24, 300))
+    depth, width, steps, inits, points = run.take("depth width steps inits points")
     x, held = with_held_out(run, "fashion_mnist", points, points)
     options: dict[str, Any] = {"width": width, "steps": steps, "optimizer": "sgd", "batch": _BATCH}
     ranks = [

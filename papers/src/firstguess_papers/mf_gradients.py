@@ -72,17 +72,19 @@ def level(found: Level) -> Number:
     "Who gets gradients, through the phases",
     claims=("M5", "M6"),
     where="MF Prop 4.1 and its figures of gradients",
-    quick="40 hidden layers (our depth: deeper, the favoured class's gradient leaves float64) of 200, MF's seven "
-    "settings, bias variance 0.1; 50 points of a blob in 300 dimensions with random labels of two classes; 12 "
-    "networks. γ at 100 layers, 24 networks; chaotic ReLU by depth: 5, 10, 20, 40 layers, 48 networks.",
-    full="As quick with width 500 (MF: 1000), 100 points; 12, 20 and 48 networks.",
+    about="40 hidden layers (our depth: deeper, the favoured class's gradient leaves float64) of {width} (MF: 1000), "
+    "MF's seven settings, bias variance 0.1; {points} points of a blob in 300 dimensions with random labels of two "
+    "classes; {inits} networks. γ at 100 layers, {wide} networks; chaotic ReLU by depth: 5, 10, 20, 40 layers, {many} "
+    "networks.",
+    quick=dict(width=200, points=50, inits=12, many=48, wide=24),
+    full=dict(width=500, points=100, inits=12, many=48, wide=20),
     seconds=(12, 110),
 )
 def gradients(run: Run) -> Outcome:
     """M5: gradients keep their size where γ is large; M6: what depth does to them by class, for ReLU."""
     import firstguess as fg
 
-    width, points, inits, many, wide = run.either((200, 50, 12, 48, 24), (500, 100, 12, 48, 20))
+    width, points, inits, many, wide = run.take("width points inits many wide")
     return _gradients(
         run, fg.data.blob(points, 300, seed=run.seed), mf_settings(), width=width, inits=inits, many=many, wide=wide
     )
@@ -94,15 +96,16 @@ def gradients(run: Run) -> Outcome:
     claims=("M5", "M6"),
     where="MF, figures of gradients on CIFAR-10",
     needs=("cifar10",),
-    quick="40 hidden layers of 200, ReLU at 0.75, 1, 1.5 and tanh at 0.8, 1, 1.25, 2.5 times the critical weight "
-    "variance, bias variance 0.1; 60 images of CIFAR-10, ten classes; 12 networks. γ at 100 layers, 24 networks; "
-    "chaotic ReLU by depth: 5, 10, 20 layers, 100 networks.",
-    full="As quick with width 500 (MF: 1000), 100 images; 12, 20 and 96 networks.",
+    about="40 hidden layers of {width} (MF: 1000), ReLU at 0.75, 1, 1.5 and tanh at 0.8, 1, 1.25, 2.5 times the "
+    "critical weight variance, bias variance 0.1; {points} images of CIFAR-10, ten classes; {inits} networks. γ at "
+    "100 layers, {wide} networks; chaotic ReLU by depth: 5, 10, 20 layers, {many} networks.",
+    quick=dict(width=200, points=60, inits=12, many=100, wide=24),
+    full=dict(width=500, points=100, inits=12, many=96, wide=20),
     seconds=(12, 120),
 )
 def gradients_cifar10(run: Run) -> Outcome:
     """The same on images, with ten classes."""
-    width, points, inits, many, wide = run.either((200, 60, 12, 100, 24), (500, 100, 12, 96, 20))
+    width, points, inits, many, wide = run.take("width points inits many wide")
     settings = [
         Setting(s.name, s.activation, 3.0, s.bias_var) if s.name == "ReLU, chaotic" else s for s in mf_settings()
     ]

@@ -60,17 +60,16 @@ class Search:
     claims=("M15",),
     where="MF §4, practical trick",
     needs=("fashion_mnist",),
-    quick="Fashion-MNIST by parity, 150 images and 150 held-out ones, mini-batches of 100; MF's seven settings, 12 "
-    "hidden layers of 30 (MF: 100 of 1000), 30 steps, six rates from 1/64 to 16 times the edge's overshoot, 10 "
-    "networks each; a rate is picked at step 3.",
-    full="Fashion-MNIST by parity, 300 images and 300 held-out ones, mini-batches of 100; MF's seven settings, 20 "
-    "hidden layers of 100 (MF: 100 of 1000), 100 steps, six rates from 1/64 to 16 times the edge's overshoot, 10 "
-    "networks each; a rate is picked at step 10.",
+    about="Fashion-MNIST by parity, {points} images and as many held-out ones, mini-batches of 100; MF's seven "
+    "settings, {depth} hidden layers of {width} (MF: 100 of 1000), {steps} steps, six rates from 1/64 to 16 times the "
+    "edge's overshoot, 10 networks each; a rate is picked after a tenth of the steps.",
+    quick=dict(depth=12, width=30, steps=30, points=150),
+    full=dict(depth=20, width=100, steps=100, points=300),
     seconds=(25, 240),
 )
 def lr_search(run: Run) -> Outcome:
     """M15: how many of six rates are good, and what an early choice among them costs."""
-    depth, width, steps, points = run.either((12, 30, 30, 150), (20, 100, 100, 300))
+    depth, width, steps, points = run.take("depth width steps points")
     x, held = with_held_out(run, "fashion_mnist:parity", points, points)
     found = {
         phi: _searches(run, phi, x, held, depth=depth, width=width, steps=steps) for phi in PHASES

@@ -28,10 +28,11 @@ _RESIDUAL = "residual"
     "Skip connections and norms take the phases away",
     claims=("M8",),
     where="MF appendix",
-    quick="ReLU, 20 hidden layers (our depth) of 200 at 0.5, 0.75, 1, 1.25, 1.5, 2 times the critical weight "
+    about="ReLU, 20 hidden layers (our depth) of {width} at 0.5, 0.75, 1, 1.25, 1.5, 2 times the critical weight "
     "variance of the plain network, bias variance 0.1: plain, residual, LayerNorm and BatchNorm before and after; "
-    "128 points of a blob; 6 networks. Closed form to 2000 layers.",
-    full="As quick with width 1000, 256 points, 8 networks.",
+    "{points} points of a blob; {inits} networks. Closed form to 2000 layers.",
+    quick=dict(width=200, points=128, inits=6),
+    full=dict(width=1000, points=256, inits=8),
     seconds=(12, 110),
 )
 def residual(run: Run) -> Outcome:
@@ -40,7 +41,7 @@ def residual(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    width, points, inits = run.either((200, 128, 6), (1000, 256, 8))
+    width, points, inits = run.take("width points inits")
     depth, multiples = 20, (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
     x = fg.data.blob(points, 300, seed=run.seed)
     found: dict[str, list[Number]] = {}

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     "The five states of a deep network, computed and simulated",
     claims=("M3", "M5"),
     where="MF Table 1, Fig 3",
-    quick="Fixed points of MF's seven settings (bias variance 0.1); tanh at 12 multiples of its critical weight "
-    "variance, simulated with 60 hidden layers of 300, 12 networks each.",
-    full="As quick, with 100 hidden layers of 1000, 6 networks each.",
+    about="Fixed points of MF's seven settings (bias variance 0.1); tanh at 12 multiples of its critical weight "
+    "variance, simulated with {depth} hidden layers of {width}, {members} networks each.",
+    quick=dict(width=300, depth=60, members=12, chunk=6),
+    full=dict(width=1000, depth=100, members=6, chunk=2),
     seconds=(6, 60),
 )
 def table1(run: Run) -> Outcome:
@@ -39,7 +40,7 @@ def table1(run: Run) -> Outcome:
     edge, neutral = fg.edge_of_chaos("tanh", bias_var=BIAS_VAR), fg.neutrality_line("tanh", bias_var=BIAS_VAR)
     multiples = (0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
     settings = [Setting(f"{m:g}", "tanh", round(m * edge, 6), BIAS_VAR) for m in multiples]
-    width, depth, members, chunk = run.either((300, 60, 12, 6), (1000, 100, 6, 2))
+    width, depth, members, chunk = run.take("width depth members chunk")
     stats = stored(run, settings, width=width, depth=depth, members=members, chunk=chunk, points=32, pairs=1)
     at_end = stats[:, :, depth]
     measured = [ratio(at_end[:, i, CENTER], at_end[:, i, CENTER] + at_end[:, i, SPREAD]) for i in range(len(multiples))]
@@ -154,9 +155,10 @@ _LINES = {
     "Phase diagrams, with and without pooling",
     claims=("M4",),
     where="MF phase diagrams; theory.md §5",
-    quick="Six diagrams of 60 × 40 points; gradients of ReLU with pools of 2 measured in 14 hidden layers of 256 "
-    "(before pooling 512), 16 networks, on 64 points of a blob.",
-    full="Six diagrams of 120 × 80 points; gradients in 14 hidden layers of 512 (before pooling 1024), 24 networks.",
+    about="Six diagrams of {across} × {up} points; gradients of ReLU with pools of 2 measured in 14 hidden layers of "
+    "{nodes} nodes before pooling, {inits} networks, on 64 points of a blob.",
+    quick=dict(across=60, up=40, nodes=512, inits=16),
+    full=dict(across=120, up=80, nodes=1024, inits=24),
     seconds=(12, 60),
 )
 def phases(run: Run) -> Outcome:
@@ -165,7 +167,7 @@ def phases(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.theory.phases.diagram import PhaseDiagram
 
-    across, up = run.either((60, 40), (120, 80))
+    across, up = run.take("across up")
     diagrams: dict[str, PhaseDiagram] = {}
     for block, name in _BLOCKS.items():
         top = 6.0 if block.endswith("avgpool(2)") else 5.0 if block == "tanh" else 4.0
@@ -180,7 +182,7 @@ def phases(run: Run) -> Outcome:
             label=f"diagram of {name}",
         )
         diagrams[block] = PhaseDiagram.from_dict(json.loads(piece["diagram"]))
-    width, inits = run.either((512, 16), (1024, 24))
+    width, inits = run.take("nodes inits")
     x = fg.data.blob(64, 500, seed=run.seed)
     must: list[Truth] = []
     within: list[Truth] = []
@@ -259,9 +261,10 @@ def _forward(m: Measurement) -> Number:
     "How fast a ReLU network forgets what its inputs are",
     claims=("M2",),
     where="MF §4",
-    quick="Closed form to 4000 layers; 100 hidden layers of 300 simulated, 16 networks: ReLU at 0.75, 1, 1.25 "
-    "times the critical weight variance with bias variance 0.1, and at 0.75 without biases.",
-    full="As quick, with 100 hidden layers of 1000, 10 networks.",
+    about="Closed form to 4000 layers; 100 hidden layers of {width} simulated, {members} networks: ReLU at 0.75, 1, "
+    "1.25 times the critical weight variance with bias variance 0.1, and at 0.75 without biases.",
+    quick=dict(width=300, members=16, chunk=8),
+    full=dict(width=1000, members=10, chunk=5),
     seconds=(9, 60),
 )
 def approach(run: Run) -> Outcome:
@@ -276,7 +279,7 @@ def approach(run: Run) -> Outcome:
         Setting("chaotic", "relu", 2.5, BIAS_VAR),
         Setting("ordered, no biases", "relu", 1.5, 0.0),
     ]
-    width, members, chunk = run.either((300, 16, 8), (1000, 10, 5))
+    width, members, chunk = run.take("width members chunk")
     far, depth = 4000, 100
     stats = stored(run, settings, width=width, depth=depth, members=members, chunk=chunk, points=32, pairs=1)
     layers = np.arange(1, depth + 2)

@@ -58,22 +58,21 @@ class Tuned:
     claims=("M11",),
     where="MF, pre-trained ViT",
     needs=("cifar10",),
-    quick="Stand-in: 10 vision transformers (patches of 4, 2 blocks of width 16, norms first) pre-trained here on 300 "
-    "images of five classes of CIFAR-10 (airplane to deer), 50 steps of Adam; weights × 0.5, 1, 1.5, a new head; "
-    "fine-tuned on 60 images of the other five, 12 steps of Adam, 60 held-out images.",
-    full="Stand-in: 10 vision transformers (patches of 4, 3 blocks of width 40, norms first) pre-trained here on 1 000 "
-    "images of five classes of CIFAR-10 (airplane to deer), 150 steps of Adam; weights × 0.5, 1, 1.5, a new head; "
-    "fine-tuned on 150 images of the other five, 40 steps of Adam, 200 held-out images.",
+    about="Stand-in: 10 vision transformers (patches of 4, {blocks} blocks of width {width}, norms first) pre-trained "
+    "here on {points} images of five classes of CIFAR-10 (airplane to deer), {steps} steps of Adam; weights × 0.5, 1, "
+    "1.5, a new head; fine-tuned on {few} images of the other five, {tuning} steps of Adam, {rest} held-out images.",
+    quick=dict(width=16, blocks=2, points=300, steps=50, tuning=12, few=60, rest=60),
+    full=dict(width=40, blocks=3, points=1000, steps=150, tuning=40, few=150, rest=200),
     seconds=(25, 240),
 )
 def pretrained(run: Run) -> Outcome:
     """M11: initial bias, stability and accuracy of fine-tuning, by the factor on all weights."""
-    width, blocks, points, steps = run.either((16, 2, 300, 50), (40, 3, 1000, 150))
+    width, blocks, points, steps = run.take("width blocks points steps")
     sizes: dict[str, int] = {"width": width, "blocks": blocks}
     x, held = with_held_out(run, FIRST, points, 300)
     bodies = [_body(run, seed, x, held, steps=steps, **sizes) for seed in range(_BODIES)]
     past = number(np.array([float(b["accuracy"]) for b in bodies]))
-    tuning, few, rest = run.either((12, 60, 60), (40, 150, 200))
+    tuning, few, rest = run.take("tuning few rest")
     other, test = with_held_out(run, OTHER, few, rest)
     found = {
         scale: _tuned(run, [b["weights"] for b in bodies], scale, other, test, steps=tuning, sizes=sizes)

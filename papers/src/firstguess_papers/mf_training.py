@@ -63,19 +63,17 @@ class Sizes:
     claims=("M10",),
     where="MF, main figures on Fashion-MNIST",
     needs=("fashion_mnist",),
-    quick="16 hidden layers of 50 (MF: 100 of 1000), again with 8; MF's seven settings, bias variance 0.1; "
-    "mini-batches of 100 (MF's), plain descent, 40 steps, 10 networks each; 150 images, 150 held-out ones. One rate "
-    "for all phases of an activation, 0.2 of the edge's overshoot, and once more 0.2 of each phase's own.",
-    full="30 hidden layers of 150 (MF: 100 of 1000), again with 15; MF's seven settings, bias variance 0.1; "
-    "mini-batches of 100 (MF's), plain descent, 160 steps (in units of the bias's own time, rate × λ × steps, about "
-    "MF's 10 000 at 1e-7), 10 networks each; 300 images, 300 held-out ones. One rate for all phases of an activation, "
-    "0.2 of the edge's overshoot, and once more 0.2 of each phase's own.",
+    about="{depth} hidden layers of {width} (MF: 100 of 1000), again with {other}; MF's seven settings, bias variance "
+    "0.1; mini-batches of 100 (MF's), plain descent, {steps} steps (in units of the bias's own time, rate × λ × "
+    "steps, 160 are about MF's 10 000 at 1e-7), {inits} networks each; {points} images, {held} held-out ones. One "
+    "rate for all phases of an activation, 0.2 of the edge's overshoot, and once more 0.2 of each phase's own.",
+    quick=dict(depth=16, other=8, width=50, steps=40, inits=10, points=150, held=150),
+    full=dict(depth=30, other=15, width=150, steps=160, inits=10, points=300, held=300),
     seconds=(30, 300),
 )
 def training(run: Run) -> Outcome:
     """M10: who absorbs the bias first, who learns best and fastest, on a data set of two classes."""
-    sizes = run.either(Sizes(16, 8, 50, 40, 10, 150, 150), Sizes(30, 15, 150, 160, 10, 300, 300))
-    return phases_in_training(run, "fashion_mnist:parity", "Fashion-MNIST by parity", sizes)
+    return phases_in_training(run, "fashion_mnist:parity", "Fashion-MNIST by parity", Sizes(**run.sizes[0]))
 
 
 @item(
@@ -84,18 +82,17 @@ def training(run: Run) -> Outcome:
     claims=("M10",),
     where="MF, main figures on CIFAR-10",
     needs=("cifar10",),
-    quick="As mf/training with ten classes: 10 hidden layers of 40 (MF: 100 of 1000), again with 5; 40 steps, 10 "
-    "networks each; 150 images, 150 held-out ones; rates are 0.1 of the overshoot, ReLU's chaos is at 1.5 × critical "
-    "(MF's here).",
-    full="As mf/training with ten classes: 30 hidden layers of 120 (MF: 100 of 1000), again with 15; 150 steps (fewer "
-    "than MF's 10 000 at 1e-5 in the bias's own time, too: training ends long before theirs), 10 networks each; 600 "
-    "images, 400 held-out ones; rates are 0.1 of the overshoot, ReLU's chaos is at 1.5 × critical (MF's here).",
+    about="As mf/training with ten classes: {depth} hidden layers of {width} (MF: 100 of 1000), again with {other}; "
+    "{steps} steps (fewer than MF's 10 000 at 1e-5 in the bias's own time, too: training ends long before theirs), "
+    "{inits} networks each; {points} images, {held} held-out ones; rates are 0.1 of the overshoot, ReLU's chaos is at "
+    "1.5 × critical (MF's here).",
+    quick=dict(depth=10, other=5, width=40, steps=40, inits=10, points=150, held=150),
+    full=dict(depth=30, other=15, width=120, steps=150, inits=10, points=600, held=400),
     seconds=(30, 300),
 )
 def training_cifar10(run: Run) -> Outcome:
     """M10 with ten classes."""
-    sizes = run.either(Sizes(10, 5, 40, 40, 10, 150, 150), Sizes(30, 15, 120, 150, 10, 600, 400))
-    return phases_in_training(run, "cifar10", "CIFAR-10", sizes)
+    return phases_in_training(run, "cifar10", "CIFAR-10", Sizes(**run.sizes[0]))
 
 
 def phases_in_training(run: Run, spec: str, title: str, sizes: Sizes) -> Outcome:

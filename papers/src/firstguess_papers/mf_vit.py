@@ -29,10 +29,11 @@ _MULTIPLES = (0.7, 1.0, 1.3)
     claims=("M7",),
     where="MF, vanilla ViT",
     needs=("cifar10",),
-    quick="Patches of 4, 10 blocks of width 100, one head, ReLU, no biases, no norm, no skip, no positions (inner "
-    "width = width, mean over tokens: ours); 24 images of CIFAR-10; 8 networks to find the critical weight "
-    "variance, 8 others to test.",
-    full="20 blocks of width 300, 16 images, 5 networks to find and 5 to test.",
+    about="Patches of 4, {blocks} blocks of width {width}, one head, ReLU, no biases, no norm, no skip, no positions "
+    "(inner width = width, mean over tokens: ours); {points} images of CIFAR-10; {networks} networks to find the "
+    "critical weight variance, as many others to test.",
+    quick=dict(width=100, blocks=10, points=24, networks=8),
+    full=dict(width=300, blocks=20, points=16, networks=5),
     seconds=(10, 90),
 )
 def vit(run: Run) -> Outcome:
@@ -40,7 +41,7 @@ def vit(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    width, blocks, points, networks = run.either((100, 10, 24, 8), (300, 20, 16, 5))
+    width, blocks, points, networks = run.take("width blocks points networks")
     x = run.data("cifar10", points=points)
     sizes = {"width": width, "blocks": blocks, "networks": networks}
     search = [_gradients(run, x, EXPECTED * m, first=0, **sizes) for m in _SEARCH]

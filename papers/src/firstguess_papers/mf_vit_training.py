@@ -38,19 +38,17 @@ _PROBED = 1000  # members that give the rates are none of those that are trained
     claims=("M10",),
     where="MF, vanilla ViT",
     needs=("cifar10",),
-    quick="Patches of 4, 3 blocks of width 24 (MF: 20 of 300), again with 2, one head, ReLU, no biases, norms, skips "
-    "or positions; weight variance 0.7, 1, 1.3 × 2^¼; CIFAR-10, vehicles against animals, 50 images and 50 held-out "
-    "ones, mini-batches of 25, plain descent, 16 steps, 10 networks each; one rate for all, 0.2 of the critical "
-    "network's overshoot, and once more 0.2 of each one's own.",
-    full="Patches of 4, 8 blocks of width 40 (MF: 20 of 300), again with 4, one head, ReLU, no biases, norms, skips "
-    "or positions; weight variance 0.7, 1, 1.3 × 2^¼; CIFAR-10, vehicles against animals, 100 images and 100 held-out "
-    "ones, mini-batches of 40, plain descent, 60 steps, 10 networks each; one rate for all, 0.2 of the critical "
-    "network's overshoot, and once more 0.2 of each one's own.",
+    about="Patches of 4, {blocks} blocks of width {width} (MF: 20 of 300), again with {other}, one head, ReLU, no "
+    "biases, norms, skips or positions; weight variance 0.7, 1, 1.3 × 2^¼; CIFAR-10, vehicles against animals, "
+    "{points} images and as many held-out ones, mini-batches of {batch}, plain descent, {steps} steps, 10 networks "
+    "each; one rate for all, 0.2 of the critical network's overshoot, and once more 0.2 of each one's own.",
+    quick=dict(blocks=3, other=2, width=24, points=50, batch=25, steps=16),
+    full=dict(blocks=8, other=4, width=40, points=100, batch=40, steps=60),
     seconds=(20, 280),
 )
 def vit_training(run: Run) -> Outcome:
     """M10 for MF's vanilla ViT: absorbing and learning at 0.7, 1 and 1.3 times the critical weight variance."""
-    blocks, other, width, points, batch, steps = run.either((3, 2, 24, 50, 25, 16), (8, 4, 40, 100, 40, 60))
+    blocks, other, width, points, batch, steps = run.take("blocks other width points batch steps")
     x, held = with_held_out(run, "cifar10:vehicles-animals", points, points)
     main, own, second = (
         {_NAME: _sweep(run, x, held, blocks=depth, width=width, batch=batch, steps=steps, own=own_rates)}

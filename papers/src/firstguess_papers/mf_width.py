@@ -35,9 +35,10 @@ _FROM, _ROOM = 100, 0.1  # widths from which on theory at finite width must have
     "When to trust the wide limit",
     claims=("M9",),
     where="MF, limits",
-    quick="γ after 1, 5, 20 hidden layers of 30, 100, 300, 1000 against its closed form; ReLU and tanh at their "
-    "edges, bias variance 0.1; orthogonal inputs, 32 points; 600, 500, 240, 36 networks.",
-    full="Widths 30, 100, 300, 1000, 3000; 4000, 2000, 500, 80, 16 networks.",
+    about="γ after 1, 5, 20 hidden layers against its closed form; ReLU and tanh at their edges, bias variance 0.1; "
+    "orthogonal inputs, 32 points; networks by width: {inits}.",
+    quick=dict(inits={30: 600, 100: 500, 300: 240, 1000: 36}),
+    full=dict(inits={30: 4000, 100: 2000, 300: 500, 1000: 80, 3000: 16}),
     seconds=(60, 300),
     version=2,
 )
@@ -49,9 +50,7 @@ def width(run: Run) -> Outcome:
 
     settings = [s for s in mf_settings() if s.name in ("ReLU, edge", "tanh, edge")]
     depths = (1, 5, 20)
-    sizes: dict[int, int] = run.either(
-        {30: 600, 100: 500, 300: 240, 1000: 36}, {30: 4000, 100: 2000, 300: 500, 1000: 80, 3000: 16}
-    )
+    sizes: dict[int, int] = run.take("inits")
     stats = {
         w: stored(
             run, settings, width=w, depth=max(depths), members=n, chunk=200 if w < 1000 else 8, points=_POINTS, pairs=1

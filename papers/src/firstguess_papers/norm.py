@@ -123,10 +123,10 @@ def _agree(found: Found, places: tuple[str, ...], widths: tuple[int, ...]) -> li
     "Norm before or after the activation: how untrained networks split random data",
     claims=("N1", "N2", "N3", "N4"),
     where="NORM Fig 3, Th 4.1-4.4",
-    quick="1 and 20 hidden ReLU layers of 100 (NORM's width) and of 200 (ours), Kaiming; blob of 400 points in 1000 "
-    "dimensions, all of them one batch; 300 networks each, 100 of the wider ones.",
-    full="1 and 20 hidden ReLU layers of 100 (NORM's width) and of 400 (ours), Kaiming; blob of 1000 points in 1000 "
-    "dimensions, all of them one batch; 1000 networks each, 150 of the wider ones.",
+    about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; blob of {n} points in 1000 dimensions, all of "
+    "them one batch; {inits} networks each, {wider} of the wider ones.",
+    quick=dict(n=400, widths=(100, 200), inits=300, wider=100),
+    full=dict(n=1000, widths=(100, 400), inits=1000, wider=150),
     seconds=(12, 120),
 )
 def fig3(run: Run) -> Outcome:
@@ -134,7 +134,7 @@ def fig3(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show import charts as figures
 
-    n, widths, inits, wider = run.either((400, (100, 200), 300, 100), (1000, (100, 400), 1000, 150))
+    n, widths, inits, wider = run.take("n widths inits wider")
     found = _laws(run, fg.data.blob(n, 1000, seed=run.seed), widths, inits, wider)
     panels = [
         law_panel(
@@ -228,10 +228,11 @@ def _layernorm_before(found: Found, widths: tuple[int, ...]) -> Entry:
     claims=("N8",),
     where="NORM Fig 3",
     needs=("cifar10",),
-    quick="1 and 20 hidden ReLU layers of 100, Kaiming, two outputs; 250 CIFAR-10 images, standardized by channel, one "
-    "batch; 240 networks each. Kernel reading of the same images (BatchNorm: 1 layer only).",
-    full="1 and 20 hidden ReLU layers of 100 and of 400, Kaiming, two outputs; 600 CIFAR-10 images, standardized by "
-    "channel, one batch; 1000 networks each, 150 of the wider ones. Kernel reading of the same images.",
+    about="1 and 20 hidden ReLU layers of {widths}, Kaiming, two outputs; {n} CIFAR-10 images, standardized by "
+    "channel, one batch; {inits} networks each, {wider} of the wider ones. Kernel reading of the same images "
+    "(BatchNorm: up to {deepest} layers).",
+    quick=dict(n=250, widths=(100,), inits=240, wider=0, deepest=1),
+    full=dict(n=600, widths=(100, 400), inits=1000, wider=150, deepest=20),
     seconds=(12, 150),
 )
 def fig3_cifar10(run: Run) -> Outcome:
@@ -239,14 +240,14 @@ def fig3_cifar10(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show import charts as figures
 
-    n, widths, inits, wider = run.either((250, (100,), 240, 0), (600, (100, 400), 1000, 150))
+    n, widths, inits, wider, deepest = run.take("n widths inits wider deepest")
     x = run.data("cifar10", points=n)
     found = _laws(run, x, widths, inits, wider)
     kernels = {
         (place, depth): kernel_law(run, network(place, depth), x)
         for place in PLACES
         for depth in DEPTHS
-        if not run.quick or depth == 1 or "Batch" not in place
+        if depth <= deepest or "Batch" not in place
     }
     panels = []
     for depth in DEPTHS:

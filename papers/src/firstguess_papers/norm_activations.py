@@ -103,9 +103,10 @@ def judge(found: Found, left: Left) -> list[Entry]:
     "The theorems on norms for other activations",
     claims=("N16",),
     where="NORM §4.1, App. B",
-    quick="Five activations × no norm, BatchNorm and LayerNorm before and after; 6 hidden layers of 200 (our sizes), "
-    "Kaiming variances; blobs in 200 dimensions, 300 points; 40 networks of ten outputs each, γ by layer.",
-    full="The same with layers of 500, 500 dimensions and points, 100 networks each.",
+    about="Five activations × no norm, BatchNorm and LayerNorm before and after; 6 hidden layers of {width} (our "
+    "sizes), Kaiming variances; blobs of that dimension, {n} points; {inits} networks of ten outputs each, γ by layer.",
+    quick=dict(width=200, n=300, inits=40),
+    full=dict(width=500, n=500, inits=100),
     seconds=(12, 100),
 )
 def activations(run: Run) -> Outcome:
@@ -114,7 +115,7 @@ def activations(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    width, n, inits = run.either((200, 300, 40), (500, 500, 100))
+    width, n, inits = run.take("width n inits")
     x = fg.data.blob(n, width, seed=run.seed)
     found: dict[tuple[str, str], list[Number]] = {}
     left: dict[tuple[str, str], Number] = {}

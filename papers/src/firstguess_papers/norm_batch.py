@@ -92,10 +92,10 @@ def _number(values: Array) -> Number:
     "BatchNorm of small batches: the law of the values, centre and tails",
     claims=("N7",),
     where="NORM Figs E.1, E.2, App. E.1.2",
-    quick="Hidden layers 1 and 3 of one ReLU network of width 100, Kaiming; blob of 10 240 points in 100 dimensions in "
-    "batches of 8, 16, 64, 256 (sizes ours). γ behind a ReLU: 120 networks of width 200, 768 points.",
-    full="Hidden layers 1 and 3 of one ReLU network of width 100, Kaiming; blob of 51 200 points in 100 dimensions in "
-    "batches of 8, 16, 64, 256 (sizes ours). γ behind a ReLU: 500 networks of width 200, 768 points.",
+    about="Hidden layers 1 and 3 of one ReLU network of width 100, Kaiming; blob of {n} points in 100 dimensions in "
+    "batches of 8, 16, 64, 256 (sizes ours). γ after a ReLU: {inits} networks of width 200, 768 points.",
+    quick=dict(n=10_240, inits=120),
+    full=dict(n=51_200, inits=500),
     seconds=(9, 60),
 )
 def fig_e1(run: Run) -> Outcome:
@@ -104,7 +104,7 @@ def fig_e1(run: Run) -> Outcome:
     from firstguess.show.charts.lines import Series
     from firstguess.show.charts.panels import Panel
 
-    n, inits = run.either((10_240, 120), (51_200, 500))
+    n, inits = run.take("n inits")
     found = {(layer, b): _simulate(run, n, 100, 100, layer, b) for layer in (1, 3) for b in BATCHES}
     gauss = np.diff(special.ndtr(EDGES)) / np.diff(EDGES)
     shown = BATCHES[:3]

@@ -110,10 +110,11 @@ def title(many: Size, few: Size, depth: int) -> str:
     "Twenty hidden layers: do neutral starts still learn faster?",
     claims=("N14",),
     where="NORM Figs G.7, G.8",
-    quick="10 hidden ReLU layers of 60, Kaiming; two blobs of 600 and of 100 points in 100 dimensions; Adam 1e-4 in "
-    "batches of 64, 120 steps; 10 networks a start and size.",
-    full="MHLP: 20 hidden ReLU layers of 100, Kaiming; two blobs of 4 000 and of 400 points in 1000 dimensions (NORM: "
-    "20 000); Adam 1e-5 in batches of 512 (all 400 points), 600 steps (NORM: 3125); 12 networks a start and size.",
+    about="{depth} hidden ReLU layers of {width} (NORM: 20 of 100), Kaiming; two blobs of {counts} points in {d} "
+    "dimensions (NORM: 20 000 in 1000); Adam {rate} in batches of {batch} or all points, {steps} steps (NORM: 3125); "
+    "{networks} networks a start and size.",
+    quick=dict(depth=10, width=60, d=100, counts=(600, 100), rate=1e-4, batch=64, steps=120, inits=10, parts=1),
+    full=dict(depth=20, width=100, d=1000, counts=(4000, 400), rate=1e-5, batch=512, steps=600, inits=3, parts=4),
     seconds=(20, 280),
 )
 def fig_g7(run: Run) -> Outcome:
@@ -121,8 +122,8 @@ def fig_g7(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess_papers.training_charts import Line, arms_chart, by_class, lines_of
 
-    depth, width, d, counts, rate, batch, steps, inits, parts = run.either(
-        (10, 60, 100, (600, 100), 1e-4, 64, 120, 10, 1), (20, 100, 1000, (4000, 400), 1e-5, 512, 600, 3, 4)
+    depth, width, d, counts, rate, batch, steps, inits, parts = run.take(
+        "depth width d counts rate batch steps inits parts"
     )
     sizes: list[Size] = []
     panels: dict[str, list[Line]] = {}

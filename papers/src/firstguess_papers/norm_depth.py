@@ -27,10 +27,11 @@ BATCHES = (4, 16, 64, None)
     "Bias layer by layer, and BatchNorm with small batches",
     claims=("N1", "N2", "N3"),
     where="NORM Th 4.1-4.3",
-    quick="20 hidden ReLU layers of 300 (our size), Kaiming, γ at every layer; blob of 320 points in 1000 dimensions; "
-    "32 networks each. BatchNorm after: batches of 4, 16, 64 and all, 5 layers of 100, 160 networks each.",
-    full="20 hidden ReLU layers of 1000 (our size), Kaiming, γ at every layer; blob of 640 points in 1000 dimensions; "
-    "30 networks each. BatchNorm after: batches of 4, 16, 64 and all, 5 layers of 100 and of 400, 300 networks each.",
+    about="20 hidden ReLU layers of {width} (our size), Kaiming, γ at every layer; blob of {n} points in 1000 "
+    "dimensions; {inits} networks each. BatchNorm after: batches of 4, 16, 64 and all, 5 layers of {widths}, {many} "
+    "networks each.",
+    quick=dict(n=320, width=300, inits=32, widths=(100,), many=160),
+    full=dict(n=640, width=1000, inits=30, widths=(100, 400), many=300),
     seconds=(12, 180),
 )
 def depth(run: Run) -> Outcome:
@@ -39,7 +40,7 @@ def depth(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    n, width, inits, widths, many = run.either((320, 300, 32, (100,), 160), (640, 1000, 30, (100, 400), 300))
+    n, width, inits, widths, many = run.take("n width inits widths many")
     x = fg.data.blob(n, 1000, seed=run.seed)
     series: list[Series] = []
     rows: list[dict[str, Any]] = []
@@ -187,12 +188,11 @@ def _average(values: Array) -> list[Number]:
     "BatchNorm of all data against LayerNorm: the same in the first layer, not beyond",
     claims=("N5",),
     where="NORM §2, §4.1.4",
-    quick="Values of 6 hidden layers of plain ReLU networks, Kaiming; as many nodes as points and dimensions, 100 or "
-    "400 (ours); blobs, and the same shifted by 0.5; 6 networks. Guesses: 1 and 5 layers of 200, 150 networks, 400 "
-    "points.",
-    full="Values of 10 hidden layers of plain ReLU networks, Kaiming; as many nodes as points and dimensions, 100, "
-    "400 or 1200 (ours); blobs, and the same shifted by 0.5; 6 networks. Guesses: 1 and 5 layers of 400, 300 "
+    about="Values of {layers} hidden layers of plain ReLU networks, Kaiming; as many nodes as points and dimensions, "
+    "{sizes} (ours); blobs, and the same shifted by 0.5; {inits} networks. Guesses: 1 and 5 layers of {w}, {many} "
     "networks, 400 points.",
+    quick=dict(layers=6, sizes=(100, 400), inits=6, w=200, many=150),
+    full=dict(layers=10, sizes=(100, 400, 1200), inits=6, w=400, many=300),
     seconds=(8, 70),
 )
 def batchnorm_layernorm(run: Run) -> Outcome:
@@ -201,7 +201,7 @@ def batchnorm_layernorm(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    layers, sizes, inits, w, many = run.either((6, (100, 400), 6, 200, 150), (10, (100, 400, 1200), 6, 400, 300))
+    layers, sizes, inits, w, many = run.take("layers sizes inits w many")
     panels: dict[str, list[Series]] = {}
     rows: list[dict[str, Any]] = []
     apart: dict[tuple[str, int], list[Number]] = {}

@@ -213,22 +213,19 @@ def compared(run: Run, data: Data, about: str, sizes: dict[str, Any], notes: lis
     "Neutral and prejudiced starts: who learns faster, and under which optimizer",
     claims=("N12",),
     where="NORM Fig 2",
-    quick="SHLP of 100; two blobs of 150 points a class in 200 dimensions; Adam 2e-4 in batches of 128 and gradient "
-    "descent 0.01, 250 steps each; 16 networks a start and optimizer, 60 predicted.",
-    full="SHLP of 100; two blobs of 300 points a class in 300 dimensions (NORM: 10 000 in 1000, for which see "
-    "norm/fig2-size); Adam 1e-4 (NORM: 1e-5) in batches of 128 (512), 500 steps, and gradient descent 0.01, 400 steps; "
-    "40 networks a start and optimizer, 100 predicted.",
+    about="SHLP of 100; two blobs of {points} points a class in {d} dimensions (NORM: 10 000 in 1000, for which see "
+    "norm/fig2-size); Adam {adam} (NORM: 1e-5) in batches of {batch} (512), {steps} steps, and gradient descent {gd}, "
+    "{gd_steps} steps; {networks} networks a start and optimizer, {draws} predicted.",
+    quick=dict(points=150, d=200, inits=16, draws=60, parts=1, adam=2e-4, batch=128, steps=250, gd=0.01, gd_steps=250),
+    full=dict(points=300, d=300, inits=20, draws=100, parts=2, adam=1e-4, batch=128, steps=500, gd=0.01, gd_steps=400),
     seconds=(12, 90),
 )
 def fig2(run: Run) -> Outcome:
     """N12 on two blobs."""
     import firstguess as fg
 
-    points, d, sizes = run.either(
-        (150, 200, {"inits": 16, "draws": 60, "parts": 1, "adam": 2e-4, "batch": 128, "steps": 250}),
-        (300, 300, {"inits": 20, "draws": 100, "parts": 2, "adam": 1e-4, "batch": 128, "steps": 500}),
-    )
-    sizes |= {"gd": 0.01, "gd_steps": run.either(250, 400)}
+    (sizes,) = run.sizes
+    points, d = run.take("points d")
     data = fg.data.two_blobs(points, d, seed=run.seed)
     return compared(
         run, data, f"Two blobs, {data.n} points in {d} dimensions", sizes,
@@ -241,17 +238,17 @@ def fig2(run: Run) -> Outcome:
     "Neutral and prejudiced starts at NORM's own dimension, batch and learning rate",
     claims=("N12",),
     where="NORM Fig 2",
-    quick="SHLP of 100; two blobs of 300 points a class in 1000 dimensions, Adam 1e-4 in batches of 128, 150 steps; 10 "
-    "networks a start.",
-    full="SHLP of 100; two blobs of 2000 points a class (NORM: 10 000) in 1000 dimensions, Adam 1e-5 in batches of "
-    "512, 3125 steps (NORM's 80 epochs); 12 networks a start.",
+    about="SHLP of 100; two blobs of {n} points a class (NORM: 10 000) in 1000 dimensions, Adam {rate} in batches of "
+    "{batch}, {steps} steps (NORM's 80 epochs: 3125); {networks} networks a start.",
+    quick=dict(n=300, rate=1e-4, batch=128, steps=150, inits=10, parts=1),
+    full=dict(n=2000, rate=1e-5, batch=512, steps=3125, inits=2, parts=6),
     seconds=(15, 280),
 )
 def fig2_size(run: Run) -> Outcome:
     """N12 under Adam alone, at NORM's sizes but for the number of points and steps; no prediction."""
     import firstguess as fg
 
-    n, rate, batch, steps, inits, parts = run.either((300, 1e-4, 128, 150, 10, 1), (2000, 1e-5, 512, 3125, 2, 6))
+    n, rate, batch, steps, inits, parts = run.take("n rate batch steps inits parts")
     data = fg.data.two_blobs(n, 1000, seed=run.seed)
     adam = both(
         run, data, "Adam", inits=inits, draws=0, parts=parts, optimizer="adam", lr=rate, batch=batch, steps=steps
@@ -289,22 +286,15 @@ def fig2_size(run: Run) -> Outcome:
 
 
 _IMAGES = (
-    "SHLP of 100; {n} {what} and as many held out; Adam {adam:g} in batches of 128, {steps} steps, and gradient "
-    "descent {gd:g}, {gd_steps} steps; {networks} networks a start and optimizer, {draws} predicted."
+    "SHLP of 100; {n} images and as many held out; Adam {adam} in batches of 128, {steps} steps, and gradient descent "
+    "{gd}, {gd_steps} steps; {networks} networks a start and optimizer, {draws} predicted."
 )
-_QUICK: dict[str, Any] = {
-    "n": 120, "adam": 3e-5, "gd": 2e-3, "steps": 150, "gd_steps": 80, "inits": 10, "parts": 1, "draws": 30,
-}  # fmt: skip
-_FULL: dict[str, Any] = {"adam": 1e-5, "gd": 2e-3, "draws": 80}
-_CIFAR = (_QUICK, _FULL | {"n": 400, "steps": 400, "gd_steps": 150, "inits": 6, "parts": 4})
-_MNIST = (_QUICK, _FULL | {"n": 600, "steps": 600, "gd_steps": 200, "inits": 10, "parts": 3})
+_QUICK = dict(n=120, adam=3e-5, gd=2e-3, steps=150, gd_steps=80, inits=10, parts=1, draws=30)
+_FULL = dict(adam=1e-5, gd=2e-3, draws=80)
 
 
-def _words(sizes: dict[str, Any], what: str) -> str:
-    return _IMAGES.format(what=what, networks=sizes["inits"] * sizes["parts"], **sizes)
-
-
-def _images(run: Run, spec: str, about: str, sizes: dict[str, Any]) -> Outcome:
+def _images(run: Run, spec: str, about: str) -> Outcome:
+    (sizes,) = run.sizes
     name, _, choice = spec.partition(":")
     data = run.data(spec, points=sizes["n"], seed=run.seed)
     test = run.data(f"{name}:test,{choice}", points=sizes["n"], seed=run.seed)
@@ -318,13 +308,14 @@ def _images(run: Run, spec: str, about: str, sizes: dict[str, Any]) -> Outcome:
     claims=("N12",),
     where="NORM Figs G.3, G.4",
     needs=("cifar10",),
-    quick=_words(_CIFAR[0], "images of C2-B"),
-    full=_words(_CIFAR[1], "images of C2-B"),
+    about=_IMAGES,
+    quick=_QUICK,
+    full=_FULL | dict(n=400, steps=400, gd_steps=150, inits=6, parts=4),
     seconds=(10, 240),
 )
 def fig_g3(run: Run) -> Outcome:
     """N12 on images of vehicles and animals."""
-    return _images(run, "cifar10:vehicles-animals", "CIFAR-10 vehicles against animals", run.either(*_CIFAR))
+    return _images(run, "cifar10:vehicles-animals", "CIFAR-10 vehicles against animals")
 
 
 @item(
@@ -333,10 +324,11 @@ def fig_g3(run: Run) -> Outcome:
     claims=("N12",),
     where="NORM Figs G.5, G.6 (training)",
     needs=("mnist",),
-    quick=_words(_MNIST[0], "digits of E&O"),
-    full=_words(_MNIST[1], "digits of E&O"),
+    about=_IMAGES,
+    quick=_QUICK,
+    full=_FULL | dict(n=600, steps=600, gd_steps=200, inits=10, parts=3),
     seconds=(10, 150),
 )
 def fig_g5_starts(run: Run) -> Outcome:
     """N12 on digits."""
-    return _images(run, "mnist:even-odd", "MNIST even against odd", run.either(*_MNIST))
+    return _images(run, "mnist:even-odd", "MNIST even against odd")

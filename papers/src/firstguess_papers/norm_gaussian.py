@@ -109,9 +109,10 @@ def _data(run: Run, n: int, d: int) -> dict[str, Any]:
     claims=("N19",),
     where="NORM App. D; IGB App. B",
     needs=("digits",),
-    quick="ReLU, 5 hidden layers of 20, 80 and 320 (our sizes), Kaiming; random data in 100 dimensions, digits, two "
-    "clusters 4 spreads apart in every coordinate, inputs with one pixel in twenty; 400 points; 40 networks each.",
-    full="The same with widths 20, 80, 320 and 800, 1000 points, 80 networks each.",
+    about="ReLU, 5 hidden layers of {widths} (our sizes), Kaiming; random data in 100 dimensions, digits, two clusters "
+    "4 spreads apart in every coordinate, inputs with one pixel in twenty; {n} points; {inits} networks each.",
+    quick=dict(n=400, widths=(20, 80, 320), inits=40),
+    full=dict(n=1000, widths=(20, 80, 320, 800), inits=80),
     seconds=(12, 100),
 )
 def gaussian(run: Run) -> Outcome:
@@ -119,7 +120,7 @@ def gaussian(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    n, widths, inits = run.either((400, (20, 80, 320), 40), (1000, (20, 80, 320, 800), 80))
+    n, widths, inits = run.take("n widths inits")
     data = _data(run, n, 100)
     found = {
         (name, width): shapes(run.measure(deep("relu", DEPTH), x, inits=inits, width=width, classes=2, moments=4,

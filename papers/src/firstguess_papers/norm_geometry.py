@@ -102,15 +102,16 @@ def judged(seen: dict[str, Motion], times: float = 1.0) -> list[Truth]:
     claims=("N21",),
     where="NORM App. C.1",
     needs=("mnist",),
-    quick="ReLU with 1 and 3 hidden layers of 100 and tanh at its edge, 60 MNIST images, even or odd; full batches at "
-    "0.05 of the rate that overshoots, 150 steps; 10 networks each whose cloud starts at least half its spread from "
-    "the boundary.",
-    full="As quick with width 200, 150 images, 400 steps and 20 networks each. Network, data and rate are ours.",
+    about="ReLU with 1 and 3 hidden layers of {width} and tanh at its edge, {n} MNIST images, even or odd; full "
+    "batches at 0.05 of the rate that overshoots, {steps} steps; {networks} networks each whose cloud starts at least "
+    "half its spread from the boundary. Network, data and rate are ours.",
+    quick=dict(n=60, width=100, steps=150, inits=10, parts=1),
+    full=dict(n=150, width=200, steps=400, inits=10, parts=2),
     seconds=(15, 120),
 )
 def geometry(run: Run) -> Outcome:
     """N21: when half of the offset is gone, when half of the alignment is there, and when the kernel says so."""
-    n, width, steps, inits, parts = run.either((60, 100, 150, 10, 1), (150, 200, 400, 10, 2))
+    n, width, steps, inits, parts = run.take("n width steps inits parts")
     x = chosen(run.data("mnist:even-odd", points=4 * n), (n // 2, n // 2), flat=True)
     assert x.y is not None
     looks = looked_at(steps)

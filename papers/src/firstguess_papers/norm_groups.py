@@ -85,13 +85,12 @@ def judge_instance(found: Found) -> Entry:
     "GroupNorm and InstanceNorm: LayerNorm again?",
     claims=("N17",),
     where="NORM §2, footnote",
-    quick="ReLU, Kaiming. GroupNorm with groups of 2, 4, 8, 32 and LayerNorm, before and after: 6 hidden "
-    "layers of 192, "
-    "blobs in 200 dimensions, 300 points, 80 networks of ten outputs. InstanceNorm, LayerNorm, BatchNorm: 4 "
-    "convolutional layers of 32 channels on 60 images of 8×8 independent pixels, 60 networks. Sizes are ours.",
-    full="The same with layers of 512, 500 dimensions and points, 200 networks; images 12×12, 100 of them, 64 "
-    "channels, "
-    "80 networks.",
+    about="ReLU, Kaiming. GroupNorm with groups of 2, 4, 8, 32 and LayerNorm, before and after: 6 hidden layers of "
+    "{width}, blobs in {d} dimensions, {n} points, {inits} networks of ten outputs. InstanceNorm, LayerNorm, "
+    "BatchNorm: 4 convolutional layers of {channels} channels on {images} images of {side}×{side} independent pixels, "
+    "{many} networks. Sizes are ours.",
+    quick=dict(width=192, d=200, n=300, inits=80, side=8, images=60, channels=32, many=60),
+    full=dict(width=512, d=500, n=500, inits=200, side=12, images=100, channels=64, many=80),
     seconds=(12, 100),
 )
 def groups(run: Run) -> Outcome:
@@ -102,8 +101,8 @@ def groups(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    width, d, n, inits = run.either((192, 200, 300, 80), (512, 500, 500, 200))
-    side, images, channels, many = run.either((8, 60, 32, 60), (12, 100, 64, 80))
+    width, d, n, inits = run.take("width d n inits")
+    side, images, channels, many = run.take("side images channels many")
     x = fg.data.blob(n, d, seed=run.seed)
     found: dict[tuple[str, str], list[Number]] = {}
     at = list(range(1, DEPTH + 1))

@@ -69,6 +69,16 @@ def _stand_ins(run: Run, x: Data, inits: int) -> list[Arm]:
     return found
 
 
+STAND_INS = (
+    "Stand-ins: bottleneck ResNets of 26 and 50 layers at an eighth and less of the usual widths, Swins of 5 and 10 "
+    "blocks of width 16; 24 networks each, Kaiming; the smaller Swin also with the library's own initialization"
+)
+TRUE_SIZE = (
+    "ResNet101 (24 networks) and Swin-L (16) at their true size, Kaiming, and 10 Swin-L with the library's own "
+    "initialization, on images enlarged to 64 × 64 (bilinear)"
+)
+
+
 @item(
     "norm/fig-g9",
     "Moving the norms of a ResNet101 and a Swin-L behind the activations",
@@ -76,19 +86,18 @@ def _stand_ins(run: Run, x: Data, inits: int) -> list[Arm]:
     where="NORM Fig G.9, App. G.3",
     needs=("cifar10",),
     packages=("transformers",),
-    quick="Stand-ins: bottleneck ResNets of 26 and 50 layers at an eighth and less of the usual widths, Swins of 5 "
-    "and 10 blocks of width 16; 200 outputs, 64 CIFAR-10 images, one batch; 24 networks each, Kaiming; the "
-    "smaller Swin also with the library's own initialization.",
-    full="ResNet101 and Swin-L at their true size, 200 outputs; 200 CIFAR-10 images enlarged to 64 × 64 (bilinear), "
-    "one batch; 24 ResNet101 and 16 Swin-L, Kaiming, and 10 Swin-L with the library's own initialization.",
+    about="{models}; 200 outputs, {n} CIFAR-10 images, one batch.",
+    quick=dict(models=STAND_INS, n=64),
+    full=dict(models=TRUE_SIZE, n=200),
     seconds=(17, 1100),
     version=2,
 )
 def fig_g9(run: Run) -> Outcome:
     """N10: the change of E max_c G_c, network by network; settles which of NORM's two sentences is right."""
-    n = run.either(64, 200)
+    n, models = run.take("n models")
+    true_size = models == TRUE_SIZE
     x = run.data("cifar10", points=n)
-    arms = _stand_ins(run, x, 24) if run.quick else true_size_arms(run, x)
+    arms = true_size_arms(run, x) if true_size else _stand_ins(run, x, 24)
     found = {(arm.how, arm.label, arm.place): arm for arm in arms}
     changes = {key: _change(arm, found[key[0], key[1], "before"]) for key, arm in found.items() if key[2] != "before"}
 
@@ -110,7 +119,7 @@ def fig_g9(run: Run) -> Outcome:
     }
     reduced = [below(v, 0.0) for v in whole]
     turned_alone = [below(v, 0.0) is True for v in swapped]
-    where = "in every stand-in" if run.quick else "in ResNet101 and Swin-L"
+    where = "in ResNet101 and Swin-L" if true_size else "in every stand-in"
     headline = "; ".join(f"{label}, {place}: {v}" for (how, label, place), v in changes.items() if how == "Kaiming")
     return Outcome(
         [
@@ -184,12 +193,11 @@ def _lower(change: Number) -> Truth:
     where="NORM App. G.3",
     needs=("cifar10",),
     packages=("transformers",),
-    quick="CIFAR-10 images, standardized, + 0, 2, 4, 6. Stand-ins: ResNet of 18 layers (basic blocks), widths 8 to "
-    "64, and MLP-Mixer of 4 blocks of width 32 (ours); Kaiming, 10 outputs; 64 images, one batch; 48 networks each "
-    "(16 for LayerNorm after and BatchNorm by batch).",
-    full="CIFAR-10 images, standardized, + 0, 2, 4, 6. Stand-ins: ResNet of 34 layers (basic blocks), widths 16 to "
-    "128, and MLP-Mixer of 8 blocks of width 64 (ours); Kaiming, 10 outputs; 128 images, one batch; 60 networks each "
-    "(30 for LayerNorm after and BatchNorm by batch).",
+    about="CIFAR-10 images, standardized, + 0, 2, 4, 6. Stand-ins: ResNet with {blocks} basic blocks of widths "
+    "{widths}, and MLP-Mixer of {depth} blocks of width {mixer} (ours); Kaiming, 10 outputs; {n} images, one batch; "
+    "{many} networks each ({few} for LayerNorm after and BatchNorm by batch).",
+    quick=dict(n=64, many=48, few=16, widths=(8, 16, 32, 64), blocks=(2, 2, 2, 2), mixer=32, depth=4),
+    full=dict(n=128, many=60, few=30, widths=(16, 32, 64, 128), blocks=(3, 4, 6, 3), mixer=64, depth=8),
     seconds=(15, 90),
 )
 def shift(run: Run) -> Outcome:
@@ -197,10 +205,8 @@ def shift(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    n, many, few = run.either((64, 48, 16), (128, 60, 30))
-    widths, blocks, width, depth = run.either(
-        ((8, 16, 32, 64), (2, 2, 2, 2), 32, 4), ((16, 32, 64, 128), (3, 4, 6, 3), 64, 8)
-    )
+    n, many, few = run.take("n many few")
+    widths, blocks, width, depth = run.take("widths blocks mixer depth")
     resnet, mixer = (
         Model("ResNet", "ResNet", widths, blocks, 10, "basic"),
         Model("Mixer", "Mixer", (width,), (depth,), 10),

@@ -224,21 +224,19 @@ _NOTE = "No prediction: these are modules without a description; the tangent ker
     where="NORM Fig 5",
     needs=("cifar10",),
     packages=("transformers",),
-    quick="Stand-in: ResNet of 10 layers (basic blocks), widths 4 to 32 and 8 to 64, Kaiming; 64 CIFAR-10 images, "
-    "shifted by 0 and 6; Adam 1e-3 in batches of 32, 6 steps; 10 networks each.",
-    full="Stand-in: ResNet of 34 layers (basic blocks), widths 8 to 64 and 16 to 128 (ResNet34: 64 to 512), Kaiming; "
-    "512 CIFAR-10 images (NORM: 50 000), shifted by 0 and 6; Adam 1e-3 in batches of 64, 64 steps (eight epochs); 12 "
-    "networks each.",
+    about="Stand-in: ResNet with {blocks} basic blocks, widths from {first} to 8 times that, and twice as wide "
+    "(ResNet34: 64 to 512), Kaiming; {n} CIFAR-10 images (NORM: 50 000), shifted by 0 and 6; Adam 1e-3 in batches of "
+    "{batch}, {steps} steps; {networks} networks each.",
+    quick=dict(first=4, blocks=(1, 1, 1, 1), n=64, batch=32, steps=6, inits=10, parts=1),
+    full=dict(first=8, blocks=(3, 4, 6, 3), n=512, batch=64, steps=64, inits=3, parts=4),
     seconds=(25, 280),
 )
 def fig5(run: Run) -> Outcome:
     """N15 for a ResNet: plain pairs turned, and norms also behind the sums."""
     from firstguess_papers.training_charts import arms_chart
 
-    first, blocks, sizes = run.either(
-        (4, (1, 1, 1, 1), {"n": 64, "batch": 32, "steps": 6, "inits": 10, "parts": 1}),
-        (8, (3, 4, 6, 3), {"n": 512, "batch": 64, "steps": 64, "inits": 3, "parts": 4}),
-    )
+    sizes = dict(run.sizes[0])
+    first, blocks = sizes.pop("first"), sizes.pop("blocks")
     everywhere = "norm after, also behind the sums"
     places: dict[str, Place] = {BEFORE: "before", AFTER: "after", everywhere: "after, also behind the sums"}
     models = [
@@ -282,21 +280,19 @@ def fig5(run: Run) -> Outcome:
     claims=("N15",),
     where="NORM Figs 5, G.10, G.11",
     needs=("cifar10",),
-    quick="Stand-in: MLP-Mixer of 2 blocks of width 16 and 32, patches of 8, Kaiming; 64 CIFAR-10 images, shifted by "
-    "0, 2, 4, 6 (32: 0 only); Adam 1e-3 in batches of 32, 10 steps; 10 networks each.",
-    full="Stand-in: MLP-Mixer of 4 blocks of width 32 and 64, patches of 8, Kaiming (all ours); 256 CIFAR-10 images "
-    "(NORM: 50 000), shifted by 0, 2, 4, 6 (64: 0 only); Adam 1e-3 in batches of 64, 160 steps (forty epochs); 12 "
-    "networks each.",
+    about="Stand-in: MLP-Mixer of {blocks} blocks of width {width} and of twice that, patches of 8, Kaiming (all "
+    "ours); {n} CIFAR-10 images (NORM: 50 000), shifted by 0, 2, 4, 6 (the wider one: 0 only); Adam 1e-3 in batches "
+    "of {batch}, {steps} steps; {networks} networks each.",
+    quick=dict(width=16, blocks=2, n=64, batch=32, steps=10, inits=10, parts=1),
+    full=dict(width=32, blocks=4, n=256, batch=64, steps=160, inits=3, parts=4),
     seconds=(20, 200),
 )
 def fig_g10(run: Run) -> Outcome:
     """N15 for a Mixer, by shift."""
     from firstguess_papers.training_charts import arms_chart, lines_of
 
-    width, blocks, sizes = run.either(
-        (16, 2, {"n": 64, "batch": 32, "steps": 10, "inits": 10, "parts": 1}),
-        (32, 4, {"n": 256, "batch": 64, "steps": 160, "inits": 3, "parts": 4}),
-    )
+    sizes = dict(run.sizes[0])
+    width, blocks = sizes.pop("width"), sizes.pop("blocks")
     places: dict[str, Place] = {BEFORE: "before", AFTER: "after"}
     small, large = (Model("Mixer", "Mixer", (w,), (blocks,), 10, patch=8) for w in (width, 2 * width))
     settings = [setting(run, small, places, by, **sizes) for by in SHIFTS]

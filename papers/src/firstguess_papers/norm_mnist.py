@@ -17,10 +17,10 @@ NEARLY = 0.05  # std of G₀ beyond even guesses that still counts as nearly neu
     claims=("N9",),
     where="NORM Figs G.5, G.6 (initialization)",
     needs=("mnist",),
-    quick="1 and 20 hidden ReLU layers of 100 (NORM's width) and of 200 (ours), Kaiming; 160 MNIST digits, "
-    "standardized, one batch; 400 networks each, 100 of the wider ones. Kernel reading of the same digits.",
-    full="1 and 20 hidden ReLU layers of 100 (NORM's width) and of 400 (ours), Kaiming; 500 MNIST digits, "
-    "standardized, one batch; 1000 networks each, 150 of the wider ones. Kernel reading of the same digits.",
+    about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; {n} MNIST digits, standardized, one batch; "
+    "{inits} networks each. Kernel reading of the same digits.",
+    quick=dict(n=160, widths=(100, 200), inits=(400, 100)),
+    full=dict(n=500, widths=(100, 400), inits=(1000, 150)),
     seconds=(15, 150),
 )
 def fig_g5(run: Run) -> Outcome:
@@ -28,7 +28,7 @@ def fig_g5(run: Run) -> Outcome:
     import firstguess as fg
     from firstguess.show import charts as figures
 
-    n, widths, inits = run.either((160, (100, 200), (400, 100)), (500, (100, 400), (1000, 150)))
+    n, widths, inits = run.take("n widths inits")
     x = run.data("mnist:even-odd", points=n)
     found = {
         (place, depth, width): run.measure(

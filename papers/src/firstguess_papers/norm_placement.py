@@ -209,34 +209,24 @@ def compared(run: Run, data: Data, about: str, sizes: list[dict[str, Any]], note
     )  # fmt: skip
 
 
-_SIZES = (
-    "No norm, BatchNorm and LayerNorm before and after ReLU; one hidden layer of 100 and {deep} of {width} (ours); "
-    "{data}; Adam {lr:g} in batches of 128, {steps} steps; {inits} unfiltered networks each, {draws} predicted."
-)
-
-
 @item(
     "norm/fig4",
     "Norms before and after the activation in training, from unfiltered starts",
     claims=("N13",),
     where="NORM Fig 4",
-    quick=_SIZES.format(
-        deep=3, width=100, data="two blobs of 100 points a class in 100 dimensions", lr=3e-4, steps=60, inits=24,
-        draws=40,
-    ),
-    full=_SIZES.format(
-        deep=5, width=200, data="two blobs of 300 points a class in 300 dimensions (NORM: 10 000 in 1000)", lr=1e-4,
-        steps=300, inits=60, draws=100,
-    ),
+    about="No norm, BatchNorm and LayerNorm before and after ReLU; one hidden layer of 100 and {deep} of {width} "
+    "(ours); two blobs of {n} points a class in {d} dimensions (NORM: 10 000 in 1000); Adam {lr} in batches of 128, "
+    "{steps} steps; {networks} unfiltered networks each, {draws} predicted.",
+    quick=dict(n=100, d=100, lr=3e-4, steps=60, inits=24, parts=1, draws=40, deep=3, width=100),
+    full=dict(n=300, d=300, lr=1e-4, steps=300, inits=20, parts=3, draws=100, deep=5, width=200),
     seconds=(20, 220),
 )  # fmt: skip
 def fig4(run: Run) -> Outcome:
     """N13 on two blobs."""
     import firstguess as fg
 
-    n, d, lr, steps, inits, parts, draws, deep, width = run.either(
-        (100, 100, 3e-4, 60, 24, 1, 40, 3, 100), (300, 300, 1e-4, 300, 20, 3, 100, 5, 200)
-    )
+    n, d, deep, width = run.take("n d deep width")
+    lr, steps, inits, parts, draws = run.take("lr steps inits parts draws")
     data = fg.data.two_blobs(n, d, seed=run.seed)
     common: dict[str, Any] = {"optimizer": "adam", "lr": lr, "batch": 128, "steps": steps, "draws": draws}
     common |= {"inits": inits, "parts": parts}
@@ -248,19 +238,14 @@ def fig4(run: Run) -> Outcome:
 
 
 _PHOTOS = (
-    "No norm, BatchNorm and LayerNorm before and after ReLU; one hidden layer of 100; {n} {what} and as many held out; "
-    "Adam {lr:g} in batches of 128, {steps} steps; {networks} unfiltered networks each, {draws} predicted."
+    "No norm, BatchNorm and LayerNorm before and after ReLU; one hidden layer of 100; {n} images and as many held out; "
+    "Adam {lr} in batches of 128, {steps} steps; {networks} unfiltered networks each, {draws} predicted."
 )
-_QUICK: dict[str, Any] = {"n": 100, "lr": 3e-5, "steps": 80, "inits": 16, "parts": 1, "draws": 30}
-_CIFAR = (_QUICK, {"n": 400, "lr": 1e-5, "steps": 300, "inits": 6, "parts": 4, "draws": 80})
-_MNIST = (_QUICK, {"n": 500, "lr": 1e-5, "steps": 300, "inits": 20, "parts": 2, "draws": 80})
+_QUICK = dict(n=100, lr=3e-5, steps=80, inits=16, parts=1, draws=30)
 
 
-def _words(sizes: dict[str, Any], what: str) -> str:
-    return _PHOTOS.format(what=what, networks=sizes["inits"] * sizes["parts"], **sizes)
-
-
-def _images(run: Run, spec: str, about: str, sizes: dict[str, Any]) -> Outcome:
+def _images(run: Run, spec: str, about: str) -> Outcome:
+    (sizes,) = run.sizes
     name, _, choice = spec.partition(":")
     n = sizes["n"]
     data = run.data(spec, points=n, seed=run.seed)
@@ -277,13 +262,14 @@ def _images(run: Run, spec: str, about: str, sizes: dict[str, Any]) -> Outcome:
     claims=("N13",),
     where="NORM Figs G.1, G.2",
     needs=("cifar10",),
-    quick=_words(_CIFAR[0], "images of C2-B"),
-    full=_words(_CIFAR[1], "images of C2-B"),
+    about=_PHOTOS,
+    quick=_QUICK,
+    full=dict(n=400, lr=1e-5, steps=300, inits=6, parts=4, draws=80),
     seconds=(10, 240),
 )
 def fig_g1(run: Run) -> Outcome:
     """N13 on images of vehicles and animals."""
-    return _images(run, "cifar10:vehicles-animals", "CIFAR-10 vehicles against animals", run.either(*_CIFAR))
+    return _images(run, "cifar10:vehicles-animals", "CIFAR-10 vehicles against animals")
 
 
 @item(
@@ -292,10 +278,11 @@ def fig_g1(run: Run) -> Outcome:
     claims=("N13",),
     where="NORM Figs G.5, G.6 (training)",
     needs=("mnist",),
-    quick=_words(_MNIST[0], "digits of E&O"),
-    full=_words(_MNIST[1], "digits of E&O"),
+    about=_PHOTOS,
+    quick=_QUICK,
+    full=dict(n=500, lr=1e-5, steps=300, inits=20, parts=2, draws=80),
     seconds=(10, 150),
 )
 def fig_g5_training(run: Run) -> Outcome:
     """N13 on digits."""
-    return _images(run, "mnist:even-odd", "MNIST even against odd", run.either(*_MNIST))
+    return _images(run, "mnist:even-odd", "MNIST even against odd")

@@ -72,11 +72,11 @@ def judge_inputs(found: Mapping[Input, Sequence[Number]], left: Mapping[Input, N
     "BatchNorm with pooling, and on data of any mean and variance",
     claims=("N18",),
     where="NORM App. E.1, E.2.1",
-    quick="ReLU, Kaiming, 6 hidden layers of 400 nodes before pooling (our size): BatchNorm before with pools "
-    "of 1, 2 and "
-    "4, and no norm; BatchNorm after on blobs of mean 0, 1, 3 and spread 0.1, 1, 10; 200 dimensions, 300 points; 40 "
-    "networks of ten outputs each.",
-    full="The same with layers of 1200, 500 dimensions and points, 60 networks each.",
+    about="ReLU, Kaiming, 6 hidden layers of {width} nodes before pooling (our size): BatchNorm before with pools of "
+    "1, 2 and 4, and no norm; BatchNorm after on blobs of mean 0, 1, 3 and spread 0.1, 1, 10; {d} dimensions, {n} "
+    "points; {inits} networks of ten outputs each.",
+    quick=dict(width=400, d=200, n=300, inits=40),
+    full=dict(width=1200, d=500, n=500, inits=60),
     seconds=(12, 100),
 )
 def pooling(run: Run) -> Outcome:
@@ -86,7 +86,7 @@ def pooling(run: Run) -> Outcome:
     from firstguess.show.charts.dots import Dot, dots_chart
     from firstguess.show.charts.lines import Series
 
-    width, d, n, inits = run.either((400, 200, 300, 40), (1200, 500, 500, 60))
+    width, d, n, inits = run.take("width d n inits")
     x = fg.data.blob(n, d, seed=run.seed)
     at = list(range(1, DEPTH + 1))
     found: dict[tuple[str, str], list[Number]] = {}

@@ -26,10 +26,10 @@ NORMS = {
     "RMSNorm is LayerNorm before the activation, and no norm at all after it",
     claims=("N6",),
     where="NORM §4.1.3",
-    quick="5 hidden ReLU layers of 200 (ours), Kaiming; blob of 400 points in 500 dimensions; 150 networks each. "
-    "Values of 3 plain ReLU layers of 50, 200, 800 nodes, 40 networks.",
-    full="5 and 20 hidden ReLU layers of 400 (ours), Kaiming; blob of 800 points in 1000 dimensions; 400 networks "
-    "each. Values of 3 plain ReLU layers of 50, 200, 800 nodes, 100 networks.",
+    about="{depths} hidden ReLU layers of {width} (ours), Kaiming; blob of {n} points in {d} dimensions; {inits} "
+    "networks each. Values of 3 plain ReLU layers of {widths} nodes, {few} networks.",
+    quick=dict(n=400, d=500, depths=(5,), width=200, inits=150, widths=(50, 200, 800), few=40),
+    full=dict(n=800, d=1000, depths=(5, 20), width=400, inits=400, widths=(50, 200, 800), few=100),
     seconds=(8, 70),
 )
 def rmsnorm(run: Run) -> Outcome:
@@ -38,9 +38,7 @@ def rmsnorm(run: Run) -> Outcome:
     from firstguess.show import charts as figures
     from firstguess.show.charts.lines import Series
 
-    n, d, depths, width, inits, widths, few = run.either(
-        (400, 500, (5,), 200, 150, (50, 200, 800), 40), (800, 1000, (5, 20), 400, 400, (50, 200, 800), 100)
-    )
+    n, d, depths, width, inits, widths, few = run.take("n d depths width inits widths few")
     x = fg.data.blob(n, d, seed=run.seed)
     names = {"ln_rms": "before the activation", "ln_rms_after": "after the activation"}
     apart: dict[str, list[Number]] = {key: [] for key in names}

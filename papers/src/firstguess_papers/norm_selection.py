@@ -99,17 +99,16 @@ def judged(one: Arm, by_global: Choice, by_worst: Choice) -> list[Truth]:
     claims=("N20",),
     where="NORM §1, §3.1, §6",
     needs=("mnist",),
-    quick="3 placements of LayerNorm × 5 learning rates, 5 hidden layers of 60 on 60 MNIST images, even or odd; full "
-    "batches, 100 steps; 16 networks a candidate; 200 held-out images.",
-    full="3 placements of LayerNorm × 5 learning rates, 5 hidden layers of 100 on 150 MNIST images, even or odd; full "
-    "batches, 200 steps; 24 networks a candidate; 400 held-out images. Network, data and candidates are ours.",
+    about="3 placements of LayerNorm × 5 learning rates, 5 hidden layers of {width} on {n} MNIST images, even or odd; "
+    "full batches, {steps} steps; {networks} networks a candidate, {draws} predicted; {held} held-out images. "
+    "Network, data and candidates are ours.",
+    quick=dict(n=60, held=200, width=60, steps=100, inits=16, parts=1, draws=40),
+    full=dict(n=150, held=400, width=100, steps=200, inits=12, parts=2, draws=100),
     seconds=(20, 200),
 )
 def selection(run: Run) -> Outcome:
     """N20: each network's tuner picks at step k by one number; what the favoured class has then, and what remains."""
-    n, held, width, steps, inits, parts, draws = run.either(
-        (60, 200, 60, 100, 16, 1, 40), (150, 400, 100, 200, 12, 2, 100)
-    )
+    n, held, width, steps, inits, parts, draws = run.take("n held width steps inits parts draws")
     whole = run.data("mnist:even-odd", points=2 * (n + held))
     x = chosen(whole, (n // 2, n // 2), flat=True)
     test = chosen(whole, (held // 2, held // 2), skip=(n // 2, n // 2), flat=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from firstguess.base.errors import FirstguessError
 from firstguess.studies.store import write_table
-from firstguess_papers.items import Entry, Item
+from firstguess_papers.items import Entry, Item, Sizes
 
 Status: TypeAlias = Literal["done", "skipped", "failed"]
 RECORD = "record.json"
@@ -45,6 +45,7 @@ class Record:
     reason: str = ""  # why it was skipped or failed
     commit: str = ""
     checks: str = ""
+    sizes: tuple[dict[str, Any], ...] = ()  # as JSON has them; older records have none
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `from_dict` reads it back."""
@@ -58,18 +59,27 @@ class Record:
         return cls(**plain)
 
     def current(self, item: Item | None) -> bool:
-        """Whether these are numbers of the item as it is now: its version, and its settings in words."""
-        return item is not None and (self.version, self.settings) == (item.version, item.settings(self.quick))
+        """Whether these are numbers of the item as it is now: of its version, and of its sizes where they are known."""
+        if item is None or self.version != item.version:
+            return False
+        return not self.sizes or [*self.sizes] == plain(item.sizes(self.quick))
 
 
-def folder_of(out: Path, quick: bool, id: str) -> Path:
-    """Where an item's files are: quick and full runs never share one."""
-    return out / ("quick" if quick else "full") / id
+def plain(sizes: Sequence[Sizes]) -> list[dict[str, Any]]:
+    """Sizes as a record keeps them: what JSON makes of them."""
+    return json.loads(json.dumps([*sizes]))
 
 
-def write(out: Path, record: Record) -> None:
+def folder_of(out: Path, quick: bool, id: str, changed: Sizes | None = None) -> Path:
+    """Where an item's files are: quick and full runs, and runs of other sizes, never share one."""
+    size = "quick" if quick else "full"
+    own = ",".join(f"{name}={value}" for name, value in sorted((changed or {}).items()))
+    return out / (f"{size} {own.replace('/', '_')}" if own else size) / id
+
+
+def write(folder: Path, record: Record) -> None:
     """Keep a record beside the item's files."""
-    _write(folder_of(out, record.quick, record.id) / RECORD, record)
+    _write(folder / RECORD, record)
 
 
 def read_all(out: Path, quick: bool, order: Sequence[str]) -> list[Record]:

@@ -15,10 +15,12 @@ from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.studies.store import Piece, Store, address
+from firstguess_papers.items import WORK
 
 if TYPE_CHECKING:
     from firstguess.data import Data
     from firstguess.ensemble.measurement import Measurement
+    from firstguess_papers.items import Sizes
 
 Progress: TypeAlias = Callable[[str, int, int], object]  # (what, done, total)
 T = TypeVar("T")
@@ -41,7 +43,7 @@ class Subject(Protocol):
     def version(self) -> int: ...
     @property
     def needs(self) -> tuple[str, ...]: ...
-    def settings(self, quick: bool) -> str: ...
+    def sizes(self, quick: bool, changed: Sizes | None = None) -> tuple[dict[str, Any], ...]: ...
 
 
 @dataclass
@@ -50,7 +52,7 @@ class Run:
 
     Everything random takes its seed from `seed`, or from a number written in the item. The usual pattern:
 
-        n, inits = run.either((300, 200), (10_000, 1000))       # quick, full
+        n, inits = run.take("n inits")                           # the item's sizes, quick or full
         x = run.data("cifar10:cat-dog", points=n)                # skips the item where the data are absent
         m = run.measure("dense(weight_var=2) > relu > dense", x, inits=inits, width=500)      # a resumable piece
         p = run.piece({"what": "centers", "n": n}, lambda: {"centers": simulate(n)})        # another one
@@ -65,13 +67,25 @@ class Run:
     seed: int = 0
     progress: Progress = silent
     fresh: bool = False
+    changed: Sizes | None = None  # sizes that are not the item's: `--set width=400`
     computed: list[str] = field(default_factory=list[str])  # labels of pieces computed now, for tests and the curious
     reused: list[str] = field(default_factory=list[str])
     saved_seconds: float = 0.0  # what the reused pieces took when they were computed
 
-    def either(self, quick: T, full: T) -> T:
-        """The first in a quick run, the second in a full one."""
-        return quick if self.quick else full
+    @property
+    def sizes(self) -> tuple[dict[str, Any], ...]:
+        """The sets of sizes of this run."""
+        return self.item.sizes(self.quick, self.changed)
+
+    def take(self, names: str) -> Any:
+        """Sizes by name, of the one set that there is: `width, n = run.take("width n")`."""
+        (found,) = self.takes(names)
+        return found
+
+    def takes(self, names: str) -> list[Any]:
+        """Sizes by name, of every set."""
+        wanted = names.split()
+        return [sizes[names] if len(wanted) == 1 else tuple(sizes[n] for n in wanted) for sizes in self.sizes]
 
     def data(self, spec: str, **options: Any) -> Data:
         """`fg.data.load(spec, data_dir=…)`; for the data sets that the item `needs`, absence skips the item.
@@ -90,17 +104,19 @@ class Run:
                 raise Missing(str(error)) from error
             raise
 
-    def piece(self, key: Any, compute: Callable[[], Piece], *, label: str | None = None) -> dict[str, Any]:
+    def piece(
+        self, key: Any, compute: Callable[[], Piece], *, label: str | None = None, complete: bool = False
+    ) -> dict[str, Any]:
         """The piece with this key: from the store, or computed now and kept.
 
-        `key` says everything that the numbers depend on beyond the item, its version and its settings in words: names
-        and sizes, `data.hash` if data come in. A piece is a dict of numbers, texts and arrays (of any shape); they come
+        `key` says what the numbers depend on beyond the item, its version, the seed and the run's sizes: names, and
+        `data.hash` if data come in. A `complete` key has all sizes that matter: it stays valid where others change. A
+        piece is a dict of numbers, texts and arrays (of any shape); they come
         back as such, arrays as NumPy arrays.
         """
         name = label or (key if isinstance(key, str) else " ".join(str(v) for v in _leaves(key)))
-        where = address(
-            self.item.id, self.item.version, self.item.settings(self.quick), self.quick, self.seed, __version__, key
-        )
+        sizes = [] if complete else [{k: v for k, v in one.items() if k not in WORK} for one in self.sizes]
+        where = address(self.item.id, self.item.version, self.seed, __version__, sizes, key)
         if not self.fresh and (found := self.store.read(where)) is not None:
             self.reused.append(name)
             self.saved_seconds += found[1]
@@ -134,7 +150,9 @@ class Run:
         seed = options.pop("seed", self.seed)
         key |= {"name": name, "data": data.hash, "seed": seed, "options": given}
         shown = label or name or str(what)
-        return _unpack(self.piece(key, lambda: self._measured(what, data, shown, seed, options), label=shown))
+        return _unpack(
+            self.piece(key, lambda: self._measured(what, data, shown, seed, options), label=shown, complete=True)
+        )
 
     def _measured(self, what: Any, data: Data, shown: str, seed: int, options: dict[str, Any]) -> Piece:
         import firstguess as fg

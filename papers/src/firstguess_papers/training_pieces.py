@@ -209,6 +209,7 @@ def trained(
             {"train": key, "seed": own},
             lambda own=own, shown=shown: _train(run, what, data, test, own, shown, options),
             label=shown,
+            complete=True,
         )
         arms.append(_unpack(piece, label, real=True))
     return arms[0] if parts == 1 else _joined(arms)
@@ -228,7 +229,8 @@ def predicted(
         return _packed(t) | {"about": json.dumps(_explained(t))}
 
     seed = options.get("seed", run.seed)
-    return _unpack(run.piece({"predict": key, "seed": seed}, compute, label=f"prediction: {label}"), label, real=False)
+    piece = run.piece({"predict": key, "seed": seed}, compute, label=f"prediction: {label}", complete=True)
+    return _unpack(piece, label, real=False)
 
 
 def _key(what: Any, name: str, data: Data, test: Data | None, options: dict[str, Any]) -> dict[str, Any]:
