@@ -209,8 +209,8 @@ def _show_list(chosen: Sequence[Item], json: bool) -> None:
             "title": item.title,
             "claims": list(item.claims),
             "needs": [*item.needs, *item.packages],
-            "quick": item.quick,
-            "full": item.full,
+            "quick": item.settings(quick=True),
+            "full": item.settings(quick=False),
             "seconds_quick": item.seconds[0],
             "seconds_full": item.seconds[1],
         }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from firstguess._version import __version__
+from firstguess._version import NUMERICS
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.studies.store import Piece, Store, address
@@ -116,7 +116,7 @@ class Run:
         """
         name = label or (key if isinstance(key, str) else " ".join(str(v) for v in _leaves(key)))
         sizes = [] if complete else [{k: v for k, v in one.items() if k not in WORK} for one in self.sizes]
-        where = address(self.item.id, self.item.version, self.seed, __version__, sizes, key)
+        where = address(self.item.id, self.item.version, self.seed, NUMERICS, sizes, key)
         if not self.fresh and (found := self.store.read(where)) is not None:
             self.reused.append(name)
             self.saved_seconds += found[1]
