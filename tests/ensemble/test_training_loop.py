@@ -224,11 +224,17 @@ def test_an_activation_of_ones_own_is_known_by_its_values(tmp_path: Path) -> Non
         assert not r.notes
 
 
-def test_an_activation_without_a_derivative_is_refused() -> None:
+def test_a_function_of_ones_own_trains_by_its_numerical_slope_and_a_jump_is_refused() -> None:
     from firstguess.network.builders import mlp
 
+    runs = [
+        fg.train(mlp(1, phi), data=points(), inits=1, width=10, lr=0.05, steps=5)
+        for phi in (fg.activation(np.sin), "sin")
+    ]
+    np.testing.assert_allclose(runs[0].loss, runs[1].loss, rtol=1e-5)
+    step = fg.activation(lambda x: np.where(x > 0.0, 1.0, 0.0), name="step")
     with pytest.raises(fg.NotCovered, match=r"derivative is known.*do not reach 1 of 2"):
-        fg.train(mlp(1, fg.activation(np.sin)), data=points(), inits=1, width=10, steps=3)
+        fg.train(mlp(1, step), data=points(), inits=1, width=10, steps=3)
 
 
 # -- Ctrl-C and progress ----------------------------------------------------------------------------------------------

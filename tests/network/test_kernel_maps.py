@@ -190,8 +190,14 @@ def test_custom_functions() -> None:
             got = run(k, np.array([[qa]]), np.array([[qb]]), False)[0][0, 0]
             scale = math.sqrt(_square(fn, kinks, qa) * _square(fn, kinks, qb))
             assert abs(got - quadrature(fn, kinks, qa, qb, c)) <= 1e-8 * scale
+    known = activation(
+        lambda x: x * np.exp(-0.25 * x * x), derivative=lambda x: (1 - 0.5 * x * x) * np.exp(-0.25 * x * x)
+    )
+    at = np.full((1, 1), 0.3), np.full((1, 1), 1.0), np.full((1, 1), 1.0)
+    tangents = [kernel_map(phi, q)(*at, True)[1] for phi in (smooth, known)]
+    assert tangents[0] == pytest.approx(tangents[1], rel=1e-8)
     with pytest.raises(NotCovered, match="derivative"):
-        kernel_map(smooth, q)(np.ones((1, 1)), np.ones((1, 1)), np.ones((1, 1)), True)
+        kernel_map(activation(np.sign, kinks=(0.0,), name="step"), q)(*at, True)
 
 
 def test_a_kink_away_from_zero_is_refused_at_once_for_unequal_sizes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -278,3 +279,62 @@ def test_the_secant_decreases_from_the_slope(block: str) -> None:
     values = [b.secant(0.3, t) for t in (0.0, 1e-6, 1e-3, 0.1, 0.5, 1.0, 1.3, math.pi / 2)]
     assert values[1] == pytest.approx(values[0], rel=1e-5)
     assert all(x > y for x, y in pairwise(values[2:]))
+
+
+# --- functions of one's own
+# --------------------------------------------------------------------------------------------
+
+OWN = {
+    "x sin x": lambda x: x * np.sin(x),
+    "softsign": lambda x: x / (1.0 + np.abs(x)),
+    "arctan": np.arctan,
+    "algebraic": lambda x: x / np.sqrt(1.0 + x * x),
+    "arcsinh": np.arcsinh,
+    "cos": np.cos,
+    "tanh and a line": lambda x: np.tanh(x) + 0.1 * x,
+}
+
+
+@pytest.mark.parametrize(("bias_var", "edge"), [(0.01, 1.36426), (0.05, 1.28532), (0.3, 0.99861)])
+def test_the_edge_of_x_sin_x_is_where_a_deep_network_turns_chaotic(bias_var: float, edge: float) -> None:
+    """At small bias variances in a jump between two finite variances, as `fixed_point` finds it."""
+    phi = fg.activation(OWN["x sin x"], name="wave")
+    assert fg.edge_of_chaos(phi, bias_var=bias_var) == pytest.approx(edge, abs=1e-5)
+    below, above = (fg.fixed_point(phi, weight_var=edge + d, bias_var=bias_var) for d in (-2e-5, 2e-5))
+    assert (below.phase, above.phase) == ("ordered", "chaotic")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_lines_of_own_functions_are_those_of_their_fixed_points(name: str) -> None:
+    phi = fg.activation(OWN[name], name="mine")
+    edge = fg.edge_of_chaos(phi, bias_var=0.3)
+    below, above = (fg.fixed_point(phi, weight_var=edge * f, bias_var=0.3).chi for f in (1 - 1e-5, 1 + 1e-5))
+    assert below < 1.0 < above
+    neutral = fg.neutrality_line(phi, bias_var=0.3)
+    assert fg.fixed_point(phi, weight_var=neutral, bias_var=0.3).c == pytest.approx(0.5, abs=1e-6)
+
+
+@pytest.mark.parametrize(("own", "known"), [(np.tanh, "tanh"), (lambda x: np.tanh(np.logaddexp(0, x)) * x, "mish")])
+def test_own_functions_agree_with_the_same_ones_by_name(own: Any, known: str) -> None:
+    phi = fg.activation(own, name="mine")
+    for call in (fg.edge_of_chaos, fg.neutrality_line):
+        for bias_var in (0.0, 0.05):
+            try:
+                expected = call(known, bias_var=bias_var)
+            except fg.NotCovered:
+                with pytest.raises(fg.NotCovered, match="none at bias_var"):
+                    call(phi, bias_var=bias_var)
+            else:
+                assert call(phi, bias_var=bias_var) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_phase_diagram_of_an_own_function_says_where_it_cannot_be_integrated() -> None:
+    d = fg.phase_diagram(OWN["x sin x"], weight_vars=[0.9, 1.1, 1.4, 3.0], bias_vars=[0.05, 0.3])
+    assert d.phase[1].tolist() == ["ordered", "chaotic", "chaotic", "chaotic"]
+    assert d.edge == pytest.approx([1.28532, 0.99861], abs=1e-5)
+    assert np.isinf(d.q[:, 3]).all()
+    assert "is called infinite: it cannot be integrated there" in d.note
+    for i, w in enumerate((0.9, 1.1, 1.4)):
+        p = fg.fixed_point(OWN["x sin x"], weight_var=w, bias_var=0.3)
+        assert d.q[1, i] == pytest.approx(p.q, rel=1e-6)
+        assert d.c[1, i] == pytest.approx(p.c, abs=1e-5)

@@ -158,7 +158,6 @@ ShiftedForm = Callable[[float, float, float], Moments]
 # Beyond this |log q| an activation is its own asymptote to 1e-16, and √q would soon leave float64.
 _FAR = 75.0
 
-_H = 1e-5  # a step of x, for the slope of a callable whose derivative nobody gave
 
 # (k, q_a, q_b, want_slope) -> (E φφ, E φ'φ' or None); k is (rows, cols), q_a (rows, 1), q_b (1, cols)
 Map = Callable[[Array, Array, Array, bool], tuple[Array, Array | None]]
@@ -256,20 +255,11 @@ class Activation:
         """E φ'(mean + √q z)²: what a layer does to the mean square of gradients, up to σw² (theory.md (10))."""
         if self.jumps:
             return math.inf
-        if mean != 0.0:
-            shifted = self.derivative or (lambda x: (self.rise(x + _H) - self.rise(x - _H)) / (2.0 * _H))
-            return gaussian.expectation(lambda x: shifted(x) ** 2, q, self.features, mean=mean)
-        if self.energy is not None:
+        if mean == 0.0 and self.energy is not None:
             return self.energy(q)
-        derivative = self.derivative
-        if derivative is None:  # R(θ→0) of a callable whose derivative nobody gave
-            s = 1e-30 * q
-            return self._integrate(self.rise, q - s, s, jumps=False).spread / s
-        return gaussian.expectation(lambda x: derivative(x) ** 2, q, self.features)
-
-    def _integrate(self, fn: Function, between: float, spread: float, *, jumps: bool) -> Moments:
-        run = gaussian.moments if self.source is None else gaussian.checked_moments
-        return run(fn, between, spread, self.features, jumps=jumps)
+        slope = self.derivative or gaussian.numerical_slope(self.rise, gaussian.kinks(self.features))
+        run = gaussian.expectation if self.source is None else gaussian.checked_expectation
+        return run(lambda x: slope(x) ** 2, q, self.features, mean=mean)
 
     def asymptote(self, log_q: float) -> Activation | None:
         """The piecewise-linear function φ is equal to at such scales, None where it must be computed."""
@@ -290,7 +280,9 @@ def _moments(phi: Activation, between: float, spread: float) -> Moments:
     if phi.closed is not None:
         result = phi.closed(between, spread)
     elif phi.source is not None:
-        result = gaussian.checked_moments(phi.rise, between, spread, phi.features, jumps=phi.jumps)
+        result = gaussian.checked_moments(
+            phi.rise, between, spread, phi.features, jumps=phi.jumps, derivative=phi.derivative
+        )
     else:
         result = gaussian.moments(phi.rise, between, spread, phi.features, derivative=phi.derivative)
     return result._replace(mean=0.0 if phi.odd else phi.offset + result.mean)
@@ -301,18 +293,16 @@ def _shifted_moments(phi: Activation, mean: float, between: float, spread: float
     if phi.shifted is not None:
         return phi.shifted(between, spread, mean)
     features = tuple(Feature(f.at - mean, f.width) for f in phi.features)
-    if phi.source is not None:
-        result = gaussian.checked_moments(lambda x: phi.rise(x + mean), between, spread, features, jumps=phi.jumps)
-    else:
-        slope = phi.derivative
-        result = gaussian.moments(
-            lambda x: phi.rise(x + mean),
-            between,
-            spread,
-            features,
-            jumps=phi.jumps,
-            derivative=None if slope is None else lambda x: slope(x + mean),
-        )
+    slope = phi.derivative
+    run = gaussian.moments if phi.source is None else gaussian.checked_moments
+    result = run(
+        lambda x: phi.rise(x + mean),
+        between,
+        spread,
+        features,
+        jumps=phi.jumps,
+        derivative=None if slope is None else lambda x: slope(x + mean),
+    )
     return result._replace(mean=phi.offset + result.mean)
 
 

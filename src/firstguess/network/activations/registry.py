@@ -83,8 +83,8 @@ def activation(
 ) -> Activation:
     """An activation from its name, or from any NumPy function.
 
-    A function of your own is integrated numerically; name the points where it bends or jumps, and give its derivative
-    (`derivative`) if you want depth scales.
+    A function of your own is integrated and differentiated numerically; name the points where it bends or jumps. Its
+    `derivative`, if you give it, makes slopes exact.
 
     >>> activation("leaky_relu", slope=0.2)
     Activation(name='leaky_relu', params=(('slope', 0.2),), centered=False)
@@ -131,11 +131,20 @@ def _kink_at_zero(fn: Function) -> bool:
     # Most kinks are at 0, where quadrature panels meet: undeclared, one would hide there instead of spoiling agreement.
     # 2·d(h/2) − d(h), d(h) = (φ(h) + φ(−h) − 2φ(0))/h, is the jump of the slope; a smooth φ leaves only O(h³).
     h = 1e-4
-    at = gaussian.evaluate(fn, np.array([-h, -0.5 * h, 0.0, 0.5 * h, h]))
+    at = gaussian.evaluate(fn, h * np.array([-1.0, -0.5, 0.0, 0.5, 1.0]))
     outer, inner = (at[0] + at[4] - 2.0 * at[2]) / h, 2.0 * (at[1] + at[3] - 2.0 * at[2]) / h
     step = float(np.max(np.abs(np.diff(at))))
     rounding = 1e-14 * float(np.max(np.abs(at)))
-    return step > 1e-2 or h * abs(2.0 * inner - outer) > 1e-8 * step + rounding
+    if step > 1e-2 or h * abs(2.0 * inner - outer) > 1e-8 * step + rounding:
+        return True
+    # Likewise the jump of the second derivative (softsign, ELU), from second differences on both sides.
+    h = 1e-3
+    at = gaussian.evaluate(fn, h * np.arange(-2.0, 3.0, 0.5))[:9]
+    wide, narrow = (
+        (at[4 + 2 * k] - 2 * at[4 + k] + 2 * at[4 - k] - at[4 - 2 * k]) / (0.5 * k * h) ** 2 for k in (2, 1)
+    )
+    slope = float(np.max(np.abs(np.diff(at)))) / h
+    return abs(2.0 * narrow - wide) > 1e-3 * (slope + abs(wide)) + 1e-7 * float(np.max(np.abs(at)))
 
 
 def _custom(fn: Function, name: str, kinks: Iterable[float], derivative: Function | None) -> Activation:
@@ -149,6 +158,8 @@ def _custom(fn: Function, name: str, kinks: Iterable[float], derivative: Functio
         points = (*points, 0.0)
     left, right = (gaussian.evaluate(fn, np.array([k + d for k in points])) for d in (-1e-9, 1e-9))
     jumps = bool(points) and bool(np.any(np.abs(right - left) > 1e-5 * (1.0 + np.abs(left))))
+    if derivative is None and not jumps:
+        derivative = gaussian.numerical_slope(fn, points)
     # Nothing is known about its smoothness: a feature of width 1 at 0, and the quadrature refines until it agrees.
     return Activation(
         name,

@@ -28,6 +28,8 @@ from firstguess.theory.phases.fixed_points import (
     correlation_at,
     edge_of_chaos,
     fixed_point,
+    jump_at,
+    line_at,
     neutrality_line,
     phase_name,
     phase_of,
@@ -143,11 +145,12 @@ def phase_diagram(
     weights = _axis(weight_vars, np.linspace(top / 100, top, 100), "weight_vars", positive=True)
     biases = _axis(bias_vars, np.linspace(0.0, 0.5, 100), "bias_vars", positive=False)
     w, b = np.meshgrid(weights, biases)
-    log_v, error_v = _table(block.variance, _LOW, _HIGH, 1e-12, start=48)
-    log_q = _settle(log_v, np.log(w), b)
-    inside = (log_q > _LOW) & (log_q < _HIGH)
+    low, high = block.within(_LOW), block.within(_HIGH)
+    log_v, error_v = _table(block.variance, low, high, 1e-12, start=48)
+    log_q = _settle(log_v, np.log(w), b, low, high)
+    inside = (log_q > low) & (log_q < high)
     chi, c, one_minus_c = np.empty_like(w), np.ones_like(w), np.zeros_like(w)
-    for value in (_LOW, _HIGH):
+    for value in (low, high):
         chi[log_q == value] = block.slope(math.copysign(80.0, value))
     error = error_v
     jumps = math.isinf(block.slope(0.0))  # an activation that jumps: χ̃ is infinite everywhere
@@ -158,7 +161,7 @@ def phase_diagram(
         chi[inside] = slope(log_q[inside])
         error = max(error, error_r)
     chi *= w
-    for value in (_LOW, _HIGH):
+    for value in (low, high):
         rows = log_q == value
         if rows.any() and block.keeps_correlation(math.copysign(80.0, value)):
             c[rows], one_minus_c[rows] = _kept(block, w[rows], b[rows])
@@ -172,14 +175,35 @@ def phase_diagram(
         error = max(error, error_c)
     with np.errstate(divide="ignore"):
         gamma = np.where(one_minus_c > 0.0, c / one_minus_c, np.inf)
-    q = np.where(log_q == _LOW, 0.0, np.where(log_q == _HIGH, np.inf, np.exp(log_q)))
+    q = np.where(log_q == low, 0.0, np.where(log_q == high, np.inf, np.exp(log_q)))
     phase = np.vectorize(phase_of, otypes=["U16"])(chi)
     regime = np.where(np.isinf(gamma), "deeply biased", np.where(gamma >= 1.0, "biased", "neutral"))
     kinds = ("gradients", "variance", "neutrality")
     found = [_line(block, biases, kind) if lines else np.full(biases.shape, math.nan) for kind in kinds]
+    for i in np.flatnonzero(np.isnan(found[0])) if lines and not (jumps or block.scale_free()) else ():
+        found[0][i] = _jump(block, float(biases[i]), weights, chi[i], q[i])
     extra = _between(biases) if lines and not block.scale_free() else np.empty(0)
     fine = np.array([extra, *(_line(block, extra, kind) for kind in kinds)])
-    return PhaseDiagram(str(block), weights, biases, q, c, gamma, chi, phase, regime, *found, error=error, fine=fine)
+    return PhaseDiagram(
+        str(block), weights, biases, q, c, gamma, chi, phase, regime, *found, error=error, fine=fine,
+        note=_cut(low, high, log_q),
+    )  # fmt: skip
+
+
+def _jump(block: Block, bias_var: float, weights: Array, chi: Array, q: Array) -> float:
+    """Where gradients pass from vanishing to exploding in a jump between two finite variances, else NaN."""
+    over = int(np.argmax(chi > 1.0))
+    if not over or not np.isfinite(q[over]):
+        return math.nan
+    found = jump_at(block, bias_var, *np.log(weights[over - 1 : over + 1]).tolist())
+    return math.nan if found is None else found
+
+
+def _cut(low: float, high: float, log_q: Array) -> str:
+    """What to say where a function of one's own cannot be integrated at every scale."""
+    said = [f"below {math.exp(low):.2g} is called 0"] if low > _LOW and (log_q == low).any() else []
+    said += [f"above {math.exp(high):.2g} is called infinite"] if high < _HIGH and (log_q == high).any() else []
+    return f"a variance {', one '.join(said)}: it cannot be integrated there" if said else ""
 
 
 def _of_stage(stage: Stage, weights: Array, biases: Array, lines: bool) -> PhaseDiagram:
@@ -261,9 +285,9 @@ def _slope_table(block: Block, low: float, high: float) -> tuple[Callable[[Array
     return _table(block.slope, low, high, 1e-9, start=24)
 
 
-def _settle(log_v: Callable[[Array], Array], log_w: Array, b: Array) -> Array:
+def _settle(log_v: Callable[[Array], Array], log_w: Array, b: Array, low: float, high: float) -> Array:
     """log q* of every grid point: march from blob inputs to the first fixed point in the way (see phases.settle)."""
-    x = np.linspace(_LOW, _HIGH, _STEPS)
+    x = np.linspace(low, high, _STEPS)
     v = log_v(x)
     with np.errstate(divide="ignore"):
         log_b = np.log(b)
@@ -287,7 +311,7 @@ def _settle(log_v: Callable[[Array], Array], log_w: Array, b: Array) -> Array:
         some = order.any(axis=1)
         index = order.argmax(axis=1)
         index = index if sign > 0 else _STEPS - 1 - index
-        out[rows[~some]] = _HIGH if sign > 0 else _LOW
+        out[rows[~some]] = high if sign > 0 else low
         rows, index = rows[some], index[some]
         # the bracket reaches back to the last point whose drift was not rounding
         significant = grid[rows] * sign > flat_noise
@@ -377,16 +401,13 @@ def _correlation(block: Block, log_q: Array, w: Array, tolerance: float) -> tupl
 
 
 def _line(block: Block, biases: Sequence[float] | Array, kind: Literal["gradients", "variance", "neutrality"]) -> Array:
-    def at(bias_var: float) -> float:
-        try:
-            if kind == "neutrality":
-                return neutrality_line(block, bias_var=bias_var)
-            return edge_of_chaos(block, bias_var=bias_var, kind=kind)
-        except FirstguessError:
-            return math.nan
-
     if block.scale_free():
-        return np.full(len(biases), at(0.0))
+        try:
+            found = neutrality_line(block) if kind == "neutrality" else edge_of_chaos(block, kind=kind)
+        except FirstguessError:
+            found = math.nan
+        return np.full(len(biases), found)
     if kind == "variance":
         return np.full(len(biases), math.nan)
-    return np.array([at(float(b)) for b in biases])
+    what = "neutrality line" if kind == "neutrality" else "edge of chaos"
+    return np.array([line_at(block, float(b), what) for b in biases])

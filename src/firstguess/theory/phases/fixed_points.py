@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -88,6 +88,14 @@ def _root(fn: Callable[[float], float], low: float, high: float) -> float:
     from scipy.optimize import root_scalar  # scipy.optimize takes 50 ms to import
 
     return float(root_scalar(fn, bracket=(low, high), method="brentq", xtol=1e-15, rtol=1e-14).root)
+
+
+def _lowest(fn: Callable[[float], float], one: float, other: float) -> float:
+    """Where fn is least between two points."""
+    from scipy.optimize import minimize_scalar
+
+    found = minimize_scalar(fn, bounds=(min(one, other), max(one, other)), method="bounded", options={"xatol": 1e-9})
+    return float(found.x)
 
 
 def phase_name(phase: str, regime: str) -> str:
@@ -237,11 +245,17 @@ def settle_by(advance: Callable[[float], float], start: float) -> float:
         return x
     direction = math.copysign(1.0, first)
     last, step = x, 0.125  # `last`: where the drift was last larger than rounding
+    passed = [(x, abs(first))]  # the last three points and their drifts
     while abs(x) < _LIMIT:
         x += direction * step
         value = drift(x) * direction
         if value < -_FLAT:
             return _root(drift, min(x, last), max(x, last))
+        passed = [*passed[-2:], (x, value)]
+        if len(passed) == 3 and passed[1][1] < min(passed[0][1], 0.5 * value):  # two fixed points may lie in between
+            lowest = _lowest(lambda at: drift(at) * direction, passed[0][0], x)
+            if drift(lowest) * direction < -_FLAT:
+                return _root(drift, min(passed[0][0], lowest), max(passed[0][0], lowest))
         if value > _FLAT:
             last = x
         step = min(step * 1.1, 1.0)
@@ -256,6 +270,8 @@ def edge_of_chaos(
 ) -> float:
     """The weight variance at which gradients keep their size, χ̃ = 1: theory.md (10).
 
+    Where the variance has two fixed points (x·sin x), gradients may pass from vanishing to exploding in a jump between
+    them: then it is the weight variance of the jump.
     `kind="variance"` gives the weight variance at which the *forward* signal keeps its size instead, for scale-free
     blocks such as ReLU; with pooling the two lines differ (theory.md §5).
 
@@ -282,7 +298,13 @@ def edge_of_chaos(
         return math.exp(-block.variance(0.0))
     if block.scale_free():
         return 1.0 / block.slope(0.0)  # independent of the biases
-    return _along(block, block.slope, bias_var, "edge of chaos")
+    found = line_at(block, bias_var, "edge of chaos")
+    if not math.isnan(found):
+        return found
+    jump = None if math.isinf(block.slope(0.0)) else jump_at(block, bias_var)
+    if jump is not None and settle(block, jump * (1.0 + 1e-6), bias_var) < _LIMIT:
+        return jump
+    return _no_line(block, bias_var, "edge of chaos", jump)
 
 
 def neutrality_line(what: str | Activation | Function | Block, *, bias_var: float = 0.0) -> float:
@@ -308,7 +330,8 @@ def neutrality_line(what: str | Activation | Function | Block, *, bias_var: floa
             got=f"none: {why}",
             hint="tanh, erf, hardtanh or sin; or a norm after the activation: fg.predict",
         )
-    return _along(block, lambda x: block.secant(x, math.pi / 3), bias_var, "neutrality line")
+    found = line_at(block, bias_var, "neutrality line")
+    return _no_line(block, bias_var, "neutrality line") if math.isnan(found) else found
 
 
 def _crossing(stage: Stage, bias_var: float, what: str) -> float:
@@ -345,23 +368,27 @@ def _excess(stage: Stage, weight_var: float, bias_var: float, what: str) -> floa
     return 0.0 if found.phase == "edge of chaos" else found.chi - 1.0
 
 
-def _along(block: Block, factor: Callable[[float], float], bias_var: float, what: str) -> float:
-    """Solve σb²(q) = bias_var on the curve σw² = 1/factor(q), σb² = q − σw²·V(q), keeping what a network settles at."""
+def line_at(block: Block, bias_var: float, what: str) -> float:
+    """Solve σb²(q) = bias_var on the curve σw² = 1/factor(q), σb² = q − σw²·V(q), keeping what a network settles at.
+
+    `factor` is R₀ at the edge of chaos, R at c = ½ on the neutrality line. NaN where there is none.
+    """
+
+    def factor(x: float) -> float:
+        return block.slope(x) if what == "edge of chaos" else block.secant(x, math.pi / 3)
 
     def excess(x: float) -> float:
         return math.exp(x) - math.exp(block.variance(x)) / factor(x) - bias_var
 
     if math.isinf(factor(0.0)):
-        raise NotCovered(
-            f"an activation without jumps for the {what}",
-            got=f"{block}, whose gradients are infinite at every weight variance",
-            hint="a steep but continuous version of it: hardtanh, tanh",
-        )
+        return math.nan
     found: list[float] = []
     if bias_var == 0.0:
-        start = 1.0 / factor(-_LIMIT)  # the curve may start at q = 0
+        start = 1.0 / max(factor(-_LIMIT), 1e-300)  # the curve may start at q = 0
         # below 1e-30 it is no line: a block that divides by its own scale does not see the weights
         returns = start > 1e-30 and abs(block.variance(-_LIMIT) + _LIMIT + math.log(start)) < 1e-9
+        if returns and block.own:  # V has more digits than a numerical slope
+            start = math.exp(-_LIMIT - block.variance(-_LIMIT))
         if (
             returns
             and settle(block, start * (1 - 1e-6), 0.0) <= -_LIMIT
@@ -370,32 +397,42 @@ def _along(block: Block, factor: Callable[[float], float], bias_var: float, what
             and (what == "edge of chaos" or fixed_point(block, weight_var=start * (1 + 1e-3)).c <= 0.5)
         ):
             return start
-    values = [excess(float(x)) for x in _LOG_Q]
-    for x0, x1, v0, v1 in zip(_LOG_Q, _LOG_Q[1:], values, values[1:], strict=False):
+    low, high = block.reach
+    grid = _LOG_Q[(low <= _LOG_Q) & (high >= _LOG_Q)]
+    values = [excess(float(x)) for x in grid]
+    for x0, x1, v0, v1 in zip(grid, grid[1:], values, values[1:], strict=False):
         if v0 * v1 < 0.0 and max(abs(v0) / math.exp(x0), abs(v1) / math.exp(x1)) > 1e-11:  # else it is rounding
             root = _root(excess, float(x0), float(x1))
             weight_var = 1.0 / factor(root)
             if abs(settle(block, weight_var, bias_var) - root) < 1e-6 * max(1.0, abs(root)):
                 found.append(weight_var)
-    if found:
-        return min(found)
-    jump = _jump(block, bias_var) if what == "edge of chaos" else None
+    return min(found, default=math.nan)
+
+
+def _no_line(block: Block, bias_var: float, what: str, jump: float | None = None) -> NoReturn:
+    """Say why there is none."""
+    if math.isinf(block.slope(0.0)):
+        raise NotCovered(
+            f"an activation without jumps for the {what}",
+            got=f"{block}, whose gradients are infinite at every weight variance",
+            hint="a steep but continuous version of it: hardtanh, tanh",
+        )
     detail = f": gradients go from vanishing to exploding in a jump, at weight_var {jump:.6g}" if jump else ""
     raise NotCovered(
         f"a weight variance with {what} for {block} at this bias variance",
         got=f"none at bias_var {bias_var:g}{detail}",
-        hint=f"fg.phase_diagram({str(block)!r}) shows where the phases meet",
+        hint=f"fg.phase_diagram({'the function' if block.own else repr(str(block))}) shows where the phases meet",
     )
 
 
-def _jump(block: Block, bias_var: float) -> float | None:
-    """The weight variance at which χ̃ passes 1, continuously or not; None if it never does below 1e3."""
+def jump_at(block: Block, bias_var: float, low: float = -5.0, high: float = math.log(1e3)) -> float | None:
+    """The weight variance at which χ̃ passes 1, continuously or not, by its logarithm; None if it never does there."""
 
     def chaotic(log_weight: float) -> bool:
         weight_var = math.exp(log_weight)
         return weight_var * block.slope(settle(block, weight_var, bias_var)) > 1.0
 
-    grid = np.linspace(-5.0, math.log(1e3), 60)
+    grid = np.linspace(low, high, 60 if high - low > 1.0 else 2)
     above = next((i for i, x in enumerate(grid) if chaotic(float(x))), None)
     if not above:
         return None

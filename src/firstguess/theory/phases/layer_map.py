@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Function
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
@@ -26,6 +26,24 @@ from firstguess.network.layer import Layer, Mix, sequence_text, steps
 from firstguess.network.layers import Activate, Conv, Dense, Residual
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.walk import changed, every
+
+_PROBES = (
+    1.0,
+    2.0,
+    3.0,
+    4.0,
+    5.0,
+    6.0,
+    7.0,
+    8.0,
+    9.0,
+    11.0,
+    15.0,
+    20.0,
+    28.0,
+    40.0,
+    80.0,
+)  # |log q| at which an own function is tried
 
 
 @dataclass(frozen=True)
@@ -39,28 +57,85 @@ class Block:
 
     def variance(self, log_q: float) -> float:
         """log V(q): the log mean square after the block."""
-        return _after(self, log_q, math.pi / 2).log_q
+        x = self.within(log_q)
+        return _after(self, x, math.pi / 2).log_q + (_exponents(self, x)[0] * (log_q - x) if x != log_q else 0.0)
 
     def secant(self, log_q: float, theta: float) -> float:
         """R(q, θ): what the spread over data is multiplied by, before σw²."""
         if theta == 0.0:
             return self.slope(log_q)
-        after = _after(self, log_q, theta)
+        x = self.within(log_q)
+        after = _after(self, x, theta)
         spread = 2.0 * math.sin(theta / 2.0) ** 2
-        return after.spread / spread * math.exp(after.log_scale - log_q)
+        return after.spread / spread * math.exp(after.log_scale - x) * self._beyond(log_q, x)
 
     def slope(self, log_q: float) -> float:
         """R₀(q) = E Σ (∂x/∂u)²."""
-        return _slope(self, log_q)
+        x = self.within(log_q)
+        return _slope(self, x) * self._beyond(log_q, x)
+
+    def _beyond(self, log_q: float, end: float) -> float:
+        return math.exp(min(_exponents(self, end)[1] * (log_q - end), 700.0)) if log_q != end else 1.0
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The log q between which it is computed; beyond them V and R go on as powers of q. ±∞ but for own functions.
+
+        A function of a user's own may be too fine to integrate (x·sin x at large q), or too flat (cos at small q).
+        """
+        return (-_furthest(self, -1.0), _furthest(self, 1.0)) if self.own else (-math.inf, math.inf)
+
+    @property
+    def own(self) -> bool:
+        """Whether there is a function of a user's own in it, of which nothing is known."""
+        return any(layer.function is not None and layer.function.source is not None for layer in self.layers)
+
+    def within(self, log_q: float) -> float:
+        """The nearest log q at which it can be computed."""
+        low, high = self.reach
+        return min(max(log_q, low), high)
 
     def scale_free(self) -> bool:
         """Whether V(q) ∝ q and R₀ is constant, at every scale: ReLU and its kin."""
-        v = [self.variance(x) - x for x in (-40.0, -1.0, 0.7, 40.0)]
+        v = [self.variance(x) - x for x in (-1.0, 0.7)]
+        if abs(v[1] - v[0]) < 1e-12:
+            v += [self.variance(x) - x for x in (-40.0, 40.0)]
         return max(v) - min(v) < 1e-12
 
     def keeps_correlation(self, log_q: float) -> bool:
         """Whether the block is linear at this scale, so that c goes through unchanged."""
         return abs(self.secant(log_q, 1.0) / self.slope(log_q) - 1.0) < 1e-12
+
+
+@lru_cache(maxsize=256)
+def _furthest(block: Block, sign: float) -> float:
+    """How far from log q = 0 all maps of a user's own function can be computed, up to 80; inf if everywhere."""
+    passed = [0.0, 0.0]
+    for x in _PROBES:
+        try:
+            _after(block, sign * x, math.pi / 2)
+            _after(block, sign * x, math.pi / 3)
+            if not math.isfinite(_slope(block, sign * x)):
+                return math.inf  # it jumps: gradients are infinite at every scale
+        except (InvalidInput, NotConverged):
+            return passed[-2]  # one step inside: other correlations may fail earlier
+        passed.append(x)
+    return math.inf
+
+
+@lru_cache(maxsize=256)
+def _exponents(block: Block, end: float) -> tuple[float, float]:
+    """The powers of q that V and R are proportional to at the end of the reach."""
+    inner = end - math.copysign(1.0, end)
+    v = math.copysign(1.0, end) * (block.variance(end) - block.variance(inner))
+    slopes = _slope(block, end), _slope(block, inner)
+    r = math.copysign(1.0, end) * math.log(slopes[0] / slopes[1]) if min(slopes) > 0.0 else 0.0
+    return _near_half(v), _near_half(r)
+
+
+def _near_half(power: float) -> float:
+    whole = round(2.0 * power) / 2.0
+    return whole if abs(power - whole) < 0.02 else power
 
 
 @lru_cache(maxsize=65536)
