@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import firstguess as fg
+from firstguess.base.checks import keywords
+from firstguess.modules.options import ModelOptions
 
 HEAVY = ("torch", "altair", "pyarrow", "vl_convert", "sklearn", "pandas")
 
@@ -153,21 +155,39 @@ def test_errors_are_one_family() -> None:
     "name", ["predict", "measure", "measure_gradients", "diagnose", "assert_even", "explain_guess"]
 )
 def test_verbs_show_their_options(name: str) -> None:
-    """An editor sees every keyword, and one that does not exist is refused as other bad input is."""
+    """An editor sees every keyword (PEP 692), and one that does not exist is refused as other bad input is."""
     verb = getattr(fg, name)
     parameters = inspect.signature(verb).parameters.values()
-    assert {p.kind for p in parameters} <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    assert not any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    assert {p.annotation for p in parameters if p.kind is p.VAR_KEYWORD} <= {"Unpack[ModelOptions]"}
     with pytest.raises(fg.InvalidInput, match=f"an option of {name}: .*seed=.*but got sed="):
         verb("dense > relu > dense", None, sed=1)
 
 
 def test_the_verbs_that_measure_take_the_same_options() -> None:
     options = {
-        name: {key: p.annotation for key, p in inspect.signature(getattr(fg, name)).parameters.items()}
-        for name in ("measure", "diagnose", "assert_even", "explain_guess")
+        name: set(keywords(getattr(fg, name)))
+        for name in ("measure", "diagnose", "assert_even", "explain_guess", "measure_gradients", "train")
     }
-    assert set(options["measure"]) < set(options["diagnose"])
-    assert set(options["measure"]) < set(options["assert_even"])
-    engine = {"init", "logits", "mode", "node", "device", "dtype", "strategy"}
-    for key in engine:
-        assert len({one[key] for one in options.values()}) == 1, key
+    assert options["measure"] < options["diagnose"]
+    assert options["measure"] < options["assert_even"]
+    assert {"init", "logits", "mode", "node", "device", "dtype", "strategy"} <= set.intersection(
+        *(options[name] for name in ("measure", "diagnose", "assert_even", "explain_guess"))
+    )
+    documented = inspect.getdoc(ModelOptions) or ""
+    assert all(f"\n    {name}: " in documented for name in ModelOptions.__annotations__)
+
+
+def test_help_fits_a_screen() -> None:
+    """What `help(fg.diagnose)` prints after the signature, which is one line to it."""
+    for name in ("diagnose", "measure", "assert_even", "explain_guess", "measure_gradients"):
+        assert len((inspect.getdoc(getattr(fg, name)) or "").splitlines()) <= 45, name
+
+
+def test_an_option_that_another_verb_has_is_refused() -> None:
+    x = [[0.0, 1.0], [1.0, 0.0]]
+    for verb, option in ((fg.explain_guess, "scale"), (fg.measure_gradients, "node"), (fg.measure, "options")):
+        with pytest.raises(fg.InvalidInput, match=f"an option of {verb.__name__}: .*but got {option}="):
+            verb("dense > relu > dense", x, **{option: None})
+    with pytest.raises(fg.InvalidInput, match=r"an option of measure for this kind of network: .*but got init="):
+        fg.measure("dense > relu > dense", x, init="orthogonal")

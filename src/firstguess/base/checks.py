@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, ParamSpec, SupportsFloat, TypeVar, cast
@@ -23,10 +23,11 @@ Numbers = Sequence[float] | npt.NDArray[Any]
 OF_A_NETWORK = ("depth", "activation", "norm", "placement", "pool", "weight_var", "bias_var")  # said where it is made
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_TAKEN = "_firstguess_options"  # the attribute of a function that `takes` more than its signature lists
 
 
 def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """The function, whose unknown options end in the one clear error that other bad input ends in.
+    """Give the function, whose unknown options end in the one clear error that other bad input ends in.
 
     >>> known_options(lambda x, *, seed=0: x)(3, sed=1)
     Traceback (most recent call last):
@@ -45,17 +46,44 @@ def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
         ...
     firstguess.InvalidInput: Expected an option of <lambda>: width=, but got depth=. Try: fg.mlp(depth=3) as the network
     """
-    parameters = inspect.signature(function).parameters
+    return takes(())(function)
+
+
+def takes(options: Iterable[str]) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """`known_options` of functions that take these options as `**options` too, typed by a TypedDict.
+
+    >>> takes(["mode"])(lambda x, *, seed=0, **options: options)(3, mod=1)
+    Traceback (most recent call last):
+        ...
+    firstguess.InvalidInput: Expected an option of <lambda>: seed=, mode=, but got mod=. Try: mode=
+    """
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        return _checked(function, tuple(options))
+
+    return decorate
+
+
+def keywords(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of all arguments of a function, those that `takes` adds included."""
+    plain = [key for key, one in inspect.signature(function).parameters.items() if one.kind is not one.VAR_KEYWORD]
+    return (*plain, *getattr(function, _TAKEN, ()))
+
+
+def _checked(function: Callable[_P, _T], taken: tuple[str, ...]) -> Callable[_P, _T]:
+    listed = inspect.signature(function).parameters
+    parameters = {key: one for key, one in listed.items() if not (taken and one.kind is one.VAR_KEYWORD)}
     name = getattr(function, "__name__", "this")
     plain = [key for key, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
     wanted = [key for key in plain if parameters[key].default is inspect.Parameter.empty]
     named = [f"{key}=" for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+    named += [f"{key}=" for key in taken]
     open_ended = any(one.kind is one.VAR_POSITIONAL for one in parameters.values())
 
     @functools.wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         for option in kwargs:
-            if option not in parameters:
+            if option not in parameters and option not in taken:
                 close = "".join(difflib.get_close_matches(f"{option}=", named, n=1))
                 said = f"fg.mlp({option}={kwargs[option]!r}) as the network" if option in OF_A_NETWORK else close
                 hint = said if len(said) < 80 else close
@@ -72,6 +100,7 @@ def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:
             raise InvalidInput(f"{name}({', '.join(plain)})", got=f"no {' and no '.join(absent)}", hint=f"{absent[0]}=")
         return function(*args, **kwargs)
 
+    setattr(checked, _TAKEN, taken)
     return checked
 
 

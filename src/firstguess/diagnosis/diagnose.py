@@ -6,7 +6,7 @@ import inspect
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import torch
 
@@ -45,14 +45,8 @@ from firstguess.diagnosis.trainability import trainability_of, with_measured
 from firstguess.diagnosis.trained_with import TrainedWith, trained_with
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, Probe
-from firstguess.modules.call_model import Forward
-from firstguess.modules.hooks.probes import Node
-from firstguess.modules.members.initializers import Init
-from firstguess.modules.members.sources import Mode
-from firstguess.modules.members.untrained import Redrawn
-from firstguess.modules.outputs import Pick
-from firstguess.modules.strategy import Strategy
+from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind
+from firstguess.modules.options import OPTIONS, ModelOptions, settled
 from firstguess.modules.train import LR
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
@@ -67,7 +61,7 @@ _LASTING, _COPIES, _ADVICE = 0.05, 0.1, 0.18
 _HEADS = 0.03  # within that for advice: centred heads
 
 
-@checks.known_options
+@checks.takes(OPTIONS)
 @torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
 def diagnose(
     what: object,
@@ -83,22 +77,6 @@ def diagnose(
     advice: bool = True,
     progress: Progress | None = None,
     precision: float | None = None,
-    reduce: bool = True,
-    memory: float = 2e9,
-    probe: Probe = "all",
-    moments: Literal[2, 4] = 2,
-    dtype: torch.dtype | None = None,
-    init: Init = None,
-    logits: Pick = None,
-    forward: Forward | None = None,
-    mode: Mode | None = None,
-    node: Node | None = None,
-    device: torch.device | str | None = None,
-    strategy: Strategy | None = None,
-    trained: bool = False,
-    redraw: Redrawn = None,
-    scale: float | None = None,
-    threads: int | None = None,
     loss: Any = None,
     optimizer: Any = None,
     lr: float | None = None,
@@ -107,6 +85,7 @@ def diagnose(
     goal: Goal = "even start",
     name: str | None = None,
     data_name: str | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Diagnosis:
     """Say what to do about how a network guesses before training: fix this, worth a change, harmless, nothing to do.
 
@@ -129,8 +108,7 @@ def diagnose(
         batch_size: Of the batches that a model gets; BatchNorm depends on it.
         advice: Try remedies.
         progress: Called with (percent done, 100).
-        precision: As for `fg.measure`, and so are all further options: a description takes no init, logits, forward,
-            mode, node, device, strategy, trained, redraw and scale, a model no threads.
+        precision: As for `fg.measure`.
         loss: What you will train with: a function of outputs and labels (default: cross-entropy).
         optimizer: Likewise: an optimizer of this model, a class of `torch.optim`, a function of the parameters, "gd"
             (full batches), "sgd" or "adam" (default: Adam at 1e-3). Copies are trained with it for some steps, in the
@@ -142,6 +120,7 @@ def diagnose(
             nonlinear, with gradients that keep their size), "worst class early" (both, as far as theory.md §10 knows).
         name: What the page calls the network (default: its class, its factory, or your variable).
         data_name: What the page calls the data (default: their own name, or your variable).
+        options: `ModelOptions`, as for `fg.measure`: init, logits, forward, mode, redraw and others.
     """
     if not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=180")
@@ -149,25 +128,10 @@ def diagnose(
     using = trained_with(optimizer, lr, loss, what)
     if goal not in GOALS:
         raise InvalidInput(f"a goal of {', '.join(GOALS)}", got=goal, where="diagnose(goal)", hint=f"goal={GOALS[0]!r}")
-    options = {"reduce": reduce, "memory": memory, "probe": probe} | checks.given(
-        precision=precision,
-        moments=moments if moments != 2 else None,
-        dtype=dtype,
-        init=init,
-        logits=logits,
-        forward=forward,
-        mode=mode,
-        node=node,
-        device=device,
-        strategy=strategy,
-        trained=trained or None,
-        redraw="all" if redraw is None and trained else redraw,
-        scale=scale,
-        threads=threads,
-    )
+    known = settled(options) | checks.given(precision=precision)
     clock = Clock(float(seconds))
     names = name or session.model_name(what), data_name or session.data_name(data)
-    subject = Subject(what, data, points, classes, width, batch_size, seed, options)
+    subject = Subject(what, data, points, classes, width, batch_size, seed, known)
     subject.name, subject.data_name = name or subject.name or names[0], names[1]
     run = _length(subject, steps, epochs)
     tick = progress or (lambda done, total: None)
@@ -261,7 +225,7 @@ def diagnose(
             m,
             flow,
             subject.study,
-            logits,
+            known.get("logits"),
             expected.trusted,
             partial(subject.logits, seconds=clock.share(_HEADS)),
             verdict.gamma,

@@ -8,7 +8,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import numpy as np
 
@@ -20,19 +20,11 @@ from firstguess.diagnosis.time_budget import Progress, Replay, drawn, excesses, 
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, FindingKind
 from firstguess.modules.measure import run
+from firstguess.modules.options import ModelOptions, settled
 
 if TYPE_CHECKING:
-    import torch
-
     from firstguess.data import Batch
     from firstguess.diagnosis.faults import Fault, Loss, Optimizer
-    from firstguess.modules.call_model import Forward
-    from firstguess.modules.hooks.probes import Node
-    from firstguess.modules.members.initializers import Init
-    from firstguess.modules.members.sources import Mode
-    from firstguess.modules.members.untrained import Redrawn
-    from firstguess.modules.outputs import Pick
-    from firstguess.modules.strategy import Strategy
 
 _COLUMNS = 100  # of a terminal
 _FEWEST = 64  # points that the budget does not go below
@@ -169,7 +161,10 @@ class Explanation(Shown):
         return percent_apart("\n".join(lines))
 
 
-@checks.known_options
+_TAKEN = ("init", "logits", "forward", "mode", "node", "device", "dtype", "memory", "strategy", "redraw")
+
+
+@checks.takes(_TAKEN)
 def explain_guess(
     model: object,
     data: object,
@@ -185,16 +180,7 @@ def explain_guess(
     points: int = 1000,
     seconds: float = 30.0,
     progress: Progress | None = None,
-    init: Init = None,
-    logits: Pick = None,
-    forward: Forward | None = None,
-    mode: Mode | None = None,
-    node: Node | None = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-    memory: float | None = None,
-    strategy: Strategy | None = None,
-    redraw: Redrawn = None,
+    **options: Unpack[ModelOptions],
 ) -> Explanation:
     """Explain the guesses of a model as it is now: expected from its architecture, brought by the data, or a fault.
 
@@ -225,12 +211,9 @@ def explain_guess(
         seconds: About how long this may take. A pass of the model and three initializations on 16 points are run in any
             case.
         progress: Called with (initializations done, initializations in all).
-        init: Of the ensemble, as for `fg.measure` of a module; likewise logits, forward, node, device, dtype, memory
-            and strategy.
-        mode: What BatchNorm does in the ensemble: by default "eval" if the model's are in eval mode and have seen no
-            data, else "train".
-        redraw: What of the model is fresh, as for `fg.measure`: the ensemble keeps the rest. By default what does not
-            look trained. Of a model that is trained throughout, nothing is said about its initialization.
+        options: Of `ModelOptions`, for the ensemble: init, logits, forward, mode, node, device, dtype, memory, strategy
+            and redraw. BatchNorm's mode is by default "eval" if the model's are in eval mode and have seen no data,
+            else "train". Of a model that is trained throughout, nothing is said about its initialization.
     """
     import torch
     from torch import nn
@@ -259,7 +242,9 @@ def explain_guess(
     if not 0 < checks.number(seconds) < math.inf:
         raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
     data = load(data) if isinstance(data, str) else data
-    batches = fed(model, collect(data, points), forward)
+    known = settled(options)
+    logits = known.pop("logits", None)
+    batches = fed(model, collect(data, points), known.pop("forward", None))
     notes: list[str] = []
     trained, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
@@ -293,20 +278,10 @@ def explain_guess(
         notes.append("outputs are probabilities (sigmoid): torch's cross-entropies expect logits, but for BCELoss")
         if len(now.fractions) == 2:
             logits = _threshold(logits)
-    options = checks.given(
-        init=init,
-        logits=logits,
-        mode=mode or ("eval" if norms else "train"),
-        node=node,
-        device=device,
-        dtype=dtype,
-        memory=memory,
-        strategy=strategy,
-        redraw=redraw,
-    )
-    options["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
+    known |= checks.given(logits=logits) | {"mode": known.get("mode", "eval" if norms else "train")}
+    known["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
-    engine = ModuleEngine(what, batches, seed=seed, **options)
+    engine = ModuleEngine(what, batches, seed=seed, **known)
     kinds = {finding.kind for finding in engine.run(0, 0).findings}
     fresh = "nothing" if FindingKind.NOTHING_FRESH in kinds else "part" if kinds & PARTLY else "all"
     parts = drawn(engine, 0, inits if fresh != "nothing" else 1, deadline, progress, least=_LEAST)
@@ -326,7 +301,7 @@ def explain_guess(
     pairs = excesses(parts, ())
     limit, member = started + 0.95 * seconds, 1.6 * a_point * now.points
     if flat is not None and shifted is not None and fresh == "all" and time.perf_counter() + 3 * member < limit:
-        pairs = paired(engine, parts, ModuleEngine(what, flat, seed=seed, **options), limit)
+        pairs = paired(engine, parts, ModuleEngine(what, flat, seed=seed, **known), limit)
     faults, unasked = find_faults(
         looked,
         measurement,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from firstguess.base import checks, statistics
 from firstguess.base.errors import FirstguessError, InvalidInput
@@ -16,23 +16,16 @@ from firstguess.diagnosis.causes import causes_of, without_ending
 from firstguess.diagnosis.result import Cause
 from firstguess.diagnosis.verdict import check_fresh
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.member_statistics import ASSUMED, PARTLY, FindingKind, Probe
-from firstguess.modules.call_model import Forward, fed
+from firstguess.ensemble.member_statistics import ASSUMED, PARTLY, FindingKind
+from firstguess.modules.call_model import fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.measure import Progress, measure
 from firstguess.modules.members.sources import named
+from firstguess.modules.options import OPTIONS, ModelOptions, settled
 from firstguess.network.network import Network
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
-
-    from firstguess.modules.hooks.probes import Node
-    from firstguess.modules.members.initializers import Init
-    from firstguess.modules.members.sources import Mode
-    from firstguess.modules.members.untrained import Redrawn
-    from firstguess.modules.outputs import Pick
-    from firstguess.modules.strategy import Strategy
 
 _TRACED = 20  # initializations of the trace that names the step: as many as `diagnose` traces
 _FIRST, _MOST = 50, 400  # initializations: more are drawn only while they leave it open whether a limit holds
@@ -79,7 +72,7 @@ class Check:
         }
 
 
-@checks.known_options
+@checks.takes(OPTIONS)
 def assert_even(
     what: object,
     data: object,
@@ -92,25 +85,10 @@ def assert_even(
     classes: int | None = None,
     precision: float | None = None,
     progress: Progress | None = None,
-    reduce: bool = True,
-    memory: float = 2e9,
     points: int | None = None,
     batch_size: int | None = None,
     seconds: float | None = None,
-    probe: Probe = "all",
-    moments: Literal[2, 4] = 2,
-    dtype: torch.dtype | None = None,
-    init: Init = None,
-    logits: Pick = None,
-    forward: Forward | None = None,
-    mode: Mode | None = None,
-    node: Node | None = None,
-    device: torch.device | str | None = None,
-    strategy: Strategy | None = None,
-    trained: bool = False,
-    redraw: Redrawn = None,
-    scale: float | None = None,
-    threads: int | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Measurement:
     """Raise `NotEven`, an AssertionError that explains itself, unless untrained networks guess evenly enough.
 
@@ -130,7 +108,7 @@ def assert_even(
       c rises most at layer relu (activation): from 0.00 to 0.32
       what to do: fg.diagnose(model, data) names the layer and tries remedies
     """
-    options = checks.given(
+    of_measure = checks.given(
         width=width,
         classes=classes,
         precision=precision,
@@ -138,32 +116,8 @@ def assert_even(
         points=points,
         batch_size=batch_size,
         seconds=seconds,
-        moments=moments if moments != 2 else None,
-        dtype=dtype,
-        init=init,
-        logits=logits,
-        forward=forward,
-        mode=mode,
-        node=node,
-        device=device,
-        strategy=strategy,
-        trained=trained or None,
-        redraw=redraw,
-        scale=scale,
-        threads=threads,
     )
-    found = check(
-        what,
-        data,
-        max_gamma,
-        max_share,
-        inits=inits,
-        seed=seed,
-        reduce=reduce,
-        memory=memory,
-        probe=probe,
-        **options,
-    )
+    found = check(what, data, max_gamma, max_share, inits=inits, seed=seed, **of_measure, **settled(options))
     if not found.passed:
         raise NotEven(found.message, found.measurement)
     return found.measurement
@@ -301,8 +255,6 @@ def _flow(what: object, data: object, m: Measurement, seed: int, options: dict[s
     batches = collect(loaded, limit(loaded, options.get("points")), batch_size=options.get("batch_size"))
     batches = fed(what, batches, options.get("forward"))
     known = {name: options[name] for name in ("init", "logits", "mode", "redraw", "scale") if name in options}
-    if options.get("trained"):
-        known.setdefault("redraw", "all")
     model = cast("nn.Module | Callable[[], nn.Module]", what)
     return trace_flow(model, batches, inits=min(_TRACED, m.inits), seed=seed, **known)
 

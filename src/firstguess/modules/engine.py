@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import numpy as np
 import torch
@@ -32,12 +32,11 @@ from firstguess.modules.call_model import Caller, leaves, left_aside, mask_of, p
 from firstguess.modules.guard import borrowed, every_module_called
 from firstguess.modules.hooks.accumulators import Recorder
 from firstguess.modules.hooks.probes import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
-from firstguess.modules.members.initializers import BATCH_NORMS, Init
+from firstguess.modules.members.initializers import BATCH_NORMS
 from firstguess.modules.members.sources import Mode, Source, source_of
-from firstguess.modules.members.untrained import Redrawn
+from firstguess.modules.options import MEMORY, ModelOptions
 from firstguess.modules.outputs import (
     Ending,
-    Pick,
     Tally,
     as_rows,
     check_classes_known,
@@ -111,6 +110,7 @@ def batchnorm_remarks(model: nn.Module, mode: Mode, sizes: set[int]) -> tuple[bo
     return True, found
 
 
+_OF_SOURCES = ("init", "device", "dtype", "redraw", "logits", "trained", "scale")
 _GROUP = 16  # most members of one vmapped call: more only enlarge what has to stay in cache
 
 
@@ -123,18 +123,8 @@ class ModuleEngine:
             is called once per initialization.
         batches: From `firstguess.data.collect`.
         seed: Member i depends on (seed, i) only.
-        init: "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform", "orthogonal", a pair
-            (weight_var, bias_var), or a function that is applied to every submodule.
-        logits: Which part of the output they are: a key or attribute, an index, or a function.
-        mode: What BatchNorm does: "train" normalizes by the batch, "eval" by running statistics. Dropout is off.
-        node: "position": a node is a channel at a position; "channel": positions are data points.
-        memory: Bytes; large batches are split, and vmap takes fewer members, to stay below it.
-        strategy: "loop" runs one member at a time, "vmap" several at once, "auto" whichever the first members show to
-            be faster (also with images in channels-last order).
-        probe: Which layers are measured: "all", those with "weights", or the "output" only; `moments`: 2, or 4.
-        redraw: What of an instance is fresh (fresh.py), by default what does not look trained; `scale`: × all weights.
-        trained: An instance's values may not be those of its constructor: they are followed only where training would
-            not give them (zero biases, orthogonal weights, a rule's exact bounds).
+        options: `ModelOptions`, as `settled` leaves them. Large batches are split, and vmap takes fewer members, to
+            stay below `memory`; without a `strategy` channels last are tried for images, too.
 
     >>> from firstguess.data import blob, collect
     >>> engine = ModuleEngine(nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 2)), collect(blob(100, 20)))
@@ -150,20 +140,10 @@ class ModuleEngine:
         batches: Sequence[Batch],
         *,
         seed: int = 0,
-        init: Init = None,
-        logits: Pick = None,
-        mode: Mode = "train",
-        node: Node = "position",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        memory: float = 2e9,
-        strategy: Strategy = "auto",
-        probe: Probe = "all",
-        trained: bool = False,
-        redraw: Redrawn = None,
-        scale: float = 1.0,
-        moments: int = 2,
+        **options: Unpack[ModelOptions],
     ) -> None:
+        mode, node = options.get("mode") or "train", options.get("node") or "position"
+        strategy, probe = options.get("strategy") or "auto", options.get("probe") or "all"
         checks.one_of("mode", mode, get_args(Mode))
         checks.one_of("node", node, get_args(Node))
         checks.one_of("strategy", strategy, get_args(Strategy))
@@ -171,12 +151,13 @@ class ModuleEngine:
         if sum(batch.size for batch in batches) < 2:
             raise InvalidInput("at least two data points", got=f"{sum(batch.size for batch in batches)}", where="data")
         self._seed = check_seed(seed)
-        self._pick, self._memory, self._order = logits, memory, moments
+        self._pick, self._order = options.get("logits"), options.get("moments") or 2
+        self._memory = MEMORY if (memory := options.get("memory")) is None else memory
         self._mode: Mode = mode
         self._batches = list(batches)
         self._call = Caller()
-        known = checks.given(init=init, device=device, dtype=dtype, redraw=redraw, logits=logits)
-        self._source = source_of(what, self._batches, mode=mode, trained=trained, scale=scale, **known)
+        known: dict[str, Any] = {name: value for name, value in options.items() if name in _OF_SOURCES}
+        self._source = source_of(what, self._batches, mode=mode, **checks.given(**known))
         # Else what a model caches would be unusable in training, or for the source's other users.
         self._inference = self._source.private is not None and self._source is not what
         self._findings: dict[Finding, None] = dict.fromkeys((*self._source.findings, *left_aside(self._batches)))

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from firstguess.data import Data, as_data, collect, load
 from firstguess.data.streams import cut_note, limit
 from firstguess.ensemble.higher_moments import layer_shapes, not_gaussian
 from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
-from firstguess.ensemble.member_statistics import PARTLY, Engine, Finding, FindingKind, Interrupted, Members, Probe
+from firstguess.ensemble.member_statistics import PARTLY, Engine, Finding, FindingKind, Interrupted, Members
 from firstguess.ensemble.sharding import engine_for
-from firstguess.modules.members.sources import named
+from firstguess.modules.options import MEMORY, OF_MODULES, OPTIONS, WIDTH, ModelOptions, settled
 from firstguess.modules.provenance import data_hash, versions
 from firstguess.network.builders import as_network
 from firstguess.network.network import Network
@@ -29,15 +29,7 @@ from firstguess.network.walk import needs_tokens
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
-    import torch
-
-    from firstguess.modules.call_model import Forward
-    from firstguess.modules.hooks.probes import Node
-    from firstguess.modules.members.initializers import Init
-    from firstguess.modules.members.sources import Mode, Source
-    from firstguess.modules.members.untrained import Redrawn
-    from firstguess.modules.outputs import Pick
-    from firstguess.modules.strategy import Strategy
+    from firstguess.modules.members.sources import Source
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -102,11 +94,9 @@ def of_module(
 
 
 def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Engine:
-    known = {
-        name: parameter
-        for name, parameter in inspect.signature(kind).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
+    listed = inspect.signature(kind).parameters.values()
+    known = [one.name for one in listed if one.kind is one.KEYWORD_ONLY]
+    known += OF_MODULES if any(one.kind is one.VAR_KEYWORD for one in listed) else ()
     for name in options:
         if name not in known:
             ours = ("seed", "memory", "width", "reduce", "batch", "group", "chunk")
@@ -123,43 +113,27 @@ def recorded(data: object) -> dict[str, Any]:
 
 Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every stretch
 
-_WIDTH = 1000
 _LEAST = 50  # initializations before `precision` may stop: an interval from fewer can be small by luck
 _MOST = 10_000  # initializations, where `precision` is to decide
 _FEWEST = 2  # initializations before a time limit may stop: one has no error bar
 _TIED = 0.01  # share of tied guesses that is worth a finding; float32 logits alone tie in fewer than 1 of 10 000
 
 
-@checks.known_options
+@checks.takes(OPTIONS)
 def measure(
     what: object,
     data: object,
     *,
     inits: int | None = None,
     seed: int = 0,
-    width: int = _WIDTH,
+    width: int = WIDTH,
     classes: int | None = None,
     precision: float | None = None,
     progress: Progress | None = None,
-    reduce: bool = True,
-    memory: float = 2e9,
     points: int | None = None,
     batch_size: int | None = None,
     seconds: float | None = None,
-    probe: Probe = "all",
-    moments: Literal[2, 4] = 2,
-    dtype: torch.dtype | None = None,
-    init: Init = None,
-    logits: Pick = None,
-    forward: Forward | None = None,
-    mode: Mode | None = None,
-    node: Node | None = None,
-    device: torch.device | str | None = None,
-    strategy: Strategy | None = None,
-    trained: bool = False,
-    redraw: Redrawn = None,
-    scale: float | None = None,
-    threads: int | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Measurement:
     """Draw many initializations, run the data through them, and measure guesses and γ by layer, with error bars.
 
@@ -171,56 +145,30 @@ def measure(
 
     Args:
         what: A `Network` or its text; or an `nn.Module` (re-drawn by its initializers, or as its own values show; never
-            changed), a class or a factory that makes one (called once an initialization).
+            changed), a class or a factory that makes one (called once per initialization).
         data: Anything that `firstguess.data` takes: arrays, tensors, `Data`, (x, y), loaders, Datasets, or a name such
             as "digits" or "blob:n=2000,d=100".
         inits: How many initializations: 100 by default. With `precision`, at most this many (10 000 by default).
         seed: Of the weights, and of the bootstrap.
-        width: Nodes of the layers of a description that name no width.
+        width: Units of the layers of a description that name no width.
         classes: For a text, the number of classes; by default that of the labels, or 2. Else a check.
         precision: Stop as soon as the 95 % interval of std(G₀) (two classes) or E max_c G_c (more) is value ± this
             or narrower. Looked at after 50 members and whenever 10 % were added, so the number of members
             depends on seed and precision only. Stopping at the first narrow interval favours small ones a little.
-        progress: Called with (members done, members in all) after every stretch.
-        reduce: Use exact reductions where they apply (descriptions); they draw other numbers with the same law.
-        memory: Bytes that the engine may use.
+        progress: Called with (members done, members in all) after every batch of members.
         points: This many data points, always the same ones: drawn at random where they can be indexed, the first of a
             loader or an iterable. By default 1000 where there are more, which a note says.
         batch_size: How data are cut for a module (BatchNorm in train mode depends on it); in a description, the batch
             of BatchNorms that name none (default: all points are one batch).
         seconds: Draw no further initializations once this much time has passed (at least 2 are drawn); a finding says
             how many there are. The number of members then depends on the machine; each of them does not.
-        probe: Which layers are measured: "all", those with "weights", or the "output" only, which costs least.
-        moments: With 4, skewness and kurtosis of pre-activations by layer as `shapes`, and a finding where they are not
-            Gaussian, as theory takes them. It costs a few more passes over the nodes' values.
-        dtype: To compute in: by default a module's own, of a description float32.
-        init: Modules only: "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform", "orthogonal", a pair
-            (weight_var, bias_var), or a function that is applied to every submodule.
-        logits: Modules only: which part of the output they are: a key or attribute, an index, or a function.
-        forward: Modules only: how the model is called, a function of model and batch that returns the output, such as
-            `lambda model, batch: model(batch["image"])`. The batch is as your loader gives it, with labels and texts
-            (of arrays, (x, y) or x). By default inputs are the model's arguments, or a dict its one argument.
-        mode: Modules only: what BatchNorm does: "train" (the default) normalizes by the batch, "eval" by running
-            statistics. Dropout is off.
-        node: Modules only: "position" (the default): a node is a channel at a position; "channel": positions are data
-            points.
-        device: Modules only: where to compute.
-        strategy: Modules only: "loop" runs one member at a time, "vmap" several at once; by default whichever the first
-            members show to be faster.
-        trained: Modules only: an instance's values may not be those of its constructor, and are followed only where
-            training would not give them; all of it is re-drawn, unless `redraw` says otherwise.
-        redraw: Modules only: what is fresh, the rest keeps its values: a name of parameters or modules ("classifier*"),
-            a module, a list of these, "head" (the last layers before the logits) or "all". By default what looks
-            trained is kept, and a finding says what that is; classes and factories are drawn by their constructor.
-        scale: Modules only: multiply all weights by this, drawn and kept ones: parameters of two or more axes, but for
-            those of norms and those named a bias.
-        threads: Descriptions only: by default one a core.
+        options: `ModelOptions`: init, logits, forward, mode, redraw, probe, moments, dtype, device and others.
     """
     started = time.perf_counter()
     most = _inits(inits, precision)
     seed = checks.count(seed, 0, "seed", "measure(seed)", "seed=0")
     width = checks.count(width, 1, "width", "measure(width)", "width=1000")
-    if moments not in (2, 4):
+    if (moments := options.get("moments")) not in (None, 2, 4):
         raise InvalidInput("moments 2 or 4", got=moments, where="measure(moments)", hint="moments=4")
     if points is not None:
         points = checks.count(points, 1, "number of points", "measure(points)", "points=1000")
@@ -228,36 +176,20 @@ def measure(
         classes = checks.count(classes, 2, "number of classes", "measure(classes)", "classes=2")
     if seconds is not None and not checks.number(seconds) > 0:
         raise InvalidInput("a time in seconds", got=seconds, where="measure(seconds)", hint="seconds=30")
-    if not 0 < checks.number(memory) < math.inf:
-        raise InvalidInput("a memory budget in bytes", got=memory, where="measure(memory)", hint="memory=2e9")
-    from firstguess.modules.members.sources import is_source
+    from firstguess.modules.members.sources import is_source, named  # torch is loaded when something is measured
 
-    options = {"seed": seed, "memory": int(memory), "probe": probe} | checks.given(
-        moments=moments if moments != 2 else None,
-        dtype=dtype,
-        init=init,
-        logits=logits,
-        forward=forward,
-        mode=mode,
-        node=node,
-        device=device,
-        strategy=strategy,
-        trained=trained or None,
-        redraw="all" if redraw is None and trained else redraw,
-        scale=scale,
-        threads=threads,
-    )
+    known = settled(options)
+    known |= {"seed": seed, "probe": known.get("probe", "all"), "memory": _bytes(known.get("memory", MEMORY))}
+    reduce = known.pop("reduce", True)
     what = named(what)
     if isinstance(what, (Network, str)):
         if batch_size is not None:
-            options["batch"] = batch_size
-        engine, origin, note = of_description(
-            what, data, points, classes, {**options, "width": width, "reduce": reduce}
-        )
+            known["batch"] = batch_size
+        engine, origin, note = of_description(what, data, points, classes, {**known, "width": width, "reduce": reduce})
     elif callable(what) or is_source(what):
-        if width != _WIDTH:
+        if width != WIDTH:
             raise InvalidInput("no width: a module has its own", got=width, where="measure(width)")
-        engine, origin, note = of_module(what, data, points, batch_size, options)
+        engine, origin, note = of_module(what, data, points, batch_size, known)
         if classes is not None and classes != engine.classes:
             raise InvalidInput(f"{engine.classes} classes, what the model gives", got=classes, where="measure(classes)")
     else:
@@ -449,6 +381,12 @@ def _half_width(parts: Sequence[Members], engine: Engine, seed: int) -> float:
     guesses = EmpiricalGuesses(fractions, engine.points, seed)
     low, high = guesses.interval("std" if engine.classes == 2 else "expected_max")
     return (high - low) / 2
+
+
+def _bytes(memory: float) -> int:
+    if not 0 < checks.number(memory) < math.inf:
+        raise InvalidInput("a memory budget in bytes", got=memory, where="measure(memory)", hint="memory=2e9")
+    return int(memory)
 
 
 def _inits(inits: int | None, precision: float | None) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, TypeAlias, Unpack, cast, get_args
 
 import numpy as np
 import torch
@@ -30,22 +30,20 @@ from firstguess.ensemble.gradient_statistics import (
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.call_model import Forward, fed, left_aside
+from firstguess.modules.call_model import fed, left_aside
 from firstguess.modules.gradient_passes import Member, Passes
 from firstguess.modules.measure import recorded
-from firstguess.modules.members.initializers import Init
 from firstguess.modules.members.sources import Mode, Source, is_source, named, source_of
-from firstguess.modules.members.untrained import Redrawn
-from firstguess.modules.outputs import Pick
+from firstguess.modules.options import WIDTH, ModelOptions, settled
 from firstguess.network.builders import as_network
 from firstguess.network.network import Network
 
 Progress: TypeAlias = Callable[[int, int], object]
 
-_WIDTH = 1000
+_TAKEN = ("init", "logits", "forward", "mode", "device", "dtype", "redraw", "scale")
 
 
-@checks.known_options
+@checks.takes(_TAKEN)
 @torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
 def measure_gradients(
     what: object,
@@ -56,18 +54,11 @@ def measure_gradients(
     points: int = 256,
     labels: object = None,
     batch_size: int | None = None,
-    width: int = _WIDTH,
+    width: int = WIDTH,
     classes: int | None = None,
     progress: Progress | None = None,
     seconds: float | None = None,
-    init: Init = None,
-    logits: Pick = None,
-    forward: Forward | None = None,
-    mode: Mode = "train",
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-    redraw: Redrawn = None,
-    scale: float | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Gradients:
     """Draw initializations, take one backward pass of the cross-entropy through each, and measure gradients by layer.
 
@@ -94,30 +85,29 @@ def measure_gradients(
         labels: Integers, one a data point, or "random". By default those of the data; where there are none, and for
             tokens, uniformly random ones.
         batch_size: Points of one pass; by default all in one (loaders keep theirs). Only BatchNorm sees the difference.
-        width: Nodes of the layers of a description that name no width.
+        width: Units of the layers of a description that name no width.
         classes: For a text, the number of classes; by default that of the labels, or 2.
         progress: Called with (members done, members in all).
         seconds: Draw no further initializations once this much time has passed (at least 2 are drawn).
-        init: For modules, as in `fg.measure`; likewise logits, forward and mode (what BatchNorm does).
-        device: Where to compute.
-        dtype: By default the model's own. Gradients at the logits are computed in float64 whatever it is.
-        redraw: For modules, what is fresh, as in `fg.measure`; likewise scale.
+        options: Of `ModelOptions` init, logits, forward, mode, device, dtype, redraw and scale. Gradients at the logits
+            are computed in float64 whatever the dtype is.
     """
     started = time.perf_counter()
     inits = checks.count(inits, 1, "number of initializations", "measure_gradients(inits)", "inits=20")
     seed = checks.count(seed, 0, "seed", "measure_gradients(seed)", "seed=0")
     points = checks.count(points, 1, "number of points", "measure_gradients(points)", "points=256")
     width = checks.count(width, 1, "width", "measure_gradients(width)", "width=1000")
+    known = settled(options)
+    mode: Mode = known.pop("mode", "train")
     if mode not in get_args(Mode):
         raise InvalidInput("'train' or 'eval'", got=repr(mode), where="measure_gradients(mode)")
     what = named(what)
     if isinstance(what, (Network, str)):
-        if init is not None:
-            raise InvalidInput("no init: a description says its own", got=repr(init), where="measure_gradients(init)")
-        for name, value in checks.given(redraw=redraw, scale=scale).items():
-            raise InvalidInput(f"no {name}: it is for modules", got=repr(value), where=f"measure_gradients({name})")
-        if forward is not None:
-            raise InvalidInput("no forward: a description says its own", got="one", where="measure_gradients(forward)")
+        for name in ("init", "redraw", "scale", "forward"):
+            if name in known:
+                why = "a description says its own" if name in ("init", "forward") else "it is for modules"
+                got = "one" if name == "forward" else repr(known[name])
+                raise InvalidInput(f"no {name}: {why}", got=got, where=f"measure_gradients({name})")
         network = as_network(what, where="measure_gradients")
         most = points if labels is None or isinstance(labels, str) else None  # else labels are of all of them
         data = load(data) if isinstance(data, str) else data
@@ -131,16 +121,16 @@ def measure_gradients(
             network = Network(network.layers, classes)
         batches = _batches((given.x, given.y), labels if isinstance(labels, str) else None, points, batch_size)
         findings: tuple[Finding, ...] = ()
-        member: Member = _built(network, given.x, width, seed, device, dtype)
+        member: Member = _built(network, given.x, width, seed, known.get("device"), known.get("dtype"))
         origin: dict[str, Any] = {"network": str(network), "width": width, "data": given.name}
     elif callable(what) or is_source(what):
-        if width != _WIDTH:
+        if width != WIDTH:
             raise InvalidInput("no width: a module has its own", got=width, where="measure_gradients(width)")
         if isinstance(data, str):
             data = load(data)
         batches = _batches(data, labels, points, batch_size)
+        forward = known.pop("forward", None)
         batches = batches if is_source(what) else fed(what, batches, forward)
-        known = checks.given(init=init, device=device, dtype=dtype, redraw=redraw, scale=scale, logits=logits)
         members = source_of(what, batches, mode=mode, **known)
         findings = (*members.findings, *left_aside(batches))
         if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
@@ -157,7 +147,7 @@ def measure_gradients(
             where="measure_gradients(what)",
         )
     origin |= {"prepared": name} if (name := recorded(data).get("prepared")) else {}
-    passes = Passes(member, batches, seed, logits, "random" if isinstance(labels, str) else None)
+    passes = Passes(member, batches, seed, known.get("logits"), "random" if isinstance(labels, str) else None)
     if classes is not None and classes != passes.classes:
         raise InvalidInput(f"{passes.classes} classes, what the model gives", got=classes, where="measure_gradients")
     found: list[NDArray[np.float64]] = []

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import torch
@@ -22,23 +22,15 @@ from firstguess.ensemble.training_plan import Plan, Start, mean_loss, plan
 from firstguess.modules.call_model import Labelled, labelled
 from firstguess.modules.members.sources import named
 from firstguess.modules.optimizers import recipe
+from firstguess.modules.options import WIDTH, ModelOptions, settled
 from firstguess.modules.trainer import ModuleTrainer
 from firstguess.network.network import Network
 from firstguess.theory.training.problem import level_of
 
-if TYPE_CHECKING:
-    import torch
-
-    from firstguess.modules.call_model import Forward
-    from firstguess.modules.members.initializers import Init
-    from firstguess.modules.members.untrained import Redrawn
-    from firstguess.modules.outputs import Pick
-    from firstguess.modules.strategy import Strategy
-
-_WIDTH = 1000
+_TAKEN = ("init", "logits", "forward", "redraw", "scale", "device", "strategy", "threads")
 
 
-@checks.known_options
+@checks.takes(_TAKEN)
 def train(
     what: object,
     *,
@@ -54,20 +46,13 @@ def train(
     loss: Any = "cross-entropy",
     scheduler: Any = None,
     weight_decay: float = 0.0,
-    width: int = _WIDTH,
+    width: int = WIDTH,
     level: float | None = None,
     seed: int = 0,
-    threads: int | None = None,
     store: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     classes: int | None = None,
-    init: Init = None,
-    logits: Pick = None,
-    forward: Forward | None = None,
-    redraw: Redrawn = None,
-    scale: float | None = None,
-    device: torch.device | str | None = None,
-    strategy: Strategy | None = None,
+    **more: Unpack[ModelOptions],
 ) -> TrainedMembers:
     """Train many initializations, and look at their guesses, accuracies and losses on the way.
 
@@ -95,15 +80,12 @@ def train(
         level: Of the largest share, for `absorption`: by default a fifth of the way from the labels' largest share to
             1, which is 0.6 of two even classes.
         seed: Of weights and orders.
-        threads: By default one a core.
         store: A folder. Members that were trained before with the same settings and data are read from it, so a
             training that was stopped in any way goes on where it was.
         progress: Called with (steps done by all networks, steps in all).
         classes: For a text; by default those of the labels. Else a check.
-        init, logits, forward, redraw, scale, device: Modules only: as for `fg.measure`. Parameters that require no
-            gradient stay as they are drawn.
-        strategy: Modules only: "loop" trains one member at a time in each thread, "vmap" several at once; by default
-            whichever the first steps show to be faster. Models with a BatchNorm or dropout are trained one by one.
+        more: Of `ModelOptions` threads, and for modules only init, logits, forward, redraw, scale, device and strategy.
+            Parameters that require no gradient stay as they are drawn.
 
     >>> from firstguess.data import two_blobs
     >>> net = "dense(weight_var=2) > relu > dense(weight_var=2)"
@@ -121,16 +103,16 @@ def train(
         "weight_decay": weight_decay,
         "seed": seed,
     }
+    known = settled(more)
     common: dict[str, Any] = {
         "inits": inits,
         "start": start,
         "level": level,
-        "threads": threads,
+        "threads": known.pop("threads", None),
         "store": store,
         "progress": progress,
         "classes": classes,
     }
-    more = checks.given(init=init, logits=logits, redraw=redraw, scale=scale, device=device, strategy=strategy)
     what = named(what)
     if isinstance(what, Network | str):
         from firstguess.ensemble.training_engine import train_description
@@ -142,10 +124,8 @@ def train(
                 where="train(scheduler)",
                 hint="lr=lambda step: 1e-3 * 0.99**step",
             )
-        if more or forward is not None:
-            raise InvalidInput(
-                "an option of train for a description", got=f"{next(iter([*more, 'forward']))}=", where="train"
-            )
+        for name in known:
+            raise InvalidInput("an option of train for a description", got=f"{name}=", where="train")
         return train_description(what, data, test, width=width, **options, **common)
     if not callable(what):
         raise InvalidInput(
@@ -154,14 +134,14 @@ def train(
             where="train(what)",
             hint='fg.train("dense > relu > dense", data=(x, y), steps=1000)',
         )
-    if width != _WIDTH:
+    if width != WIDTH:
         raise InvalidInput("no width: a module has its own", got=width, where="train(width)")
 
     with warnings.catch_warnings():
         # vmap says that an operation has no batching rule: whether that is slow is timed. Here, and not where members
         # are trained, because filters are those of all threads.
         warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
-        return train_module(what, data, test, scheduler=scheduler, forward=forward, more=more, **options, **common)
+        return train_module(what, data, test, scheduler=scheduler, more=known, **options, **common)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -183,11 +163,11 @@ def train_module(
     progress: Any,
     classes: int | None,
     scheduler: Any = None,
-    forward: Any = None,
-    more: dict[str, Any] | None = None,
+    more: dict[str, Any],
     **options: Any,
 ) -> TrainedMembers:
     """`fg.train` of an instance, a class or a factory. `more`: what else `ModuleTrainer` takes."""
+    forward = more.pop("forward", None)
     train = labelled(what, data, "data", forward)
     held = None if test is None else labelled(what, test, "test", forward)
     if len(np.unique(train.classes())) < 2:
@@ -209,9 +189,9 @@ def train_module(
         loss=how.loss,
         threads=threads,
         inits=checks.count(inits, 1, "number of initializations", "train(inits)", "inits=50"),
-        **(more or {}),
+        **more,
     )
-    asked = (more or {}).get("strategy")
+    asked = more.get("strategy")
     trainer = make() if store is None or asked else make(strategy="loop")
     if classes is not None and classes != trainer.classes:
         raise InvalidInput(f"{trainer.classes} classes, what the model gives", got=classes, where="train(classes)")

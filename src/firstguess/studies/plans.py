@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from firstguess.base.checks import given as given_only
+from firstguess.base.checks import keywords
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import told
 from firstguess.data import load
@@ -136,7 +137,7 @@ def _check_names(path: str | Path, reading: str, network: str, names: list[str])
     """Every name has a place: in the network, or in the reading."""
     import firstguess as fg
 
-    known = set(inspect.signature(getattr(fg, reading)).parameters) - {*_NOT_OURS}
+    known = set(keywords(getattr(fg, reading))) - {*_NOT_OURS}
     if network in BUILDERS:
         known |= set(inspect.signature(getattr(fg, network)).parameters)
     else:
