@@ -41,7 +41,7 @@ help(fg.diagnose) lists the arguments of one function. In the shell: firstguess 
 from firstguess._version import __version__  # noqa: F401
 
 
-def __getattr__(name):
+def __getattr__(name: str):
     from firstguess._lazy import resolve
 
     return resolve("firstguess", name)

@@ -3,7 +3,7 @@
 from firstguess._lazy import listed, resolve
 
 
-def __getattr__(name):
+def __getattr__(name: str):
     return resolve(__name__, name)
 
 
