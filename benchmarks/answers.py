@@ -32,7 +32,9 @@ from firstguess.data import load
 RESULTS = Path(__file__).with_name("answers.jsonl")
 KINDS = ("sound", "biased", "deep", "faulty", "repaired")
 SEEDS = {"made": 1, "held": 2}
-STEPS, USUAL, MEMBERS, BATCH = 500, 250, 3, 32
+STEPS, USUAL, MEMBERS, BATCH = 500, 250, 4, 32
+APART, LATER = 2.0, 5.0  # a stated number of steps is right within this factor, or so many steps …
+LEFT = 0.35  # … if no more than this is left of the starting bias then: a quarter, and the noise of four trainings
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam": lambda p: torch.optim.Adam(p, lr=1e-3),
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -212,30 +214,21 @@ def _layers(case: Case, act: Callable[[], nn.Module], example: torch.Tensor, cla
 # -- What happened ----------------------------------------------------------------------------------------------------
 
 
-def trained(case: Case, model: nn.Module, data: tuple[torch.Tensor, torch.Tensor], seed: int) -> list[dict[str, Any]]:
-    """Balanced accuracy, and what is left of the first guess's favourite, every few steps, by a plain loop."""
+def trained(case: Case, model: nn.Module, data: tuple[torch.Tensor, torch.Tensor], seed: int) -> tuple[Any, Any]:
+    """Steps, and the accuracy on every class at each of them, by a plain loop."""
     x, y = data
-    model.train()
     optimizer = OPTIMIZERS[case.optimizer](model.parameters())
     order = torch.Generator().manual_seed(seed)
-    curve: list[dict[str, Any]] = []
-    classes = torch.unique(y)
-    favourite, start = 0, 0.0
+    at: list[int] = []
+    by_class: list[list[float]] = []
     rows = torch.empty(0, dtype=torch.long)
+    model.train()
     for step in range(STEPS + 1):
         if step % 10 == 0 or step < 10:
             with torch.no_grad():
-                model.train()
                 guess = model(x).argmax(1)
-            shares = torch.bincount(guess, minlength=int(y.max()) + 1).double() / len(y)
-            own = torch.bincount(y, minlength=len(shares)).double() / len(y)
-            if step == 0:
-                favourite = int(shares.argmax())
-                start = float(shares[favourite] - own[favourite])
-            right = [float((guess[y == c] == c).double().mean()) for c in classes]
-            curve.append(
-                {"step": step, "accuracy": float(np.mean(right)), "excess": float(shares[favourite] - own[favourite])}
-            )
+            at.append(step)
+            by_class.append([float((guess[y == c] == c).double().mean()) for c in torch.unique(y)])
         if len(rows) < BATCH:
             rows = torch.randperm(len(x), generator=order)
         batch, rows = rows[:BATCH], rows[BATCH:]
@@ -243,24 +236,26 @@ def trained(case: Case, model: nn.Module, data: tuple[torch.Tensor, torch.Tensor
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    for one in curve:
-        one["left"] = one["excess"] / start if start > 0.05 else 0.0
-    return curve
+    return at, by_class
 
 
 def happened(case: Case, data: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Any]:
-    """How fast it learned, on average over three trainings."""
-    chance = 1.0 / len(torch.unique(data[1]))
-    curves: list[list[dict[str, Any]]] = []
+    """How fast it learned, on average over four trainings, and what was left of the starting bias: accuracies by class,
+    without their average over trainings, projected on those of the start."""
+    curves: list[Any] = []
+    at: list[int] = []
     for seed in range(MEMBERS):
         torch.manual_seed(10_000 + 100 * case.number + seed)
         try:
-            curves.append(trained(case, build(case, data), data, seed))
+            at, by_class = trained(case, build(case, data), data, seed)
         except (IndexError, RuntimeError) as error:
             return {"word": "not at all", "why": str(error).splitlines()[0]}
-    at = [one["step"] for one in curves[0]]
-    accuracy = np.mean([[one["accuracy"] for one in curve] for curve in curves], axis=0)
-    left = np.mean([[one["left"] for one in curve] for curve in curves], axis=0)
+        curves.append(by_class)
+    found = np.array(curves)  # (trainings, steps, classes)
+    accuracy, chance = found.mean(axis=(0, 2)), 1.0 / found.shape[2]
+    apart = found - found.mean(axis=0)
+    size = float(np.square(apart[:, 0]).sum())
+    left = np.einsum("nsc,nc->s", apart, apart[:, 0]) / size if size > 0.01 else np.zeros(len(at))
     half = next((step for step, value in zip(at, accuracy, strict=True) if value >= chance + 0.5 * (1 - chance)), None)
     word = "not at all" if half is None else "usual speed" if half <= USUAL else "late"
     return {"word": word, "half": half, "accuracy": float(accuracy[-1]), "at": at, "left": left.round(4).tolist()}
@@ -273,7 +268,14 @@ def judged(case: Case) -> dict[str, Any]:
     torch.manual_seed(case.number)
     model = build(case, data)
     d = fg.diagnose(
-        model, data, optimizer=OPTIMIZERS[case.optimizer], batch_size=BATCH, inits=24, seconds=120, advice=False
+        model,
+        data,
+        optimizer=OPTIMIZERS[case.optimizer],
+        batch_size=BATCH,
+        inits=16,
+        points=400,
+        seconds=200,
+        advice=False,
     )
     seen = {"answer": str(d.answer), "headline": d.headline, "steps": d.duration.steps, "run": d.run}
     faults = [fault.name for fault in d.faults]
@@ -293,12 +295,13 @@ def right(row: dict[str, Any]) -> bool:
     if answer == "worth a change":
         return word != "usual speed" or left_at(row, row["run"]) > 0.25
     if answer == "harmless":
-        return word != "not at all" and left_at(row, max(float(row["steps"]), 1.0)) <= 0.5
+        step = float(row["steps"])
+        return word != "not at all" and abs(left_at(row, max(APART * step, step + LATER))) <= LEFT
     return answer == "nothing to do" and word != "not at all"
 
 
 def left_at(row: dict[str, Any], step: float) -> float:
-    """What is left of the favourite's excess at a step."""
+    """What is left of the starting bias at a step."""
     found = row["happened"]
     return float(np.interp(step, found["at"], found["left"])) if "at" in found else 0.0
 
@@ -309,12 +312,11 @@ def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in RESULTS.read_text("utf-8").splitlines()]
 
 
-def run(half: str) -> None:
-    """All that are missing."""
+def run(half: str, part: int, parts: int) -> None:
+    """All that are missing, of every `parts`-th case."""
     torch.set_num_threads(1)
-    done = {(row["half"], row["number"]) for row in rows()}
-    for case in cases(half):
-        if (half, case.number) in done:
+    for case in cases(half)[part::parts]:
+        if (half, case.number) in {(row["half"], row["number"]) for row in rows()}:
             continue
         row = judged(case)
         with RESULTS.open("a", encoding="utf-8") as file:
@@ -346,5 +348,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["run", "table"])
     parser.add_argument("half", nargs="?", choices=list(SEEDS), default="made")
+    parser.add_argument("--part", type=int, default=0, help="which of --parts, to share the work")
+    parser.add_argument("--parts", type=int, default=1)
     asked = parser.parse_args()
-    run(asked.half) if asked.what == "run" else table()
+    run(asked.half, asked.part, asked.parts) if asked.what == "run" else table()

@@ -21,6 +21,7 @@ from firstguess.base.text import number as text_number
 FloatArray = npt.NDArray[np.float64]
 Numbers = Sequence[float] | npt.NDArray[Any]
 OF_A_NETWORK = ("depth", "activation", "norm", "placement", "pool", "weight_var", "bias_var")  # said where it is made
+_THREE = "the labels as a third argument"
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _TAKEN = "_firstguess_options"  # the attribute of a function that `takes` more than its signature lists
@@ -89,6 +90,10 @@ def _checked(function: Callable[_P, _T], taken: tuple[str, ...]) -> Callable[_P,
                 hint = said if len(said) < 80 else close
                 raise InvalidInput(f"an option of {name}: {', '.join(named)}", got=f"{option}=", hint=hint)
         if len(args) > len(plain) and named and not open_ended:
+            if plain == ["what", "data"] and len(args) == 3 and hasattr(args[2], "__len__"):  # as scikit-learn has it
+                raise InvalidInput(
+                    f"inputs and labels of {name} as a pair", got=_THREE, hint=f"fg.{name}(model, (x, y))"
+                )
             swapped = len(plain) == 1 and any(is_module(one) for one in args[1:]) and not callable(args[0])
             raise InvalidInput(
                 f"options of {name} by name after {', '.join(plain)}",
@@ -97,11 +102,24 @@ def _checked(function: Callable[_P, _T], taken: tuple[str, ...]) -> Callable[_P,
             )
         absent = [key for key in wanted[len(args) :] if key not in kwargs]
         if absent:
-            raise InvalidInput(f"{name}({', '.join(plain)})", got=f"no {' and no '.join(absent)}", hint=f"{absent[0]}=")
+            hint = f"fg.{name}(model, x)" if plain == ["what", "data"] else f"{absent[0]}="
+            raise InvalidInput(f"{name}({', '.join(plain)})", got=f"no {' and no '.join(absent)}", hint=hint)
         return function(*args, **kwargs)
 
     setattr(checked, _TAKEN, taken)
     return checked
+
+
+def no_model(what: object, where: str, otherwise: str) -> InvalidInput:
+    """The error for what is no network, with what to do about a state dict, an estimator of scikit-learn's, …"""
+    kind = type(what)
+    hint = otherwise
+    if hasattr(what, "keys") and hasattr(what, "values"):
+        hint = "model = MyModel(); model.load_state_dict(…); then the model: these are weights without a network"
+    elif kind.__module__.partition(".")[0] in ("sklearn", "xgboost", "lightgbm", "keras", "tensorflow"):
+        hint = f"an nn.Module of PyTorch's: {kind.__name__} is none, and its weights are not drawn at random by torch"
+    expected = "a Network, its text, an nn.Module, a class or a factory"
+    return InvalidInput(expected, got=f"{kind.__module__}.{kind.__qualname__}", where=where, hint=hint)
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -282,13 +282,26 @@ def _tensor(value: Any, *, where: str) -> torch.Tensor:
         return value if value.layout == torch.strided else value.to_dense()
     array = _array(value, where)
     if array.dtype.kind not in "fiub":
-        raise InvalidInput(ACCEPTED, got=f"{type(value).__qualname__} of dtype {array.dtype}", where=where)
+        got = f"{type(value).__qualname__} of dtype {array.dtype}"
+        raise InvalidInput(ACCEPTED, got=got, where=where, hint=_no_numbers(value, array))
     if array.dtype.kind == "f" and array.itemsize > 8:
         array = array.astype(np.float64)  # torch has no long double
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     # A copy of what cannot be written: torch warns about such memory, and a model may work in place.
     tensor = torch.from_numpy(np.ascontiguousarray(array) if array.flags.writeable else array.copy())
     return tensor.to(torch.get_default_dtype()) if tensor.dtype == torch.float64 else tensor
+
+
+def _no_numbers(value: Any, array: np.ndarray[Any, Any]) -> str:
+    """What to do about texts, and tables with a column of them."""
+    columns = getattr(value, "select_dtypes", None)
+    if columns is not None:  # a DataFrame
+        texts = [str(name) for name in columns(exclude="number").columns]
+        left = texts[0] if len(texts) == 1 else texts
+        return f"(df.drop(columns={left!r}), codes of the classes): {', '.join(texts)} is not a number"
+    if array.dtype.kind in "US" or (array.size and isinstance(array.flat[0], str)):
+        return "texts tokenized first: tokenizer(texts, return_tensors='pt', padding=True)"
+    return ""
 
 
 def check_finite(batch: Batch, first_point: int, *, where: str) -> None:

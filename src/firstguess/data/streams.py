@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
@@ -89,6 +90,10 @@ def extent(obj: object) -> tuple[int | None, bool]:
 
 def _whole(obj: object) -> Batch | None:
     """`obj` as one large batch, or None if it is a stream."""
+    if isinstance(obj, os.PathLike):
+        from firstguess.data.specs import load
+
+        obj = load(os.fspath(cast("os.PathLike[str]", obj)))
     if isinstance(obj, Data):
         return as_batch(obj.x if obj.y is None else (obj.x, obj.y), where=obj.name)
     if isinstance(obj, (str, bytes)):
@@ -137,6 +142,12 @@ def _stream(obj: object, points: int | None, batch_size: int, seed: int) -> Iter
         return _private(lambda: iter(loader), [], seed, collated=True)
     if isinstance(obj, (list, tuple)):
         return iter(cast("Iterable[Any]", obj))
+    if indexed and type(obj).__module__.startswith("datasets.") and not _gives_tensors(obj):
+        raise InvalidInput(
+            "a Hugging Face dataset that gives tensors",
+            got="one that gives Python lists and texts",
+            hint='dataset.with_format("torch"), after its texts are tokenized',
+        )
     if indexed:  # a torch Dataset, or one like it, such as Hugging Face's
         available = len(cast("Sized", obj))
         keep = None if points is None else min(points, available)
@@ -149,7 +160,13 @@ def _stream(obj: object, points: int | None, batch_size: int, seed: int) -> Iter
         )
     if isinstance(obj, Iterable):
         return _private(lambda: iter(cast("Iterable[Any]", obj)), [], seed)
-    raise InvalidInput(ACCEPTED, got=f"{type(obj).__module__}.{type(obj).__qualname__}")
+    got = "no data" if obj is None else f"{type(obj).__module__}.{type(obj).__qualname__}"
+    raise InvalidInput(ACCEPTED, got=got, hint="fg.diagnose(model, x)" if obj is None else "")
+
+
+def _gives_tensors(dataset: Any) -> bool:
+    """Whether a Hugging Face dataset has a format other than Python's."""
+    return getattr(dataset, "format", {}).get("type") not in (None, "python")
 
 
 def _collated(items: list[Any]) -> Any:

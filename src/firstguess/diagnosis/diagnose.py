@@ -152,6 +152,8 @@ def diagnose(
         subject.decide_at_half()
     partly = any(finding.kind in PARTLY for finding in m.findings)
     notes: list[str] = [subject.note] if subject.note else []
+    if look is not None and look.now.single and any(batch.labels is None for batch in subject.batches):
+        notes.append("one output is read as two classes by its sign: a regression has no guesses to judge")
     parts = Stages(m, clock, tick)
     parts.tick(MEASURED)
     flow = parts.do("causes", lambda: attempt(lambda: subject.flow(clock.share(_FLOW)), "causes", notes), members=2)

@@ -281,6 +281,7 @@ def rows_of(d: Diagnosis) -> list[tuple[str, str]]:
         code = next((line for line in change.code.splitlines() if "fg.repair" in line), "")
         said = f"{code.partition('#')[0].strip()}   # even first guesses, same training" if code else ""
         rows.append((name, said or f"{change.title}: {result(change)}"))
+        rows += [("Its price", change.price)] if change.price and not said else []
     elif d.answer is Answer.CHANGE:
         rows.append(("Change", no_change(d)))
     return rows

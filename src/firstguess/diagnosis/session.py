@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base import checks
+from firstguess.base.errors import FirstguessError
 from firstguess.base.text import counted
 from firstguess.data import Batch, Data, as_data, collect, load
 from firstguess.data.streams import POINTS, cut_note, extent
@@ -79,11 +80,8 @@ class Subject:
         what = as_network(what, where="diagnose") if isinstance(what, str) else what  # told before data are read
         if not (isinstance(what, Network) or callable(what)):
             swapped = callable(data) or isinstance(data, str)
-            raise InvalidInput(
-                "an nn.Module, a class or factory, a Network or its text",
-                got=f"a {type(what).__name__}",
-                where="diagnose",
-                hint="fg.diagnose(model, data)" + (": the model comes first" if swapped else ""),
+            raise checks.no_model(
+                what, "diagnose", "fg.diagnose(model, data)" + (": the model comes first" if swapped else "")
             )
         data = load(data) if isinstance(data, str) else data
         if isinstance(what, Network):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import re
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,12 +72,40 @@ def first_forward() -> Generator[None]:
     except FirstguessError:
         raise
     except Exception as error:  # whatever a user's model raises
-        raise InvalidInput(
-            "a model that runs on this data",
-            got=f"{type(error).__name__}: {error}",
-            where="the first forward",
-            hint="a call of the model on one batch by hand",
-        ) from error
+        raise not_run(error) from error
+
+
+def not_run(error: Exception, batch: Batch | None = None) -> InvalidInput:
+    """What a user's model raised, with what its words and the shape of the data say of the reason."""
+    return InvalidInput(
+        "a model that runs on this data",
+        got=f"{type(error).__name__}: {error}",
+        where="the first forward",
+        hint=_meant(str(error), None if batch is None else next(iter(leaves(batch.inputs).values()), None)),
+    )
+
+
+def _meant(said: str, x: torch.Tensor | None) -> str:
+    """What to do about torch's words for layers and inputs that do not fit.
+
+    >>> _meant("mat1 and mat2 shapes cannot be multiplied (50x32 and 64x10)", torch.zeros(50, 32))
+    'other inputs: the Linear takes 64 features, and is given 32'
+    >>> _meant("expected input[5, 8, 8, 3] to have 3 channels, but got 8 channels instead", torch.zeros(5, 8, 8, 3))
+    'x.permute(0, 3, 1, 2): the images look channels-last'
+    """
+    if found := re.search(r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", said):
+        given, wanted = int(found[1]), int(found[2])
+        if x is not None and x.ndim > 2 and math.prod(x.shape[1:]) == wanted:
+            return f"x.flatten(1): the Linear takes {wanted} features"
+        return f"other inputs: the Linear takes {wanted} features, and is given {given}"
+    if found := re.search(r"to have (\d+) channels, but got (\d+) channels", said):
+        wanted = int(found[1])
+        if x is not None and x.ndim == 4 and x.shape[-1] == wanted:
+            return "x.permute(0, 3, 1, 2): the images look channels-last"
+        if x is not None and x.ndim == 3 and wanted == 1:
+            return "x.unsqueeze(1): the images have no axis for their one channel"
+        return f"other inputs: the convolution takes {wanted} channels, and is given {found[2]}"
+    return "a call of the model on one batch by hand"
 
 
 def _whole_numbers(given: dict[Any, torch.Tensor], error: Exception) -> InvalidInput | None:

@@ -28,7 +28,7 @@ from firstguess.ensemble.member_statistics import (
 )
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.bounded import EPS, is_probability
-from firstguess.modules.call_model import Caller, leaves, left_aside, mask_of, part, signature
+from firstguess.modules.call_model import Caller, leaves, left_aside, mask_of, not_run, part, signature
 from firstguess.modules.guard import borrowed, every_module_called
 from firstguess.modules.hooks.accumulators import Recorder
 from firstguess.modules.hooks.probes import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
@@ -270,12 +270,7 @@ class ModuleEngine:
             return raw.numel() // (count * self._nodes)
         if isinstance(errors[-1], FirstguessError):
             raise errors[-1]
-        raise InvalidInput(
-            "a model that runs on this data",
-            got=f"{type(errors[-1]).__name__}: {errors[-1]}",
-            where="the first forward",
-            hint="a call of the model on one batch by hand",
-        ) from errors[-1]
+        raise not_run(errors[-1], batch) from errors[-1]
 
     def _ending_of(self, model: nn.Module, raw: torch.Tensor, last: torch.Tensor | None, batch: Batch) -> Ending:
         rows = self._rows(raw, batch)
@@ -290,6 +285,9 @@ class ModuleEngine:
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
+        if next(model.parameters(), None) is None:
+            message = "the model has no parameters: a class by accident (nn.Sequential for a model of yours)?"
+            self._note(FindingKind.NOT_REDRAWN, message)
         self._state_bytes = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
         self._convolves = any(isinstance(module, nn.Conv2d) for module in model.modules())
         self._by_batch, said = batchnorm_remarks(model, self._mode, {batch.size for batch in self._batches})

@@ -193,13 +193,9 @@ def measure(
         if classes is not None and classes != engine.classes:
             raise InvalidInput(f"{engine.classes} classes, what the model gives", got=classes, where="measure(classes)")
     else:
-        raise InvalidInput(
-            "a Network, its text, an nn.Module, a class or a factory",
-            got=f"{type(what).__module__}.{type(what).__qualname__}",
-            where="measure(what)",
-            hint="fg.measure(model, data): the model comes first"
-            if callable(data)
-            else 'fg.measure("dense > relu > dense", x)',
+        first = "fg.measure(model, data): the model comes first"
+        raise checks.no_model(
+            what, "measure(what)", first if callable(data) else 'fg.measure("dense > relu > dense", x)'
         )
     measured = run(
         engine,

@@ -141,11 +141,7 @@ def measure_gradients(
             "data": getattr(data, "name", type(data).__qualname__),
         }
     else:
-        raise InvalidInput(
-            "a Network, its text, an nn.Module, a class or a factory",
-            got=f"{type(what).__module__}.{type(what).__qualname__}",
-            where="measure_gradients(what)",
-        )
+        raise checks.no_model(what, "measure_gradients(what)", "fg.measure_gradients(model, data)")
     origin |= {"prepared": name} if (name := recorded(data).get("prepared")) else {}
     passes = Passes(member, batches, seed, known.get("logits"), "random" if isinstance(labels, str) else None)
     if classes is not None and classes != passes.classes:

@@ -95,11 +95,14 @@ def as_rows(logits: torch.Tensor, batch: Batch, pick: Pick) -> torch.Tensor:
     """
     shape = tuple(logits.shape)
     if not shape or shape[0] != batch.size:
+        tokens = len(shape) > 2 and batch.size in shape
         raise InvalidInput(
             f"logits of {batch.size} points along their first axis",
             got=f"shape {shape}",
             where="the model's output",
-            hint="logits=lambda output: output.transpose(0, 1) for a model that puts tokens first",
+            hint="logits=lambda output: output.transpose(0, 1) for a model that puts tokens first"
+            if tokens
+            else "x[None] for one point, torch.stack(x) for a list of them: the data seem to have no batch axis",
         )
     axis = None if callable(pick) else _axis_by_labels(shape, batch.labels)
     if logits.ndim > 3 and not callable(pick) and axis is None:

@@ -128,12 +128,7 @@ def train(
             raise InvalidInput("an option of train for a description", got=f"{name}=", where="train")
         return train_description(what, data, test, width=width, **options, **common)
     if not callable(what):
-        raise InvalidInput(
-            "a Network, its text, an nn.Module, a class or a factory",
-            got=f"{type(what).__module__}.{type(what).__qualname__}",
-            where="train(what)",
-            hint='fg.train("dense > relu > dense", data=(x, y), steps=1000)',
-        )
+        raise checks.no_model(what, "train(what)", 'fg.train("dense > relu > dense", data=(x, y), steps=1000)')
     if width != WIDTH:
         raise InvalidInput("no width: a module has its own", got=width, where="train(width)")
 

@@ -360,6 +360,7 @@ def mixer(
 # --------------------------------------------------------------------------------------------------------------
 # What a user gives as a network: a description, its text, or the word of a builder; and what was meant otherwise.
 
+_CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".onnx")
 BUILDERS: dict[str, Callable[..., Network]] = {"mlp": mlp, "residual_mlp": residual_mlp, "cnn": cnn}
 
 
@@ -398,6 +399,11 @@ def _of_text(text: str, classes: int, where: str) -> Network:
 
 def _meant(text: str, where: str) -> None:
     """Something that is no description at all, and what it looks like."""
+    if text.endswith(_CHECKPOINTS):
+        raise ParseError(
+            "a model", got=f"{text!r}, a checkpoint", where=where,
+            hint="model = MyModel(); model.load_state_dict(torch.load(path)); then the model",
+        ) from None  # fmt: skip
     if is_path(text):
         raise ParseError(
             "a description", got=repr(text), where=where,

@@ -178,7 +178,9 @@ def _not_gaussian(got: str) -> NotCovered:
     return NotCovered(
         "a Gaussian signal in front of an activation",
         got=got,
-        hint="put a dense layer between them, or use the ensemble reading: fg.measure(...)",
+        hint="dense in place of linear, which is the identity here: a layer with weights is dense"
+        if got == "the output of linear"
+        else "put a dense layer between them, or use the ensemble reading: fg.measure(...)",
     )
 
 
