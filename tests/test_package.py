@@ -103,10 +103,28 @@ def test_errors_name_extras_that_there_are() -> None:
         for line in path.read_text("utf-8").splitlines():
             found = re.findall(r"pip install (.?)firstguess\[(\w+)\]", line)
             named |= {extra for _, extra in found}
+            named |= set(re.findall(r"optional\(\"?[\w.]+\"?, \"(\w+)\"", line))
             assert all(quote in ("'", "`") or "`pip" in line for quote, _ in found), (
                 line
             )  # brackets mean files to a shell
     assert named == set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"), [("pyarrow", "studies"), ("cloudpickle", "studies"), ("ray", "ray"), ("PIL", "images")]
+)
+def test_a_package_that_is_missing_is_one_error_that_names_its_extra(
+    package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+
+    def use() -> object:
+        if extra == "images":
+            return fg.data.parquet(tmp_path)
+        return fg.study("a", [{"k": 1}], lambda p: p, store=tmp_path).run(engine="ray" if extra == "ray" else "local")
+
+    with pytest.raises(fg.InvalidInput, match=rf"the package {package}.*firstguess\[{extra}\]"):
+        use()
 
 
 def test_the_papers_package_needs_what_its_items_need() -> None:

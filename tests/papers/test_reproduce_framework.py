@@ -16,7 +16,8 @@ from firstguess_papers.judging import Number, above, below, entry, same, verdict
 from firstguess_papers.running import Missing, Run
 
 from firstguess.base.errors import InvalidInput
-from firstguess.studies.store import Store, address
+from firstguess.base.files import address
+from firstguess.studies.store import Store
 
 EXPECTED = {f"I{i}" for i in range(1, 17)} | {f"N{i}" for i in range(1, 12)} | {f"M{i}" for i in range(1, 10)}
 

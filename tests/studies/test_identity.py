@@ -126,7 +126,7 @@ _SCRIPT = """
 import enum, functools
 from dataclasses import dataclass, field
 from firstguess.studies.identity import identity
-from firstguess.studies.store import address
+from firstguess.base.files import address
 
 class Kind(enum.Enum):
     ONE = "one"

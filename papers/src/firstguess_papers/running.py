@@ -13,8 +13,9 @@ import numpy as np
 
 from firstguess._version import NUMERICS
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.files import address
 from firstguess.ensemble.member_statistics import FindingKind
-from firstguess.studies.store import Piece, Store, address
+from firstguess.studies.store import Piece, Store
 from firstguess_papers.items import WORK
 
 if TYPE_CHECKING:

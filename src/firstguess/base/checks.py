@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
 import math
 import operator
@@ -25,6 +26,15 @@ _THREE = "the labels as a third argument"
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _TAKEN = "_firstguess_options"  # the attribute of a function that `takes` more than its signature lists
+
+
+def optional(package: str, extra: str, where: str) -> Any:
+    """Import a package that an extra of firstguess installs; without it one error says what to type."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        hint = f"pip install 'firstguess[{extra}]'"
+        raise InvalidInput(f"the package {package}", got="none", where=where, hint=hint) from error
 
 
 def known_options(function: Callable[_P, _T]) -> Callable[_P, _T]:

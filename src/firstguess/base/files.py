@@ -1,11 +1,17 @@
-"""Files: what is wrong with a path that results go to is said before anything long is computed, and in one line."""
+"""Files: paths checked before anything long is computed, results written whole or not at all, and their addresses."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import json
+import uuid
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
 
 from firstguess.base.errors import InvalidInput
 
@@ -66,11 +72,49 @@ def checked(path: str | Path, endings: Collection[str], *, said: str, example: s
 
 
 def write(target: Path, content: bytes) -> Path:
-    """Write the file and give its path back; a disk that refuses is the user's to hear of."""
+    """Write the file, whole or not at all, and return its path; a disk that refuses is one clear error."""
     try:
-        target.write_bytes(content)
+        place(target.resolve(), lambda half: half.write_bytes(content))
     except OSError as error:
         raise InvalidInput(
             "a file that can be written", got=f"{target} ({error.strerror})", where="save(path)", hint="another folder"
         ) from error
     return target
+
+
+def place(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file next to its place and move it there: readers, other processes and a crash see all or nothing.
+
+    A folder that is missing is made. Half a file is not left behind; OSError where the disk refuses.
+    """
+    half = path.with_name(f"{path.stem}.{uuid.uuid4().hex[:12]}.part")
+    try:
+        try:
+            write(half)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(half)
+        half.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise
+
+
+def address(*parts: Any) -> str:
+    """Sixteen hexadecimal digits of everything that a stored result depends on; arrays count by their bytes.
+
+    >>> address("igb/fig5", 1, {"n": 100, "widths": (1, 2)}) == address("igb/fig5", 1, {"widths": [1, 2], "n": 100})
+    True
+    >>> address({"x": np.zeros(3)}) != address({"x": np.zeros(4)})
+    True
+    """
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_content)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _content(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return str(value)
+    held: np.ndarray[Any, Any] = np.ascontiguousarray(value)
+    return ["array", held.dtype.str, held.shape, hashlib.sha256(held.data).hexdigest()]

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from firstguess.base.checks import optional
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import reads_files
 from firstguess.data.dataset import Classes, Data, IntArray, class_step, pick, regroup
@@ -178,6 +179,8 @@ def parquet(
         class_names: Instead of the names in the file's `huggingface` metadata.
         progress: Called with (decoded, in all); 50 000 images of CIFAR take some seconds.
     """
+    for package in ("pyarrow", "PIL"):
+        optional(package, "images", "a data set of images")
     import pyarrow as pa
     import pyarrow.parquet as pq
 

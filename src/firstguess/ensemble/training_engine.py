@@ -19,7 +19,7 @@ from firstguess.ensemble.engine import check_data, moments_of
 from firstguess.ensemble.resolved import resolve
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_batched import BatchedTrainer, compile_ops
-from firstguess.ensemble.training_loop import MemberStore, Task, Trainer, address, follow
+from firstguess.ensemble.training_loop import MemberStore, Task, Trainer, follow
 from firstguess.ensemble.training_plain import PlainTrainer
 from firstguess.ensemble.training_plan import Plan, mean_loss, plan
 from firstguess.network.builders import as_network
@@ -83,7 +83,7 @@ def train_description(
         arrays = {"x": x, "y": labels, "held x": empty if held_x is None else held_x}
         arrays |= {"held y": empty if held is None else held[1], "rates": how.rates, "looks": how.looks}
         arrays["functions"] = _own_functions(network)
-        kept = MemberStore.at(store, address(settings=settings, dtype=str(dtype), torch=torch.__version__, **arrays))
+        kept = MemberStore.at(store, settings=settings, dtype=str(dtype), torch=torch.__version__, **arrays)
     origin = {"firstguess": __version__, "torch": torch.__version__, **settings}
     origin |= {"lr": float(how.rates[0]), "steps": how.steps}
     with _threads_kept():

@@ -5,9 +5,7 @@ It drives any `Trainer`: that of descriptions (training_engine.py), or that of m
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import math
 import os
 import threading
@@ -22,9 +20,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess._version import NUMERICS
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import told
+from firstguess.base.files import address, place, told
 from firstguess.base.gaussian import Array
 from firstguess.base.ties import guesses
 from firstguess.ensemble import sharding
@@ -35,30 +34,9 @@ from firstguess.theory.training.curves import Curve, Curves, Recorder
 from firstguess.theory.training.runs import BIASED, NEUTRAL
 
 # --------------------------------------------------------------------------------------------------------------
-# What trained members showed, a small file each: a training that was killed goes on where it was.
+# What trained members showed, a small file each: a training that was killed resumes where it was.
 #
-# A file's name is a hash of all that its numbers depend on. Numbers only (NumPy's npz, no pickle); a file is there
-# whole or not at all, and one that cannot be read is as good as none.
-
-VERSION = 1  # of what is stored, and of the arithmetic behind it: another one starts anew
-
-
-def address(**parts: Any) -> str:
-    """Twenty hexadecimal digits of a configuration; arrays go in by their bytes.
-
-    >>> address(lr=[0.1], x=np.zeros(3)) == address(x=np.zeros(3), lr=[0.1]) != address(lr=[0.2], x=np.zeros(3))
-    True
-    """
-    digest = hashlib.sha256(f"firstguess training {VERSION}".encode())
-    for name in sorted(parts):
-        value = parts[name]
-        if isinstance(value, np.ndarray):
-            found: NDArray[Any] = np.ascontiguousarray(value)
-            digest.update(f"{name} {found.dtype.str} {found.shape}".encode())
-            digest.update(found.data)
-        else:
-            digest.update(f"{name} {json.dumps(value, sort_keys=True, default=str)}".encode())
-    return digest.hexdigest()[:20]
+# Numbers only (NumPy's npz, no pickle, and no package beyond NumPy); a file that cannot be read is as good as none.
 
 
 @dataclass(frozen=True)
@@ -69,8 +47,8 @@ class MemberStore:
     key: str
 
     @classmethod
-    def at(cls, folder: str | os.PathLike[str], key: str) -> MemberStore:
-        """The store, if its folder can be made and written to."""
+    def at(cls, folder: str | os.PathLike[str], **parts: Any) -> MemberStore:
+        """The store of members whose numbers depend on `parts`, if its folder can be made and written to."""
         try:
             target = Path(folder)
             target.mkdir(parents=True, exist_ok=True)
@@ -81,7 +59,7 @@ class MemberStore:
             raise InvalidInput("a folder to keep results in", got=got, where="train(store)", hint="store='runs'") from (
                 error
             )
-        return cls(target, key)
+        return cls(target, address("training", NUMERICS, parts))
 
     def _path(self, member: int) -> Path:
         return self.folder / f"train-{self.key}-{member}.npz"
@@ -98,14 +76,15 @@ class MemberStore:
 
     def write(self, member: int, arrays: Mapping[str, NDArray[np.float64]]) -> None:
         """Keep a member; a reader sees all of it or nothing."""
-        target = self._path(member)
-        half = target.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
-        try:
+
+        def save(half: Path) -> None:
             with half.open("wb") as file:
                 np.savez(file, allow_pickle=False, **dict(arrays))
                 file.flush()
                 os.fsync(file.fileno())
-            half.replace(target)
+
+        try:
+            place(self._path(member), save)
         except OSError as error:
             raise InvalidInput(
                 "a folder that takes results", got=told(error), where="train(store)", hint="another folder"

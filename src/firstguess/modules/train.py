@@ -17,7 +17,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.data.items import tensors
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.ensemble.training_loop import MemberStore, Progress, Task, address, follow
+from firstguess.ensemble.training_loop import MemberStore, Progress, Task, follow
 from firstguess.ensemble.training_plan import Plan, Start, mean_loss, plan
 from firstguess.modules.call_model import Labelled, labelled
 from firstguess.modules.members.sources import named
@@ -203,7 +203,7 @@ def train_module(
     rates = trainer.rates(how.steps)  # a scheduler that has too few is refused now
     kept = None
     if store is not None:
-        kept = MemberStore.at(store, _address(trainer, how, rates, train, held))
+        kept = MemberStore.at(store, **_dependencies(trainer, how, rates, train, held))
         trainer = trainer if asked else _as_before(kept, make)
     origin = {
         "firstguess": __version__,
@@ -226,7 +226,9 @@ def _name(what: Any) -> str:
     return getattr(what, "__qualname__", type(what).__qualname__)
 
 
-def _address(trainer: ModuleTrainer, how: Plan, rates: list[float], train: Labelled, held: Labelled | None) -> str:
+def _dependencies(
+    trainer: ModuleTrainer, how: Plan, rates: list[float], train: Labelled, held: Labelled | None
+) -> dict[str, Any]:
     """What members' numbers depend on. Functions are known by what they do: to the first member, to learning rates."""
     arrays: dict[str, Any] = {"looks": how.looks, "rates": np.array(rates)}
     for where, points in (("data", train), ("test", held)):
@@ -234,15 +236,15 @@ def _address(trainer: ModuleTrainer, how: Plan, rates: list[float], train: Label
             arrays |= {f"{where} {key}": leaf.numpy() for key, leaf in tensors(points.batch.inputs).items()}
             arrays[f"{where} labels"] = points.classes()
     arrays |= trainer.fingerprint()
-    return address(
-        model=trainer.model,
-        optimizer=trainer.settings(),
-        batch=how.batch,
-        loss=how.loss if isinstance(how.loss, str) else _name(how.loss),
-        seed=how.seed,
-        torch=torch.__version__,
+    return {
+        "model": trainer.model,
+        "optimizer": trainer.settings(),
+        "batch": how.batch,
+        "loss": how.loss if isinstance(how.loss, str) else _name(how.loss),
+        "seed": how.seed,
+        "torch": torch.__version__,
         **arrays,
-    )
+    }
 
 
 def _as_before(kept: MemberStore, make: Callable[..., ModuleTrainer]) -> ModuleTrainer:

@@ -11,10 +11,10 @@ from typing import Any, cast, overload
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.files import address
 from firstguess.base.text import number, spaced
 from firstguess.network.network import Network
 from firstguess.studies.identity import identity
-from firstguess.studies.store import address
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,6 +11,7 @@ import time
 from multiprocessing.connection import Pipe, wait
 from typing import Any
 
+from firstguess.base.checks import optional
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.threads import THREADS
 from firstguess.studies.identity import not_sent
@@ -166,8 +167,7 @@ class _Worker:
 
 def sendable(what: object) -> bytes:
     """What another process can read; a function by its value where it has no module."""
-    import cloudpickle
-
+    cloudpickle = optional("cloudpickle", "studies", "study(function)")
     try:
         return cloudpickle.dumps(what)
     except Exception as error:  # what refuses to be pickled raises anything

@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator
 from typing import Any
 
+from firstguess.base.checks import optional
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.studies.local_pool import sendable
 from firstguess.studies.tasks import Came, Job, Outcome, Work, failed, perform, perform_all
@@ -42,7 +43,7 @@ class RayPool:
         seconds: float | None = None,
         in_flight: int | None = None,
     ) -> None:
-        ray = self._ray = the_ray()
+        ray = self._ray = optional("ray", "ray", 'engine="ray"')
         sendable(work.function)  # what cannot be sent is refused before anything is started
         self._own = not ray.is_initialized()
         if self._own:
@@ -101,17 +102,6 @@ class RayPool:
         self._jobs.clear()
         if self._own:
             self._ray.shutdown()
-
-
-def the_ray() -> Any:
-    """The package, or how to get it."""
-    try:
-        import ray
-    except ImportError as error:
-        raise InvalidInput(
-            "the package ray", got="none", where='engine="ray"', hint="pip install 'firstguess[ray]'"
-        ) from error
-    return ray
 
 
 def _connect(ray: Any, address: str | None) -> None:

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from firstguess.base.checks import optional
+from firstguess.base.files import place
+
 Piece: TypeAlias = Mapping[str, Any]  # name -> number, text, or array of numbers or texts, of any shape
 
 _SHAPE = b"firstguess shape"
 _SECONDS = b"firstguess seconds"
 _MAGIC = b"PAR1"  # the first and the last four bytes of a Parquet file that is whole
-
-
-def address(*parts: Any) -> str:
-    """Sixteen hexadecimal digits of everything that a piece depends on.
-
-    >>> address("igb/fig5", 1, {"n": 100, "widths": (1, 2)}) == address("igb/fig5", 1, {"widths": [1, 2], "n": 100})
-    True
-    """
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -85,22 +77,6 @@ def write_whole(path: Path, table: Any, **options: Any) -> None:
     import pyarrow.parquet as pq
 
     place(path, lambda half: pq.write_table(table, half, write_page_checksum=True, **options))
-
-
-def place(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place and move it there; half a file is not left behind."""
-    half = path.with_suffix(f".{uuid.uuid4().hex[:12]}.part")
-    try:
-        try:
-            write(half)
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(half)
-        half.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise
 
 
 def read_whole(path: Path, columns: list[str] | None = None) -> Any:
@@ -279,6 +255,7 @@ class Results:
     """Results, failures and blocks by address. Whatever is written is there whole or not at all."""
 
     def __init__(self, folder: Path) -> None:
+        optional("pyarrow", "studies", "the store of a study")
         self.folder = folder
         self._tasks = Store(folder / "tasks")
         self._batches = _Batches(folder / "batches")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import told
+from firstguess.base.files import address, told
 from firstguess.base.text import page
 from firstguess.base.threads import cores
 from firstguess.data import Data, as_data, load
@@ -28,7 +28,7 @@ from firstguess.studies.configurations import digest
 from firstguess.studies.identity import code_version, identity, numerics
 from firstguess.studies.local_pool import LocalPool
 from firstguess.studies.scheduler import Drive, Pool, Ran, Task
-from firstguess.studies.store import TASK, address
+from firstguess.studies.store import TASK
 from firstguess.studies.study_files import KeptStudy, Results
 from firstguess.studies.tasks import Work
 
@@ -150,7 +150,7 @@ class Study:
         the next `run` tries it again. Ctrl-C, a full disk or a lost power line leave all that was finished.
 
         Args:
-            engine: "local": processes of this machine; "ray": Ray, `pip install firstguess[ray]`.
+            engine: "local": processes of this machine; "ray": Ray, `pip install 'firstguess[ray]'`.
             workers: Processes on this machine: by default one a core. Each uses one thread.
             seconds: The time limit of a task.
             memory: Bytes of data that a task may use (Linux): it fails, and not the machine.
