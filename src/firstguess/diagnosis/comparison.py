@@ -20,8 +20,8 @@ from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.agreement import agreement_probability
+from firstguess.theory.shares.base import ClassShares
 from firstguess.theory.shares.empirical import EmpiricalGuesses
-from firstguess.theory.shares.histograms import Law
 from firstguess.theory.training.result import PredictedTraining
 
 # --------------------------------------------------------------------------------------------------------------
@@ -41,23 +41,23 @@ class PredictionError:
     sampled: float = 0.0
     left_out: float = 0.0
 
-    def std(self, law: Law) -> tuple[float, float]:
+    def std(self, law: ClassShares) -> tuple[float, float]:
         """Standard error and room of the law's standard deviation."""
         return self.sampled * law.std(), self.left_out * law.std()
 
-    def largest(self, law: Law) -> tuple[float, float]:
+    def largest(self, law: ClassShares) -> tuple[float, float]:
         """Standard error and room of the average largest fraction."""
         above = law.expected_max() - 1.0 / law.classes
         return self.sampled * above, self.left_out * above
 
-    def distance(self, law: Law, spread: float) -> float:
+    def distance(self, law: ClassShares, spread: float) -> float:
         """Room of the largest distance of two cdfs: of G₀ (stretched about 1/2), or of max G (of this `spread`)."""
         if law.classes == 2:
             return _STRETCHED * self.left_out
         return _SHIFTED * self.largest(law)[1] / spread if spread > 0.0 else 0.0
 
 
-def error_of(prediction: Prediction, law: Law) -> PredictionError:
+def error_of(prediction: Prediction, law: ClassShares) -> PredictionError:
     """Of the law on so many points: Var G is the variance at infinitely many points plus what counting adds."""
     size, std = prediction.finite_size, law.std()
     if size is None or not std > 0.0:
@@ -292,10 +292,9 @@ def _compared(prediction: Prediction, measurement: Measurement, level: float) ->
     )
 
 
-def predicted_law(prediction: Prediction, points: int) -> Law:
+def predicted_law(prediction: Prediction, points: int) -> ClassShares:
     """The law a measurement on so many points is held against: a kernel's is on its own points already."""
-    law = prediction.guesses
-    return law if isinstance(law, EmpiricalGuesses) else replace(law, points=points)
+    return prediction.guesses.on_points(points)
 
 
 def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
@@ -334,20 +333,17 @@ def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Dif
     return tuple(rows), notes
 
 
-def _summaries(law: Law, measurement: Measurement, own: PredictionError) -> tuple[Difference, ...]:
+def _summaries(law: ClassShares, measurement: Measurement, own: PredictionError) -> tuple[Difference, ...]:
     seen = measurement.guesses
     often = law.prob_max_above(0.9)
     share = seen.prob_max_above(0.9)
     count = round(share * seen.inits)
-    if isinstance(law, EmpiricalGuesses):  # sampled itself: its own errors count
-        std_error, max_error = law.standard_error("std"), law.standard_error("expected_max")
-        above_error = law.standard_error(("prob_max_above", 0.9))
-    else:
-        std_error, max_error, above_error = 0.0, law.expected_max_error(), law.prob_max_above_error(0.9)
+    std_error, max_error = law.standard_error("std"), law.standard_error("expected_max")
+    above_error = law.standard_error(("prob_max_above", 0.9))
     (std_own, std_room), (max_own, max_room) = own.std(law), own.largest(law)
     std_error, max_error = math.hypot(std_error, std_own), math.hypot(max_error, max_own)
     se = math.sqrt(max(often * (1 - often), 0.0) / seen.inits + above_error**2)
-    if isinstance(law, EmpiricalGuesses):
+    if law.inits is not None:
         drawn = round(often * law.inits)
         table = [[count, seen.inits - count], [drawn, law.inits - drawn]]
         exact = float(cast(Any, stats.fisher_exact(table)).pvalue)
@@ -381,7 +377,7 @@ def _z(difference: float, se: float) -> float:
     return difference / se if se > 0 else math.copysign(math.inf, difference)
 
 
-def _kolmogorov_smirnov(law: Law, measurement: Measurement, room: float) -> tuple[float, float]:
+def _kolmogorov_smirnov(law: ClassShares, measurement: Measurement, room: float) -> tuple[float, float]:
     """Largest distance of two cdfs and the p-value of what is beyond `room`; for laws on counts k/n it is too large
     rather than too small."""
     seen = measurement.guesses

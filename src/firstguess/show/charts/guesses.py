@@ -45,7 +45,7 @@ class _Law:
         g = self.guesses
         if self.masses:
             return []
-        if isinstance(g, MixedGuesses) and g.pairs is not None:  # drawn: a density point by point is mostly noise
+        if g.drawn:  # drawn: a density point by point is mostly noise
             edges = np.linspace(0.0, end, _DRAWN + 1)
             density = np.diff(g.cdf(edges)) * _DRAWN / end
             return [(float(x), float(y)) for x, y in zip((edges[1:] + edges[:-1]) / 2, density, strict=True)]

@@ -9,6 +9,7 @@ from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import parts, theme
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares import histograms
+from firstguess.theory.shares.base import ClassShares
 
 _WIDTH, _HEIGHT = 760, 340
 _SHORT = 40  # characters of an assumption that fits below a chart
@@ -58,7 +59,7 @@ def _beside(at: float, text: str, height: int, histogram: histograms.Histogram, 
     return place if low <= place - wide * left and place + wide * (not left) <= high else at
 
 
-def _title(measurement: Measurement, laws: dict[str, histograms.Law]) -> str:
+def _title(measurement: Measurement, laws: dict[str, ClassShares]) -> str:
     seen, *rest = theme.percents(measurement.guesses.expected_max(), *(law.expected_max() for law in laws.values()))
     text = f"Before training, {seen} of the data end up in one class on average"
     if measurement.verdict in ("even", "leaning"):

@@ -11,7 +11,7 @@ from firstguess.diagnosis.comparison import check_pair, predicted_law
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import parts, theme
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.shares import histograms
+from firstguess.theory.shares.base import ClassShares
 
 
 def compare_chart(prediction: Prediction, measurement: Measurement, *, title: str | None = None) -> theme.Chart:
@@ -35,7 +35,7 @@ def compare_chart(prediction: Prediction, measurement: Measurement, *, title: st
     return theme.house(chart, title or _title(law, measurement), lines, wide=bool(measured))
 
 
-def _title(law: histograms.Law, measurement: Measurement) -> str:
+def _title(law: ClassShares, measurement: Measurement) -> str:
     seen, error = measurement.guesses.expected_max(), measurement.guesses.standard_error("expected_max")
     known = math.isfinite(error) and error > 0
     digits = min(4, max(1, math.ceil(-math.log10(100 * error)))) if known else 1

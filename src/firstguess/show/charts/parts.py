@@ -12,8 +12,9 @@ import altair as alt
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.show.charts import gamma_by_depth, theme
 from firstguess.show.charts.gamma_by_depth import GammaScale
+from firstguess.theory.shares.base import ClassShares
 from firstguess.theory.shares.empirical import EmpiricalGuesses
-from firstguess.theory.shares.histograms import FloatArray, Histogram, Law, pooled
+from firstguess.theory.shares.histograms import FloatArray, Histogram, pooled
 
 WIDTH = 520
 MEASURED = theme.PALETTE[0]
@@ -56,7 +57,9 @@ def histogram_layers(
     return [*layers, *key([*_lines(list(histogram.laws)), *seen])]
 
 
-def law_panel(laws: Mapping[str, Law], measured: EmpiricalGuesses | None, *, bars: str = "measured") -> alt.LayerChart:
+def law_panel(
+    laws: Mapping[str, ClassShares], measured: EmpiricalGuesses | None, *, bars: str = "measured"
+) -> alt.LayerChart:
     """The distribution of class shares, all classes together."""
     histogram = pooled(laws, measured)
     words = "Share of the data guessed to be of one class"

@@ -15,7 +15,6 @@ from firstguess.show.charts.phases import phase_diagram_chart
 from firstguess.show.charts.readings import readings_chart
 from firstguess.theory.phases.diagram import phase_diagram
 from firstguess.theory.predict import predict
-from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
     from firstguess.modules.read.result import Structure
@@ -28,7 +27,7 @@ _CELLS = 40  # along each axis
 
 def prediction_chart(prediction: Prediction, *, title: str | None = None) -> theme.Chart:
     """The distribution of class shares; where it is sampled, as a histogram beside γ by layer."""
-    if isinstance(prediction.guesses, EmpiricalGuesses):
+    if prediction.guesses.inits is not None:
         return readings_chart(None, prediction, title=title)
     return guesses_chart(prediction, title=title)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, cast
 
 import altair as alt
@@ -12,8 +11,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.measurement import Measurement
 from firstguess.show.charts import parts, theme
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.shares import histograms
-from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.base import ClassShares
 
 
 def readings_chart(
@@ -76,13 +74,12 @@ def _points(predictions: dict[str, Prediction]) -> int | None:
     return predictions["closed form"].guesses.points
 
 
-def _law(prediction: Prediction, points: int | None) -> histograms.Law:
+def _law(prediction: Prediction, points: int | None) -> ClassShares:
     """The closed form's law for as many data points as the others have."""
-    law = prediction.guesses
-    return law if isinstance(law, EmpiricalGuesses) else replace(law, points=points)
+    return prediction.guesses.on_points(points)
 
 
-def _title(laws: dict[str, histograms.Law], measurement: Measurement | None) -> str:
+def _title(laws: dict[str, ClassShares], measurement: Measurement | None) -> str:
     digits = 1
     parts = [f"{100 * law.expected_max():.{digits}f} % by {name}" for name, law in laws.items()]
     if measurement is not None:
@@ -106,7 +103,7 @@ def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | Non
         said.append(f"closed form: i.i.d. inputs, {wide}")
     if "kernel" in predictions:
         law = predictions["kernel"].guesses
-        drawn = f", {theme.spaced(law.inits)} draws" if isinstance(law, EmpiricalGuesses) else ""
+        drawn = f", {theme.spaced(law.inits)} draws" if law.inits is not None else ""
         said.append(f"kernel: these data, infinitely wide{drawn}")
     if measurement is not None:
         width = measurement.provenance.get("width")

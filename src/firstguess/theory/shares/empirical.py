@@ -6,18 +6,25 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, TypeAlias, cast, overload
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from firstguess.base import checks, statistics
-from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
-from firstguess.base.plottable import Shown
 from firstguess.base.statistics import Estimates, FloatArray, Interval
-from firstguess.theory.shares.order_statistics import OverInits, check_rank, entropies, kth_values, of_rows
+from firstguess.theory.shares.base import (
+    ClassShares,
+    OverInits,
+    Summary,
+    at_steps,
+    check_rank,
+    entropies,
+    kth_values,
+    of_rows,
+)
 
 # --------------------------------------------------------------------------------------------------------------
 # Intervals of E max_c G_c and of the standard deviation of G over initializations, calibrated by the distribution of G.
@@ -276,12 +283,8 @@ def _first(rising: Callable[[float], float], low: float, high: float) -> float:
     return cast(float, brentq(rising, low, high, xtol=1e-6, rtol=np.float64(1e-6)))
 
 
-# A summary that has an interval; ("prob_max_above", t) names its threshold.
-Summary: TypeAlias = Literal["mean", "var", "std", "expected_max"] | tuple[Literal["prob_max_above"], float]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class EmpiricalGuesses(Shown):
+class EmpiricalGuesses(ClassShares):
     """Class shares as an ensemble shows them: the methods of `fg.Guesses`, and `interval` for their errors.
 
     `fractions[r, c]` is the share of the `points` data points that member r puts in class c. `pdf`, `cdf`, `quantile`
@@ -301,7 +304,7 @@ class EmpiricalGuesses(Shown):
     """
 
     fractions: FloatArray
-    points: int
+    points: int  # pyright: ignore[reportIncompatibleMethodOverride]
     seed: int = 0  # of the bootstrap
 
     def __post_init__(self) -> None:
@@ -342,32 +345,27 @@ class EmpiricalGuesses(Shown):
     def _sorted(self) -> FloatArray:
         return np.sort(self.fractions, axis=None)
 
-    # -- One fraction --------------------------------------------------------------------------------------------
+    # -- One share -----------------------------------------------------------------------------------------------
 
-    @overload
-    def cdf(self, g: float) -> float: ...
-    @overload
-    def cdf(self, g: Numbers) -> FloatArray: ...
-    def cdf(self, g: float | Numbers) -> float | FloatArray:
+    def _cdf(self, at: FloatArray) -> FloatArray:
         """The share of all fractions (of all members and classes) that are at most g.
 
         >>> EmpiricalGuesses(np.array([[0.2, 0.8], [0.4, 0.6]]), points=5).cdf([0.1, 0.4, 0.7, 1.0]).tolist()
         [0.0, 0.5, 0.75, 1.0]
         """
-        at = checks.array(g, "a class share g", "cdf(g)")
-        # k/n computed in two ways may differ in the last digit: half a count of room decides it.
-        near = at + 1e-9 / self.points
-        return checks.like(g, np.searchsorted(self._sorted, near, side="right") / self._sorted.size)
+        # k/n computed in two ways may differ in the last digit: half a count of tolerance decides it.
+        return np.searchsorted(self._sorted, at + 1e-9 / self.points, side="right") / self._sorted.size
 
-    @overload
-    def quantile(self, u: float) -> float: ...
-    @overload
-    def quantile(self, u: Numbers) -> FloatArray: ...
-    def quantile(self, u: float | Numbers) -> float | FloatArray:
-        """The smallest fraction g that occurs with cdf(g) ≥ u."""
-        at = checks.unit(u, "a probability u from 0 to 1", "quantile(u)", "0.5")
-        size = self._sorted.size
-        return checks.like(u, self._sorted[np.clip(np.ceil(at * size - 1e-9).astype(np.int64) - 1, 0, size - 1)])
+    def _cdf_error(self, at: FloatArray) -> FloatArray:
+        below = np.array([(self.fractions <= v + 1e-9 / self.points).mean(axis=1).std() for v in at.ravel()])
+        return below.reshape(at.shape) / math.sqrt(self.inits)
+
+    def _quantile(self, at: FloatArray) -> FloatArray:
+        return at_steps(self._sorted, at)
+
+    def _pmf(self, points: int) -> FloatArray:
+        counts = np.round(self._sorted * points).astype(np.int64)
+        return np.bincount(counts, minlength=points + 1) / counts.size
 
     def histogram(self, bins: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Edges (bins + 1,) and densities (bins,) of all fractions; by default 2·R^⅓ bins for R initializations.
@@ -387,20 +385,10 @@ class EmpiricalGuesses(Shown):
         counts = np.diff(np.searchsorted(self._sorted, edges[1:-1], side="right"), prepend=0, append=self._sorted.size)
         return edges, counts / self._sorted.size / np.diff(edges)
 
-    @overload
-    def pdf(self, g: float) -> float: ...
-    @overload
-    def pdf(self, g: Numbers) -> FloatArray: ...
-    def pdf(self, g: float | Numbers) -> float | FloatArray:
-        """Density of a fraction: the height of `histogram()`, so an average over a bin and not a smooth curve."""
-        at = checks.array(g, "a class share g", "pdf(g)")
+    def _pdf(self, at: FloatArray) -> FloatArray:
         edges, density = self.histogram()
         cell = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, len(density) - 1)
-        return checks.like(g, np.where((at >= 0) & (at <= 1), density[cell], 0.0))
-
-    def mean(self) -> float:
-        """1/M: fractions sum to 1. For each class see `class_means`."""
-        return 1 / self.classes
+        return np.where((at >= 0) & (at <= 1), density[cell], 0.0)
 
     def var(self) -> float:
         """Variance of a fraction over initializations, unbiased (R − 1), averaged over classes; NaN for one member."""
@@ -416,15 +404,12 @@ class EmpiricalGuesses(Shown):
         """The average of max_c G_c."""
         return float(self.largest.mean())
 
-    @overload
-    def prob_max_above(self, t: float) -> float: ...
-    @overload
-    def prob_max_above(self, t: Numbers) -> FloatArray: ...
-    def prob_max_above(self, t: float | Numbers) -> float | FloatArray:
-        """The share of the initializations whose largest share is above t."""
-        at = checks.unit(t, "a fraction t from 0 to 1", "prob_max_above(t)", "0.9")
-        near = at + 1e-9 / self.points
-        return checks.like(t, 1 - np.searchsorted(np.sort(self.largest), near, side="right") / self.inits)
+    def expected_max_error(self) -> float:
+        return self.standard_error("expected_max")
+
+    def _above(self, t: float) -> tuple[float, float]:
+        share = float((self.largest > t + 1e-9 / self.points).mean())
+        return share, math.sqrt(share * (1 - share) / self.inits)
 
     def kth_largest(self, k: int) -> OverInits:
         """The k-th largest share of every initialization: its mean with standard error, and its distribution.
@@ -454,7 +439,7 @@ class EmpiricalGuesses(Shown):
             raise InvalidInput("a level between 0 and 1", got=level, where="interval(level)", hint="level=0.95")
         if what == "mean":
             return (1 / self.classes, 1 / self.classes)
-        value = self._above(what) if isinstance(what, tuple) else float(self._estimate(what, None).value[0])
+        value = self._share_above(what) if isinstance(what, tuple) else float(self._estimate(what, None).value[0])
         if self.inits < 2:
             return (math.nan, math.nan)
         if isinstance(what, tuple):
@@ -491,7 +476,7 @@ class EmpiricalGuesses(Shown):
         if what == "mean":
             return 0.0
         if isinstance(what, tuple):
-            share = self._above(what)
+            share = self._share_above(what)
             return math.sqrt(share * (1 - share) / self.inits)
         error = float(self._estimate(what, None).error[0])
         return 2 * self.std() * error if what == "var" else error
@@ -518,17 +503,14 @@ class EmpiricalGuesses(Shown):
             hint='interval("std")',
         )
 
-    def _above(self, what: tuple[str, float]) -> float:
+    def _share_above(self, what: tuple[str, float]) -> float:
         if len(what) != 2 or what[0] != "prob_max_above":
             raise InvalidInput('a summary such as ("prob_max_above", 0.9)', got=repr(what), where="EmpiricalGuesses")
         return self.prob_max_above(float(what[1]))
 
     # -- Samples, exchange ---------------------------------------------------------------------------------------
 
-    def sample(self, size: int, seed: int = 0) -> FloatArray:
-        """`size` members drawn with replacement: bootstrap draws of (G_1..G_M), (size, classes)."""
-        size = checks.count(size, 1, "number of samples", "sample(size)", "size=1000")
-        seed = checks.count(seed, 0, "seed", "sample(seed)", "seed=0")
+    def _sample(self, size: int, seed: int) -> FloatArray:
         return self.fractions[np.random.default_rng(seed).integers(0, self.inits, size=size)]
 
     def to_dict(self) -> dict[str, Any]:

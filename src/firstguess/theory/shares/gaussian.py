@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast, overload
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from firstguess.base import checks
-from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
-from firstguess.base.plottable import Shown
 from firstguess.theory.shares import counts as guess_counts
 from firstguess.theory.shares import gaussian_argmax, order_statistics
+from firstguess.theory.shares.base import ClassShares, OverInits, check_rank
 from firstguess.theory.shares.counts import CountDistribution, Counts
 from firstguess.theory.shares.gaussian_argmax import Curve, FloatArray
-from firstguess.theory.shares.order_statistics import OverInits
 
 _MOST_POINTS = 10**15  # counts are then still whole numbers in float64
 
 
 @dataclass(frozen=True, repr=False)
-class Guesses(Shown):
+class Guesses(ClassShares):
     """The distribution of class shares over initializations: theory.md (6), for more classes (8), for n points (7).
 
     `gamma` is the drift ratio γ of the logits (0 to ∞), `classes` is M, `points` is the number n of data points, or
@@ -45,8 +43,8 @@ class Guesses(Shown):
     """
 
     gamma: float
-    classes: int = 2
-    points: int | None = None
+    classes: int = 2  # pyright: ignore[reportIncompatibleMethodOverride]
+    points: int | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
         gamma = checks.number(self.gamma)
@@ -70,48 +68,34 @@ class Guesses(Shown):
                 )
             object.__setattr__(self, "points", points)
 
-    # -- One fraction --------------------------------------------------------------------------------------------
+    # -- One share -----------------------------------------------------------------------------------------------
 
-    @overload
-    def cdf(self, g: float) -> float: ...
-    @overload
-    def cdf(self, g: Numbers) -> FloatArray: ...
-    def cdf(self, g: float | Numbers) -> float | FloatArray:
-        """P(G_c ≤ g), right-continuous. Two classes, n = ∞: Φ(Φ⁻¹(g)/√γ), theory.md (6).
-
-        >>> Guesses(1.0).cdf([0.1, 0.5, 0.9]).round(12).tolist()  # γ = 1 is where two classes are uniform
-        [0.1, 0.5, 0.9]
-        """
-        at = checks.array(g, "a class share g", "cdf(g)")
+    def _cdf(self, at: FloatArray) -> FloatArray:
         if self.points is not None:
-            return checks.like(
-                g, self._counts().at_most(_floor(np.clip(at, -1.0, 1.0) * self.points).clip(-1, self.points))
-            )
+            return self._counts().at_most(_floor(np.clip(at, -1.0, 1.0) * self.points).clip(-1, self.points))
         if atoms := self._atoms():
-            return checks.like(g, sum((mass * (at >= place) for place, mass in atoms), np.zeros_like(at)))
+            return np.asarray(sum(mass * (at >= place) for place, mass in atoms), dtype=np.float64)
         x = cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0)))
-        return checks.like(g, gaussian_argmax.ndtr(self._curve().at(x)[0]))
+        return gaussian_argmax.ndtr(self._curve().at(x)[0])
 
-    @overload
-    def pdf(self, g: float) -> float: ...
-    @overload
-    def pdf(self, g: Numbers) -> FloatArray: ...
-    def pdf(self, g: float | Numbers) -> float | FloatArray:
-        """Density of G_c. Two classes, n = ∞: exp(½x²(1−1/γ))/√γ with x = Φ⁻¹(g), theory.md (6).
+    def _cdf_error(self, at: FloatArray) -> FloatArray:
+        """For finite n that of the n = ∞ distribution that is mixed."""
+        if self._atoms():
+            return np.zeros_like(at)
+        return self._curve().error_at(cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0))))
 
-        Finite n: n·P(nG = the count nearest to n·g), which compares with a histogram's density. γ = 0 and γ = ∞ have
-        no density for n = ∞: infinite at the fractions that do occur, 0 elsewhere.
+    @property
+    def error(self) -> float:
+        """The largest standard error that `cdf` has anywhere: 0 for two classes, about 1e-4 for more."""
+        return 0.0 if self._atoms() else float(self._curve().error.max())
 
-        >>> round(Guesses(4.0).pdf(0.5), 12), Guesses(0.25).pdf(0.0), Guesses(4.0).pdf(0.0)
-        (0.5, 0.0, inf)
-        """
-        at = checks.array(g, "a class share g", "pdf(g)")
+    def _pdf(self, at: FloatArray) -> FloatArray:
         inside = (at >= 0) & (at <= 1)
         if self.points is not None:
             nearest = _floor(np.clip(at, 0.0, 1.0) * self.points + 0.5).clip(0, self.points)
-            return checks.like(g, np.where(inside, self.points * self._counts().at(nearest), 0.0))
+            return np.where(inside, self.points * self._counts().at(nearest), 0.0)
         if atoms := self._atoms():
-            return checks.like(g, np.where(np.isin(at, [place for place, _ in atoms]), np.inf, 0.0))
+            return np.where(np.isin(at, [place for place, _ in atoms]), np.inf, 0.0)
         x = cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0)))
         edge = np.isinf(x)
         curve = self._curve()
@@ -120,41 +104,19 @@ class Guesses(Shown):
             density = np.exp(0.5 * np.where(edge, 0.0, x) ** 2 - 0.5 * w * w) * slope
         end = np.where(x < 0, curve.slope[0], curve.slope[-1])
         density = np.where(edge, np.where(end < 1, np.inf, np.where(end > 1, 0.0, 1.0)), density)
-        return checks.like(g, np.where(inside, density, 0.0))
+        return np.where(inside, density, 0.0)
 
-    @overload
-    def quantile(self, u: float) -> float: ...
-    @overload
-    def quantile(self, u: Numbers) -> FloatArray: ...
-    def quantile(self, u: float | Numbers) -> float | FloatArray:
-        """The smallest g with P(G_c ≤ g) ≥ u. Two classes, n = ∞: Φ(√γ·Φ⁻¹(u)), theory.md (6).
-
-        >>> Guesses(9.0).quantile([0.1, 0.5, 0.9]).round(6).tolist()
-        [6e-05, 0.5, 0.99994]
-        """
-        at = checks.unit(u, "a probability u from 0 to 1", "quantile(u)", "0.5")
+    def _quantile(self, at: FloatArray) -> FloatArray:
         if self.points is not None:
-            return checks.like(u, self._counts().first(at) / self.points)
+            return self._counts().first(at) / self.points
         if atoms := self._atoms():
             place = atoms[0][0]
-            return checks.like(u, np.where(at > 1 - 1 / self.classes, 1.0, 0.0) if len(atoms) > 1 else place * (at > 0))
-        return checks.like(u, gaussian_argmax.ndtr(self._curve().inverse(cast(FloatArray, special.ndtri(at)))))
+            found = 1.0 * (at > 1 - 1 / self.classes) if len(atoms) > 1 else place * (at > 0)
+            return np.asarray(found, dtype=np.float64)
+        return gaussian_argmax.ndtr(self._curve().inverse(cast(FloatArray, special.ndtri(at))))
 
-    def pmf(self) -> FloatArray:
-        """P(n·G_c = k) for k = 0..n, theory.md (7); for M > 2 the same mixture over the distribution of G_c in (8).
-
-        >>> Guesses(0.0, points=4).pmf().round(12).tolist()
-        [0.0625, 0.25, 0.375, 0.25, 0.0625]
-        """
-        if self.points is None:
-            raise InvalidInput(
-                "a finite number of points", got="infinitely many", where="Guesses.pmf()", hint="points=1000, or pdf(g)"
-            )
-        return guess_counts.pmf_of(self.gamma, self.classes, self.points).copy()
-
-    def mean(self) -> float:
-        """1/M: classes are alike before training."""
-        return 1 / self.classes
+    def _pmf(self, points: int) -> FloatArray:
+        return guess_counts.pmf_of(self.gamma, self.classes, points).copy()
 
     def var(self) -> float:
         """Var G_c. Two classes, n = ∞: arcsin(c)/2π. M classes: (T(M, c) − 1/M)/M with T of `expected_max`.
@@ -170,14 +132,6 @@ class Guesses(Shown):
             return spread
         even = 1 / self.classes
         return spread + (even * (1 - even) - spread) / self.points
-
-    def std(self) -> float:
-        """The standard deviation of G_c, √var.
-
-        >>> round(Guesses(1 / (np.pi - 1)).std(), 6)
-        0.227063
-        """
-        return math.sqrt(self.var())
 
     # -- The largest share ------------------------------------------------------------------------------------
 
@@ -210,32 +164,6 @@ class Guesses(Shown):
         counted, exact = _largest(self.gamma, self.classes, self.points)
         return float((counted - exact).std(ddof=1) / np.sqrt(len(exact)))
 
-    @overload
-    def prob_max_above(self, t: float) -> float: ...
-    @overload
-    def prob_max_above(self, t: Numbers) -> FloatArray: ...
-    def prob_max_above(self, t: float | Numbers) -> float | FloatArray:
-        """P(max_c G_c > t). Two classes, n = ∞: 2Φ(−Φ⁻¹(t)/√γ), theory.md §3.
-
-        M > 2: M·E[Φ(−max(z_r, z*))], the chance that class 1 leads and is above t, given the strongest rival's center
-        z_r and the own center z* at which G_1 = t; rivals are drawn. With n data points, from `pmf` where t ≥ ½ (only
-        one class can be above ½), else from simulated counts, with n = ∞ as control variate.
-
-        >>> round(Guesses(1.0).prob_max_above(0.9), 12)
-        0.2
-        """
-        at = checks.unit(t, "a fraction t from 0 to 1", "prob_max_above(t)", "0.9")
-        return checks.like(t, np.array([self._max_above(float(v))[0] for v in at.ravel()]).reshape(at.shape))
-
-    @overload
-    def prob_max_above_error(self, t: float) -> float: ...
-    @overload
-    def prob_max_above_error(self, t: Numbers) -> FloatArray: ...
-    def prob_max_above_error(self, t: float | Numbers) -> float | FloatArray:
-        """The standard error of `prob_max_above(t)`: 0 for two classes."""
-        at = checks.unit(t, "a fraction t from 0 to 1", "prob_max_above_error(t)", "0.9")
-        return checks.like(t, np.array([self._max_above(float(v))[1] for v in at.ravel()]).reshape(at.shape))
-
     def kth_largest(self, k: int) -> OverInits:
         """The k-th largest share over initializations (k = 1: the largest): its mean, exact for n = ∞, and its
         distribution.
@@ -243,9 +171,7 @@ class Guesses(Shown):
         >>> print(Guesses(1.0, classes=10).kth_largest(2))
         0.2141 on average, 0.102 to 0.332 in 90 % of the initializations
         """
-        return order_statistics.predicted_kth(
-            self, replace(self, points=None), order_statistics.check_rank(k, self.classes)
-        )
+        return order_statistics.predicted_kth(self, self.gamma, check_rank(k, self.classes))
 
     def entropy(self) -> OverInits:
         """−Σ G ln G in nats over initializations: ln M if all classes get the same, 0 if one gets all.
@@ -253,36 +179,12 @@ class Guesses(Shown):
         >>> print(Guesses(1.0).entropy())
         0.5 on average, 0.117 to 0.692 in 90 % of the initializations
         """
-        return order_statistics.predicted_entropy(self, replace(self, points=None))
+        return order_statistics.predicted_entropy(self, self.gamma)
 
-    # -- Accuracy, samples, exchange -----------------------------------------------------------------------------
+    # -- Samples, exchange ---------------------------------------------------------------------------------------
 
-    @overload
-    def cdf_error(self, g: float) -> float: ...
-    @overload
-    def cdf_error(self, g: Numbers) -> FloatArray: ...
-    def cdf_error(self, g: float | Numbers) -> float | FloatArray:
-        """The standard error of `cdf(g)`: 0 for two classes; for finite n that of the mixed n = ∞ distribution."""
-        at = checks.array(g, "a class share g", "cdf_error(g)")
-        if self._atoms():
-            return checks.like(g, np.zeros_like(at))
-        return checks.like(g, self._curve().error_at(cast(FloatArray, special.ndtri(np.clip(at, 0.0, 1.0)))))
-
-    @property
-    def error(self) -> float:
-        """The largest standard error that `cdf` has anywhere: 0 for two classes, about 1e-4 for more."""
-        return 0.0 if self._atoms() else float(self._curve().error.max())
-
-    def sample(self, size: int, seed: int = 0) -> FloatArray:
-        """`size` draws of (G_1..G_M), theory.md (8), as rows that sum to 1: (size, classes). Finite n: counts/n.
-
-        Row i depends on `seed` and i only, not on `size`. Fractions are accurate to 1e-6 relative.
-
-        >>> Guesses(1.0, classes=3, points=10).sample(2, seed=1).tolist()
-        [[0.2, 0.5, 0.3], [0.0, 0.8, 0.2]]
-        """
-        size = checks.count(size, 1, "number of samples", "sample(size)", "size=1000")
-        seed = checks.count(seed, 0, "seed", "sample(seed)", "seed=0")
+    def _sample(self, size: int, seed: int) -> FloatArray:
+        """Fractions are accurate to 1e-6 relative."""
         z = np.random.default_rng([seed, 0]).standard_normal((size, self.classes))
         if self.gamma == 0:
             share = np.full_like(z, 1 / self.classes)
@@ -344,7 +246,7 @@ class Guesses(Shown):
     def _counts(self) -> CountDistribution:
         return guess_counts.law_of(self.gamma, self.classes, cast(int, self.points))
 
-    def _max_above(self, t: float) -> tuple[float, float]:
+    def _above(self, t: float) -> tuple[float, float]:
         """P(max > t) and its standard error."""
         if self.points is None:
             return gaussian_argmax.max_above(self.gamma, self.classes, t)

@@ -10,11 +10,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from firstguess.theory.shares.base import ClassShares
 from firstguess.theory.shares.empirical import EmpiricalGuesses
-from firstguess.theory.shares.gaussian import Guesses
-from firstguess.theory.shares.mixture import MixedGuesses
 
-Law: TypeAlias = Guesses | MixedGuesses | EmpiricalGuesses
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 _MOST_BINS = 40
@@ -72,7 +70,7 @@ def bins(classes: int, points: int | None, wanted: int, *, end: float = 1.0) -> 
     return (np.unique(np.round(np.minimum(marks, 1.0) * (points + 1))) - 0.5) / points
 
 
-def pooled(laws: Mapping[str, Law], measured: EmpiricalGuesses | None) -> Histogram:
+def pooled(laws: Mapping[str, ClassShares], measured: EmpiricalGuesses | None) -> Histogram:
     """The distribution of a class's share, all classes together; for many classes up to where all have ended."""
     every = [*laws.values(), *([] if measured is None else [measured])]
     wanted = _MOST_BINS if measured is None else _enough(measured)
@@ -89,14 +87,14 @@ def _enough(measured: EmpiricalGuesses) -> int:
     return math.ceil(2 * measured.inits ** (1 / 3))
 
 
-def of_one_class(laws: Mapping[str, Law], measured: EmpiricalGuesses) -> Histogram:
+def of_one_class(laws: Mapping[str, ClassShares], measured: EmpiricalGuesses) -> Histogram:
     """The distribution of the first class's fraction G₀."""
     edges = bins(2, measured.points, _enough(measured))
     seen = np.histogram(measured.fractions[:, 0], edges)[0] / measured.inits / np.diff(edges)
     return Histogram(edges, seen, {name: _density(law.cdf(edges[1:-1]), edges) for name, law in laws.items()})
 
 
-def of_largest(laws: Mapping[str, Law], measured: EmpiricalGuesses) -> Histogram:
+def of_largest(laws: Mapping[str, ClassShares], measured: EmpiricalGuesses) -> Histogram:
     """The distribution of the largest fraction, from 0 to 1 or to where all distributions have ended.
 
     Bins are runs of counts, as fine as the measured fractions allow; `prob_max_above` is what a distribution knows of

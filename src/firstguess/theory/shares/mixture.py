@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, cast, overload
+from typing import Any, cast
 
 import numpy as np
 from scipy import special
 
-from firstguess.base import checks
-from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.plottable import Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.theory.shares.agreement import agreement_probability
+from firstguess.theory.shares.base import SEED, ClassShares, at_steps
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.shares.many_classes import MOST_CLASSES, PairMoments, Spectrum, draw_shares, of_pairs, strength
-from firstguess.theory.shares.order_statistics import OverInits, check_rank, entropies, kth_values, of_rows
 
 # --------------------------------------------------------------------------------------------------------------
 # A distribution of class shares that is known by draws: shares of infinitely many points, in many networks.
@@ -34,27 +31,27 @@ _BINS = 400  # groups of shares that are alike, for the distribution of a count
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnShares:
-    """What one share and the largest one are like, with standard errors; all classes are alike."""
+class DrawnShares(ClassShares):
+    """Class shares that are known by draws: of infinitely many points, in many networks; all classes are alike."""
 
     shares: FloatArray  # (networks, classes), of infinitely many points
-    points: int | None
+    points: int | None  # pyright: ignore[reportIncompatibleMethodOverride]
     seed: int
 
-    @cached_property
-    def counted(self) -> FloatArray:
-        """Shares of `points` points of each network."""
-        if self.points is None:
-            return self.shares
-        rng = np.random.default_rng([self.seed, 6])
-        return rng.multinomial(self.points, self.shares) / self.points
+    @property
+    def classes(self) -> int:
+        return self.shares.shape[1]
+
+    @property
+    def drawn(self) -> bool:
+        return True
 
     @cached_property
     def _sorted(self) -> FloatArray:
         return np.sort(self.shares, axis=None)
 
     @cached_property
-    def pmf(self) -> FloatArray:
+    def _counts(self) -> FloatArray:
         """P(n·G = k): binomial, over the distribution of a share."""
         assert self.points is not None
         n, size = self.points, self._sorted.size
@@ -67,50 +64,66 @@ class DrawnShares:
             found += weight * np.exp(ways + special.xlogy(k, g) + special.xlog1py(n - k, -g))
         return found
 
-    def cdf(self, g: FloatArray) -> FloatArray:
-        if self.points is None:
-            return np.searchsorted(self._sorted, g, side="right") / self._sorted.size
-        at = np.floor(np.clip(g, -1.0, 1.0) * self.points + 1e-9).astype(int)
-        total = np.concatenate([[0.0], np.cumsum(self.pmf)])
-        return total[np.clip(at, -1, self.points) + 1]
+    def _pmf(self, points: int) -> FloatArray:
+        return self._counts.copy()
 
-    def pdf(self, g: FloatArray) -> FloatArray:
+    def _cdf(self, at: FloatArray) -> FloatArray:
+        if self.points is None:
+            return np.searchsorted(self._sorted, at, side="right") / self._sorted.size
+        k = np.floor(np.clip(at, -1.0, 1.0) * self.points + 1e-9).astype(int)
+        total = np.concatenate([[0.0], np.cumsum(self._counts)])
+        return total[np.clip(k, -1, self.points) + 1]
+
+    def _pdf(self, at: FloatArray) -> FloatArray:
         """Of infinitely many points by a window of a quarter of a standard deviation."""
         if self.points is not None:
-            inside = (g >= 0.0) & (g <= 1.0)
-            nearest = np.floor(np.clip(g, 0.0, 1.0) * self.points + 0.5).astype(int)
-            return np.where(inside, self.points * self.pmf[nearest], 0.0)
+            inside = (at >= 0.0) & (at <= 1.0)
+            nearest = np.floor(np.clip(at, 0.0, 1.0) * self.points + 0.5).astype(int)
+            return np.where(inside, self.points * self._counts[nearest], 0.0)
         half = 0.125 * float(self.shares.std())
-        return (self.cdf(g + half) - self.cdf(g - half)) / (2.0 * half)
+        return (self._cdf(at + half) - self._cdf(at - half)) / (2.0 * half)
 
-    def quantile(self, u: FloatArray) -> FloatArray:
+    def _quantile(self, at: FloatArray) -> FloatArray:
         if self.points is None:
-            size = self._sorted.size
-            return self._sorted[np.clip(np.ceil(u * size - 1e-9).astype(int) - 1, 0, size - 1)]
-        return np.minimum(np.searchsorted(np.cumsum(self.pmf), u - 1e-12), self.points) / self.points
+            return at_steps(self._sorted, at)
+        return np.minimum(np.searchsorted(np.cumsum(self._counts), at - 1e-12), self.points) / self.points
 
-    def cdf_error(self, g: FloatArray) -> FloatArray:
+    def _cdf_error(self, at: FloatArray) -> FloatArray:
         """Over networks: classes of one are not independent."""
-        at = np.asarray(g)
         below = np.array([(self.shares <= v).mean(axis=1).std() for v in at.ravel()]).reshape(at.shape)
         return below / math.sqrt(len(self.shares))
 
+    @property
+    def error(self) -> float:
+        """The largest standard error that `cdf` has in the middle of the distribution."""
+        return float(self._cdf_error(self._quantile(np.linspace(0.1, 0.9, 9))).max())
+
     @cached_property
-    def largest(self) -> FloatArray:
-        return self.counted.max(axis=1)
+    def _largest(self) -> FloatArray:
+        """The largest share, of `points` points of each network."""
+        if self.points is None:
+            return self.shares.max(axis=1)
+        counts = np.random.default_rng([self.seed, 6]).multinomial(self.points, self.shares)
+        return (counts / self.points).max(axis=1)
 
-    def expected_max(self) -> tuple[float, float]:
-        """And its standard error."""
-        return float(self.largest.mean()), float(self.largest.std(ddof=1)) / math.sqrt(len(self.largest))
+    def var(self) -> float:
+        return float(self.shares.var())
 
-    def max_above(self, t: float) -> tuple[float, float]:
-        """P(max G > t), and its standard error."""
-        share = float((self.largest > t + 1e-12).mean())
-        return share, math.sqrt(share * (1.0 - share) / len(self.largest))
+    def expected_max(self) -> float:
+        return float(self._largest.mean())
 
+    def expected_max_error(self) -> float:
+        return float(self._largest.std(ddof=1)) / math.sqrt(len(self._largest))
 
-_DRAWN = 20_000  # networks that stand for the distribution of what has no formula
-_SEED = 20261117
+    def _above(self, t: float) -> tuple[float, float]:
+        share = float((self._largest > t + 1e-12).mean())
+        return share, math.sqrt(share * (1.0 - share) / len(self._largest))
+
+    def _sample(self, size: int, seed: int) -> FloatArray:
+        return self.shares[np.random.default_rng(seed).integers(0, len(self.shares), size=size)]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"shares": self.shares.tolist(), "points": self.points, "seed": self.seed}
 
 
 def _networks(classes: int) -> int:
@@ -121,11 +134,11 @@ def _networks(classes: int) -> int:
 @lru_cache(maxsize=16)
 def _stand_in(shape: Spectrum, e: float, classes: int) -> FloatArray:
     """Networks that stand for all; the noise of drawing shares by points is in their variance, which is scaled away."""
-    return draw_shares(shape, e, classes, _networks(classes), _SEED)
+    return draw_shares(shape, e, classes, _networks(classes), SEED)
 
 
 @dataclass(frozen=True, repr=False)
-class MixedGuesses(Shown):
+class MixedGuesses(ClassShares):
     """Class shares over networks of finite width: the methods of `fg.Guesses`, each network with a γ of its own.
 
     `gammas` and `weights`: a quadrature over networks. What `Guesses` knows exactly is exact here too, for this
@@ -139,8 +152,8 @@ class MixedGuesses(Shown):
 
     gammas: tuple[float, ...]
     weights: tuple[float, ...]
-    classes: int = 2
-    points: int | None = None
+    classes: int = 2  # pyright: ignore[reportIncompatibleMethodOverride]
+    points: int | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
     pairs: PairMoments | None = None
 
     def __post_init__(self) -> None:
@@ -153,170 +166,93 @@ class MixedGuesses(Shown):
             )
 
     @cached_property
-    def parts(self) -> tuple[Guesses, ...]:
-        """The distribution at every γ."""
+    def parts(self) -> tuple[Guesses | DrawnShares, ...]:
+        """The distribution at every γ; where overlaps differ over pairs, one that is drawn."""
+        if self.pairs is not None:
+            return (DrawnShares(self._shares(_networks(self.classes), SEED), self.points, SEED),)
         return tuple(Guesses(gamma, self.classes, self.points) for gamma in self.gammas)
+
+    @property
+    def drawn(self) -> bool:
+        return self.pairs is not None
 
     @property
     def gamma(self) -> float:
         """The one γ whose distribution has the same variance of a fraction."""
-        c = agreement_probability(self.classes).overlap(self.classes * self._infinite_var())
+        c = agreement_probability(self.classes).overlap(self.classes * self._var(None))
         return c / (1.0 - c) if c < 1.0 else math.inf
 
-    def _infinite_var(self) -> float:
-        """Of a share of infinitely many points."""
-        return sum(w * Guesses(g, self.classes).var() for g, w in zip(self.gammas, self.weights, strict=True))
-
-    @cached_property
-    def _drawn(self) -> DrawnShares | None:
-        """The distribution by draws, where overlaps differ over pairs."""
-        if self.pairs is None:
-            return None
-        return DrawnShares(self._shares(_networks(self.classes), _SEED), self.points, _SEED)
+    def _var(self, points: int | None) -> float:
+        each = (Guesses(gamma, self.classes, points).var() for gamma in self.gammas)
+        return sum(w * v for w, v in zip(self.weights, each, strict=True))
 
     def _shares(self, size: int, seed: int) -> FloatArray:
         """Shares of infinitely many points, whose variance is the one that is known."""
         assert self.pairs is not None
-        excess = self.classes * self._infinite_var()
+        excess = self.classes * self._var(None)
         shape = of_pairs(self.pairs)
         e = strength(shape, round(excess, 12), self.classes, round(self.pairs.e, 9))
         even = 1.0 / self.classes
         stand_in = _stand_in(shape, e, self.classes)
-        drawn = stand_in if seed == _SEED and size <= len(stand_in) else draw_shares(shape, e, self.classes, size, seed)
+        drawn = stand_in if seed == SEED and size <= len(stand_in) else draw_shares(shape, e, self.classes, size, seed)
         away = (drawn[:size] - even) * math.sqrt(excess / self.classes / float(stand_in.var()))
         share = np.maximum(even + away, 0.0)
         return share / share.sum(axis=1, keepdims=True)
 
-    def _mean(self, values: list[Any]) -> Any:
-        return sum(w * v for w, v in zip(self.weights, values, strict=True))
+    def _mean(self, values: Iterable[Any]) -> Any:
+        weights = (1.0,) if self.drawn else self.weights
+        return sum(w * v for w, v in zip(weights, values, strict=True))
 
-    def _error(self, values: list[Any]) -> Any:
-        return np.sqrt(sum((w * np.asarray(v)) ** 2 for w, v in zip(self.weights, values, strict=True)))
+    def _error(self, values: Iterable[Any]) -> Any:
+        weights = (1.0,) if self.drawn else self.weights
+        return np.sqrt(sum((w * np.asarray(v)) ** 2 for w, v in zip(weights, values, strict=True)))
 
-    @overload
-    def cdf(self, g: float) -> float: ...
-    @overload
-    def cdf(self, g: Numbers) -> FloatArray: ...
-    def cdf(self, g: float | Numbers) -> float | FloatArray:
-        """P(G_c ≤ g) over networks."""
-        if self._drawn is not None:
-            return checks.like(g, self._drawn.cdf(checks.array(g, "a class share g", "cdf(g)")))
-        return self._mean([part.cdf(g) for part in self.parts])
+    def _cdf(self, at: FloatArray) -> FloatArray:
+        return self._mean(part.cdf(at) for part in self.parts)
 
-    @overload
-    def pdf(self, g: float) -> float: ...
-    @overload
-    def pdf(self, g: Numbers) -> FloatArray: ...
-    def pdf(self, g: float | Numbers) -> float | FloatArray:
-        """Density of G_c; n·P of the nearest count for finite n."""
-        if self._drawn is not None:
-            return checks.like(g, self._drawn.pdf(checks.array(g, "a class share g", "pdf(g)")))
-        return self._mean([part.pdf(g) for part in self.parts])
-
-    @overload
-    def quantile(self, u: float) -> float: ...
-    @overload
-    def quantile(self, u: Numbers) -> FloatArray: ...
-    def quantile(self, u: float | Numbers) -> float | FloatArray:
-        """The smallest g with P(G_c ≤ g) ≥ u: by halving, to 1e-12 or to a count."""
-        at = checks.unit(u, "a probability u from 0 to 1", "quantile(u)", "0.5")
-        if self._drawn is not None:
-            return checks.like(u, self._drawn.quantile(at))
-        each = np.array([np.atleast_1d(part.quantile(at)) for part in self.parts])
-        low, high = each.min(axis=0) - 1e-12, each.max(axis=0)
-        for _ in range(44):
-            middle = 0.5 * (low + high)
-            above = np.atleast_1d(self.cdf(middle)) >= np.atleast_1d(at)
-            low, high = np.where(above, low, middle), np.where(above, middle, high)
-        if self.points is not None:
-            high = np.ceil(high * self.points - 1e-6) / self.points
-        return checks.like(u, high.reshape(at.shape))
-
-    def pmf(self) -> FloatArray:
-        """P(n·G_c = k) for k = 0..n."""
-        if self._drawn is not None and self.points is not None:
-            return self._drawn.pmf.copy()
-        return self._mean([part.pmf() for part in self.parts])
-
-    def mean(self) -> float:
-        """1/M: classes are alike before training."""
-        return 1 / self.classes
-
-    def var(self) -> float:
-        """Var G_c: all parts have the same mean."""
-        return self._mean([part.var() for part in self.parts])
-
-    def std(self) -> float:
-        """√var."""
-        return math.sqrt(self.var())
-
-    def expected_max(self) -> float:
-        """E max_c G_c."""
-        if self._drawn is not None:
-            return self._drawn.expected_max()[0]
-        return self._mean([part.expected_max() for part in self.parts])
-
-    def expected_max_error(self) -> float:
-        """The standard error of `expected_max`: 0 unless M > 2 and n is finite, or it is drawn."""
-        if self._drawn is not None:
-            return self._drawn.expected_max()[1]
-        return float(self._error([part.expected_max_error() for part in self.parts]))
-
-    @overload
-    def prob_max_above(self, t: float) -> float: ...
-    @overload
-    def prob_max_above(self, t: Numbers) -> FloatArray: ...
-    def prob_max_above(self, t: float | Numbers) -> float | FloatArray:
-        """P(max_c G_c > t)."""
-        if self._drawn is not None:
-            return self._above(t, 0)
-        return self._mean([part.prob_max_above(t) for part in self.parts])
-
-    def _above(self, t: float | Numbers, which: int) -> float | FloatArray:
-        assert self._drawn is not None
-        at = checks.unit(t, "a fraction t from 0 to 1", "prob_max_above(t)", "0.9")
-        found = [self._drawn.max_above(float(v))[which] for v in at.ravel()]
-        return checks.like(t, np.array(found).reshape(at.shape))
-
-    @overload
-    def prob_max_above_error(self, t: float) -> float: ...
-    @overload
-    def prob_max_above_error(self, t: Numbers) -> FloatArray: ...
-    def prob_max_above_error(self, t: float | Numbers) -> float | FloatArray:
-        """The standard error of `prob_max_above(t)`: 0 for two classes."""
-        if self._drawn is not None:
-            return self._above(t, 1)
-        return checks.like(t, self._error([part.prob_max_above_error(t) for part in self.parts]))
-
-    @overload
-    def cdf_error(self, g: float) -> float: ...
-    @overload
-    def cdf_error(self, g: Numbers) -> FloatArray: ...
-    def cdf_error(self, g: float | Numbers) -> float | FloatArray:
-        """The standard error of `cdf(g)`: 0 for two classes."""
-        if self._drawn is not None:
-            return checks.like(g, self._drawn.cdf_error(checks.array(g, "a class share g", "cdf_error(g)")))
-        return checks.like(g, self._error([part.cdf_error(g) for part in self.parts]))
+    def _cdf_error(self, at: FloatArray) -> FloatArray:
+        return self._error(part.cdf_error(at) for part in self.parts)
 
     @property
     def error(self) -> float:
         """The largest standard error that `cdf` has anywhere."""
-        if self._drawn is not None:
-            return float(self._drawn.cdf_error(self._drawn.quantile(np.linspace(0.1, 0.9, 9))).max())
-        return float(self._error([part.error for part in self.parts]))
+        return float(self._error(part.error for part in self.parts))
 
-    def kth_largest(self, k: int) -> OverInits:
-        """The k-th largest share over networks, drawn."""
-        return of_rows(kth_values(self.sample(_DRAWN, seed=_SEED), check_rank(k, self.classes)))
+    def _pdf(self, at: FloatArray) -> FloatArray:
+        return self._mean(part.pdf(at) for part in self.parts)
 
-    def entropy(self) -> OverInits:
-        """−Σ G ln G in nats over networks, drawn."""
-        return of_rows(entropies(self.sample(_DRAWN, seed=_SEED)))
+    def _quantile(self, at: FloatArray) -> FloatArray:
+        """By halving, to 1e-12 or to a count."""
+        if self.drawn:
+            return self.parts[0].quantile(at)
+        each = np.array([np.atleast_1d(part.quantile(at)) for part in self.parts])
+        low, high = each.min(axis=0) - 1e-12, each.max(axis=0)
+        for _ in range(44):
+            middle = 0.5 * (low + high)
+            above = np.atleast_1d(self._cdf(middle)) >= np.atleast_1d(at)
+            low, high = np.where(above, low, middle), np.where(above, middle, high)
+        if self.points is not None:
+            high = np.ceil(high * self.points - 1e-6) / self.points
+        return high.reshape(at.shape)
 
-    def sample(self, size: int, seed: int = 0) -> FloatArray:
-        """`size` draws of (G_1..G_M): (size, classes). Row i depends on `seed` and i only."""
-        size = checks.count(size, 1, "number of samples", "sample(size)", "size=1000")
-        seed = checks.count(seed, 0, "seed", "sample(seed)", "seed=0")
+    def _pmf(self, points: int) -> FloatArray:
+        return self._mean(part.pmf() for part in self.parts)
+
+    def var(self) -> float:
+        """Var G_c, exactly: all networks have the same mean."""
+        return self._var(self.points)
+
+    def expected_max(self) -> float:
+        return self._mean(part.expected_max() for part in self.parts)
+
+    def expected_max_error(self) -> float:
+        return float(self._error(part.expected_max_error() for part in self.parts))
+
+    def _above(self, t: float) -> tuple[float, float]:
+        value = self._mean(part.prob_max_above(t) for part in self.parts)
+        return value, float(self._error(part.prob_max_above_error(t) for part in self.parts))
+
+    def _sample(self, size: int, seed: int) -> FloatArray:
         if self.pairs is not None:
             share = self._shares(size, seed)
             if self.points is None:

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, overload
 
 import numpy as np
 from scipy import special
 
-from firstguess.base import checks
-from firstguess.base.checks import Numbers
-from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import FloatArray
 from firstguess.theory.shares import gaussian_argmax
+from firstguess.theory.shares.base import ClassShares, OverInits, entropies, kth_values
 from firstguess.theory.shares.counts import MANY, pmf_of
 from firstguess.theory.shares.gaussian_argmax import log_ndtr, ndtr, phi
 
@@ -32,80 +28,6 @@ _CENTERS = 320  # over the range in which the k-th center lies
 _QUICK = 64, 0.3  # both, for a chart
 _REPLICATES = 8  # of plurality's draws
 _SEED = 20261116
-
-
-@dataclass(frozen=True, eq=False)
-class OverInits:
-    """One number of every initialization: its `mean` with the standard error of that, and its distribution by `values`.
-
-    `values` are sorted: those of the members that were measured, or of initializations drawn from the predicted
-    distribution (for two classes and infinitely many points its quantiles at even steps). An `error` of 0: the mean is
-    exact.
-    """
-
-    mean: float
-    error: float
-    values: FloatArray = field(repr=False)
-
-    @overload
-    def cdf(self, at: float) -> float: ...
-    @overload
-    def cdf(self, at: Numbers) -> FloatArray: ...
-    def cdf(self, at: float | Numbers) -> float | FloatArray:
-        """The share of the initializations in which it is at most this."""
-        x = checks.array(at, "a number", "cdf(at)")
-        return checks.like(at, np.searchsorted(self.values, x + 1e-12, side="right") / len(self.values))
-
-    @overload
-    def quantile(self, u: float) -> float: ...
-    @overload
-    def quantile(self, u: Numbers) -> FloatArray: ...
-    def quantile(self, u: float | Numbers) -> float | FloatArray:
-        """The smallest value v with cdf(v) ≥ u."""
-        at = checks.unit(u, "a probability u from 0 to 1", "quantile(u)", "0.5")
-        size = len(self.values)
-        return checks.like(u, self.values[np.clip(np.ceil(at * size - 1e-9).astype(np.int64) - 1, 0, size - 1)])
-
-    def std(self) -> float:
-        """The standard deviation over initializations; NaN for one."""
-        return float(self.values.std(ddof=1)) if len(self.values) > 1 else math.nan
-
-    def __float__(self) -> float:
-        return self.mean
-
-    def __str__(self) -> str:
-        error = f" ± {self.error:.1g}" if self.error > 0.0 else ""
-        low, high = self.quantile([0.05, 0.95])
-        return f"{self.mean:.4g}{error} on average, {low:.3g} to {high:.3g} in 90 % of the initializations"
-
-
-def check_rank(k: object, classes: int) -> int:
-    """A rank from 1, the largest, to the number of classes."""
-    rank = checks.count(k, 1, "rank k", "kth_largest(k)", "k=1")
-    if rank > classes:
-        raise InvalidInput(f"a rank k from 1 to {classes}, the classes", got=k, where="kth_largest(k)", hint="k=2")
-    return rank
-
-
-def kth_values(fractions: FloatArray, k: int) -> FloatArray:
-    """The k-th largest share of every row."""
-    place = fractions.shape[1] - k
-    return np.partition(fractions, place, axis=1)[:, place]
-
-
-def entropies(fractions: FloatArray) -> FloatArray:
-    """−Σ G ln G of every row, in nats; an empty class adds nothing.
-
-    >>> entropies(np.array([[0.5, 0.5], [1.0, 0.0]])).round(6).tolist()
-    [0.693147, 0.0]
-    """
-    return np.asarray(special.entr(fractions).sum(axis=1), dtype=np.float64)
-
-
-def of_rows(values: FloatArray) -> OverInits:
-    """Measured values, one an initialization."""
-    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return OverInits(float(values.mean()), error, np.sort(values))
 
 
 def average_kth(classes: int, k: int, gamma: float, *, quick: bool = False) -> float:
@@ -194,60 +116,43 @@ def _overlap(gamma: float) -> tuple[float, float]:
 # ---------------------------------------------------------------------------------------------------
 
 
-class Sampled(Protocol):
-    """A distribution of the fractions that can be drawn from: `Guesses`."""
-
-    @property
-    def gamma(self) -> float: ...
-
-    @property
-    def classes(self) -> int: ...
-
-    @property
-    def points(self) -> int | None: ...
-
-    def sample(self, size: int, seed: int = 0) -> FloatArray: ...
+def predicted_kth(shares: ClassShares, gamma: float, k: int) -> OverInits:
+    """The k-th largest share, of drift ratio γ."""
+    return _predicted(shares, gamma, lambda rows: kth_values(rows, k), average_kth(shares.classes, k, gamma), 0.0)
 
 
-def predicted_kth(distribution: Sampled, infinite: Sampled, k: int) -> OverInits:
-    """The k-th largest share; `infinite` is the same distribution for infinitely many points."""
-    mean = average_kth(distribution.classes, k, distribution.gamma)
-    return _predicted(distribution, infinite, lambda rows: kth_values(rows, k), mean, 0.0)
-
-
-def predicted_entropy(distribution: Sampled, infinite: Sampled) -> OverInits:
-    """The entropy; `infinite` is the same distribution for infinitely many points."""
-    gamma, classes = distribution.gamma, distribution.classes
-    error = 0.0
+def predicted_entropy(shares: ClassShares, gamma: float) -> OverInits:
+    """The entropy, of drift ratio γ."""
+    classes, error = shares.classes, 0.0
     if gamma in (0.0, math.inf):
         mean = math.log(classes) if gamma == 0.0 else 0.0
     elif classes == 2:
         mean = entropy_of_two(gamma)
     else:
         mean, error = entropy_of_many(gamma, classes)
-    return _predicted(distribution, infinite, entropies, mean, error)
+    return _predicted(shares, gamma, entropies, mean, error)
 
 
 def _predicted(
-    distribution: Sampled, infinite: Sampled, number: Callable[[FloatArray], FloatArray], mean: float, error: float
+    shares: ClassShares, gamma: float, number: Callable[[FloatArray], FloatArray], mean: float, error: float
 ) -> OverInits:
-    """The distribution of a number of the fractions, whose mean for infinitely many points is known to `error`."""
-    size = max(2000, min(20_000, 2_000_000 // distribution.classes))
-    if distribution.classes == 2 and (distribution.points is None or distribution.points < MANY):
-        if distribution.points is None:
+    """The distribution of a number of the shares, whose mean for infinitely many points is known to `error`."""
+    size, points = max(2000, min(20_000, 2_000_000 // shares.classes)), shares.points
+    if shares.classes == 2 and (points is None or points < MANY):
+        if points is None:
             z = special.ndtri((np.arange(size) + 0.5) / size)  # quantiles at even steps: no sampling error
-            one = ndtr(math.sqrt(distribution.gamma) * z)
+            one = ndtr(math.sqrt(gamma) * z)
             return OverInits(mean, error, np.sort(number(np.stack([one, 1.0 - one], axis=1))))
-        pmf = pmf_of(distribution.gamma, 2, distribution.points)
-        one = np.arange(distribution.points + 1) / distribution.points
+        pmf = pmf_of(gamma, 2, points)
+        one = np.arange(points + 1) / points
         each = number(np.stack([one, 1.0 - one], axis=1))
         order = np.argsort(each, kind="stable")
         at = np.searchsorted(np.cumsum(pmf[order]), (np.arange(size) + 0.5) / size)
-        return OverInits(float(each @ pmf), 0.0, each[order][np.minimum(at, distribution.points)])
-    exact = number(infinite.sample(size, seed=_SEED))
-    if distribution.points is None:
+        return OverInits(float(each @ pmf), 0.0, each[order][np.minimum(at, points)])
+    exact = number(shares.on_points(None).sample(size, seed=_SEED))
+    if points is None:
         return OverInits(mean, error, np.sort(exact))
-    counted = number(distribution.sample(size, seed=_SEED))
+    counted = number(shares.sample(size, seed=_SEED))
     change = counted - exact  # what counting adds: the same initializations with and without it
     own = float(change.std(ddof=1)) / math.sqrt(size)
     return OverInits(mean + float(change.mean()), math.hypot(error, own), np.sort(counted))

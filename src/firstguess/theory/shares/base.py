@@ -1,0 +1,300 @@
+"""What every distribution of class shares can be asked, whether it is known by a formula or by initializations."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, overload
+
+import numpy as np
+from scipy import special
+
+from firstguess.base import checks
+from firstguess.base.checks import Numbers
+from firstguess.base.errors import InvalidInput
+from firstguess.base.plottable import Shown
+from firstguess.base.statistics import FloatArray
+
+# A summary that has a standard error; ("prob_max_above", t) names its threshold.
+Summary: TypeAlias = Literal["mean", "var", "std", "expected_max"] | tuple[Literal["prob_max_above"], float]
+_DRAWN = 20_000  # networks that stand for the distribution of what has no formula
+SEED = 20261117
+
+
+def at_steps(values: FloatArray, u: FloatArray) -> FloatArray:
+    """The smallest of sorted values whose share of all is at least u."""
+    return values[np.clip(np.ceil(u * len(values) - 1e-9).astype(np.int64) - 1, 0, len(values) - 1)]
+
+
+@dataclass(frozen=True, eq=False)
+class OverInits:
+    """One number of every initialization: its `mean` with the standard error of that, and all `values`.
+
+    `values` are sorted: those of the members that were measured, or of initializations drawn from the prediction (for
+    two classes and infinitely many points its quantiles at even steps). An `error` of 0: the mean is exact.
+    """
+
+    mean: float
+    error: float
+    values: FloatArray = field(repr=False)
+
+    @overload
+    def cdf(self, at: float) -> float: ...
+    @overload
+    def cdf(self, at: Numbers) -> FloatArray: ...
+    def cdf(self, at: float | Numbers) -> float | FloatArray:
+        """The share of the initializations in which it is at most this."""
+        x = checks.array(at, "a number", "cdf(at)")
+        return checks.like(at, np.searchsorted(self.values, x + 1e-12, side="right") / len(self.values))
+
+    @overload
+    def quantile(self, u: float) -> float: ...
+    @overload
+    def quantile(self, u: Numbers) -> FloatArray: ...
+    def quantile(self, u: float | Numbers) -> float | FloatArray:
+        """The smallest value v with cdf(v) ≥ u."""
+        return checks.like(
+            u, at_steps(self.values, checks.unit(u, "a probability u from 0 to 1", "quantile(u)", "0.5"))
+        )
+
+    def std(self) -> float:
+        """The standard deviation over initializations; NaN for one."""
+        return float(self.values.std(ddof=1)) if len(self.values) > 1 else math.nan
+
+    def __float__(self) -> float:
+        return self.mean
+
+    def __str__(self) -> str:
+        error = f" ± {self.error:.1g}" if self.error > 0.0 else ""
+        low, high = self.quantile([0.05, 0.95])
+        return f"{self.mean:.4g}{error} on average, {low:.3g} to {high:.3g} in 90 % of the initializations"
+
+
+def check_rank(k: object, classes: int) -> int:
+    """A rank from 1, the largest, to the number of classes."""
+    rank = checks.count(k, 1, "rank k", "kth_largest(k)", "k=1")
+    if rank > classes:
+        raise InvalidInput(f"a rank k from 1 to {classes}, the classes", got=k, where="kth_largest(k)", hint="k=2")
+    return rank
+
+
+def kth_values(fractions: FloatArray, k: int) -> FloatArray:
+    """The k-th largest share of every row."""
+    place = fractions.shape[1] - k
+    return np.partition(fractions, place, axis=1)[:, place]
+
+
+def entropies(fractions: FloatArray) -> FloatArray:
+    """−Σ G ln G of every row, in nats; an empty class adds nothing.
+
+    >>> entropies(np.array([[0.5, 0.5], [1.0, 0.0]])).round(6).tolist()
+    [0.693147, 0.0]
+    """
+    return np.asarray(special.entr(fractions).sum(axis=1), dtype=np.float64)
+
+
+def of_rows(values: FloatArray) -> OverInits:
+    """Measured values, one for each initialization."""
+    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return OverInits(float(values.mean()), error, np.sort(values))
+
+
+class ClassShares(Shown):
+    """The distribution of class shares (G_1..G_M) over initializations, and the summaries that all of its forms have.
+
+    `classes` is M, `points` the number n of data points (None: infinitely many). `pdf`, `cdf`, `quantile` are of the
+    share of any one class: before training all classes are alike. What is not exact has a standard error.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def classes(self) -> int: ...
+        @property
+        def points(self) -> int | None: ...
+
+    @property
+    def inits(self) -> int | None:
+        """How many initializations it is known by; None: by a formula."""
+        return None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is known by draws: a density is then that of a histogram."""
+        return self.inits is not None
+
+    def on_points(self, points: int | None) -> Self:
+        """The same for `points` data points; one that was counted on data stays as it is."""
+        return self if self.inits is not None else replace(self, points=points)  # type: ignore[type-var]
+
+    # -- One share -----------------------------------------------------------------------------------------------
+
+    @overload
+    def cdf(self, g: float) -> float: ...
+    @overload
+    def cdf(self, g: Numbers) -> FloatArray: ...
+    def cdf(self, g: float | Numbers) -> float | FloatArray:
+        """P(G_c ≤ g), right-continuous. Two classes, n = ∞: Φ(Φ⁻¹(g)/√γ), theory.md (6).
+
+        >>> from firstguess.theory.shares.gaussian import Guesses
+        >>> Guesses(1.0).cdf([0.1, 0.5, 0.9]).round(12).tolist()  # γ = 1 is where two classes are uniform
+        [0.1, 0.5, 0.9]
+        """
+        return checks.like(g, self._cdf(checks.array(g, "a class share g", "cdf(g)")))
+
+    @overload
+    def cdf_error(self, g: float) -> float: ...
+    @overload
+    def cdf_error(self, g: Numbers) -> FloatArray: ...
+    def cdf_error(self, g: float | Numbers) -> float | FloatArray:
+        """The standard error of `cdf(g)`: 0 for two classes by formula."""
+        return checks.like(g, self._cdf_error(checks.array(g, "a class share g", "cdf_error(g)")))
+
+    @overload
+    def pdf(self, g: float) -> float: ...
+    @overload
+    def pdf(self, g: Numbers) -> FloatArray: ...
+    def pdf(self, g: float | Numbers) -> float | FloatArray:
+        """Density of G_c. Two classes, n = ∞: exp(½x²(1−1/γ))/√γ with x = Φ⁻¹(g), theory.md (6).
+
+        Finite n: n·P(nG = the count nearest to n·g), which compares with a histogram's density. γ = 0 and γ = ∞ have
+        no density for n = ∞: infinite at the fractions that do occur, 0 elsewhere. Of measured shares it is the height
+        of `histogram()`: an average over a bin and not a smooth curve.
+
+        >>> from firstguess.theory.shares.gaussian import Guesses
+        >>> round(Guesses(4.0).pdf(0.5), 12), Guesses(0.25).pdf(0.0), Guesses(4.0).pdf(0.0)
+        (0.5, 0.0, inf)
+        """
+        return checks.like(g, self._pdf(checks.array(g, "a class share g", "pdf(g)")))
+
+    @overload
+    def quantile(self, u: float) -> float: ...
+    @overload
+    def quantile(self, u: Numbers) -> FloatArray: ...
+    def quantile(self, u: float | Numbers) -> float | FloatArray:
+        """The smallest g with P(G_c ≤ g) ≥ u. Two classes, n = ∞: Φ(√γ·Φ⁻¹(u)), theory.md (6).
+
+        >>> from firstguess.theory.shares.gaussian import Guesses
+        >>> Guesses(9.0).quantile([0.1, 0.5, 0.9]).round(6).tolist()
+        [6e-05, 0.5, 0.99994]
+        """
+        return checks.like(u, self._quantile(checks.unit(u, "a probability u from 0 to 1", "quantile(u)", "0.5")))
+
+    def pmf(self) -> FloatArray:
+        """P(n·G_c = k) for k = 0..n, theory.md (7); for M > 2 the same mixture over the distribution of G_c in (8).
+
+        >>> from firstguess.theory.shares.gaussian import Guesses
+        >>> Guesses(0.0, points=4).pmf().round(12).tolist()
+        [0.0625, 0.25, 0.375, 0.25, 0.0625]
+        """
+        if self.points is None:
+            raise InvalidInput(
+                "a finite number of points", got="infinitely many", where="Guesses.pmf()", hint="points=1000, or pdf(g)"
+            )
+        return self._pmf(self.points)
+
+    def mean(self) -> float:
+        """1/M: classes are alike before training."""
+        return 1 / self.classes
+
+    @abstractmethod
+    def var(self) -> float:
+        """Var G_c over initializations."""
+
+    def std(self) -> float:
+        """√var. For two classes, the standard deviation of G₀."""
+        return math.sqrt(self.var())
+
+    # -- The largest share ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def expected_max(self) -> float:
+        """E max_c G_c."""
+
+    def expected_max_error(self) -> float:
+        """The standard error of `expected_max`: 0 where it is exact."""
+        return 0.0
+
+    @overload
+    def prob_max_above(self, t: float) -> float: ...
+    @overload
+    def prob_max_above(self, t: Numbers) -> FloatArray: ...
+    def prob_max_above(self, t: float | Numbers) -> float | FloatArray:
+        """P(max_c G_c > t). Two classes, n = ∞: 2Φ(−Φ⁻¹(t)/√γ), theory.md §3.
+
+        M > 2: M·E[Φ(−max(z_r, z*))], the chance that class 1 leads and is above t, given the strongest rival's center
+        z_r and the own center z* at which G_1 = t; rivals are drawn. With n data points, from `pmf` where t ≥ ½ (only
+        one class can be above ½), else from simulated counts, with n = ∞ as control variate.
+
+        >>> from firstguess.theory.shares.gaussian import Guesses
+        >>> round(Guesses(1.0).prob_max_above(0.9), 12)
+        0.2
+        """
+        return checks.like(t, self._max_above(t, "prob_max_above(t)")[0])
+
+    @overload
+    def prob_max_above_error(self, t: float) -> float: ...
+    @overload
+    def prob_max_above_error(self, t: Numbers) -> FloatArray: ...
+    def prob_max_above_error(self, t: float | Numbers) -> float | FloatArray:
+        """The standard error of `prob_max_above(t)`: 0 for two classes by formula."""
+        return checks.like(t, self._max_above(t, "prob_max_above_error(t)")[1])
+
+    def _max_above(self, t: float | Numbers, where: str) -> tuple[FloatArray, FloatArray]:
+        at = checks.unit(t, "a fraction t from 0 to 1", where, "0.9")
+        found = np.array([self._above(float(v)) for v in at.ravel()]).reshape(*at.shape, 2)
+        return found[..., 0], found[..., 1]
+
+    def kth_largest(self, k: int) -> OverInits:
+        """The k-th largest share over initializations, drawn (k = 1: the largest)."""
+        return of_rows(kth_values(self.sample(_DRAWN, seed=SEED), check_rank(k, self.classes)))
+
+    def entropy(self) -> OverInits:
+        """−Σ G ln G in nats over initializations: ln M if all classes get the same, 0 if one gets all."""
+        return of_rows(entropies(self.sample(_DRAWN, seed=SEED)))
+
+    # -- Accuracy and samples ------------------------------------------------------------------------------------
+
+    def standard_error(self, what: Summary) -> float:
+        """The standard error of a summary: `"std"`, `"var"`, `"expected_max"`, or `("prob_max_above", 0.9)`."""
+        if isinstance(what, tuple):
+            return self.prob_max_above_error(what[1])
+        return self.expected_max_error() if what == "expected_max" else 0.0
+
+    def sample(self, size: int, seed: int = 0) -> FloatArray:
+        """`size` draws of (G_1..G_M), theory.md (8), as rows that sum to 1: (size, classes). Finite n: counts/n.
+
+        Row i depends on `seed` and i only, not on `size`; of measured shares these are bootstrap draws of members.
+
+        >>> from firstguess.theory.shares.gaussian import Guesses
+        >>> Guesses(1.0, classes=3, points=10).sample(2, seed=1).tolist()
+        [[0.2, 0.5, 0.3], [0.0, 0.8, 0.2]]
+        """
+        size = checks.count(size, 1, "number of samples", "sample(size)", "size=1000")
+        return self._sample(size, checks.count(seed, 0, "seed", "sample(seed)", "seed=0"))
+
+    # -- What a form has to say ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _cdf(self, at: FloatArray) -> FloatArray: ...
+    def _cdf_error(self, at: FloatArray) -> FloatArray:
+        return np.zeros_like(at)
+
+    @abstractmethod
+    def _pdf(self, at: FloatArray) -> FloatArray: ...
+    @abstractmethod
+    def _quantile(self, at: FloatArray) -> FloatArray: ...
+    @abstractmethod
+    def _pmf(self, points: int) -> FloatArray: ...
+    @abstractmethod
+    def _above(self, t: float) -> tuple[float, float]:
+        """P(max > t) and its standard error."""
+
+    @abstractmethod
+    def _sample(self, size: int, seed: int) -> FloatArray: ...
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; `from_dict` reads them back."""
