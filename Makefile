@@ -1,12 +1,13 @@
 # Every target sets up its own virtual environment in .venv; nothing has to be installed by hand.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --durations=25
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 LIGHT := .venv/.light
 STAMP := .venv/.ready
 DOCS_STAMP := .venv/.docs-ready
 
-.PHONY: help setup demo test test-all lint types unit browser format bench docs clean
+.PHONY: help setup demo test test-rest test-all lint types unit browser format bench docs clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,7 +28,7 @@ $(STAMP): $(LIGHT) papers/pyproject.toml
 demo: $(LIGHT)  ## Diagnose two untrained networks on digits, norm before and after; write out/report.html
 	$(BIN)/python examples/demo.py
 
-test: lint types unit  ## Format, lint, types, tests and doctests: what CI runs
+test: lint types unit  ## Format, lint, types, tests and doctests, in minutes
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -38,10 +39,13 @@ types: $(STAMP)
 	$(BIN)/basedpyright
 
 unit: $(STAMP) browser
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --durations=25
+	$(PYTEST) -m 'not slow and not long'
+
+test-rest: $(STAMP) browser  ## The tests that take longer: CI runs them after `make test`
+	$(PYTEST) -m 'long and not slow'
 
 test-all: lint types browser  ## The same with the slow scientific checks, and new examples for each property
-	HYPOTHESIS_PROFILE=random OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --durations=25 -m 'slow or not slow'
+	HYPOTHESIS_PROFILE=random $(PYTEST) -m 'slow or not slow'
 
 # Never fails: without a browser its tests are skipped (in CI as root with apt they fail, and say why).
 CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,3 +51,14 @@ def browser() -> Generator[Any]:
         pytest.skip(reason)
     with chromium.started(program) as running:
         yield running
+
+
+# Tests that `make test` leaves to `make test-rest` because of their time, by the last whole run that was timed: see
+# `tests/tools/choose_quick.py`. CI runs both.
+_LONG = frozenset(Path(__file__).with_name("long_tests.txt").read_text("utf-8").split())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.partition("[")[0] in _LONG:
+            item.add_marker("long")

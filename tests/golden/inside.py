@@ -5,6 +5,7 @@ Everything else in this folder goes through the public API, so that files may be
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import re
@@ -69,11 +70,43 @@ def numbers(values: Any) -> list[str]:
     return [float(v).hex() for v in np.asarray(values, dtype=np.float64).ravel()]
 
 
+def close(new: Any, old: Any) -> bool:
+    """Whether two stored values agree: numbers to 1e-12 of the larger one (1e-15 near 0), all else exactly."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        return new.keys() == old.keys() and all(close(new[key], old[key]) for key in new)
+    if isinstance(new, list) and isinstance(old, list):
+        return len(new) == len(old) and all(close(a, b) for a, b in zip(new, old, strict=True))
+    try:
+        a, b = (float.fromhex(x) if isinstance(x, str) and "0x" in x else x for x in (new, old))
+        return a == b or bool(abs(a - b) <= 1e-12 * max(abs(a), abs(b), 1e-3)) or (a != a and b != b)
+    except (TypeError, ValueError):
+        return new == old
+
+
+def chosen(jobs: dict[str, Any]) -> dict[str, Any]:
+    """The jobs that `--only TEXT` names (all that contain it), or all of them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", metavar="TEXT", default="", help="only the jobs whose name contains this")
+    found = {name: job for name, job in jobs.items() if parser.parse_args().only in name}
+    if not found:
+        raise SystemExit("no job has that in its name")
+    return found
+
+
 def write(name: str, jobs: Jobs) -> None:
-    """Do all jobs; JSON, one a line, and where it was made."""
-    made = {"made": machine()} | {job: attempt(work) for job, work in jobs.items()}
-    lines = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in made.items())
-    (HERE / name).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    """Do the jobs; JSON, one a line, by name. A line stays where the new numbers agree with it to 1e-12."""
+    file = HERE / name
+    stored = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    made = {job: stored[job] for job in jobs if job in stored}
+    for job, work in chosen(jobs).items():
+        new = json.loads(json.dumps(attempt(work)))
+        if job not in made or not close(new, made[job]):
+            print("new:" if job not in made else "changed:", job)
+            made[job] = new
+    kept = stored.get("made") if made == {k: v for k, v in stored.items() if k != "made"} else None
+    everything = {"made": kept or machine()} | {job: made[job] for job in jobs if job in made}
+    lines = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in everything.items())
+    file.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
 def read(name: str) -> tuple[dict[str, Any], bool]:

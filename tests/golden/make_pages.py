@@ -150,7 +150,8 @@ def jobs() -> dict[str, Callable[[], str]]:
 
 if __name__ == "__main__":
     for old in PAGES.glob("*.txt"):
-        old.unlink()
-    for name, page in jobs().items():
+        if old.stem not in jobs():
+            old.unlink()
+    for name, page in inside.chosen(jobs()).items():
         (PAGES / f"{name}.txt").write_text(page(), encoding="utf-8")
     (PAGES / "made.json").write_text(json.dumps(inside.machine(), indent=2) + "\n", encoding="utf-8")

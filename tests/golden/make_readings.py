@@ -4,7 +4,7 @@ These are not true values (tests against mpmath and simulations are elsewhere) b
 were written, so that moving code about can be seen to change nothing. A change that is meant to change numbers writes
 them anew and says why:
 
-    python tests/golden/make_readings.py
+    python tests/golden/make_readings.py [--only TEXT]
 
 For every network: the closed form (γ, 1 − c, log q and the gradient's factor after every layer) and, on small seeded
 data, the kernel (the covariance of six points, its mean, q and q_ab after every layer, the remarks) and the tangent
@@ -127,6 +127,15 @@ LARGE = [
     "dense > relu > maxpool(2) > dense",
     "dense > relu > batchnorm > dense",
 ]
+# Also with inputs on a level
+ON_A_LEVEL = [
+    "dense(weight_var=2) > relu > dense(weight_var=2)",
+    "20 x [dense(weight_var=2) > relu > layernorm] > dense",
+    "12 x [dense(weight_var=1.76, bias_var=0.05) > tanh] > dense",
+    "dense(weight_var=2) > relu > maxpool(3) > dense > maxpool(2) > dense",
+    "dense > residual(scale=0.7)[layernorm > relu > dense(weight_var=2)] > rmsnorm > gelu > dense",
+    "3 x [dense > relu > batchnorm] > dense",
+]
 # Guesses drawn from the kernel: the way through `fg.predict`
 DRAWN = [
     "4 x [dense(weight_var=2) > relu] > dense",
@@ -204,7 +213,7 @@ def jobs() -> inside.Jobs:
     x, y, large = points(24, 10), images(), points(300, 12)
     for text in [*FLAT, *IMAGES]:
         found[f"closed form: {text}"] = partial(closed, text)
-    for text in (FLAT[1], FLAT[4], FLAT[5], FLAT[26], FLAT[33], FLAT[47]):
+    for text in ON_A_LEVEL:
         found[f"closed form, inputs on a level: {text}"] = partial(closed, text, fg.Inputs(mean_square=0.3))
     for texts, data in ((FLAT, x), (IMAGES, y)):
         for text in texts:
