@@ -35,9 +35,7 @@ def main() -> None:
             long.append(test)
     (HERE / "long_tests.txt").write_text("".join(f"{test}\n" for test in sorted(long)), encoding="utf-8")
     rest = sum(took[test] for test in long)
-    print(
-        f"{len(took) - len(long)} tests in {sum(took.values()) - rest:.0f} s, {len(long)} in {rest:.0f} s left to test-rest"
-    )
+    print(f"{len(took) - len(long)} tests in {sum(took.values()) - rest:.0f} s, {len(long)} in {rest:.0f} s left")
 
 
 if __name__ == "__main__":
