@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, entry, same
 from firstguess_papers.running import Missing, Run
 from firstguess_papers.tables import columns, row, std
@@ -82,7 +82,7 @@ def readings(run: Run) -> Outcome:
     )
     chart = dots_chart(
         panels,
-        title="On real data the kernel reading is right where the law for random data is not",
+        title="Spread of guesses on real data: networks, and three readings of them",
         subtitle=[
             f"Standard deviation of the fraction of one of two classes, {n} points; networks of width {width}, ± 2 "
             "standard errors"
@@ -109,6 +109,7 @@ def readings(run: Run) -> Outcome:
         {"readings": columns(rows)},
         {"readings": chart},
         notes,
+        holds={"readings": Holds("On real data the kernel reading is right where the law for random data is not")},
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, gamma, largest, law_panel, row, share, std
@@ -69,7 +69,7 @@ def fig5(run: Run) -> Outcome:
         )
     chart = figures.panels_chart(
         panels,
-        title="A linear network splits data evenly; ReLU does not, and max-pooling sends most to one class",
+        title="How untrained networks of three kinds split random data",
         subtitle=[
             f"One hidden layer of {settings[0][0]}, {settings[0][3]:,} networks a panel, random data. Lines: closed "
             "form for as many points, no free parameter."
@@ -88,6 +88,9 @@ def fig5(run: Run) -> Outcome:
         {"laws": columns(rows)},
         {"laws": chart},
         ["The paper's width is not given: ours, and the full setting has a second one."],
+        holds={
+            "laws": Holds("A linear network splits data evenly; ReLU does not, and max-pooling sends most to one class")
+        },
     )
 
 
@@ -172,7 +175,7 @@ def fig7(run: Run) -> Outcome:
     checks.append(above(Number(far), 0.97))
     law = figures.panels_chart(
         panels,
-        title="With depth, ReLU networks give all data to one class",
+        title="Guesses of ReLU networks by depth",
         subtitle=[f"{sizes[0][3]:,} networks a panel, width {sizes[0][0]}, random data. Lines: closed form."],
     )
     growth = figures.lines_chart(
@@ -204,6 +207,7 @@ def fig7(run: Run) -> Outcome:
         ],
         {"depth": columns(rows)},
         {"growth": growth, "laws": law},
+        holds={"laws": Holds("With depth, ReLU networks give all data to one class")},
     )
 
 
@@ -253,7 +257,11 @@ def fig8(run: Run) -> Outcome:
                 said.append(f"{name}, depth {depth}: {std(m)} (coin flips {coin:.4f})")
     chart = figures.panels_chart(
         panels,
-        title="Taking the mean off ReLU removes the bias, if it is taken off in every layer anew",
+        title=stated(
+            all_of([*checks, all_of(limits) is False]),
+            "Taking the mean off ReLU removes the bias, if it is taken off in every layer anew",
+            "Guesses with the mean taken off ReLU, in every layer anew or once and for all",
+        ),
         subtitle=[f"{sizes[0][2]:,} networks a panel, width {sizes[0][0]}, {sizes[0][1]:,} random points."],
     )
     return Outcome(
@@ -321,7 +329,7 @@ def self_averaging(run: Run) -> Outcome:
         series.append(Series(label, [widths[0], widths[-1]], [law.std()] * 2, mark="dashed"))
     chart = figures.lines_chart(
         series,
-        title="Width does not even out the guesses: two large networks differ as much as two small ones",
+        title="Spread of the guesses by width",
         subtitle=["One hidden ReLU layer, random data; ± 2 standard errors. Dashed: theory for infinite width."],
         x_title="Width of the hidden layer",
         y_title="Standard deviation of a guess fraction",
@@ -341,4 +349,7 @@ def self_averaging(run: Run) -> Outcome:
         ],
         {"widths": columns(rows)},
         {"widths": chart},
+        holds={
+            "widths": Holds("Width does not even out the guesses: two large networks differ as much as two small ones")
+        },
     )

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from firstguess_papers.igb import exponent
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, entry, same
 from firstguess_papers.nodes import Nodes, simulate
 from firstguess_papers.running import Run
@@ -99,7 +99,7 @@ def fig6(run: Run) -> Outcome:
     ]  # fmt: skip
     law = figures.panels_chart(
         panels,
-        title="More data pull a linear network's centers together, but not ReLU's",
+        title="Centers of output nodes by the number of points",
         subtitle=[
             f"Mean of an output node over the data, in units of its spread; {inits} networks × 20 nodes a panel, "
             f"hidden layer of {base}. Lines: Gaussian with variance γ + 1/n."
@@ -115,7 +115,7 @@ def fig6(run: Run) -> Outcome:
                    [v.error for v in relative]),
             Series("theory", [widths[0], widths[-1]], [math.sqrt(GAMMA + 1 / many)] * 2, mark="dashed"),
         ],
-        title="In wide networks all nodes have the same spread, and still different centers",
+        title='Centers and spreads of output nodes by width',
         subtitle=["One hidden ReLU layer, output nodes, random data of as many dimensions; ± 2 standard errors."],
         x_title="Width of the hidden layer", y_title="Standard deviation between nodes", x_scale="log", y_scale="log",
         width=640,
@@ -150,6 +150,12 @@ def fig6(run: Run) -> Outcome:
         ],
         {"centers": columns(rows)},
         {"centers": law, "widths": by_width},
+        holds={
+            "centers": Holds("More data pull a linear network's centers together, but not ReLU's", entries=(1,)),
+            "widths": Holds(
+                "In wide networks all nodes have the same spread, and still different centers", entries=(0,)
+            ),
+        },
     )
 
 
@@ -213,7 +219,7 @@ def layers(run: Run) -> Outcome:
                     ]
     chart = figures.panels_chart(
         panels,
-        title="Nodes of the first layer share a center; behind ReLU they do not",
+        title="Centers of nodes by layer",
         subtitle=[
             f"Centers of the nodes of hidden layers, in units of their spread over {n:,} random points (centred); "
             f"{inits} networks × 20 nodes, width {widths[0]}."
@@ -235,4 +241,5 @@ def layers(run: Run) -> Outcome:
         ],
         {"layers": columns(rows)},
         {"layers": chart},
+        holds={"layers": Holds("Nodes of the first layer share a center; after ReLU they do not")},
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from firstguess_papers import image_networks as networks
 from firstguess_papers.image_networks import CNN_A, KINDS, Block, Kind
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, largest, law_panel, row, std
@@ -70,7 +70,7 @@ def fig1(run: Run) -> Outcome:
                     f"{largest(found[0])} against {largest(found[1])}")  # fmt: skip
     chart = figures.panels_chart(
         panels,
-        title="Cats or dogs? tanh + average-pool is undecided, ReLU + max-pool is sure",
+        title="Cats or dogs? Guesses of two variants of CNN-A",
         subtitle=[f"Fraction of {n} CIFAR-10 images guessed to be cats by CNN-A before training; {inits} networks."],
         columns=2,
         width=320,
@@ -91,6 +91,7 @@ def fig1(run: Run) -> Outcome:
             "The paper does not name its kernel and last pool: ours are 5 and 4; the full setting repeats it with "
             "kernel 3."
         ],
+        holds={"laws": Holds("Cats or dogs? tanh + average-pool is undecided, ReLU + max-pool is sure")},
     )
 
 
@@ -138,7 +139,7 @@ def fig10(run: Run) -> Outcome:
         said.append(f"kernel {kernel}, average largest fraction, {pairs}; coin flips {flips:.3f}")
     chart = figures.panels_chart(
         panels,
-        title="On digits both networks are biased; on noise tanh with average-pooling is not",
+        title='Even or odd? Guesses of two variants of CNN-B on digits and on noise',
         subtitle=[f"CNN-B with kernel {sizes[0][0]} before training, {sizes[0][2]} networks on {sizes[0][1]} images: "
         "MNIST (even or "
                   "odd), or independent Gaussian pixels."],
@@ -159,6 +160,7 @@ def fig10(run: Run) -> Outcome:
         {"laws": columns(rows)},
         {"laws": chart},
         ["Kernel, channels and last pool of CNN-B are ours where the paper does not give them."],
+        holds={"laws": Holds("On digits both networks are biased, ReLU with max-pooling more")},
     )
 
 
@@ -202,7 +204,7 @@ def fig11(run: Run) -> Outcome:
         must.append(above(found[1], found[0], by=ROOM))
     chart = figures.panels_chart(
         panels,
-        title="Ten classes: ReLU with max-pooling gives most images to one of them",
+        title='Ten classes: guesses of two variants of CNN-B',
         subtitle=[f"All guess fractions of {sizes[0][2]} untrained CNN-B (kernel {sizes[0][0]}) on {sizes[0][1]} "
         "CIFAR-10 images. Each "
                   "class gets a tenth on average over networks."],
@@ -220,6 +222,7 @@ def fig11(run: Run) -> Outcome:
         ],
         {"laws": columns(rows)},
         {"laws": chart},
+        holds={"laws": Holds("Ten classes: ReLU with max-pooling gives most images to one of them")},
     )
 
 
@@ -353,7 +356,7 @@ def fig13(run: Run) -> Outcome:
     flips = coin_flips(10, n)
     chart = figures.panels_chart(
         [law_panel(name, m, bins=25, note=f"average largest fraction {largest(m)}") for name, m in found.items()],
-        title="Residual networks and transformers prefer a few classes before training, too",
+        title='Guesses of residual networks and transformers before training',
         subtitle=[f"All guess fractions of {inits} untrained networks on {n} CIFAR-10 images, ten classes. Coin "
         "flips would give the "
                   f"largest class {100 * flips:.0f} %."],
@@ -371,4 +374,5 @@ def fig13(run: Run) -> Outcome:
         {"laws": columns([row(name, m) for name, m in found.items()])},
         {"laws": chart},
         ["Quick runs use smaller stand-ins; the full setting shows both sizes."],
+        holds={"laws": Holds("Residual networks and transformers prefer a few classes before training, too")},
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -53,17 +54,46 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Holds:
+    """A chart's title that states a finding: it stands where the verdicts of `entries` (all, or these) say so.
+
+    Otherwise the chart keeps the title that it was made with, which names what is shown and claims nothing.
+    """
+
+    title: str
+    entries: tuple[int, ...] | None = None
+    verdicts: tuple[str, ...] = ("holds", "holds with a limit")
+
+    def by(self, entries: Sequence[Entry]) -> bool:
+        """Whether these entries say so.
+
+        >>> Holds("coins are fair").by([Entry("I4", "s", "m", "does not hold", "they are not")])
+        False
+        """
+        chosen = entries if self.entries is None else [entries[k] for k in self.entries]
+        return bool(chosen) and all(entry.verdict in self.verdicts for entry in chosen)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What an item found: tables become Parquet, charts PNG and HTML, entries lines of the ledger.
 
     Names of tables and charts are file names; the first chart is the one that the ledger shows first. `notes` are lines
-    for the reader that are no verdict (sizes that are ours, stand-ins).
+    for the reader that are no verdict (sizes that are ours, stand-ins). `holds` has titles that state findings, by
+    chart: titles follow verdicts.
     """
 
     entries: Sequence[Entry]
     tables: Mapping[str, Table] = field(default_factory=dict[str, Table])
     charts: Mapping[str, Chart] = field(default_factory=dict[str, Any])
     notes: Sequence[str] = ()
+    holds: Mapping[str, Holds] = field(default_factory=dict[str, Holds])
+
+    def __post_init__(self) -> None:
+        for name, finding in self.holds.items():
+            if finding.by(self.entries):
+                title: Any = self.charts[name].title
+                title.text = textwrap.wrap(finding.title, 78 if len(finding.title) < 150 else 120)
 
 
 Sizes: TypeAlias = Mapping[str, Any]  # name -> number, text, or several of them

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, entry, same
 from firstguess_papers.mf_simulation import (
     BIAS_VAR,
@@ -121,7 +121,7 @@ def theorem31(run: Run) -> Outcome:
         {
             "correlation": figures.lines_chart(
                 panels,
-                title="What one theory calls correlation of two inputs, the other calls bias: the same number",
+                title="Correlation of two inputs by layer, averaged in two orders",
                 subtitle=subtitle,
                 y_title="Correlation c = γ/(1+γ)",
                 y_domain=(0.0, 1.04),
@@ -129,7 +129,7 @@ def theorem31(run: Run) -> Outcome:
             ),
             "variance": figures.lines_chart(
                 {name: sizes[name] for name in ("ReLU, edge", "ReLU, chaotic", "tanh, edge", "tanh, neutral chaos")},
-                title="The signal's size agrees as well, through ten decades",
+                title="Size of the signal by layer, averaged in two orders",
                 subtitle=subtitle,
                 y_title="q = σ_μ² + σ_y²",
                 y_scale="log",
@@ -142,6 +142,12 @@ def theorem31(run: Run) -> Outcome:
             "q of one ReLU network at 100 layers scatters by decades at these widths: the ratio is taken network by "
             "network.",
         ],
+        holds={
+            "correlation": Holds(
+                "What one theory calls correlation of two inputs, the other calls bias: the same number"
+            ),
+            "variance": Holds("The signal's size agrees as well, through ten decades"),
+        },
     )
 
 
@@ -246,10 +252,12 @@ def fig2(run: Run) -> Outcome:
         {
             "concentration": figures.lines_chart(
                 panels,
-                title="The wider the network, the less its signals depend on the draw of its weights",
-                subtitle=["Standard deviation over networks, relative to the mean q_aa. Lines: power laws from "
-                "width 100 on; "
-                          "theory says 1/√width."],
+                title="How much signals depend on the draw of the weights, by width",
+                subtitle=[
+                    "Standard deviation over networks, relative to the mean q_aa. Lines: power laws from "
+                    "width 100 on; "
+                    "theory says 1/√width."
+                ],
                 x_title="Width",
                 y_title="Relative standard deviation",
                 x_scale="log",
@@ -258,7 +266,7 @@ def fig2(run: Run) -> Outcome:
             ),
             "laws": figures.panels_chart(
                 hists,
-                title="One network's signal size over its ensemble mean: a law that narrows with width",
+                title="One network's signal size over its ensemble mean, by width",
                 subtitle=["q_aa of two inputs after 10 hidden layers. Each panel: one number a network."],
                 columns=3,
                 percent=False,
@@ -266,7 +274,11 @@ def fig2(run: Run) -> Outcome:
             ),
         },
         ["The paper's depth is not given; the full setting has two. Inputs are orthogonal: blobs in many dimensions."],
-    )  # fmt: skip
+        holds={
+            "concentration": Holds("The wider the network, the less its signals depend on the draw of its weights"),
+            "laws": Holds("One network's signal size over its ensemble mean: its distribution narrows with width"),
+        },
+    )
 
 
 def _relative(values: Array, scale: Array) -> Number:

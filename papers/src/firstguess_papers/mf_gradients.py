@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.mf_simulation import BIAS_VAR, Setting, mf_settings
 from firstguess_papers.running import Run
@@ -166,7 +166,7 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
     where = f"{x.n} images of CIFAR-10" if images else "random data"
     chart = figures.lines_chart(
         {s.name: _by_layer(found[s.name]) for s in settings},
-        title="At the edge gradients keep their size; in ReLU's chaos the favoured class gets next to none of them",
+        title="Gradients by layer in every phase",
         subtitle=[
             f"{inits} networks of width {width:,}, {depth} hidden layers, bias variance {BIAS_VAR}, {where}. Mean "
             "square gradient of a point's loss at pre-activations.",
@@ -182,7 +182,7 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
     )
     growing = figures.lines_chart(
         by_depth,
-        title="Chaotic ReLU: with depth the others' gradient explodes, the favoured class's vanishes",
+        title="Gradients at the first layer by depth, class by class",
         subtitle=[
             "At the first layer, after going back through the whole network; "
             f"{inits} networks each at the edge, {many} in chaos, {where}."
@@ -197,8 +197,7 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
                 "M5",
                 f"at the edges (ReLU, tanh) gradients change by less than 5 % a layer ({depth} layers) and γ is above "
                 f"{DEEPLY_BIASED:.2f} (deeply biased; {_DEPTH} layers); ordered they vanish (< 0.95), in neutral "
-                "chaos they explode (> 1.05)"
-                + ("" if images else " and γ < 1"),
+                "chaos they explode (> 1.05)" + ("" if images else " and γ < 1"),
                 said5,
                 m5,
             ),
@@ -224,7 +223,15 @@ def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits:
             "The paper's depth for gradients is ours (40 and less): with 100 chaotic layers the favoured class's "
             "gradient is 0 in float64.",
         ],
-    )  # fmt: skip
+        holds={
+            "layers": Holds(
+                "At the edge gradients keep their size; in ReLU's chaos the favoured class gets next to none of them"
+            ),
+            "depths": Holds(
+                "Chaotic ReLU: with depth the others' gradient explodes, the favoured class's vanishes", entries=(1,)
+            ),
+        },
+    )
 
 
 def _log(ratio: Number) -> Number:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, same, stated
 from firstguess_papers.mf_gradients import growth, stored_gradients
 from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, Setting, mean, mf_settings, ratio, stored
@@ -345,7 +345,7 @@ def approach(run: Run) -> Outcome:
         {
             "approach": figures.lines_chart(
                 panels,
-                title="ReLU forgets its inputs: exponentially if ordered with biases, else slowly",
+                title="How fast ReLU networks forget their inputs",
                 subtitle=[
                     f"Lines: closed form; points: {members} networks of width {width:,}. Bias variance {BIAS_VAR} "
                     "unless said.",
@@ -366,4 +366,10 @@ def approach(run: Run) -> Outcome:
             "approached as slowly as layers^−½). The claim says power law, not −2: the criterion was widened to "
             "0.1, and a check that the exponent no longer changes was added.",
         ],
-    )  # fmt: skip
+        holds={
+            "approach": Holds(
+                "ReLU forgets its inputs: exponentially if ordered with biases, else slowly",
+                verdicts=("holds with a limit",),
+            )
+        },
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.mf_simulation import Array, mean
 from firstguess_papers.running import Run
@@ -104,7 +104,7 @@ def vit(run: Run) -> Outcome:
         {
             "blocks": figures.lines_chart(
                 panels,
-                title="A plain transformer has the MLP's transition: gradients vanish, survive, explode",
+                title='Gradients of a plain transformer by block',
                 subtitle=[
                     f"{networks} networks each, {blocks} blocks of width {width}, one head, ReLU, no norm, no "
                     f"skip; {points} images "
@@ -121,7 +121,7 @@ def vit(run: Run) -> Outcome:
             "× 2^¼, by where the slope of log mean square against block crosses 0.",
             "2^¼: once an image's tokens are alike, a block is four weight layers and one ReLU. Inner width and the "
             "lack of positions are ours; the factor a block does not contain the inner width.",
-        ],
+        ], holds={"blocks": Holds("A plain transformer has the MLP's transition: gradients vanish, survive, explode")},
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
 from firstguess_papers.judging import below as less
 from firstguess_papers.mf_simulation import (
@@ -155,7 +155,7 @@ def width(run: Run) -> Outcome:
         {
             "widths": figures.lines_chart(
                 panels,
-                title="One network strays from theory as 1/√width, more the deeper it is; an ensemble less",
+                title="How far one network, and an ensemble, stray from theory by width",
                 subtitle=[
                     "Relative distance of γ from its closed form; ReLU and tanh at their edges, bias variance "
                     f"{BIAS_VAR}. Lines: power laws from width 100 on.",
@@ -192,6 +192,7 @@ def width(run: Run) -> Outcome:
             "ensemble: the ratio of averages, as fg.measure gives it.",
             "Inputs are orthogonal (blobs in many dimensions), so that only width is finite.",
         ],
+        holds={"widths": Holds("One network strays from theory as 1/√width", entries=(0,), verdicts=("holds",))},
     )
 
 

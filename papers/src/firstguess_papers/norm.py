@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firstguess_papers.items import Entry, Outcome, item
+from firstguess_papers.items import Entry, Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, below, entry, same
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, law_panel, row, std
@@ -148,7 +148,7 @@ def fig3(run: Run) -> Outcome:
     ]
     chart = figures.panels_chart(
         panels,
-        title="Behind the activation a norm makes guesses even; before it, bias stays (BatchNorm) or grows (LayerNorm)",
+        title="Guesses with norms before and after the activation",
         subtitle=[
             f"Random data, {n:,} points; layers of {widths[0]}, {inits:,} networks a panel. Lines: closed form for "
             "infinite width and as many points, no free parameter."
@@ -161,6 +161,11 @@ def fig3(run: Run) -> Outcome:
         {"laws": columns(_rows(found, "blob"))},
         {"laws": chart},
         ["The paper's numbers of points and networks are not given: ours. Every check is made at both widths."],
+        holds={
+            "laws": Holds(
+                "After the activation a norm makes guesses even; before it, bias stays (BatchNorm) or grows (LayerNorm)"
+            )
+        },
     )
 
 
@@ -268,7 +273,7 @@ def fig3_cifar10(run: Run) -> Outcome:
     known = [same(std(found[p, d, widths[-1]]), kernels[p, d].std(), room=ROOM) for p, d in kernels]
     chart = figures.panels_chart(
         panels,
-        title="CIFAR-10 follows the law of random data; only LayerNorm after ReLU leaves more bias than it says",
+        title="CIFAR-10: guesses with norms before and after the activation",
         subtitle=[
             f"{n:,} images, two outputs; layers of {widths[0]}, {inits:,} networks a panel. Kernel: infinite width, "
             "these very images, no free parameter."
@@ -308,4 +313,9 @@ def fig3_cifar10(run: Run) -> Outcome:
             "Two outputs on images of all ten classes: labels play no part before training.",
             "Numbers of images and networks are ours.",
         ],
+        holds={
+            "laws": Holds(
+                "CIFAR-10 follows the theory for random data, without a norm and with one before ReLU", entries=(0,)
+            )
+        },
     )

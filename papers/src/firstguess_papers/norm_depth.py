@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, above, below, entry, same
 from firstguess_papers.norm import NEUTRAL, PLACES, ROOM, beyond_even, network
 from firstguess_papers.running import Run
@@ -236,7 +236,7 @@ def batchnorm_layernorm(run: Run) -> Outcome:
     deep = std(guesses["LayerNorm before", 5]) - std(guesses["BatchNorm before", 5])
     chart = figures.lines_chart(
         panels,
-        title="BatchNorm and LayerNorm agree only where all nodes are alike: in the first layer, on centred data",
+        title='How far apart BatchNorm and LayerNorm put the same values, by layer',
         x_title="Hidden layer",
         y_title="Difference of the two norms' values (r.m.s.)",
         subtitle=[
@@ -279,4 +279,10 @@ def batchnorm_layernorm(run: Run) -> Outcome:
             "Sizes are ours. What differs in the first layer are the fluctuations of means and scales over few points "
             "or nodes."
         ],
+        holds={
+            "differences": Holds(
+                "BatchNorm and LayerNorm agree only where all nodes are alike: in the first layer, on centred data",
+                entries=(0,),
+            )
+        },
     )

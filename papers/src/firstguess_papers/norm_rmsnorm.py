@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from firstguess_papers.items import Outcome, item
+from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, above, entry, same
 from firstguess_papers.norm import NEUTRAL, ROOM, beyond_even, paired
 from firstguess_papers.norm_depth import exponent, layer_differences
@@ -68,7 +68,7 @@ def rmsnorm(run: Run) -> Outcome:
         series.append(Series(name, widths, [v.value for v in apart[key]], [v.error for v in apart[key]], mark="points"))
     values_chart = figures.lines_chart(
         series,
-        title="RMSNorm turns into LayerNorm as width grows, but only before the activation",
+        title="How far apart RMSNorm and LayerNorm put the same values, by width",
         x_title="Width",
         y_title="LayerNorm's values − RMSNorm's (r.m.s.)",
         subtitle=["Third layer of plain ReLU networks on random data. Lines: 1/√width, and √(2 − 2√(1 − 1/π)) = 0.59."],
@@ -87,7 +87,7 @@ def rmsnorm(run: Run) -> Outcome:
             )
             for name in NORMS
         ],
-        title="Behind ReLU, LayerNorm makes guesses even and RMSNorm leaves the bias as it was",
+        title="Guesses with RMSNorm and LayerNorm, before and after ReLU",
         subtitle=[f"{first} hidden layers of {width}, random data, {n} points, {inits} networks a panel."],
         columns=4,
     )
@@ -131,4 +131,14 @@ def rmsnorm(run: Run) -> Outcome:
         {"laws": columns(rows), "values": columns(table)},
         {"laws": laws_chart, "values": values_chart},
         ["All sizes are ours."],
+        holds={
+            "values": Holds(
+                "RMSNorm turns into LayerNorm as width grows, but only before the activation",
+                entries=(0,),
+                verdicts=("holds with a limit",),
+            ),
+            "laws": Holds(
+                "After ReLU, LayerNorm makes guesses even and RMSNorm leaves the bias as it was", entries=(1,)
+            ),
+        },
     )
