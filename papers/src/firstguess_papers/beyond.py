@@ -37,7 +37,7 @@ DATA = {"digits": "digits", "MNIST": "mnist:test", "CIFAR-10": "cifar10:test"}
 def readings(run: Run) -> Outcome:
     """B1: std of G₀ by all three readings; which of the two predictions agrees with networks."""
     import firstguess as fg
-    from firstguess.show.charts.dots import Dot, dots_chart
+    from firstguess_papers.library import Dot, dots_chart
 
     width, n, inits, draws = run.take("width n inits draws")
     rows: list[dict[str, Any]] = []

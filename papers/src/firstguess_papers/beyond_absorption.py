@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.network.network import Network
-from firstguess.theory.training.absorption import Tangent, absorption_of, scalar_tangent, steps_to
+from firstguess import Network
 from firstguess_papers.beyond_frontier import ratio
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
+from firstguess_papers.library import Tangent, absorption_of, scalar_tangent, steps_to
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import SEEDS, Array, trained
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.show.charts.theme import Chart
-    from firstguess.studies.store import Piece
+    from firstguess_papers.library import Chart, Piece
 
 PHASES = {
     "ordered": 1.59,
@@ -94,7 +93,7 @@ def scaled_time(tangent: Tangent) -> float:
 )  # fmt: skip
 def absorption(run: Run) -> Outcome:
     """B6: times measured over predicted ones; times and signal over depth."""
-    from firstguess.data.sources import two_blobs
+    from firstguess.data import two_blobs
 
     width, points, inits, more, cases = run.take("width points inits more cases")
     cases = dict(list(CASES.items())[:cases])
@@ -144,7 +143,7 @@ def starts_of(network: Network, x: Data, width: int, inits: int, seed: int) -> P
     """The mean over the data of f₁ − f₀, of every member before training."""
     import torch
 
-    from firstguess.ensemble.member_module import build
+    from firstguess_papers.library import build
 
     points = torch.from_numpy(np.array(x.x, dtype=np.float32))
     means: list[float] = []
@@ -230,8 +229,8 @@ def _depth_row(phase: str, depth: int, tangent: Tangent) -> dict[str, Any]:
 
 def charts(found: Mapping[str, Times], tangents: Mapping[str, Sequence[Tangent]], where: str) -> dict[str, Chart]:
     """Times over depth, and the signal."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     def series(what: Callable[[Tangent], float]) -> list[Series]:
         return [Series(phase, DEPTHS, [what(t) for t in by], mark="both") for phase, by in tangents.items()]

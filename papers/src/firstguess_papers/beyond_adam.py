@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.network.network import Network
-from firstguess.theory.training.curves import Curve
+from firstguess import Network
 from firstguess_papers.bias_mode import chosen
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
+from firstguess_papers.library import Curve
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Array, trained
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.studies.store import Piece
+    from firstguess_papers.library import Piece
     from firstguess_papers.training_pieces import Arm
 
 ROOM = 0.05  # of a share or an accuracy: what a prediction may be off
@@ -115,7 +115,7 @@ def nearer(factor: Pair, none: Pair) -> Truth:
 )  # fmt: skip
 def adam(run: Run) -> Outcome:
     """B7: predictions from each network's own starting logits, no free number, beside the same networks trained."""
-    from firstguess.data.sources import two_blobs
+    from firstguess.data import two_blobs
 
     points, dimension, inits, many, names = run.take("points dimension inits many cases")
     cases = {name: (CASES if dimension == 784 else QUICK_CASES)[name] for name in names}
@@ -184,7 +184,7 @@ def starts_of(case: Case, x: Data, inits: int, seed: int) -> Array:
     """Logits of every network before training: (networks, points, classes)."""
     import torch
 
-    from firstguess.ensemble.member_module import build
+    from firstguess_papers.library import build
 
     network, points = Network.parse(case.network, classes=2), torch.from_numpy(np.array(x.x, dtype=np.float32))
     with torch.no_grad():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from firstguess.base.errors import FirstguessError
+from firstguess import FirstguessError
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, entry, stated
 from firstguess_papers.norm import DEPTHS, PLACES, network
@@ -17,8 +17,7 @@ from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, largest, law_panel, row, std
 
 if TYPE_CHECKING:
-    from firstguess.ensemble.measurement import Measurement
-    from firstguess.theory.prediction import Prediction
+    from firstguess import Measurement, Prediction
 
 WIDTH, DIMENSION = 100, 1000
 SIGMAS = 3.0  # that a panel may be off
@@ -96,8 +95,8 @@ class Panel:
 )
 def finite_size(run: Run) -> Outcome:
     """B9: std of G₀ and E max G in ten panels against both theories."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.dots import Dot, dots_chart
+    from firstguess import figures
+    from firstguess_papers.library import Dot, dots_chart
 
     n, blobs, inits = run.take("n blobs inits")
     panels = [_panel(run, place, depth, n, blobs, inits) for depth in DEPTHS for place in PLACES]
@@ -174,7 +173,7 @@ def judge(panels: Sequence[Panel]) -> Entry:
 
 def _sampled(law: Any, what: Literal["std", "expected_max"]) -> float:
     """The standard error of a law that is drawn itself."""
-    from firstguess.theory.shares.empirical import EmpiricalGuesses
+    from firstguess import EmpiricalGuesses
 
     return law.standard_error(what) if isinstance(law, EmpiricalGuesses) else 0.0
 

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from firstguess.network.network import Network
-from firstguess.theory.predict import predict
-from firstguess.theory.tune import Stand, stand, tune
+from firstguess import Network, Stand, predict, tune
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry, same, stated
+from firstguess_papers.library import stand
 from firstguess_papers.repair_arms import AFTER, BEFORE, INSIDE, PLAIN, SHALLOW, networks
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Array
 
 if TYPE_CHECKING:
-    from firstguess.show.charts.theme import Chart
-    from firstguess.studies.store import Piece
+    from firstguess_papers.library import Chart, Piece
 
 DEPTH = 20
 TARGETS = (0.1, 0.5, 2.0)  # γ
@@ -83,7 +81,7 @@ def sampled(network: Network, *, width: int, dimension: int, points: int, inits:
     """
     import torch
 
-    from firstguess.ensemble.member_module import build
+    from firstguess_papers.library import build
 
     wide = replace(network, classes=OUTPUTS)
     found: dict[str, list[float]] = {name: [] for name in ("spread", "center", "inputs", "first", "size")}
@@ -272,8 +270,8 @@ def _row(case: Case, found: Found) -> dict[str, Any]:
 
 def chart(found: Mapping[str, tuple[Case, Found]], where: str) -> Chart:
     """γ and P − 1 of networks over γ in closed form."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     shown = [one for one in found.values() if one[0].known.gamma > 0.0]
     ends = [0.08, 25.0]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from firstguess.network.inputs import Inputs
-from firstguess.network.network import Network
+from firstguess import Inputs, Network
 from firstguess_papers.beyond_frontier import ratio
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from firstguess.data import Data
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart
     from firstguess_papers.moved_heads import Moved
 
 PLAIN, PRIOR, TILTED, WEIGHTS = "plain", "log prior", "start tilted to the minority", "class weights"
@@ -109,8 +108,7 @@ def uneven(data: Data, rare: int, held: int, seed: int) -> tuple[Data, Data]:
 
 def factory(arm: str, x: Data, width: int) -> Callable[[], nn.Module]:
     """Members with the same weights in all arms; what differs is the head's start."""
-    from firstguess.ensemble.member_module import drawn
-    from firstguess.ensemble.resolved import resolve
+    from firstguess_papers.library import drawn, resolve
 
     places = resolve(Network.parse(_TEXT, classes=2), x.x.shape[1:], width=width, inputs=Inputs)
 

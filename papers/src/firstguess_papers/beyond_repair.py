@@ -31,8 +31,8 @@ from firstguess_papers.tables import columns
 from firstguess_papers.training_speed import SAME_SCORE, apart, number, typical
 
 if TYPE_CHECKING:
-    from firstguess.show.charts.theme import Chart
-    from firstguess.theory.tune import Stand
+    from firstguess import Stand
+    from firstguess_papers.library import Chart
 
 AS_FAST = 0.18  # of log10(1 + steps): a factor of 1.5
 REACHING = 0.9  # of the shallow networks must get to the threshold, or a setting decides nothing

@@ -17,7 +17,7 @@ from firstguess_papers.tables import columns
 from firstguess_papers.token_networks import CLASSES, ReadOut, different_tokens, drawn, predicted
 
 if TYPE_CHECKING:
-    from firstguess.network.network import Network
+    from firstguess import Network
 
 QUARTER, OWN, FAR = 0.25, 0.03, 5.0  # of γ that may be left; room of a probability; γ's range in B3
 # by style: what is read, and what two sequences share
@@ -34,8 +34,8 @@ _SHIFT = 3.5  # z, standard deviations that the own logit stands higher
 
 def bare(network: Network) -> Network:
     """The same without positions, first token and types: what the blocks alone make."""
-    from firstguess.network.layers import Embed, FirstToken, Positions
-    from firstguess.network.network import Network
+    from firstguess import Network
+    from firstguess_papers.library import Embed, FirstToken, Positions
 
     kept = [layer for layer in network.layers if not isinstance(layer, (FirstToken, Positions))]
     return Network(tuple(replace(one, types=0.0) if isinstance(one, Embed) else one for one in kept), network.classes)
@@ -56,8 +56,8 @@ def bare(network: Network) -> Network:
 def tokens_shared(run: Run) -> Outcome:
     """B2: γ of four styles, with and without shared embeddings, for their own read-out and the mean over tokens."""
     import firstguess as fg
-    from firstguess.network.network import Network
-    from firstguess.show.charts.dots import Dot, dots_chart
+    from firstguess import Network
+    from firstguess_papers.library import Dot, dots_chart
 
     width, depth, n, length, inits = run.take("width depth n length inits")
     images = np.random.default_rng((run.seed, 0x1336)).standard_normal((n, 3, 32, 32)).astype(np.float32)
@@ -158,9 +158,8 @@ def judge_shared(own: Mapping[str, tuple[Number, Number]], averaged: Mapping[str
 )
 def tokens_own(run: Run) -> Outcome:
     """B3: five networks of one z and γ from 0 to 20, the share of tokens that guess themselves."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
-    from firstguess.theory.language import own_guess_chance
+    from firstguess import figures
+    from firstguess_papers.library import Series, own_guess_chance
 
     width, vocabulary, tokens, inits = run.take("width vocabulary tokens inits")
     ids = np.random.default_rng((run.seed, 0x0)).permutation(vocabulary)[:tokens].reshape(8, -1)
@@ -218,8 +217,8 @@ def judge_own(found: Sequence[tuple[float, Number, Number]], chance: float) -> E
 
 def own_network(part: float, width: int, vocabulary: int) -> Network:
     """One z for every `part`: beside the own vector (variance 1) stands what makes z² = width/q, shared or not."""
-    from firstguess.network.activations import registry
-    from firstguess.network.network import Network
+    from firstguess import Network
+    from firstguess_papers.library import activation_registry as registry
 
     rest = width / _SHIFT**2 - 1.0
     bent = registry.activation("silu").moments(0.0, 1.0)
@@ -240,7 +239,7 @@ def _own(run: Run, part: float, ids: Any, width: int, vocabulary: int, inits: in
     def compute() -> dict[str, Any]:
         import torch
 
-        from firstguess.ensemble.member_module import build
+        from firstguess_papers.library import build
 
         hits, c, s = np.empty(inits), np.empty(inits), np.empty(inits)
         data = torch.from_numpy(ids)

@@ -65,8 +65,8 @@ def _blocks(run: Run, design: Design, x: Any, width: int, depth: int, inits: int
 )
 def tokens_norm(run: Run) -> Outcome:
     """B2: γ of a token with LayerNorm over that with RMSNorm, by depth; and what guesses are."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     width, depth, n, length, inits = run.take("width depth n length inits")
     depths = [k for k in DEPTHS if k <= depth]
@@ -176,8 +176,8 @@ def judge_norm(
 )
 def tokens_depth(run: Run) -> Outcome:
     """B2: γ of a token by depth for four designs, predicted and measured."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     width, depth, n, length, inits = run.take("width depth n length inits")
     depths = [k for k in DEPTHS if k <= depth]

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from firstguess.theory.training.curves import Curve
-from firstguess.theory.training.runs import BIASED
 from firstguess_papers.judging import Number
+from firstguess_papers.library import BIASED, Curve
 from firstguess_papers.running import Run
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def chosen(data: Data, counts: Sequence[int], *, skip: Sequence[int] | None = No
     ([0, 1, 0], [6.0, 8.0])
     """
     import firstguess as fg
-    from firstguess.base.errors import InvalidInput
+    from firstguess import InvalidInput
 
     assert data.y is not None
     rows: list[int] = []

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from firstguess.ensemble.member_module import build
-from firstguess.network.network import Network
+from firstguess import Network
+from firstguess_papers.library import build
 from firstguess_papers.training_pieces import Array
 
 PLAIN, EQUAL = "plain", "equal"

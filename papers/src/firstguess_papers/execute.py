@@ -7,11 +7,10 @@ import time
 import traceback
 from pathlib import Path
 
-from firstguess._version import __version__
-from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.studies.store import Store, write_table
+from firstguess import FirstguessError, InvalidInput, __version__
 from firstguess_papers import records
 from firstguess_papers.items import Item, Outcome, Sizes
+from firstguess_papers.library import Store, write_table
 from firstguess_papers.provenance import provenance
 from firstguess_papers.records import Record, Status
 from firstguess_papers.running import Missing, Progress, Run, silent
@@ -103,7 +102,7 @@ def _check(item: Item, outcome: Outcome) -> None:
 
 
 def _write(outcome: Outcome, folder: Path) -> list[str]:
-    from firstguess.show.charts import save
+    from firstguess_papers.library import save
 
     for name, table in outcome.tables.items():
         write_table(folder / f"{name}.parquet", table)

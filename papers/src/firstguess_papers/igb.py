@@ -33,7 +33,7 @@ KINDS = {
 def fig5(run: Run) -> Outcome:
     """I1: std(G₀) falls as n^−½ for linear; ReLU and max-pooling keep theirs; where the law has its mass."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     settings = run.takes("width d n inits")
     rows: list[dict[str, Any]] = []
@@ -125,8 +125,8 @@ def _middle_and_ends(m: Any) -> tuple[Number, Number]:
 def fig7(run: Run) -> Outcome:
     """I9: γ and P(max > 0.9) grow with depth for ReLU; γ stays 0 for tanh and for ReLU minus its mean."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     sizes = run.takes("width d n inits")
     depths = (1, 2, 5, 10, 20)
@@ -225,7 +225,7 @@ def fig7(run: Run) -> Outcome:
 def fig8(run: Run) -> Outcome:
     """I6: std(G₀) of ReLU − mean is that of coin flips; a constant shift is right for one layer only."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     sizes = run.takes("width n inits")
     constant = 1 / math.sqrt(math.pi)  # E ReLU of a Gaussian with variance 2: Kaiming's first layer on the blob
@@ -296,9 +296,8 @@ def fig8(run: Run) -> Outcome:
 def self_averaging(run: Run) -> Outcome:
     """I4: std(G₀) does not fall with width, each class's mean over networks is 1/M."""
     import firstguess as fg
-    from firstguess.base import statistics
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series, statistics
 
     d, n, widths, inits = run.take("d n widths inits")
     x = fg.data.blob(n, d, seed=run.seed)

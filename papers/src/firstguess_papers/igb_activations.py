@@ -29,9 +29,9 @@ from firstguess_papers.tables import columns, gamma, largest, row, std
 def criterion(run: Run) -> Outcome:
     """I5: γ of the output is 0 (within 0.02) iff E φ = 0, and equals theory."""
     import firstguess as fg
-    from firstguess.network.activations.registry import names
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
+    from firstguess_papers.library import activation_names as names
 
     sizes = run.takes("width d n inits")
     chosen = [*names(), *(f"centered({name})" for name in ("relu", "gelu", "softplus", "abs"))]
@@ -112,8 +112,8 @@ def criterion(run: Run) -> Outcome:
 def uncentred(run: Run) -> Outcome:
     """I7: γ of odd activations grows with the shift of the data; pixels in [0, 1] bias them; centring cures."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     d, n, inits, widths = run.take("d n inits widths")
     shifts = (0.0, 0.25, 0.5, 1.0, 2.0)
@@ -200,8 +200,8 @@ def uncentred(run: Run) -> Outcome:
 def maxpool(run: Run) -> Outcome:
     """I8: γ grows with K and follows theory.md (9); E max/√(2 ln K) tends to 1, slowly."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     d, n, inits, pools, most = run.take("d n inits pools most")
     x = fg.data.blob(n, d, seed=run.seed)
@@ -309,8 +309,8 @@ def largest_of(k: float) -> tuple[float, float]:
 def weight_scale(run: Run) -> Outcome:
     """I11: centers and spreads shrink together; ReLU's arg-max sees nothing; what smooth activations and biases do."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     widths, inits = run.take("widths inits")
     cases = {

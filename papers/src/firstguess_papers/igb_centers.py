@@ -37,7 +37,7 @@ def _spread(values: Any) -> Number:
 
 
 def _panel(label: str, values: Any, variance: float | None, reach: float, note: str) -> Any:
-    from firstguess.show.charts.panels import Panel
+    from firstguess_papers.library import Panel
 
     edges = np.linspace(-reach, reach, 32)
     counts, _ = np.histogram(values, edges)
@@ -61,8 +61,8 @@ def _panel(label: str, values: Any, variance: float | None, reach: float, note: 
 def fig6(run: Run) -> Outcome:
     """I3: std of centers ∝ n^−½ for linear, constant for ReLU. I2: Gaussian nodes, equal variances, unequal centers."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     d, sizes, widths, many, inits = run.take("d sizes widths many inits")
     base = 200
@@ -187,7 +187,7 @@ def _mean(values: Any) -> Number:
 def layers(run: Run) -> Outcome:
     """I10: γ of hidden layers 1, 2, 3 for ReLU and tanh, centred data; then the same with a shift of the data."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     d, n, inits, widths = run.take("d n inits widths")
     rows: list[dict[str, Any]] = []

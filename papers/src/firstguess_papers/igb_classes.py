@@ -41,7 +41,7 @@ def strongest_rival(z: FloatArray, gamma: float) -> FloatArray:
 
 def _against_exact(classes: int, gamma: float, draws: int, seed: int) -> dict[str, Any]:
     """Both laws on the same centers: the average largest fraction, the sum of fractions, the distance of the laws."""
-    from firstguess.theory.shares import gaussian_argmax
+    from firstguess_papers.library import gaussian_argmax
 
     z = np.random.default_rng([seed, classes]).standard_normal((draws, classes))
     near = strongest_rival(z, gamma)
@@ -78,8 +78,8 @@ def _against_exact(classes: int, gamma: float, draws: int, seed: int) -> dict[st
 def multiclass(run: Run) -> Outcome:
     """I12: relative error of E max over (M, γ); exact law against simulation."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     draws, many, n, inits, nodes = run.take("draws many n inits nodes")
     gammas = (0.1, 0.466942, 1.0, 2.429259, STRONG, 100.0)

@@ -76,7 +76,7 @@ def _even(found: Sequence[Number]) -> list[Truth]:
 def constants(run: Run) -> Outcome:
     """I22: γ over the constant and over depth, against the closed form."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     width, n, inits, depth = run.take("width n inits depth")
     x = fg.data.blob(n, width, seed=run.seed)

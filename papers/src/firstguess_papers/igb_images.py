@@ -52,7 +52,7 @@ def coin_flips(classes: int, points: int) -> float:
 )
 def fig1(run: Run) -> Outcome:
     """I8 on images: tanh with average-pooling splits evenly, ReLU with max-pooling does not."""
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     n, inits, kernels = run.take("n inits kernels")
     x = run.data("cifar10:test,cat-dog", points=n)
@@ -110,7 +110,7 @@ def fig1(run: Run) -> Outcome:
 def fig10(run: Run) -> Outcome:
     """I13: both variants are biased on MNIST, ReLU + max-pool more; on noise images both less."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     sizes = run.takes("kernel n inits")
     rows: list[dict[str, Any]] = []
@@ -177,8 +177,8 @@ def fig10(run: Run) -> Outcome:
 )
 def fig11(run: Run) -> Outcome:
     """I14: E max larger for ReLU + max-pool; class means alike."""
-    from firstguess.base import statistics
-    from firstguess.show import charts as figures
+    from firstguess import figures
+    from firstguess_papers.library import statistics
 
     sizes = run.takes("kernel n inits")
     rows: list[dict[str, Any]] = []
@@ -240,7 +240,7 @@ def fig11(run: Run) -> Outcome:
 )
 def fig12(run: Run) -> Outcome:
     """I15: the share of classes without any guess, and where the histogram is highest."""
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     sizes = run.takes("kernel n inits")
     rows: list[dict[str, Any]] = []
@@ -309,7 +309,7 @@ def _counts(label: str, counts: Any, n: int, note: str) -> Any:
     """How often a class gets k images, and how often it would if every image's class were drawn evenly."""
     from scipy import stats
 
-    from firstguess.show.charts.panels import Panel
+    from firstguess_papers.library import Panel
 
     k = np.arange(_SHOWN + 1)
     shares = np.zeros(_SHOWN + 1)
@@ -336,7 +336,7 @@ def _counts(label: str, counts: Any, n: int, note: str) -> Any:
 )
 def fig13(run: Run) -> Outcome:
     """I16: the average largest fraction is above that of coin flips."""
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     n, inits, chosen = run.take("n inits models")
     x = run.data("cifar10:test", points=n)

@@ -180,8 +180,8 @@ def _rows(arms: dict[float, Arm], forecasts: dict[float, Arm]) -> list[dict[str,
 
 def _curves_chart(arms: Sequence[Arm], modes: dict[Any, BiasModes], lr: float, words: str) -> Any:
     """One network of each arm, the one with the median number of hand-overs; below, averages and prediction."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     tanh, relu = KINDS
     names = ("class favoured at the start", "the other class")
@@ -225,15 +225,15 @@ def _curves_chart(arms: Sequence[Arm], modes: dict[Any, BiasModes], lr: float, w
 
 
 def _average(arm: Arm, what: str, name: str) -> Any:
-    from firstguess.show.charts.lines import Series
+    from firstguess_papers.library import Series
 
     curve = arm.curve(what)
     return Series(name, curve.steps, curve.mean, np.nan_to_num(curve.se), mark="both")
 
 
 def _rates_chart(arms: dict[float, Arm], forecasts: dict[float, Arm], found: Entry) -> Any:
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     def series(name: str, given: dict[float, Arm], last: int | None, mark: Any) -> Series:
         found = [handed(arm, last=last) for arm in given.values()]

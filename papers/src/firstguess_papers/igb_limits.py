@@ -144,8 +144,8 @@ def _seen(run: Run) -> list[Seen]:
 )
 def limits(run: Run) -> Outcome:
     """I19: std of G₀ against the closed form, over ratios of sizes."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     seen = _seen(run)
     found = judge(seen)

@@ -172,8 +172,8 @@ def _margins(run: Run, name: str, x: Any, width: int, inits: int) -> tuple[Cloud
 def logits(run: Run) -> Outcome:
     """I27: the margin's law in single networks, by γ."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     n, d, width, inits, least = run.take("n d width inits least")
     x = fg.data.blob(n, d, seed=run.seed)

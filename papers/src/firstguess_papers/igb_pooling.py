@@ -129,7 +129,7 @@ def pooled_mean(activation: str, pool: int, q: float = 2.0) -> float:
 )
 def pooling(run: Run) -> Outcome:
     """I21: γ of the output by activation and pool, against the criterion and the closed form."""
-    from firstguess.show.charts.dots import Dot, dots_chart
+    from firstguess_papers.library import Dot, dots_chart
 
     blocks = _blocks(run)
     entries = judge(blocks)

@@ -141,8 +141,8 @@ def predict_ranks(gamma: float, points: int) -> dict[str, Any]:
 def ranked(run: Run) -> Outcome:
     """I24: E G_(k), laws of the first three, entropy, against theory.md (8)."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.panels import Panel
+    from firstguess import figures
+    from firstguess_papers.library import Panel
 
     n, inits, nodes = run.take("n inits nodes")
     x = fg.data.blob(n, 200, seed=run.seed)
@@ -197,7 +197,7 @@ def ranked(run: Run) -> Outcome:
 
 
 def _panels(r: Ranked, fractions: Array, law: dict[str, Any]) -> list[Any]:
-    from firstguess.show.charts.panels import Panel
+    from firstguess_papers.library import Panel
 
     def panel(label: str, values: Array, theory: Array, end: float, note: str) -> Panel:
         edges = np.linspace(0.0, end, 21)

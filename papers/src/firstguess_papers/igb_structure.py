@@ -105,7 +105,7 @@ def _kernel(run: Run, text: str, data: Any) -> float:
 def structure(run: Run) -> Outcome:
     """I23: std of G₀ by depth, on images and on noise, with the kernel reading."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     n, sizes = run.take("n sizes")
     images = {"MNIST": run.data("mnist:test", points=n), "CIFAR-10": run.data("cifar10:test", points=n)}

@@ -82,7 +82,7 @@ def judge(plain: Found, cured: Mapping[str, Number], theory: float) -> list[Entr
 def weight_laws(run: Run) -> Outcome:
     """I20: std of G₀ by the law of the weights and the width, against the closed form."""
     import firstguess as fg
-    from firstguess.show.charts.dots import Dot, dots_chart
+    from firstguess_papers.library import Dot, dots_chart
 
     d, n, sizes, wide, after = run.take("d n sizes wide after")
     x = fg.data.blob(n, d, seed=run.seed)

@@ -188,8 +188,8 @@ def _chart(
     arms: Mapping[str, Mapping[float, Arm]], forecasts: Mapping[str, Mapping[float, Arm]],
     limits: Mapping[str, float], widths: Mapping[str, Number], narrow: Truth, sizes: tuple[int, int],
 ) -> Any:  # fmt: skip
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     steps = sizes[1]
     series: list[Series] = []

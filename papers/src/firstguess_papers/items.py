@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from firstguess.base.errors import InvalidInput
+from firstguess import InvalidInput
 
 if TYPE_CHECKING:
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart
     from firstguess_papers.running import Run
 
 Verdict: TypeAlias = Literal["holds", "holds with a limit", "does not hold", "not tested"]

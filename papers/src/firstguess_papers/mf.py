@@ -26,7 +26,7 @@ from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 
 if TYPE_CHECKING:
-    from firstguess.show.charts.lines import Series
+    from firstguess_papers.library import Series
 
 _DATA, _WEIGHTS = "data first, then nodes (IGB)", "weights first, two inputs (MF)"
 
@@ -46,7 +46,7 @@ _DATA, _WEIGHTS = "data first, then nodes (IGB)", "weights first, two inputs (MF
 def theorem31(run: Run) -> Outcome:
     """M1: averages over data then nodes, and over weights for two inputs, of the same networks, and the closed form."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     settings, depth = mf_settings(), 100
     width, members, chunk = run.take("width members chunk")
@@ -152,7 +152,7 @@ def theorem31(run: Run) -> Outcome:
 
 
 def _series(s: Array, correlation: Array, q: Array) -> tuple[list[Series], list[Series]]:
-    from firstguess.show.charts.lines import Series
+    from firstguess_papers.library import Series
 
     layers = np.arange(1, s.shape[1] + 1)
     shown = {_DATA: layers[::12] - 1, _WEIGHTS: layers[6::12] - 1}  # in turn, so that neither hides the other
@@ -180,9 +180,8 @@ def _series(s: Array, correlation: Array, q: Array) -> tuple[list[Series], list[
 )
 def fig2(run: Run) -> Outcome:
     """M1: the standard deviation over networks of one network's q_aa and q_ab falls as width^−½."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
-    from firstguess.show.charts.panels import Panel
+    from firstguess import figures
+    from firstguess_papers.library import Panel, Series
 
     names = ("ReLU, edge", "tanh, edge", "tanh, neutral chaos")
     settings = [s for s in mf_settings() if s.name in names]

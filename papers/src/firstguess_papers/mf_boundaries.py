@@ -132,8 +132,8 @@ def mean_growth(text: str, depth: int) -> float:
 def boundaries(run: Run) -> Outcome:
     """M14: centers and spread by layer; the factor on gradients over the weight variance, by block."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     width, depth, members, chunk = run.take("width depth members chunk")
     settings = [s for s in mf_settings() if s.name in PHASES]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.theory.training.curves import Curve, looked_at
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, below, entry
+from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.mf_first_steps import overshoot, rank_correlation, starts
 from firstguess_papers.mf_simulation import mf_settings
 from firstguess_papers.running import Run
@@ -20,7 +20,7 @@ from firstguess_papers.training_speed import SAME_SCORE, apart, balanced, more
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart
     from firstguess_papers.training_charts import Line
 
 _TIE = -0.3  # a rank correlation stronger than this: a tenth of the differences in speed

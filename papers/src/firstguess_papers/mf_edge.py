@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from firstguess.base.text import power_of_ten
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
+from firstguess_papers.library import power_of_ten
 from firstguess_papers.mf_simulation import BIAS_VAR, CENTER, SPREAD, Setting, ratio, stored
 from firstguess_papers.running import Run
 from firstguess_papers.sweeps import failing, measured, predicted
@@ -92,8 +92,8 @@ def judge(found: Found, limits: Mapping[tuple[str, float], tuple[float, float]])
 def edge_bias(run: Run) -> Outcome:
     """M13: γ over the weight variance at several depths, and in the limit of infinite depth."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     width, members, chunk = run.take("width members chunk")
     depths = (5, 15, 40)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.theory.training.curves import Curve
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, above, all_of, entry, same, stated
+from firstguess_papers.library import Curve
 from firstguess_papers.mf_simulation import mf_settings
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
@@ -19,8 +19,7 @@ from firstguess_papers.training_speed import log_steps, number, with_held_out
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.show.charts.lines import Series
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart, Series
 
 _BATCH = 100
 _EARLY = 0.25  # of the absorption time
@@ -165,8 +164,8 @@ def starts(run: Run, text: str, x: Any, classes: int, members: range, width: int
     def compute() -> dict[str, Any]:
         import torch
 
-        from firstguess.ensemble.member_module import build
-        from firstguess.network.network import Network
+        from firstguess import Network
+        from firstguess_papers.library import build
 
         network = Network.parse(text, classes=classes)
         points = torch.from_numpy(np.array(x))
@@ -226,8 +225,8 @@ def _rank_rows(ranks: list[Ranks]) -> list[dict[str, Any]]:
 
 
 def _rank_chart(ranks: list[Ranks], settings: str) -> Chart:
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     panels: dict[str, list[Series]] = {}
     for r in ranks:

@@ -16,9 +16,9 @@ from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, gamma
 
 if TYPE_CHECKING:
+    from firstguess import Gradients
     from firstguess.data import Data
-    from firstguess.ensemble.gradient_statistics import GradientLayer, Gradients, Level
-    from firstguess.show.charts.lines import Series
+    from firstguess_papers.library import GradientLayer, Level, Series
 
 _DEPTH = 100  # MF's
 _GROUPS = {"all": "all points", "favoured": "favoured class", "others": "other classes"}
@@ -29,12 +29,12 @@ def stored_gradients(run: Run, text: str, data: Data, *, label: str, **options: 
 
     Levels are the paper's: means over a dense layer's nodes, where ours are sums.
     """
-    from firstguess.ensemble.gradient_statistics import Gradients
+    from firstguess import Gradients
 
     def compute() -> dict[str, Any]:
         import torch
 
-        from firstguess.modules.measure_gradients import measure_gradients
+        from firstguess import measure_gradients
 
         g = measure_gradients(
             text, data, seed=run.seed, dtype=torch.float64,
@@ -113,9 +113,8 @@ def gradients_cifar10(run: Run) -> Outcome:
 
 
 def _gradients(run: Run, x: Data, settings: list[Setting], *, width: int, inits: int, many: int, wide: int) -> Outcome:
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
-    from firstguess.theory.bias_levels import DEEPLY_BIASED
+    from firstguess import figures
+    from firstguess_papers.library import DEEPLY_BIASED, Series
 
     depth, images = 40, x.classes is not None
     options: dict[str, Any] = {"inits": inits, "width": width, "points": x.n}
@@ -240,7 +239,7 @@ def _log(ratio: Number) -> Number:
 
 
 def _by_layer(g: Gradients) -> list[Series]:
-    from firstguess.show.charts.lines import Series
+    from firstguess_papers.library import Series
 
     layers = np.arange(1, len(g.layers))
     return [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.base.errors import FirstguessError
+from firstguess import FirstguessError
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, all_of, entry
 from firstguess_papers.mf_first_steps import overshoot
@@ -21,8 +21,7 @@ from firstguess_papers.training_speed import SAME_SCORE, less, more, number, par
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.show.charts.lines import Series
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart, Series
 
 TIMES = (1 / 64, 1 / 16, 1 / 4, 1.0, 4.0, 16.0)  # rates, in units of the edge's overshoot
 NEAR = 0.05  # held-out accuracy this far from the best is good enough
@@ -178,8 +177,8 @@ def _rows(phi: str, searches: dict[str, Search]) -> list[dict[str, Any]]:
 
 
 def _chart(found: dict[str, dict[str, Search]], where: str) -> Chart:
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     panels: dict[str, list[Series]] = {}
     for phi, by in found.items():

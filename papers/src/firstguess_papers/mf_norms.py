@@ -38,8 +38,8 @@ _RESIDUAL = "residual"
 def residual(run: Run) -> Outcome:
     """M8: the factor on gradients a layer against the weight variance, with skips and norms; how c approaches 1."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     width, points, inits = run.take("width points inits")
     depth, multiples = 20, (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)

@@ -16,7 +16,7 @@ from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 
 if TYPE_CHECKING:
-    from firstguess.ensemble.measurement import Measurement
+    from firstguess import Measurement
 
 
 @item(
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def table1(run: Run) -> Outcome:
     """M3, M5: γ, c* and χ of infinitely deep networks, and c of simulated ones after many layers."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     points = {s.name: fg.fixed_point(s.activation, weight_var=s.weight_var, bias_var=BIAS_VAR) for s in mf_settings()}
     edge, neutral = fg.edge_of_chaos("tanh", bias_var=BIAS_VAR), fg.neutrality_line("tanh", bias_var=BIAS_VAR)
@@ -164,8 +164,7 @@ _LINES = {
 def phases(run: Run) -> Outcome:
     """M4: where the phases lie; for pools, that the variance's line and the gradients' line are two."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.theory.phases.diagram import PhaseDiagram
+    from firstguess import PhaseDiagram, figures
 
     across, up = run.take("across up")
     diagrams: dict[str, PhaseDiagram] = {}
@@ -270,8 +269,8 @@ def _forward(m: Measurement) -> Number:
 def approach(run: Run) -> Outcome:
     """M2: 1 − c by depth: exponential when ordered (given biases), a power law at the edge and beyond."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     settings = [
         Setting("ordered", "relu", 1.5, BIAS_VAR),

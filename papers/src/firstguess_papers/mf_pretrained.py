@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.theory.training.curves import Curve
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry
+from firstguess_papers.library import Curve
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import Array, trained
@@ -18,7 +18,7 @@ from firstguess_papers.training_speed import SAME_SCORE, apart, less, more, numb
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart
 
 FIRST = "cifar10:airplane-automobile-bird-cat-deer"
 OTHER = "cifar10:dog-frog-horse-ship-truck"

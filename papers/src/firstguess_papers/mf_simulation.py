@@ -44,7 +44,7 @@ def mf_settings() -> list[Setting]:
     >>> [f"{s.name}: {s.weight_var:.2f}" for s in mf_settings()][3:6]
     ['tanh, ordered: 1.59', 'tanh, edge: 1.99', 'tanh, biased chaos: 2.48']
     """
-    from firstguess.theory.phases.fixed_points import edge_of_chaos
+    from firstguess import edge_of_chaos
 
     found: list[Setting] = []
     named = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.base.errors import FirstguessError
+from firstguess import FirstguessError
 from firstguess_papers.items import Outcome, item
 from firstguess_papers.mf_simulation import BIAS_VAR, Setting, mf_settings
 from firstguess_papers.phase_sweeps import (  # fmt: skip

@@ -38,8 +38,8 @@ _MULTIPLES = (0.7, 1.0, 1.3)
 )
 def vit(run: Run) -> Outcome:
     """M7: growth of gradients a block at 0.7, 1 and 1.3 times the weight variance at which it crosses 1."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     width, blocks, points, networks = run.take("width blocks points networks")
     x = run.data("cifar10", points=points)

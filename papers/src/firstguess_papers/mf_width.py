@@ -45,8 +45,8 @@ _FROM, _ROOM = 100, 0.1  # widths from which on theory at finite width must have
 def width(run: Run) -> Outcome:
     """M9: distance of γ from its closed form: of one network, and of the ensemble, against width."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     settings = [s for s in mf_settings() if s.name in ("ReLU, edge", "tanh, edge")]
     depths = (1, 5, 20)

@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from firstguess.modules.guard import PrivateRandomness
-from firstguess.modules.outputs import contrasts
 from firstguess_papers.judging import Number, Truth, all_of, same
+from firstguess_papers.library import PrivateRandomness, contrasts
 from firstguess_papers.small_vit import SmallViT
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.studies.store import Piece
+    from firstguess_papers.library import Piece
 
 PARTS = (0.5, 1.0)  # ρ: how much of the mean logits is taken off
 NEAR = 0.03  # of γ after over γ before: room on points that the head was not moved by

@@ -14,10 +14,8 @@ from firstguess_papers.tables import columns, law_panel, row, std
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from firstguess import EmpiricalGuesses, Measurement, Prediction
     from firstguess.data import Data
-    from firstguess.ensemble.measurement import Measurement
-    from firstguess.theory.prediction import Prediction
-    from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 PLACES = {
     "no norm": "relu",
@@ -41,7 +39,7 @@ def network(place: str, depth: int) -> str:
 
 def kernel_law(run: Run, text: str, data: Data, *, classes: int = 2) -> EmpiricalGuesses:
     """The law of the guesses by the kernel reading of these very points (theory.md (11)), kept as a piece."""
-    from firstguess.theory.shares.empirical import EmpiricalGuesses
+    from firstguess import EmpiricalGuesses
 
     def compute() -> dict[str, object]:
         import firstguess as fg
@@ -132,7 +130,7 @@ def _agree(found: Found, places: tuple[str, ...], widths: tuple[int, ...]) -> li
 def fig3(run: Run) -> Outcome:
     """N1–N4: std(G₀) at two depths and widths, against the closed form for as many points."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     n, widths, inits, wider = run.take("n widths inits wider")
     found = _laws(run, fg.data.blob(n, 1000, seed=run.seed), widths, inits, wider)
@@ -243,7 +241,7 @@ def _layernorm_before(found: Found, widths: tuple[int, ...]) -> Entry:
 def fig3_cifar10(run: Run) -> Outcome:
     """N8: std(G₀) on images against the closed form for random data, and against the kernel reading."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     n, widths, inits, wider, deepest = run.take("n widths inits wider deepest")
     x = run.data("cifar10", points=n)

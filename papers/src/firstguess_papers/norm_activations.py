@@ -112,8 +112,8 @@ def judge(found: Found, left: Left) -> list[Entry]:
 def activations(run: Run) -> Outcome:
     """N16: γ by depth for five activations and five placements, against the closed form."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     width, n, inits = run.take("width n inits")
     x = fg.data.blob(n, width, seed=run.seed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess import EmpiricalGuesses
 from firstguess_papers.judging import Number
 from firstguess_papers.norm_models import Place
 from firstguess_papers.norm_true_size import Init, ResNet, Swin
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from firstguess.data import Data
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart
 
 SWAPPED: Place = "after"
 EVERYWHERE: Place = "after, also behind the sums"
@@ -125,7 +125,7 @@ def ratio(center: np.ndarray[Any, Any], spread: np.ndarray[Any, Any]) -> Number:
 
 def arms_chart(arms: Sequence[Arm], points: int, *, title: str) -> Chart:
     """The average largest fraction of every arm, by initialization."""
-    from firstguess.show.charts.dots import Dot, dots_chart
+    from firstguess_papers.library import Dot, dots_chart
 
     headings = {"Kaiming": "Kaiming initialization", "the library's own": "Initialized as the library does"}
     inits = " or ".join(str(k) for k in sorted({arm.guesses.inits for arm in arms}))

@@ -100,9 +100,8 @@ def _number(values: Array) -> Number:
 )
 def fig_e1(run: Run) -> Outcome:
     """N7: mean, variance, tails and difference of the two estimators, measured and exact."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
-    from firstguess.show.charts.panels import Panel
+    from firstguess import figures
+    from firstguess_papers.library import Panel, Series
 
     n, inits = run.take("n inits")
     found = {(layer, b): _simulate(run, n, 100, 100, layer, b) for layer in (1, 3) for b in BATCHES}
@@ -233,8 +232,8 @@ def _exact(found: dict[tuple[int, int], dict[str, Any]]) -> Any:
 def _drift(run: Run, inits: int) -> dict[str, Any]:
     """γ behind BatchNorm and a ReLU by batch size: theory.md (5)."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     x = fg.data.blob(768, 200, seed=run.seed)
     sizes = {"usual": (2, 4, 8, 16, 64, 256), "leave-one-out": (8, 16, 64, 256)}

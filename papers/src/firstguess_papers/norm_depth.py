@@ -37,8 +37,8 @@ BATCHES = (4, 16, 64, None)
 def depth(run: Run) -> Outcome:
     """γ of every layer against the closed form; std(G₀) of BatchNorm after by batch size."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     n, width, inits, widths, many = run.take("n width inits widths many")
     x = fg.data.blob(n, 1000, seed=run.seed)
@@ -198,8 +198,8 @@ def _average(values: Array) -> list[Number]:
 def batchnorm_layernorm(run: Run) -> Outcome:
     """N5: how far apart the two norms put the same values, layer by layer, and what that does to guesses."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     layers, sizes, inits, w, many = run.take("layers sizes inits w many")
     panels: dict[str, list[Series]] = {}

@@ -18,7 +18,7 @@ from firstguess_papers.training_pieces import Arm, predicted, trained
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"  # SHLP
 STARTS = {"neutral start": "even", "prejudiced start": "biased"}

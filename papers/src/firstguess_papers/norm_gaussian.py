@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess.ensemble.higher_moments import SKEWED, TAILED
 from firstguess_papers.items import Entry, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, below, entry, stated
+from firstguess_papers.library import SKEWED, TAILED
 from firstguess_papers.running import Run
 from firstguess_papers.sweeps import deep, failing, measured
 from firstguess_papers.tables import columns
 
 if TYPE_CHECKING:
-    from firstguess.ensemble.measurement import Measurement
+    from firstguess import Measurement
 
 BLOB, DIGITS, CLUSTERS, SPARSE = "random data", "digits", "two clusters", "one pixel in twenty"
 DATA = (BLOB, DIGITS, CLUSTERS, SPARSE)
@@ -117,8 +117,8 @@ def _data(run: Run, n: int, d: int) -> dict[str, Any]:
 )
 def gaussian(run: Run) -> Outcome:
     """N19: skewness and kurtosis of pre-activations over the data, by layer, width and data."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     n, widths, inits = run.take("n widths inits")
     data = _data(run, n, 100)

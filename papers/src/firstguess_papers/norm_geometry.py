@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.theory.training.curves import Curve, looked_at
 from firstguess_papers.bias_mode import chosen
 from firstguess_papers.items import Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
+from firstguess_papers.library import Curve, looked_at
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns
 from firstguess_papers.training_pieces import MEMBERS
 
 if TYPE_CHECKING:
+    from firstguess import Network
     from firstguess.data import Data
-    from firstguess.network.network import Network
 
 Array = NDArray[np.float64]
 NETS = {
@@ -198,8 +198,7 @@ def _moved(
     text: str, x: Data, width: int, rate: float, looks: NDArray[np.int64], inits: int, seed: int
 ) -> dict[str, Any]:
     """Logits of networks that start far from the boundary, trained; margins moved along the tangent kernel."""
-    from firstguess.network.builders import as_network
-    from firstguess.theory.training.problem import kernel_of
+    from firstguess_papers.library import as_network, kernel_of
 
     assert x.y is not None
     network = as_network(text)
@@ -231,7 +230,7 @@ def descend(
     """Logits of one network at these steps of gradient descent, (steps, points, 2); None if it starts too near."""
     import torch
 
-    from firstguess.ensemble.member_module import build
+    from firstguess_papers.library import build
 
     model = build(network, x.x, width=width, seed=seed, member=member)
     inputs, labels = torch.from_numpy(np.array(x.x)), torch.from_numpy(np.array(x.y, dtype=np.int64))
@@ -310,7 +309,7 @@ def _chart(
 
 def _film(motion: Motion, logits: Array) -> Any:
     """The network whose start is the most usual."""
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     first = np.abs(motion.margins[:, 0].mean(axis=1)) / motion.margins[:, 0].std(axis=1, ddof=1)
     k = int(np.abs(first - np.median(first)).argmin())

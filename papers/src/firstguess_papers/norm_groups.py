@@ -98,8 +98,8 @@ def groups(run: Run) -> Outcome:
     import numpy as np
 
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     width, d, n, inits = run.take("width d n inits")
     side, images, channels, many = run.take("side images channels many")

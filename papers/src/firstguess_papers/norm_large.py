@@ -19,8 +19,8 @@ from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, gamma, largest, row
 
 if TYPE_CHECKING:
+    from firstguess import Measurement
     from firstguess.data import Data
-    from firstguess.ensemble.measurement import Measurement
 
 SHIFTS = (0.0, 2.0, 4.0, 6.0)
 INITS: dict[Init, Any] = {"Kaiming": "kaiming_normal", "the library's own": None}
@@ -202,8 +202,8 @@ def _lower(change: Number) -> Truth:
 )
 def shift(run: Run) -> Outcome:
     """N11: the largest fraction by shift, for BatchNorm (by batch and by running statistics) and LayerNorm."""
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     n, many, few = run.take("n many few")
     widths, blocks, width, depth = run.take("widths blocks mixer depth")

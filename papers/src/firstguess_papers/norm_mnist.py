@@ -26,7 +26,7 @@ NEARLY = 0.05  # std of G₀ beyond even guesses that still counts as nearly neu
 def fig_g5(run: Run) -> Outcome:
     """N9: std(G₀) by place and depth on MNIST, against random data's closed form and against the kernel reading."""
     import firstguess as fg
-    from firstguess.show import charts as figures
+    from firstguess import figures
 
     n, widths, inits = run.take("n widths inits")
     x = run.data("mnist:even-odd", points=n)

@@ -14,7 +14,7 @@ from firstguess_papers.training_pieces import Arm, Array, predicted, sooner, tra
 
 if TYPE_CHECKING:
     from firstguess.data import Data
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart
 
 NORMS = ("BatchNorm", "LayerNorm")
 ABSORBED = 0.6  # largest share at which the bias counts as absorbed

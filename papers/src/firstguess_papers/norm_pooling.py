@@ -82,9 +82,8 @@ def judge_inputs(found: Mapping[Input, Sequence[Number]], left: Mapping[Input, N
 def pooling(run: Run) -> Outcome:
     """N18: γ by depth, with pools, and after a shift and a scale of the inputs."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.dots import Dot, dots_chart
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Dot, Series, dots_chart
 
     width, d, n, inits = run.take("width d n inits")
     x = fg.data.blob(n, d, seed=run.seed)

@@ -35,8 +35,8 @@ NORMS = {
 def rmsnorm(run: Run) -> Outcome:
     """N6: values apart as width grows, and laws of the guesses, before and after the activation."""
     import firstguess as fg
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     n, d, depths, width, inits, widths, few = run.take("n d depths width inits widths few")
     x = fg.data.blob(n, d, seed=run.seed)

@@ -188,8 +188,8 @@ def _rows(one: Arm, picks: Mapping[str, Mapping[int, Choice]], **more: str) -> l
 
 
 def _chart(arms: tuple[Arm, Arm], found: Mapping[str, Picks], checks: Sequence[Truth], sizes: tuple[int, int]) -> Any:
-    from firstguess.show import charts as figures
-    from firstguess.show.charts.lines import Series
+    from firstguess import figures
+    from firstguess_papers.library import Series
 
     panels: dict[str, list[Series]] = {}
     shown = {"lead": "lead of the favoured class", "worst": "worst class at the end"}

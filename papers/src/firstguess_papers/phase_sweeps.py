@@ -26,7 +26,7 @@ from firstguess_papers.training_speed import (  # fmt: skip
 )
 
 if TYPE_CHECKING:
-    from firstguess.show.charts.theme import Chart
+    from firstguess_papers.library import Chart
     from firstguess_papers.training_charts import Line
 
 ORDERED, EDGE, BIASED, NEUTRAL = "ordered", "edge", "biased chaos", "neutral chaos"

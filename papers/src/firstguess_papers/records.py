@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from firstguess.base.errors import FirstguessError
-from firstguess.studies.store import write_table
+from firstguess import FirstguessError
 from firstguess_papers.items import Entry, Item, Sizes
+from firstguess_papers.library import write_table
 
 Status: TypeAlias = Literal["done", "skipped", "failed"]
 RECORD = "record.json"

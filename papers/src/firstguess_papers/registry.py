@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from firstguess.base.errors import InvalidInput
+from firstguess import InvalidInput
 from firstguess_papers.claims import CLAIMS
 from firstguess_papers.items import PAPERS, Item
 

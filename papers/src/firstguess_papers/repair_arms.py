@@ -14,13 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from firstguess.network.inputs import Inputs
-from firstguess.network.layer import Layer
-from firstguess.network.layers import Dense
-from firstguess.network.network import Network
-from firstguess.theory.predict import predict
-from firstguess.theory.tunable_families import changed
-from firstguess.theory.tune import Stand, stand, tune
+from firstguess import Inputs, Network, Stand, predict, tune
+from firstguess_papers.library import Dense, Layer, changed, stand
 from firstguess_papers.running import Run
 from firstguess_papers.training_pieces import Arm, Array, trained
 from firstguess_papers.training_speed import log_steps, over_looks, part_of, scores
@@ -84,15 +79,14 @@ def with_biases(network: Network) -> Network:
 
 def centred_head(network: Network, x: Data, width: int) -> Callable[[], nn.Module]:
     """A factory of this description's members, each with its mean logits on x taken off by the head's bias."""
-    from firstguess.ensemble.member_module import drawn
-    from firstguess.ensemble.resolved import resolve
+    from firstguess_papers.library import drawn, resolve
 
     places = resolve(network, x.x.shape[1:], width=width, inputs=Inputs)
 
     def make() -> nn.Module:
         import torch
 
-        from firstguess.modules.repair import repair
+        from firstguess import repair
 
         # Members are made under their own seed: these are the weights of the description's member.
         model = drawn(places, torch.initial_seed(), flat=False)

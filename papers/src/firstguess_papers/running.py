@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from firstguess._version import NUMERICS
-from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.files import address
-from firstguess.ensemble.member_statistics import FindingKind
-from firstguess.studies.store import Piece, Store
+from firstguess import FirstguessError, InvalidInput
 from firstguess_papers.items import WORK
+from firstguess_papers.library import NUMERICS, FindingKind, Piece, Store, address
 
 if TYPE_CHECKING:
+    from firstguess import Measurement
     from firstguess.data import Data
-    from firstguess.ensemble.measurement import Measurement
     from firstguess_papers.items import Sizes
 
 Progress: TypeAlias = Callable[[str, int, int], object]  # (what, done, total)
@@ -94,7 +91,7 @@ class Run:
         Standardized by the points that are kept, as the ledger's numbers are; `load` does so by all of them.
         """
         from firstguess.data import load
-        from firstguess.data.sources import PREPARED
+        from firstguess_papers.library import PREPARED
 
         how = options.pop("standardize", None) or PREPARED.get(spec.partition(":")[0].replace("-", "_"), "none")
         by = options.pop("shift", 0.0)
@@ -139,7 +136,7 @@ class Run:
 
         A description is its own key; a module or factory needs a `name` that says what it is, with all its sizes.
         """
-        from firstguess.network.network import Network
+        from firstguess import Network
 
         if isinstance(what, (Network, str)):
             key: Any = {"network": str(what), "classes": getattr(what, "classes", None)}
@@ -173,7 +170,7 @@ def _pack(m: Measurement) -> dict[str, Any]:
 
 
 def _unpack(piece: Piece) -> Measurement:
-    from firstguess.ensemble.measurement import Measurement
+    from firstguess import Measurement
 
     plain = json.loads(piece["rest"])
     plain["guesses"]["fractions"] = np.asarray(piece["fractions"])

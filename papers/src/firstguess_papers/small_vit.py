@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from firstguess.ensemble.seeds import orders
+from firstguess_papers.library import orders
 
 
 class Block(nn.Module):

@@ -12,14 +12,11 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from firstguess.base.errors import FirstguessError
-from firstguess.base.threads import cores
-from firstguess.studies.local_pool import LocalPool
-from firstguess.studies.scheduler import Pool
-from firstguess.studies.tasks import Job, Work
+from firstguess import FirstguessError
 from firstguess_papers import registry
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Item
+from firstguess_papers.library import Job, LocalPool, Pool, Work, cores
 from firstguess_papers.records import Record, folder_of
 
 
@@ -63,7 +60,7 @@ def perform_item(out: str, options: dict[str, Any], id: str) -> dict[str, str]:
 def _pool(work: Work, engine: str, address: str | None, workers: int) -> Pool:
     if engine == "local":
         return LocalPool(work, workers=workers, retries=1)
-    from firstguess.studies.ray_pool import RayPool
+    from firstguess_papers.library import RayPool
 
     return RayPool(work, address=address, retries=1)
 

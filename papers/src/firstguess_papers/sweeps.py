@@ -9,8 +9,8 @@ from firstguess_papers.judging import Number, Truth, same
 from firstguess_papers.tables import largest
 
 if TYPE_CHECKING:
-    from firstguess.ensemble.measurement import Measurement
-    from firstguess.show.charts.lines import Series
+    from firstguess import Measurement
+    from firstguess_papers.library import Series
 
 KAIMING = "dense(weight_var=2)"
 EVEN = 0.05  # γ up to which we say even (theory.md §1)
@@ -41,21 +41,21 @@ def beyond_flips(m: Measurement) -> Number:
 
     Where every node is centred over the data γ is 0 by construction, and only the guesses can show what is left.
     """
-    from firstguess.theory.shares.gaussian import Guesses
+    from firstguess import Guesses
 
     return largest(m) - Number(Guesses(0.0, m.classes, m.points).expected_max())
 
 
 def measured(label: str, x: Sequence[float], numbers: Sequence[Number]) -> Series:
     """Points with error bars."""
-    from firstguess.show.charts.lines import Series
+    from firstguess_papers.library import Series
 
     return Series(label, x, [n.value for n in numbers], [n.error for n in numbers], "points")
 
 
 def predicted(label: str, x: Sequence[float], values: Sequence[float]) -> Series:
     """A line."""
-    from firstguess.show.charts.lines import Series
+    from firstguess_papers.library import Series
 
     return Series(label, x, values, mark="line")
 

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from firstguess.diagnosis.comparison import predicted_law
 from firstguess_papers.judging import Number
+from firstguess_papers.library import predicted_law
 
 if TYPE_CHECKING:
-    from firstguess.ensemble.measurement import Measurement
-    from firstguess.show.charts.panels import Panel
-    from firstguess.theory.prediction import Prediction
-    from firstguess.theory.shares.empirical import EmpiricalGuesses
-    from firstguess.theory.shares.gaussian import Guesses
+    from firstguess import EmpiricalGuesses, Guesses, Measurement, Prediction
+    from firstguess_papers.library import Panel
 
 
 def std(m: Measurement) -> Number:
@@ -51,10 +48,8 @@ def law_panel(
     top: float | None = None,
 ) -> Panel:
     """The measured law of the guess fractions, and predicted ones on the same bins (for as many data points)."""
-    from firstguess.show.charts.panels import Panel
-    from firstguess.theory.prediction import Prediction
-    from firstguess.theory.shares.gaussian import Guesses
-    from firstguess.theory.shares.mixture import MixedGuesses
+    from firstguess import Guesses, MixedGuesses, Prediction
+    from firstguess_papers.library import Panel
 
     edges, density = m.guesses.histogram(bins)
     curves: dict[str, Any] = {}

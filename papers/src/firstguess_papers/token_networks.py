@@ -14,7 +14,7 @@ from firstguess_papers.judging import Number
 from firstguess_papers.mf_simulation import Array, mean, ratio
 
 if TYPE_CHECKING:
-    from firstguess.network.network import Network
+    from firstguess import Network
     from firstguess_papers.running import Run
 
 CLASSES = 10
@@ -38,7 +38,7 @@ class Design:
 
     def network(self, depth: int, width: int) -> Network:
         """Without a read-out; behind blocks that do not end in a norm there is one more."""
-        from firstguess.network.network import Network
+        from firstguess import Network
 
         hidden = f"dense(width={2 * (8 * width // 3)}) > gated(silu)" if self.gated else f"dense(width={4 * width})"
         mlp = f"{hidden} > dense" if self.gated else f"{hidden} > gelu > dense"
@@ -142,9 +142,8 @@ def drawn(
     def compute() -> dict[str, Any]:
         import torch
 
-        from firstguess.ensemble.member_module import build
-        from firstguess.network.layers import Dense, PoolTokens
-        from firstguess.network.network import Network
+        from firstguess import Network
+        from firstguess_papers.library import Dense, PoolTokens, build
 
         whole = Network((*network.layers, PoolTokens("mean"), Dense()), CLASSES)
         marks = list(behind) or [len(network.layers)]
@@ -196,8 +195,7 @@ def predicted(
     """γ of a read-out and the average largest share, by the covariances of tokens: theory.md (20)-(28)."""
 
     def compute() -> dict[str, float]:
-        from firstguess.theory.shares.argmax_sampling import draw_guesses
-        from firstguess.theory.tokens import token_covariances
+        from firstguess_papers.library import draw_guesses, token_covariances
 
         c, s, k = covariance_of(token_covariances(network, x, width=width).k, len(x), read_out)
         law = draw_guesses(k, CLASSES, draws=_DRAWS)

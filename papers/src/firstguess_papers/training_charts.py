@@ -9,10 +9,8 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from firstguess.base.errors import InvalidInput
-from firstguess.show.charts import theme
-from firstguess.show.charts.parts import heading
-from firstguess.theory.training.curves import Curve
+from firstguess import InvalidInput
+from firstguess_papers.library import Curve, heading, theme
 from firstguess_papers.training_pieces import Arm
 
 _WIDTH, _HEIGHT = 380, 260

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.base.errors import InvalidInput
-from firstguess.theory.training.curves import Accuracy, Curve, Curves, Followed
+from firstguess import InvalidInput
 from firstguess_papers.judging import Number
+from firstguess_papers.library import Accuracy, Curve, Curves, Followed
 from firstguess_papers.running import Run
 
 if TYPE_CHECKING:
+    from firstguess import PredictedTraining, TrainedMembers
     from firstguess.data import Data
-    from firstguess.ensemble.trained import TrainedMembers
-    from firstguess.studies.store import Piece
-    from firstguess.theory.training.result import PredictedTraining
+    from firstguess_papers.library import Piece
 
 Array = NDArray[np.float64]
 MEMBERS = 10  # fewer trained networks in an arm decide nothing
@@ -234,7 +233,7 @@ def predicted(
 
 
 def _key(what: Any, name: str, data: Data, test: Data | None, options: dict[str, Any]) -> dict[str, Any]:
-    from firstguess.network.network import Network
+    from firstguess import Network
 
     described = isinstance(what, (Network, str))
     functions = [key for key, value in options.items() if callable(value)]

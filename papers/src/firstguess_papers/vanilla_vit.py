@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from firstguess.modules.gradient_passes import loss_gradient
+from firstguess_papers.library import loss_gradient
 
 ALL, FAVOURED, OTHERS = range(3)
 
