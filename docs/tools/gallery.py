@@ -123,7 +123,7 @@ def page() -> str:
             title, anchor = record["title"], record["id"].replace("/", "").replace(".", "")
             parts.append(
                 f"<div markdown>\n\n[![{title}]({picture})]({picture})\n\n"
-                f"{title} ([{record['id']}](claims.md#{anchor}))\n\n"
+                f"{title} ([{record['id']}](claims/{paper}.md#{anchor}))\n\n"
                 f"`firstguess reproduce {record['id']}`\n\n</div>\n"
             )
         parts.append("</div>\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,11 @@ def record_of(one: Item, *entries: Entry, **changes: Any) -> Record:
         entries, sizes=one.sizes(False),
     )  # fmt: skip
     return replace(made, **changes)
+
+
+def whole(*given: Any, **options: Any) -> str:
+    """All pages, one after the other."""
+    return "\n".join(ledger.pages(*given, **options).values())
 
 
 HOLDS = Entry("I4", "coins are fair", "0.5 ± 0.1", "holds")
@@ -95,8 +101,8 @@ def test_a_page_shows_figures_of_records_from_elsewhere(tmp_path: Path) -> None:
     figures.mkdir()
     (figures / "beyond_toy_a.png").write_bytes(b"a figure")
     ledger.write(tmp_path / "claims.md", [full], out=tmp_path / "out", figures=figures, items={one.id: one})
-    text = (tmp_path / "claims.md").read_text(encoding="utf-8")
-    assert "![A toy](claims/beyond_toy_a.png)" in text
+    text = (tmp_path / "claims" / "beyond.md").read_text(encoding="utf-8")
+    assert "![A toy](beyond_toy_a.png)" in text
     assert "lost" not in text
     assert (figures / "beyond_toy_a.png").read_bytes() == b"a figure"
 
@@ -107,18 +113,18 @@ def test_a_page_shows_figures_of_records_from_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", [{"version": 2}, {"full": {"coins": 10}}])
 def test_a_record_of_another_version_is_no_verdict(change: dict[str, Any]) -> None:
     before, now = toy(), toy(**change)
-    text = ledger.page([record_of(before, HOLDS)], items={now.id: now})
+    text = whole([record_of(before, HOLDS)], items={now.id: now})
     assert "beyond/toy (" in text
     assert "outdated: run `firstguess reproduce beyond/toy`" in text
     assert "**outdated** | – | beyond/toy |" in text
     assert "coins are fair" not in text
     assert "0.5 ± 0.1" not in text
     assert "**holds** |" not in text
-    assert "coins are fair" in ledger.page([record_of(now, HOLDS)], items={now.id: now})
+    assert "coins are fair" in whole([record_of(now, HOLDS)], items={now.id: now})
 
 
 def test_a_record_without_an_item_is_no_verdict() -> None:
-    text = ledger.page([record_of(toy(), HOLDS)], items={})
+    text = whole([record_of(toy(), HOLDS)], items={})
     assert "beyond/toy: no such item any more" in text
     assert "coins are fair" not in text
 
@@ -128,23 +134,32 @@ def test_sections_say_on_which_code_they_ran() -> None:
     items = {one.id: one}
     full = record_of(one, HOLDS, commit="abc1234", checks="def5678", seed=4)
     said = "Ran: firstguess 0.1.0, version 3 of the item, seed 4, commit abc1234; checks committed in def5678."
-    assert said in ledger.page([full], items=items)
-    assert "checks not committed before it ran." in ledger.page([replace(full, checks="uncommitted")], items=items)
-    assert "version 3 of the item." in ledger.page([replace(full, seed=0, commit="", checks="")], items=items)
+    assert said in whole([full], items=items)
+    assert "checks not committed before it ran." in whole([replace(full, checks="uncommitted")], items=items)
+    assert "version 3 of the item." in whole([replace(full, seed=0, commit="", checks="")], items=items)
 
 
 def test_the_stored_page_is_what_its_records_say(tmp_path: Path) -> None:
-    """`docs/claims.md` is not edited by hand, nor behind its records: `firstguess reproduce --ledger docs/claims.md`.
-
-    Its items' sections: the opening also changes with every new claim and item.
-    """
+    """Not edited by hand, and as its records are: `firstguess reproduce --ledger docs/claims.md`."""
     found = records.merged(records.kept(DOCS / "claims" / "records"), [], registry.items())
-    assert len(found) >= 36
-    page = tmp_path / "claims.md"
-    (tmp_path / "claims").symlink_to(DOCS / "claims")
-    ledger.write(page, found, out=tmp_path / "out", figures=tmp_path / "claims")
-    written, stored = (path.read_text(encoding="utf-8") for path in (page, DOCS / "claims.md"))
-    assert written[written.index("# Items: ") :] == stored[stored.index("# Items: ") :]
+    assert len(found) >= 81
+    (tmp_path / "claims").mkdir()
+    for figure in (DOCS / "claims").glob("*.png"):
+        (tmp_path / "claims" / figure.name).symlink_to(figure)
+    ledger.write(tmp_path / "claims.md", found, out=tmp_path / "out", figures=tmp_path / "claims")
+    for page in ("claims.md", *(f"claims/{name}.md" for name in ("igb", "norm", "mf", "beyond", "changed"))):
+        assert (tmp_path / page).read_text(encoding="utf-8") == (DOCS / page).read_text(encoding="utf-8"), page
+
+
+def test_the_summary_is_one_screen_and_its_links_lead_somewhere() -> None:
+    summary = (DOCS / "claims.md").read_text(encoding="utf-8")
+    assert len(summary.splitlines()) <= 45
+    assert "![" not in summary
+    for target in re.findall(r"\]\(([^)]+)\)", summary):
+        page, _, heading = target.partition("#")
+        text = (DOCS / page).read_text(encoding="utf-8")
+        known = {opening.anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
+        assert not heading or heading in known, target
 
 
 # -- Which code
@@ -208,9 +223,9 @@ def test_claims_have_a_verdict_and_a_line_of_number() -> None:
         Entry("I4", "s", "0.9 ± 0.1", "does not hold", "no"),
         Entry("I5", "s", "1; " * 100, "holds", "", "γ = 2 ± 1"),
     )
-    text = ledger.page([record_of(one, *entries)], items={one.id: one, idle.id: idle})
-    assert "| **holds; does not hold** | 0.9 ± 0.1 | [beyond/toy](#beyondtoy) |" in row(text, "I4")
-    assert "| **holds** | γ = 2 ± 1 | [beyond/toy](#beyondtoy) |" in row(text, "I5")
+    text = whole([record_of(one, *entries)], items={one.id: one, idle.id: idle})
+    assert "| **holds; does not hold** | 0.9 ± 0.1 | [beyond/toy](beyond.md#beyondtoy) |" in row(text, "I4")
+    assert "| **holds** | γ = 2 ± 1 | [beyond/toy](beyond.md#beyondtoy) |" in row(text, "I5")
     assert row(text, "I6").endswith("| **not tested** | – | igb/idle |")
     assert row(text, "I7").endswith("| **open** | – | – |")
     assert row(text, "B3").startswith("| B3 | *Tokens.* ")
@@ -224,9 +239,9 @@ def test_a_claim_is_judged_by_what_it_says_and_a_number_names_its_item() -> None
     one, other = toy(claims=("I4",)), toy("igb/other", claims=("I4",))
     extra = Entry("I4", "beyond the paper: more", "3 ± 1", "does not hold", "no", "extra 3 ± 1")
     limit = Entry("I4", "s", "0.5 ± 0.1", "holds with a limit", "narrow")
-    text = ledger.page([record_of(one, HOLDS, extra), record_of(other, limit)], items={one.id: one, other.id: other})
+    text = whole([record_of(one, HOLDS, extra), record_of(other, limit)], items={one.id: one, other.id: other})
     assert "| **holds; holds with a limit** | 0.5 ± 0.1 (igb/other) | " in row(text, "I4")
-    alone = ledger.page([record_of(one, extra)], items={one.id: one})
+    alone = whole([record_of(one, extra)], items={one.id: one})
     assert "| **does not hold** | extra 3 ± 1 | " in row(alone, "I4")
 
 
@@ -249,7 +264,7 @@ def shown(finding: findings.Finding, **changes: Any) -> tuple[str, bool]:
     one = toy(finding.item, claims=(finding.claim,))
     given: dict[str, Any] = {"verdict": finding.verdicts[0], "why": "because"} | changes
     entry = Entry(finding.claim, f"some {finding.about} words", "1.25 ± 0.01", **given)
-    text = ledger.page([record_of(one, entry)], {one.id: [f"claims/{finding.chart or 'a.png'}"]}, {one.id: one})
+    text = whole([record_of(one, entry)], {one.id: [f"claims/{finding.chart or 'a.png'}"]}, {one.id: one})
     return text, f"\n## {finding.title}\n" in text
 
 
@@ -265,12 +280,12 @@ def test_findings_are_shown_only_where_a_record_says_so(finding: findings.Findin
         assert not found
         assert f"- {finding.title}? ({finding.claim}, {finding.item}; the record says: {verdict})" in text
     assert not shown(finding, why=UNDECIDED)[1]
-    nothing = ledger.page([], items={})
+    nothing = whole([], items={})
     assert f"- {finding.title}? ({finding.claim}, {finding.item}; no item yet)" in nothing
     now = toy(finding.item, claims=(finding.claim,), version=2)
-    assert f"not run: `firstguess reproduce {finding.item}`)" in ledger.page([], items={now.id: now})
+    assert f"not run: `firstguess reproduce {finding.item}`)" in whole([], items={now.id: now})
     old = record_of(toy(finding.item), HOLDS)
-    assert f"outdated: run `firstguess reproduce {finding.item}`)" in ledger.page([old], items={now.id: now})
+    assert f"outdated: run `firstguess reproduce {finding.item}`)" in whole([old], items={now.id: now})
 
 
 def test_findings_and_topics_name_claims_that_exist() -> None:

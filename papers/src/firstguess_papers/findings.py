@@ -1,4 +1,4 @@
-"""What the ledger opens with beside its table: where the papers are wrong or incomplete, and what goes beyond them.
+"""What the ledger opens with: where the papers are wrong or incomplete, and what goes beyond them.
 
 Nothing here is a number or a verdict: a finding names the entry that it rests on, and is shown only where a record has
 that entry with a verdict that says so. Otherwise it is open.
@@ -40,8 +40,8 @@ class Topic:
 
 FINDINGS = (
     Finding(
-        "RMSNorm behind the activation cures nothing",
-        "The paper puts RMSNorm beside LayerNorm. Before the activation they do the same. Behind it only LayerNorm "
+        "RMSNorm after the activation cures nothing",
+        "The paper puts RMSNorm next to LayerNorm. Before the activation they do the same. After it only LayerNorm "
         "subtracts a mean, and the mean is where bias comes from: with RMSNorm guesses are those of a network without "
         "a norm.",
         "N6",
@@ -75,9 +75,9 @@ FINDINGS = (
         "as guesses",
     ),
     Finding(
-        "Norms behind the activations lower the largest guess fraction of large networks",
+        "Norms after the activations lower the largest guess fraction of large networks",
         "The paper says in one place that moving the norms of a ResNet101 and a Swin-L raises it, in another that it "
-        "reduces bias. The second is right, where a ResNet's norms also go behind its sums.",
+        "reduces bias. The second is right, where a ResNet's norms also go after its sums.",
         "N10",
         "norm/fig-g9",
         ("holds", "holds with a limit"),

@@ -24,8 +24,8 @@ VERDICTS: tuple[str, ...] = get_args(Verdict)
 Table: TypeAlias = Mapping[str, Sequence[Any]]  # column name -> values, all of one length
 PAPERS = {
     "igb": "Initial Guessing Bias (ICML 2024)",
-    "norm": "Where You Place the Norm Matters (2025)",
-    "mf": "When Bias Meets Trainability (ICLR 2026)",
+    "norm": "Where You Place the Norm Matters (2025; version 4 of April 2026: Pre-Norm vs Post-Norm)",
+    "mf": "When Bias Meets Trainability (ICLR 2026; version 4 of February 2026)",
     "beyond": "Beyond the papers",
 }
 

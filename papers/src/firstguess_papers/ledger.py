@@ -1,4 +1,4 @@
-"""Records → `docs/claims.md`: the opening, then every item with figure, numbers and settings."""
+"""Records → `docs/claims.md`, a summary, and a page per paper: its claims, then every item with figure and numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from firstguess_papers import opening, records, registry, revisions
-from firstguess_papers.items import PAPERS, VERDICTS, Item
+from firstguess_papers.items import PAPERS, Item
 from firstguess_papers.opening import Shown, cell, said
 from firstguess_papers.provenance import UNCOMMITTED
 from firstguess_papers.records import Record
@@ -16,19 +16,17 @@ _HEAD = """# What holds: the claims of the three papers, measured
 
 Written by `firstguess reproduce`; do not edit. Numbers are value ± one standard error. A verdict follows from checks in
 code (`papers/src/firstguess_papers/judging.py`): a difference counts from four standard errors on, equality means
-within a stated margin that the errors could resolve. Margins and sizes were chosen before looking, except those listed
-below; each item names the commit that fixed its checks, where it was recorded.
-
+within a stated margin that the errors could resolve. Margins and sizes were chosen before looking, except [those listed
+here](FOLDER/changed.md); each item names the commit that fixed its checks, where it was recorded.
+"""
+_LEGEND = """
 - **holds**: every check that the claim needs passed.
 - **holds with a limit**: it holds where the paper has it; a named neighbouring case breaks it, or is not decided.
 - **does not hold**: the numbers contradict it.
 - **not tested**: no item ran, or its errors were too large to decide.
 - **outdated**: the item was changed since it ran; its numbers are not shown. **open**: there is no item yet.
 """
-_CHANGED = """
-<details><summary>Checks and sizes that were changed after a first look</summary>
-
-"""
+_CHANGED = "# Checks and sizes that were changed after a first look\n\nThose verdicts are less than blind.\n"
 
 
 def write(
@@ -39,10 +37,11 @@ def write(
     figures: Path | None = None,
     items: Mapping[str, Item] | None = None,
 ) -> None:
-    """Write the page; with `figures`, copy figures there and show them.
+    """Write the page of all claims and, in the folder of its name, a page per paper; copy figures to `figures`.
 
     The figures of a record that came from another machine are not in `out`: those that are in `figures` are shown.
     """
+    folder = path.with_suffix("")
     shown: dict[str, list[str]] = {}
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
@@ -54,33 +53,42 @@ def write(
                 if here and (source / chart).exists():
                     _small_copy(source / chart, target)
                 if target.exists():
-                    shown.setdefault(record.id, []).append(_relative(target, path.parent))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(found, shown, items), encoding="utf-8")
+                    shown.setdefault(record.id, []).append(_relative(target, folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages(found, shown, items, name=path.stem).items():
+        (path.parent / name).write_text(text, encoding="utf-8")
 
 
-def page(
+def pages(
     found: Sequence[Record],
     figures: Mapping[str, Sequence[str]] | None = None,
     items: Mapping[str, Item] | None = None,
-) -> str:
-    """The page as text; `figures` are the paths to show for an item's id.
+    *,
+    name: str = "claims",
+) -> dict[str, str]:
+    """The pages by file name: the summary, then one per paper; `figures` are the paths to show for an item's id.
 
-    A record whose version or settings are not those of its item among `items` (the registered ones) is no verdict: it
-    is listed as outdated.
+    A record whose version or sizes are not those of its item among `items` (the registered ones) is no verdict: it is
+    listed as outdated.
     """
     known = registry.items() if items is None else items
     now = [record for record in found if record.current(known.get(record.id))]
     old = [record for record in found if not record.current(known.get(record.id))]
     shown = Shown(now, old, known, figures or {})
-    parts = [_HEAD, *_setting(now), *opening.claims(shown), *opening.findings(shown), *opening.beyond(shown)]
-    parts += [_CHANGED + "\n".join(revisions.lines()) + "\n\n</details>", *_outdated(old, known)]
-    for paper, name in PAPERS.items():
+    made: dict[str, list[str]] = {
+        f"{name}.md": [
+            _HEAD.replace("FOLDER", name), *_setting(now), *opening.summary(shown, name), _LEGEND,
+            *_outdated(old, known),
+        ]
+    }  # fmt: skip
+    for paper, title in PAPERS.items():
+        own = opening.beyond(shown) if paper == "beyond" else opening.claims(paper, shown)
+        parts = [f"# {title}", f"\n[All papers](../{name}.md)", *own, *opening.findings(paper, shown)]
         of_paper = [record for record in now if record.id.startswith(f"{paper}/")]
-        if of_paper:
-            parts.append(f"\n# Items: {name}")
-            parts += [_section(record, shown.figures.get(record.id, [])) for record in of_paper]
-    return "\n".join(parts).rstrip() + "\n"
+        parts += ["\n# Items"] if of_paper else []
+        made[f"{name}/{paper}.md"] = parts + [_section(record, shown.figures.get(record.id, [])) for record in of_paper]
+    made[f"{name}/changed.md"] = [_CHANGED, *revisions.lines()]
+    return {file: "\n".join(parts).rstrip() + "\n" for file, parts in made.items()}
 
 
 def _setting(found: Sequence[Record]) -> list[str]:
@@ -90,12 +98,7 @@ def _setting(found: Sequence[Record]) -> list[str]:
     versions = ", ".join(sorted({record.firstguess for record in found}))
     minutes = sum(record.seconds for record in done) / 60
     size = "quick" if found[0].quick else "full"
-    counts = {verdict: sum(e.verdict == verdict for r in found for e in r.entries) for verdict in VERDICTS}
-    said = ", ".join(f"{count} × {verdict}" for verdict, count in counts.items() if count)
-    return [
-        f"\nThis page: firstguess {versions}, {size} settings, {len(done)} items, {minutes:.0f} minutes of work. "
-        f"Verdicts of single checks: {said}."
-    ]
+    return [f"\nfirstguess {versions}, {size} settings, {len(done)} items, {minutes:.0f} minutes of work. Verdicts:"]
 
 
 def _outdated(old: Sequence[Record], known: Mapping[str, Item]) -> list[str]:
@@ -107,7 +110,7 @@ def _outdated(old: Sequence[Record], known: Mapping[str, Item]) -> list[str]:
         if item is None:
             lines.append(f"- {record.id}: no such item any more")
             continue
-        what = f"version {record.version}, now {item.version}" if record.version != item.version else "other settings"
+        what = f"version {record.version}, now {item.version}" if record.version != item.version else "other sizes"
         lines.append(f"- {record.id} ({what}): outdated: run `firstguess reproduce {record.id}`")
     return ["\n".join(lines)]
 

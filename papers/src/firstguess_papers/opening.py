@@ -1,4 +1,4 @@
-"""The ledger's opening: every claim with its verdict and one line of number, findings, what goes beyond the papers."""
+"""What the ledger opens with: counts of verdicts; on a paper's page every claim with its verdict, and findings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from firstguess_papers.claims import CLAIMS
 from firstguess_papers.findings import FINDINGS, TOPICS, Finding
-from firstguess_papers.items import PAPERS, Entry, Item
+from firstguess_papers.items import PAPERS, VERDICTS, Entry, Item
 from firstguess_papers.judging import UNDECIDED
 from firstguess_papers.records import Record
 
-_GROUPS = {"I": "igb", "N": "norm", "M": "mf"}
+_LETTERS = {"igb": "I", "norm": "N", "mf": "M", "beyond": "B"}
 _HEAD = "| | claim | verdict | in one line | items |\n|---|---|---|---|---|"
 _LINE, _EVIDENCE = 120, 330  # characters of a number's line, and of a finding's evidence
 _TELLING = ("does not hold", "holds with a limit", "holds", "not tested")  # which of several entries is shown
@@ -42,29 +42,64 @@ class Shown:
         return f"not run: `firstguess reproduce {item}`"
 
 
-def claims(shown: Shown) -> list[str]:
-    """The papers' claims, one table a paper."""
-    parts: list[str] = []
-    for letter, paper in _GROUPS.items():
-        parts.append(f"\n## {letter}: {PAPERS[paper]}\n\n{_HEAD}")
-        parts += [_row(claim, shown) for claim in CLAIMS if claim[0] == letter]
+def summary(shown: Shown, folder: str) -> list[str]:
+    """One screen: verdicts of all checks by paper, what was found wrong, and where the pages are."""
+    lines = ["| | claims | " + " | ".join(VERDICTS) + " | outdated | open |", "|---" * (4 + len(VERDICTS)) + "|"]
+    total = [0] * (3 + len(VERDICTS))
+    for paper, letter in _LETTERS.items():
+        own = [claim for claim in CLAIMS if claim[0] == letter]
+        told = [entry.verdict for claim in own for _, entry in shown.entries(claim)]
+        old = sum(record.id.startswith(f"{paper}/") for record in shown.outdated)
+        left = sum(not any(claim in item.claims for item in shown.items.values()) for claim in own)
+        counts = [len(own), *(told.count(verdict) for verdict in VERDICTS), old, left]
+        total = [a + b for a, b in zip(total, counts, strict=True)]
+        lines.append(f"| [{PAPERS[paper]}]({folder}/{paper}.md) | " + " | ".join(str(n or "–") for n in counts) + " |")
+    lines.append("| in all | " + " | ".join(f"**{n}**" if n else "–" for n in total) + " |")
+    kept = [finding for finding in FINDINGS if _kept(finding, shown)]
+    parts = ["\n" + "\n".join(lines)]
+    if kept:
+        parts.append("\n## What the papers have wrong or incomplete\n")
+        parts += [f"- [{f.title}]({folder}/{paper_of(f.claim)}.md#{anchor(f.title)}) ({f.claim})" for f in kept]
     return parts
 
 
-def findings(shown: Shown) -> list[str]:
-    """Where the papers are wrong or incomplete, as far as records say so; then those that are open."""
-    parts = ["\n# What the papers have wrong or incomplete"]
+def paper_of(claim: str) -> str:
+    """The paper, or "beyond", whose page has a claim."""
+    return next(paper for paper, letter in _LETTERS.items() if letter == claim[0])
+
+
+def claims(paper: str, shown: Shown) -> list[str]:
+    """A paper's claims."""
+    return [f"\n{_HEAD}", *(_row(claim, shown) for claim in CLAIMS if paper_of(claim) == paper)]
+
+
+def _kept(finding: Finding, shown: Shown) -> bool:
+    """Whether the records say so."""
+    own = _own(finding, shown)
+    return bool(own) and all(entry.verdict in finding.verdicts and entry.why != UNDECIDED for entry in own)
+
+
+def _own(finding: Finding, shown: Shown) -> list[Entry]:
+    told = shown.entries(finding.claim)
+    return [entry for record, entry in told if finding.about in entry.statement and record.id == finding.item]
+
+
+def findings(paper: str, shown: Shown) -> list[str]:
+    """Where a paper is wrong or incomplete, as far as records say so; then those that are open."""
+    parts: list[str] = []
     left: list[str] = []
-    for finding in FINDINGS:
+    for finding in (one for one in FINDINGS if paper_of(one.claim) == paper):
         evidence = [
             (record, entry) for record, entry in shown.entries(finding.claim) if finding.about in entry.statement
         ]
-        own = [entry for record, entry in evidence if record.id == finding.item]
-        if own and all(entry.verdict in finding.verdicts and entry.why != UNDECIDED for entry in own):
+        own = _own(finding, shown)
+        if _kept(finding, shown):
             parts.append(_finding(finding, evidence, shown))
         else:
             said = f"the record says: {'; '.join(e.verdict for e in own)}" if own else shown.state(finding.item)
             left.append(f"- {finding.title}? ({finding.claim}, {finding.item}; {said})")
+    if parts:
+        parts.insert(0, "\n# Wrong or incomplete")
     if left:
         parts.append("\n## Open\n\nLooked for, and not (or not yet) found by a record:\n\n" + "\n".join(left))
     return parts
@@ -72,7 +107,7 @@ def findings(shown: Shown) -> list[str]:
 
 def beyond(shown: Shown) -> list[str]:
     """Claims of ours by topic; open ones, too."""
-    parts = [f"\n# {PAPERS['beyond']}\n\n{_HEAD}"]
+    parts = [f"\n{_HEAD}"]
     parts += [_row(claim, shown, topic.title) for topic in TOPICS for claim in topic.claims]
     known = {claim for topic in TOPICS for claim in topic.claims}
     parts += [_row(claim, shown) for claim in CLAIMS if claim[0] == "B" and claim not in known]
@@ -89,7 +124,7 @@ def _row(claim: str, shown: Shown, topic: str = "") -> str:
     if told:
         asked = [(r, e) for r, e in told if not e.statement.startswith(BEYOND)] or told  # what the claim itself says
         verdicts = "; ".join(dict.fromkeys(entry.verdict for _, entry in asked))
-        links = ", ".join(dict.fromkeys(f"[{r.id}](#{anchor(r.id)})" for r, _ in told))
+        links = ", ".join(dict.fromkeys(_link(r.id) for r, _ in told))
         number = telling(asked)
     else:
         ids = [item.id for item in shown.items.values() if claim in item.claims]
@@ -105,7 +140,7 @@ def _finding(finding: Finding, evidence: Sequence[tuple[Record, Entry]], shown: 
         why = f": {said(entry)}" if entry.why else ""
         number = entry.headline or cut(entry.measured, _EVIDENCE)
         lines.append(
-            f"- [{record.id}](#{anchor(record.id)}), tested: {entry.statement}. Measured: {number}"
+            f"- {_link(record.id)}, tested: {entry.statement}. Measured: {number}"
             f"{'' if number.endswith('…') else '.'} **{entry.verdict}**{why}."
         )
     figures = shown.figures.get(finding.item, ())
@@ -150,9 +185,14 @@ def said(entry: Entry) -> str:
     return entry.why.removesuffix(": run the full setting")
 
 
-def anchor(id: str) -> str:
-    """As GitHub makes it from an item's heading."""
-    return "".join(c for c in id.lower() if c.isalnum() or c in "-_")
+def _link(id: str) -> str:
+    """To an item, from any paper's page."""
+    return f"[{id}]({id.partition('/')[0]}.md#{anchor(id)})"
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes it from a heading."""
+    return "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
 def cell(text: str) -> str:
