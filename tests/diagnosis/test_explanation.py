@@ -6,6 +6,7 @@ and ask for the cause exactly where the largest fraction is notable.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -24,6 +25,7 @@ from firstguess.data import Batch, collect
 from firstguess.diagnosis import time_budget
 from firstguess.diagnosis.explain_guess import Explanation, explain_guess
 from firstguess.diagnosis.faults.base import is_notable
+from firstguess.diagnosis.guess_causes import Observed, causes
 from firstguess.modules.hooks import snapshot
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -273,6 +275,27 @@ def test_fresh_initializations_are_rarely_called_unlike():
     for seed in range(25):
         e = explain_guess(relu(4, seed), points(100), inits=10)
         assert set(e.kinds) <= {"expected from architecture"}
+
+
+@pytest.mark.parametrize("sizes", [(20, 64, 4), (20, 50, 50, 10), (20, 128, 128, 4)])
+def test_the_chance_of_a_fresh_model_is_one_that_it_has(sizes):
+    """Of 3000 fresh ones, compared with 4 ensembles of 50, at most 1e-4 are called unlike: 1.2 expected at most, and more
+    than 11 once in 1e7. Student's t called 0.3 to 1 % of them so."""
+
+    def mlp():
+        layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
+        return nn.Sequential(*layers[:-1])
+
+    x = torch.randn(64, 20, generator=torch.Generator().manual_seed(1))
+    tops = fg.measure(mlp, x, inits=3000, seed=5, probe="output").guesses.fractions.max(axis=1)
+    alarms = 0
+    for seed in range(4):
+        m = fg.measure(mlp, x, inits=50, seed=100 + seed, probe="output")
+        for top in np.unique(tops[tops > m.guesses.fractions.max()]):
+            now = SimpleNamespace(points=64, lost=0, largest=float(top), fractions=np.array([top, 1 - top]))
+            seen = Observed(now, m, (), None, None, np.zeros(0), np.zeros(0))
+            alarms += int((tops == top).sum()) * ("unlike its initialization" in [cause.kind for cause in causes(seen)])
+    assert alarms <= 11
 
 
 # -- The numbers -------------------------------------------------------------------------------------------------------
