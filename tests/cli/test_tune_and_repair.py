@@ -11,6 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import firstguess as fg
+from firstguess.base.errors import InvalidInput
 from firstguess.cli.app import app
 
 MODEL = """
@@ -85,3 +86,10 @@ def test_repair_writes_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {k for k, v in model.state_dict().items() if not torch.equal(v, stored[k])} == {"3.bias"}
     with pytest.raises(fg.InvalidInput, match=r"package\.module:name"):
         CliRunner().invoke(app, ["repair", "mlp", "--data", "digits", "--out", str(out)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("what", ["json:dumps", "math:sqrt", "torch.nn:Linear"])
+def test_what_is_no_factory_is_one_line(tmp_path: Path, what: str) -> None:
+    args = ["repair", what, "--data", "digits", "--out", str(tmp_path / "w.safetensors")]
+    with pytest.raises(InvalidInput, match=f"called without arguments, but got TypeError.*at {what}"):
+        CliRunner().invoke(app, args, catch_exceptions=False)

@@ -279,8 +279,8 @@ def test_fresh_initializations_are_rarely_called_unlike():
 
 @pytest.mark.parametrize("sizes", [(20, 64, 4), (20, 50, 50, 10), (20, 128, 128, 4)])
 def test_the_chance_of_a_fresh_model_is_one_that_it_has(sizes):
-    """Of 3000 fresh ones, compared with 4 ensembles of 50, at most 1e-4 are called unlike: 1.2 expected at most, and more
-    than 11 once in 1e7. Student's t called 0.3 to 1 % of them so."""
+    """Of 3000 fresh ones, compared with 4 ensembles of 50, at most 1e-4 are called unlike: 1.2 expected at most, and
+    more than 11 once in 1e7. Student's t called 0.3 to 1 % of them so."""
 
     def mlp():
         layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -108,6 +109,37 @@ def test_a_link_restores_the_state_and_a_broken_one_says_so(opened):
     assert set(tab.page.get_attribute("#fg-link", "href").lstrip("?").split("&")) == set(query.split("&"))
     broken = opened("depth=many")
     broken.page.get_by_text("a number for depth").wait_for(timeout=20_000)
+
+
+HOSTILE = [
+    "<img src=http://outside.example/a.png>", "<form action=http://outside.example><input name=password></form>",
+    "<style>body{display:none}</style>", "<script>window.hacked=1</script>", "<iframe src=http://outside.example></iframe>",
+    "<svg onload=window.hacked=1>", "<a href=javascript:window.hacked=1>click</a>", "![x](http://outside.example/b.png)",
+    "[click](http://outside.example)", "<link rel=stylesheet href=http://outside.example/c.css>", "<b>bold</b>",
+    "<video src=http://outside.example/d.mp4 autoplay></video>", "<object data=http://outside.example></object>",
+    "<meta http-equiv=refresh content='0;url=http://outside.example'>", "<base href=http://outside.example>",
+    "<img src=x onerror=window.hacked=1>", "<marimo-button>press</marimo-button>", "&lt;b&gt;<details open>",
+    "<textarea autofocus onfocus=window.hacked=1>", "'\"><embed src=http://outside.example>",
+]  # fmt: skip
+FIELDS = ("depth", "kind", "text", "activation")
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_a_link_is_never_read_as_a_page(opened, number):
+    """What stands in an address is shown as text: no element of it, no script, no request to outside."""
+    hostile = HOSTILE[number]
+    tab = opened(urlencode({FIELDS[number % len(FIELDS)]: hostile}))
+    tab.page.wait_for_timeout(300)
+    assert tab.page.evaluate("window.hacked") is None
+    assert {urlsplit(url).hostname for url in tab.requests if url.startswith("http")} == {"127.0.0.1"}
+    found = tab.page.evaluate(
+        """() => [...document.querySelectorAll('marimo-ui-element, .output, #fg-live, p, span, div')]
+             .flatMap(e => [...e.querySelectorAll('form, iframe, object, embed, video, details, b, marimo-button')])
+             .filter(e => (e.outerHTML || '').includes('outside.example') || ['B', 'DETAILS', 'MARIMO-BUTTON', 'FORM']
+               .includes(e.tagName) && /bold|press|password/.test(e.outerHTML)).map(e => e.outerHTML)"""
+    )
+    assert found == []
+    assert tab.page.evaluate("getComputedStyle(document.body).display") != "none"
 
 
 def test_without_the_token_there_is_no_page(browser, address):

@@ -42,6 +42,9 @@ def check(
     standardize: Standardize = None,
     init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
     redraw: Redraw = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail wherever the measured number is above the limit, sure or not.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="The result depends on the seed only.")] = 0,
     json: Json = False,
 ) -> None:
@@ -60,6 +63,7 @@ def check(
                 source,
                 max_gamma,
                 max_share,
+                strict=strict,
                 inits=inits,
                 seed=seed,
                 batch_size=batch_size,

@@ -48,7 +48,13 @@ def repair(
             "a model, package.module:name", got=what, where="repair", hint="firstguess tune for descriptions"
         )
     torch.manual_seed(seed)
-    made: Any = found_at(what)()
+    factory: Any = found_at(what)
+    try:
+        made: Any = factory()
+    except Exception as error:  # of the user's code, or of what is no factory at all
+        raise InvalidInput(
+            "a factory of nn.Module, called without arguments", got=f"{type(error).__name__}: {error}", where=what
+        ) from error
     if not isinstance(made, nn.Module):
         raise InvalidInput("a factory of nn.Module", got=type(made).__name__, where=what)
     source = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from firstguess.base import files
 from firstguess.cli import completion
 from firstguess.cli.completion import described_by
 from firstguess.cli.output import Figure, Json, check_figure, print_json, say
@@ -79,5 +80,5 @@ def tune(
         fg.figures.save(chart, figure)
         say(f"wrote {figure}")
     if code is not None:
-        code.write_text(s.code(width=width), encoding="utf-8")
+        files.write(code, s.code(width=width).encode())
         say(f"wrote {code}")

@@ -123,6 +123,10 @@ def _from_path(
     # The last colon ends the path, unless the whole is a path (Windows drives, odd names).
     text, _, rest = (spec, "", "") if Path(spec).exists() or ":" not in spec else spec.rpartition(":")
     path = Path(text).expanduser()
+    if text and path.exists() and not (path.is_file() or path.is_dir()):  # a pipe, which may never say anything
+        raise InvalidInput(
+            "a file or a folder", got=f"{text!r}, a pipe or a device", where="data", hint="save it as .npz"
+        )
     if not text or (not path.exists() and path.suffix not in (".npz", ".npy", ".parquet")):
         raise InvalidInput(
             "the name of data, or a path", got=repr(spec), hint=f"one of {', '.join(_NAMES)}; or {_FILES}"

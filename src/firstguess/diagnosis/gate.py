@@ -79,6 +79,7 @@ def assert_even(
     max_share: float | None = None,
     max_gamma: float | None = None,
     *,
+    strict: bool = False,
     inits: int = _MOST,
     seed: int = 0,
     width: int | None = None,
@@ -95,8 +96,9 @@ def assert_even(
     `max_share` limits the average share of the largest class (½ is even for two classes), `max_gamma` the drift
     ratio γ of the output. Where neither is given it is `max_gamma=1.0`, from where on a network is called biased: two
     classes' fractions are then spread uniformly (theory.md §1). Options are those of `fg.measure`; 50 initializations
-    are drawn, and up to `inits` while they leave it open on which side of a limit the network is. The result depends
-    on the seed only, so a test that passes once passes always.
+    are drawn, and up to `inits` while they leave it open on which side of a limit the network is. It fails only where
+    it is sure: a network at the limit fails with a chance of at most 5 %. `strict=True` fails wherever the measured
+    number is above the limit, sure or not. The result depends on the seed only, so a test that passes once passes always.
 
     >>> from firstguess.data import blob
     >>> m = assert_even("dense > tanh > dense", blob(100, 30), max_share=0.6, width=50)
@@ -117,7 +119,7 @@ def assert_even(
         batch_size=batch_size,
         seconds=seconds,
     )
-    found = check(what, data, max_gamma, max_share, inits=inits, seed=seed, **of_measure, **settled(options))
+    found = check(what, data, max_gamma, max_share, strict=strict, inits=inits, seed=seed, **of_measure, **settled(options))
     if not found.passed:
         raise NotEven(found.message, found.measurement)
     return found.measurement
@@ -134,6 +136,7 @@ def check(
     max_gamma: float | None = None,
     max_share: float | None = None,
     *,
+    strict: bool = False,
     inits: int = _MOST,
     seed: int = 0,
     **options: Any,
@@ -155,7 +158,7 @@ def check(
         sides = [_side(name, m, most, _FALSE / len(looks) / len(limits)) for name, most in limits.items()]
         unknown = any(math.isnan(_value(name, m)[0]) for name in limits)
         if count == looks[-1] or m.ties > 0.5 or unknown or all(sides):
-            return _answer(what, data, m, limits, sides, seed, options)
+            return _answer(what, data, m, limits, sides, seed, options, strict=strict)
     raise RuntimeError("the last look is at as many as are allowed")
 
 
@@ -167,9 +170,13 @@ def _answer(
     sides: Sequence[int],
     seed: int,
     options: dict[str, Any],
+    *,
+    strict: bool,
 ) -> Check:
     tied = m.ties > 0.5
-    passed = all(_value(name, m)[0] <= limit for name, limit in limits.items()) and not tied
+    below = [_value(name, m)[0] <= limit for name, limit in limits.items()]
+    known = not any(math.isnan(_value(name, m)[0]) for name in limits)
+    passed = not tied and known and (all(below) if strict else not any(side > 0 for side in sides))
     decided = all(side < 0 for side in sides) if passed else any(side > 0 for side in sides)
     sure = decided and not any(finding.kind in ASSUMED for finding in m.findings)
     where = "" if passed or tied else _where(what, data, m, seed, options)
@@ -225,6 +232,10 @@ def _message(
         lines.append(f"{names[name]} {value:.3g} {around}, at most {allowed:g} is allowed.")
     lines[1:] = [f"  {line}" for line in lines[1:]]
     lines += [f"  {finding}" for finding in m.findings if finding.kind in ASSUMED | PARTLY]
+    if passed and not decided:
+        lines.append(
+            f"  not sure after {m.inits} initializations: too close to the limit, which strict=True would decide"
+        )
     if passed:
         return "\n".join(lines)
     if not decided:

@@ -189,13 +189,13 @@ def _unlike(seen: Observed, found: list[Fault]) -> Fault | None:
     numbers = {"chance": chance, "largest_in_ensemble": float(tops.max()), "interval": list(seen.p[1:])}
     if seen.fresh == "part":
         message = (
-            f"none of {len(tops)} draws of what looks fresh gives a largest share above {tops.max():.1%} with the other "
-            f"weights as they are, as one in {len(tops) + 1} would by chance: else it is trained too, or set otherwise"
+            f"none of {len(tops)} draws of what looks fresh gives a largest share above {tops.max():.1%} with the "
+            f"other weights as they are, as one in {len(tops) + 1} would by chance: else it is trained, or set otherwise"
         )
         return Fault("unlike its fresh part", message, numbers=numbers)
     message = (
-        f"none of {len(tops)} initializations has a largest share above {tops.max():.1%}, and at their γ one would with a "
-        f"chance of at most {chance:.1g}: its weights have changed since, by training, loading or a fault"
+        f"none of {len(tops)} initializations has a largest share above {tops.max():.1%}, and at their γ one would "
+        f"with a chance of at most {chance:.1g}: its weights have changed since, by training, loading or a fault"
     )
     return Fault("unlike its initialization", message, numbers=numbers)
 
@@ -213,8 +213,8 @@ def _trained(seen: Observed, found: list[Fault]) -> Fault | None:
 def _chance(seen: Observed) -> float:
     """Of a largest share as large, by the distribution of shares at the ensemble's γ, the upper end of its interval.
 
-    Where part of the model keeps its values there is no such distribution: the largest share of that many draws and this
-    one has this rank by chance once in so many.
+    Where part of the model keeps its values there is no such distribution, and ranks alone tell: one more draw is the
+    largest of all with a chance of 1/(draws + 1).
     """
     m = seen.measurement
     if m is None or seen.now.points <= seen.now.lost or m.inits < 3:

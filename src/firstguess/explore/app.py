@@ -33,7 +33,7 @@ async def _():
 
 
 @app.cell(hide_code=True)
-def _(FirstguessError, choice, mo):
+def _(FirstguessError, choice, mo, panels):
     try:
         start, problem = choice.Choice.of(mo.query_params().to_dict()), ""
     except FirstguessError as _error:
@@ -60,7 +60,7 @@ def _(FirstguessError, choice, mo):
         steps=_rates, value=min(_rates, key=lambda r: abs(r - start.lr)), label="Learning rate", show_value=True
     )
     text = mo.ui.text_area(value=start.text, label="Network, as text", full_width=True, rows=2)
-    mo.md(problem)
+    mo.Html(panels.told(problem))
     return (
         activation,
         after,
@@ -171,7 +171,7 @@ def _(chosen, mo, network, predict_changes, seen, sys):
 
 
 @app.cell(hide_code=True)
-def _(FirstguessError, chosen, mo, network, predict_changes, seen):
+def _(FirstguessError, chosen, mo, network, panels, predict_changes, seen):
     def _changes():
         import importlib
 
@@ -185,7 +185,7 @@ def _(FirstguessError, chosen, mo, network, predict_changes, seen):
         try:
             _shown = _changes()
         except FirstguessError as _error:
-            _shown = mo.md(str(_error))
+            _shown = mo.Html(panels.told(str(_error)))
     _shown  # noqa: B018
     return
 
@@ -208,7 +208,7 @@ def _(go, mo, source, sys, upload):
 
 
 @app.cell(hide_code=True)
-def _(FirstguessError, chosen, go, mo, network, source, upload):
+def _(FirstguessError, chosen, go, mo, network, panels, source, upload):
     def _on_data():
         import importlib
 
@@ -237,23 +237,23 @@ def _(FirstguessError, chosen, go, mo, network, source, upload):
         try:
             _shown = _on_data()
         except FirstguessError as _error:
-            _shown = mo.md(str(_error))
+            _shown = mo.Html(panels.told(str(_error)))
     _shown  # noqa: B018
     return
 
 
 @app.cell(hide_code=True)
-def _(FirstguessError, chosen, mo, network):
+def _(FirstguessError, chosen, mo, network, panels):
     def _code(of):
         try:
             return mo.ui.code_editor(of(), language="python", disabled=True, show_copy_button=True)
         except FirstguessError as error:
-            return mo.md(str(error))
+            return mo.Html(panels.told(str(error)))
 
     if network is None:
         _shown = mo.md("")
     else:
-        _link = mo.Html(f'<p>Link to this state: <a id="fg-link" href="?{chosen.query}">?{chosen.query}</a></p>')
+        _link = mo.Html(panels.link(chosen.query))
         _codes = {"Copy as Python": _code(lambda: chosen.python), "Copy as PyTorch": _code(lambda: chosen.pytorch)}
         _shown = mo.vstack([_link, mo.accordion(_codes, multiple=True)])
     _shown  # noqa: B018

@@ -249,6 +249,16 @@ def _brief(text: str) -> str:
     return re.sub(r"\d+\.\d{7,}", lambda found: f"{float(found[0]):.6g}", text)
 
 
+def told(why: str) -> str:
+    """A sentence that may have anything in it, an address's text, as text."""
+    return f"<p>{escape(why)}</p>" if why else ""
+
+
+def link(query: str) -> str:
+    """To a state of the page."""
+    return f'<p>Link to this state: <a id="fg-link" href="?{escape(query)}">?{escape(query)}</a></p>'
+
+
 def refused(choice: Choice, why: str) -> str:
     """A choice that has no closed form."""
     return (

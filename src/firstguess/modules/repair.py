@@ -13,6 +13,7 @@ from torch import nn
 
 from firstguess.base.checks import count, known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.files import place
 from firstguess.base.plottable import Shown
 from firstguess.base.text import percents, rounded_off
 from firstguess.data import Batch, collect, load
@@ -268,5 +269,5 @@ def save_weights(model: nn.Module, path: str | Path) -> Path:
             "the package safetensors", got="not installed", hint="pip install 'firstguess[repair]'"
         ) from error
     target = Path(path)
-    save_model(model, str(target))
+    place(target, lambda half: save_model(model, str(half)))
     return target
