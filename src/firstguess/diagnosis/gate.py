@@ -119,7 +119,9 @@ def assert_even(
         batch_size=batch_size,
         seconds=seconds,
     )
-    found = check(what, data, max_gamma, max_share, strict=strict, inits=inits, seed=seed, **of_measure, **settled(options))
+    found = check(
+        what, data, max_gamma, max_share, strict=strict, inits=inits, seed=seed, **of_measure, **settled(options)
+    )
     if not found.passed:
         raise NotEven(found.message, found.measurement)
     return found.measurement
