@@ -190,7 +190,7 @@ def _unlike(seen: Observed, found: list[Fault]) -> Fault | None:
     if seen.fresh == "part":
         message = (
             f"none of {len(tops)} draws of what looks fresh gives a largest share above {tops.max():.1%} with the "
-            f"other weights as they are, as one in {len(tops) + 1} would by chance: else it is trained, or set otherwise"
+            f"other weights as they are, as one in {len(tops) + 1} would by chance: else it is trained or set"
         )
         return Fault("unlike its fresh part", message, numbers=numbers)
     message = (
