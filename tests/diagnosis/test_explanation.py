@@ -69,8 +69,11 @@ def test_nan_is_blamed_on_the_layer_that_made_it():
     with torch.no_grad():
         model[2].weight[3, 4] = math.nan
     e = explain_guess(model, points(), inits=5)
-    assert e.kinds[0] == "NaN or Inf"
-    assert e.causes[0].numbers == {"layer": "2", "points_lost": 1.0}
+    assert e.kinds[0] == "weights never initialized"
+    assert e.causes[0].evidence.startswith("2.weight: 1 of ")
+    assert [fault.numbers for fault in e.causes[0].symptoms if fault.name == "NaN or Inf"] == [
+        {"layer": "2", "points_lost": 1.0}
+    ]
     assert math.isnan(e.largest)
     assert math.isnan(e.surprise)
     assert e.measurement is not None  # its initializations are fine: the weights are at fault
@@ -83,7 +86,9 @@ def test_inf_on_some_points_only():
     with torch.no_grad():
         model[0].weight *= 100
     e = explain_guess(model, x, inits=5)
-    assert e.causes[0].numbers == {"layer": "0", "points_lost": 0.1}
+    assert e.kinds[0] == "unscaled inputs"  # up to 1e38, which is why
+    (symptom,) = e.causes[0].symptoms
+    assert (symptom.name, symptom.numbers) == ("NaN or Inf", {"layer": "0", "points_lost": 0.1})
     assert sum(e.fractions) == pytest.approx(1.0)
 
 

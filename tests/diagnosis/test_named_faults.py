@@ -30,7 +30,7 @@ from torch import nn
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.data import collect
-from firstguess.diagnosis.faults import FaultName, find_faults
+from firstguess.diagnosis.faults import Fault, FaultName, find_faults
 from firstguess.diagnosis.faults.looking import look_into
 from firstguess.modules.hooks.examination import examine
 
@@ -39,13 +39,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 NAMES = frozenset(get_args(FaultName))
 
 
+def every_name(faults: tuple[Fault, ...]) -> tuple[str, ...]:
+    """Headlines, and what they explain."""
+    return tuple(name for fault in faults for name in (fault.name, *every_name(fault.symptoms)))
+
+
 def explained(model: nn.Module, data: Any) -> tuple[str, ...]:
-    kinds = fg.explain_guess(model, data, inits=4, seconds=10).kinds
-    return tuple(kind for kind in kinds if kind in NAMES)
+    return every_name(fg.explain_guess(model, data, inits=4, seconds=10).faults)
 
 
 def diagnosed(model: nn.Module, data: Any) -> tuple[str, ...]:
-    return tuple(fault.name for fault in fg.diagnose(model, data, inits=4, seconds=2, advice=False).faults)
+    return every_name(fg.diagnose(model, data, inits=4, seconds=2, advice=False).faults)
 
 
 def said(faulty: Faulty, ask: Any) -> bool:

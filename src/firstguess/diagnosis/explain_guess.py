@@ -274,6 +274,7 @@ def explain_guess(
             notes.append(
                 "dropout is on, as in training: the fractions are those of one draw; initializations have none"
             )
+    picked = logits
     if now.probabilities == "sigmoid":
         notes.append("outputs are probabilities (sigmoid): torch's cross-entropies expect logits, but for BCELoss")
         if len(now.fractions) == 2:
@@ -314,9 +315,9 @@ def explain_guess(
         dataset=dataset,
         reference=reference,
         steps=steps,
-        logits=logits,
+        logits=picked,
         seed=seed,
-        seconds=0.3 * seconds,
+        seconds=max(0.25 * seconds, started + seconds - time.perf_counter()),
     )
     notes += unasked
     seen = Observed(now, measurement, faults, bias, shifted, *pairs, fresh)

@@ -1,4 +1,5 @@
-"""Named faults: one test a file. Each sees what one pass of the model showed, and says what is wrong and what to do.
+"""Named faults: one question a file. Each sees what one pass of the model showed, what the loss says of made-up outputs
+and what short trainings of copies do, and says what is wrong and what to change.
 
 False alarms: most are facts of the model or its data, with thresholds far from what any initializer gives; `dead units`
 has a chance of 1e-6 a layer, or four standard deviations of the ensemble. docs/named-faults.md has the scores.
@@ -6,41 +7,55 @@ has a chance of 1e-6 a layer, or four standard deviations of the ensemble. docs/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import torch
+
+from firstguess.base.errors import FirstguessError
 from firstguess.data import Batch
 from firstguess.diagnosis.faults import (
+    absurd_weights,
+    dead_layer,
     dead_units,
     dropout,
     fresh_norms,
     head_bias,
+    head_end,
     hidden_by_mask,
     identical_inputs,
     labels,
+    learning_rate,
     log_of_zero,
+    loss_fit,
     lost_inputs,
+    modes,
     nonfinite,
+    optimizer_holds,
+    order_of_data,
     relu_head,
     saturated,
     softmax,
+    target_scale,
     unscaled_inputs,
     vanishing,
+    weight_decay,
     zero_head,
 )
 from firstguess.diagnosis.faults.base import Fault, FaultName, Seen, is_notable
+from firstguess.diagnosis.faults.doctor import Doctor
+from firstguess.diagnosis.faults.order import arranged
+from firstguess.diagnosis.faults.patient import Loss, NotAsked, Optimizer, Patient, check_loss
 from firstguess.ensemble.measurement import Measurement
-from firstguess.modules.hooks.examination import Examination
+from firstguess.modules.hooks.examination import Examination, examine
 from firstguess.modules.hooks.snapshot import Snapshot
 from firstguess.modules.outputs import Pick
 
-# A loss of (outputs, labels), and an optimizer: an instance, or a function of the parameters.
-Loss: TypeAlias = "Callable[[Any, Any], Any] | None"
-Optimizer: TypeAlias = Any
+Question: TypeAlias = Callable[[Seen], "Fault | Iterator[Fault] | None"]
 
-# The first to be named stands first on the page: data before the model, causes before what follows from them.
-FAULTS: tuple[Callable[[Seen], Fault | None], ...] = (
+# Of the model as it is, by one pass; the order is that in which one may rule out another.
+READ: tuple[Question, ...] = (
     labels.find,
     identical_inputs.find,
     hidden_by_mask.find,
@@ -59,16 +74,50 @@ FAULTS: tuple[Callable[[Seen], Fault | None], ...] = (
     head_bias.find,
     lost_inputs.find,
 )
+# Of its loss, its optimizer and its data, by questions of their own.
+ASKED: tuple[Question, ...] = (
+    absurd_weights.find,
+    labels.shares,
+    order_of_data.blocks,
+    order_of_data.unlike,
+    order_of_data.augmentation,
+    head_end.one_unit,
+    loss_fit.find,
+    head_end.misfit,
+    labels.rare,
+    optimizer_holds.find,
+    modes.padding,
+    modes.running,
+    modes.spectral,
+    target_scale.find,
+    dead_layer.find,
+    learning_rate.find,
+    weight_decay.find,
+    dead_layer.vanishing,
+)
+FAULTS: tuple[Question, ...] = (*READ, *ASKED)
 
 
-def faults_of(seen: Seen) -> tuple[Fault, ...]:
-    """Those that hold, in the order of `FAULTS`."""
+def faults_of(seen: Seen, questions: Sequence[Question] = READ) -> tuple[list[Fault], list[str]]:
+    """Those that hold, as they are asked, and why a question could not be asked."""
     found: list[Fault] = []
-    for find in FAULTS:
-        fault = find(replace(seen, found=tuple(fault.name for fault in found)))
-        if fault is not None:
-            found.append(fault)
-    return tuple(found)
+    notes: list[str] = []
+    for ask in questions:
+        try:
+            one = ask(replace(seen, found=(*seen.found, *(fault.name for fault in found))))
+            found += [] if one is None else [one] if isinstance(one, Fault) else list(one)
+        except NotAsked as why:
+            notes += [f"{_named(ask)}: not asked, {why}"] if str(why) else []
+        except FirstguessError:
+            raise
+        except Exception as error:  # of a user's model, loss or optimizer, in a question that nobody foresaw
+            words = str(error).splitlines()[0] if str(error) else ""
+            notes.append(f"{_named(ask)}: not asked, {type(error).__name__}: {words}")
+    return found, notes
+
+
+def _named(ask: Question) -> str:
+    return f"{ask.__module__.rpartition('.')[2]} ({ask.__name__})".replace("_", " ").replace(" (find)", "")
 
 
 def find_faults(
@@ -86,7 +135,7 @@ def find_faults(
     steps: int | None = None,
     logits: Pick = None,
     seed: int = 0,
-    seconds: float = 3.0,
+    seconds: float = 10.0,
 ) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
     """Name the faults of a model that was looked at once, headline first, and what could not be asked.
 
@@ -96,7 +145,38 @@ def find_faults(
     if look is None:
         return (), ()
     now = look.now
-    return faults_of(Seen(look, measurement, is_notable(now.fractions, now.points - now.lost), trained)), ()
+    seen = Seen(look, measurement, is_notable(now.fractions, now.points - now.lost), trained)
+    if model is None or not batches:
+        return arranged(faults_of(seen)[0]), ()
+    patient = Patient(model, batches, loss, optimizer, loader, dataset, reference, steps, logits, seed, seconds)
+    with torch.inference_mode(False):
+        seen = replace(seen, doctor=Doctor(patient))
+        found, notes = faults_of(seen, FAULTS)
+        fresh = _fresh_names(patient, found, notes)
+    return arranged(found, fresh), tuple(dict.fromkeys(notes))
 
 
-__all__ = ["FAULTS", "Fault", "FaultName", "Loss", "Optimizer", "Seen", "faults_of", "find_faults"]
+def _fresh_names(patient: Patient, found: Sequence[Fault], notes: list[str]) -> set[str]:
+    """Faults that a re-initialized copy has as well; nothing where it is not needed."""
+    if len(found) < 2:
+        return set()
+    try:
+        look = examine(patient.fresh(), [patient.batch], pick=patient.pick, seed=patient.seed)
+        return {fault.name for fault in faults_of(Seen(look))[0]}
+    except Exception as error:  # of a user's model
+        notes.append(f"a re-initialized copy could not be looked at: {type(error).__name__}")
+        return set()
+
+
+__all__ = [
+    "FAULTS",
+    "Fault",
+    "FaultName",
+    "Loss",
+    "Optimizer",
+    "Patient",
+    "Seen",
+    "check_loss",
+    "faults_of",
+    "find_faults",
+]

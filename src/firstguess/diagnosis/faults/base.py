@@ -11,6 +11,7 @@ import numpy as np
 
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import plain
+from firstguess.diagnosis.faults.doctor import Doctor
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.hooks.snapshot import Snapshot
@@ -19,21 +20,52 @@ FaultName: TypeAlias = Literal[
     "labels out of range",
     "identical inputs",
     "inputs replaced by their mean",
+    "one class of labels",
+    "frozen parameters",
+    "parameters missing from the optimizer",
+    "weights never initialized",
     "mask that hides everything",
     "log(0)",
-    "NaN or Inf",
     "Dropout(1)",
-    "unscaled inputs",
+    "softmax over one unit",
     "softmax over the batch",
-    "softmax twice",
+    "loss does not depend on the outputs",
     "ReLU after the head",
-    "zero head",
-    "dead units",
-    "saturated outputs",
+    "head cannot reach the targets",
+    "targets broadcast",
+    "outputs and labels not paired",
+    "loss wants probabilities",
+    "loss wants log-probabilities",
+    "sigmoid with a softmax loss",
+    "softmax twice",
+    "regression loss for classes",
+    "unscaled inputs",
+    "inputs unlike the reference",
+    "last token is padding",
+    "labels come in blocks",
+    "augmentation drowns the signal",
+    "running statistics",
+    "spectral norm before its first step",
     "batchnorm in eval mode before training",
-    "head bias",
+    "targets not scaled",
+    "weight decay too strong",
+    "learning rate too high",
+    "class weights",
+    "gradients left over",
+    "NaN or Inf",
+    "dead layer",
+    "identical units",
+    "dead units",
     "vanishing logits",
+    "gradients vanish",
+    "saturated outputs",
+    "head bias",
+    "zero head",
+    "learning rate too small",
+    "too few steps",
     "same output for all inputs",
+    "class imbalance",
+    "rare labels",
 ]
 
 
@@ -98,6 +130,7 @@ class Seen:
     notable: bool = False  # whether the guess is far from an even split
     trained: Snapshot | None = None  # with BatchNorms that have seen no data in train mode
     found: Sequence[str] = ()  # named before this one
+    doctor: Doctor | None = None  # who asks loss, optimizer and data, where these are given
 
     @property
     def now(self) -> Snapshot:
@@ -110,6 +143,11 @@ class Seen:
         kind = self.examination.types.get(layer, "")
         where = f"`{layer}`{f' ({kind})' if kind else ''}" if layer else ""
         return Fault(name, message, where, evidence, fix, {"layer": layer, **numbers} if layer else numbers)
+
+    @staticmethod
+    def code(layer: str) -> str:
+        """How a layer is written: body.2 is model.body[2]."""
+        return "model" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in layer.split(".") if part)
 
     @property
     def words_of_loss(self) -> str:

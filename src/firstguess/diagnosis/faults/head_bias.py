@@ -37,7 +37,7 @@ def find(seen: Seen) -> Fault | None:
     return seen.fault(
         "head bias",
         f"the head's bias decides for class {favoured}",
-        f"nn.init.zeros_(model.{now.head}.bias), unless it is set to the classes' frequencies on purpose",
+        f"nn.init.zeros_({seen.code(now.head)}.bias), unless it is set to the classes' frequencies on purpose",
         now.head,
         f"it is {apart:.3g} larger than for others; the class gets {mine:.1%} of the points, {without:.1%} without it",
         bias=now.bias.tolist(),

@@ -1,8 +1,14 @@
-"""Labels that are no class of the model."""
+"""Labels that are no class of the model, of one class only, hardly of the others, or rarely any."""
 
 from __future__ import annotations
 
+import torch
+
 from firstguess.diagnosis.faults.base import Fault, Seen
+
+_MOST, _HALF, _TIMES = 0.85, 0.5, 4.0  # share of the largest class; or half, and so many times an even share
+_RARE = 0.05  # of labels that are 1, where several may be
+_RECALL = 0.6  # mean recall of a model that has learned the small classes
 
 
 def find(seen: Seen) -> Fault | None:
@@ -21,6 +27,8 @@ def find(seen: Seen) -> Fault | None:
         )
     if (y.low, y.high, y.classes) == (-1.0, 1.0, 2) and seen.now.single:
         return None  # −1 and 1, for the sign of one logit: hinge losses want them
+    if seen.doctor is not None and seen.doctor.patient.loss is not None and seen.now.single:
+        return None  # one output, and numbers to regress on
     one_based = y.low == 1 and y.high == y.classes
     return seen.fault(
         "labels out of range",
@@ -32,4 +40,78 @@ def find(seen: Seen) -> Fault | None:
         classes=y.classes,
         outside=y.outside,
         labels=y.count,
+    )
+
+
+def shares(seen: Seen) -> Fault | None:
+    """One class only; or imbalance that neither the loss evens out nor the model has learned to see through."""
+    if seen.doctor is None:
+        return None
+    doctor = seen.doctor
+    known = doctor.training.classes
+    if known is None:
+        return None
+    y, classes = known
+    counts = torch.bincount(y, minlength=classes)
+    share, top = float(counts.max()) / len(y), int(counts.argmax())
+    if share == 1 and len(y) > 1:
+        return seen.fault(
+            "one class of labels",
+            f"every label is class {top}: there is nothing to learn but that",
+            "look at how labels are made and at what the split left: torch.bincount(y)",
+            evidence=f"{len(y)} of {len(y)} labels",
+            label=top,
+        )
+    if not (share >= _MOST or (share >= _HALF and share * classes >= _TIMES)):
+        return None
+    prefers = doctor.training.preferred
+    if prefers is not None and len(prefers) == classes and float(prefers[top]) < 0.5 * (share + 1 / classes):
+        return None  # the loss weighs classes
+    if doctor.learned or _recall(seen, y, classes) > _RECALL:
+        return None
+    return seen.fault(
+        "class imbalance",
+        f"most labels are class {top}: guessing it always is nearly right",
+        "weights for rare classes: w = 1 / torch.bincount(y).clamp_min(1).float(); "
+        "nn.CrossEntropyLoss(weight=w / w.mean()), or a WeightedRandomSampler",
+        evidence=f"{share:.0%} of {len(y)} labels; {classes} classes",
+        share=share,
+        label=top,
+    )
+
+
+def _recall(seen: Seen, y: torch.Tensor, classes: int) -> float:
+    """The mean, over classes, of how many of its points are recognized."""
+    assert seen.doctor is not None
+    a, out = seen.doctor.training, seen.doctor.out.detach()
+    if a.width == 1:
+        guess = (out > (0.5 if seen.doctor.end.name == "sigmoid" else 0.0)).long().reshape(-1)
+    else:
+        guess = out.argmax(a.axis).reshape(-1)
+    if len(guess) != len(y):
+        return 0.0
+    right = torch.bincount(y[guess == y], minlength=classes).double()
+    counts = torch.bincount(y, minlength=classes)
+    return float((right[counts > 0] / counts[counts > 0]).mean())
+
+
+def rare(seen: Seen) -> Fault | None:
+    """Labels of which several may be 1, and hardly any is: a start at one half has to unlearn that first."""
+    if seen.doctor is None:
+        return None
+    a = seen.doctor.answers
+    y = a.y
+    if a.width < 2 or tuple(y.shape) != a.shape or a.classes is not None or not bool(((y == 0) | (y == 1)).all()):
+        return None
+    share, constant = float(y.double().mean()), a.constant[0]
+    if not share < _RARE or a.softmax_axis is not None or not seen.doctor.loss > 3 * constant:
+        return None
+    return seen.fault(
+        "rare labels",
+        "hardly any label is 1, and the model starts by expecting half of them",
+        f"fg.match_prior(model, data, prior='labels'): a head's bias of log(p / (1 − p)), here about "
+        f"{float(torch.logit(torch.tensor(max(share, 1e-6)))):.2f}",
+        seen.now.head,
+        f"{share:.1%} are 1; the loss is {seen.doctor.loss:.3g}, that of a constant guess {constant:.3g}",
+        share=share,
     )

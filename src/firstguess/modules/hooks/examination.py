@@ -252,7 +252,7 @@ def are_alike(rows: torch.Tensor) -> bool:
 
 
 IGNORED = -100  # torch's label of what is not counted
-_TINY = 5e-3  # of weights: RMS·√fan_in is 0.6 by torch's initializers, and 0.1 at std 0.02 and 32 inputs
+_TINY = 0.02  # of weights: RMS·√fan_in is 0.6 by torch's initializers, and 0.1 at std 0.02 and 32 inputs
 _ENOUGH = 16  # weights of a layer that has a size at all
 
 

@@ -1,0 +1,116 @@
+"""Losses that do not go with outputs or labels, told by what they say of made-up outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from firstguess.diagnosis.faults.base import Fault, Seen
+
+_FEW = 20  # classes
+_FAVOUR = 5.0  # times the majority's chance that a rarer class gets from the best constant guess
+_COUNTS = 3.0  # times as much as a point of another class
+
+
+def find(seen: Seen) -> Iterator[Fault]:
+    """What the user's loss shows, one question after the other."""
+    if seen.doctor is None:
+        return
+    a, end = seen.doctor.answers, seen.doctor.end
+    shapes = f"outputs {a.shape}, labels {tuple(a.y.shape)}"
+    if not a.depends:
+        yield seen.fault(
+            "loss does not depend on the outputs",
+            "the loss has no gradient for any outputs: something in it is detached, rounded or an arg-max",
+            "compute the loss from the outputs themselves: no .detach(), .data, .item(), argmax or round",
+            evidence="gradient 0 for normal numbers, probabilities and these outputs",
+        )
+        return
+    if a.broadcast or (a.unpaired and tuple(a.y.shape) != a.shape):
+        flat = a.y.numel() == math.prod(a.shape)
+        yield seen.fault(
+            "targets broadcast",
+            "labels are broadcast against the outputs: every output is compared with labels that are not its own",
+            f"labels of the outputs' shape: y.reshape({', '.join(map(str, (-1, *a.shape[1:])))})"
+            if flat
+            else f"one output per label, or one-hot labels: F.one_hot(y.long().flatten(), {a.width}).float()",
+            evidence=f"{shapes}; outputs dealt to other {'classes' if a.broadcast else 'points'} give the same loss",
+        )
+    elif a.unpaired:
+        yield seen.fault(
+            "outputs and labels not paired",
+            "the loss is the same when outputs are dealt to other points: it does not compare each with its own label",
+            "compare outputs[i] with labels[i]; check means and reshapes before the difference",
+            evidence=shapes,
+        )
+    if not end.bounded and end.name != "clamp" and (words := a.wants_probabilities):
+        many = a.width > 1
+        yield seen.fault(
+            "loss wants probabilities",
+            "the loss takes outputs for probabilities, and the model gives numbers of any size",
+            f"{'softmax(dim=-1)' if many else 'sigmoid'} after the last layer, or the loss of logits: "
+            f"{'nn.CrossEntropyLoss()' if many else 'nn.BCEWithLogitsLoss()'}",
+            evidence=f"outside 0 to 1 {words}",
+        )
+    if a.linear and a.only_label and a.classes is not None and end.name != "log-softmax":
+        yield seen.fault(
+            "loss wants log-probabilities",
+            "the loss is linear in the outputs: it takes them for logarithms of probabilities",
+            "F.log_softmax(outputs, dim=1), or nn.CrossEntropyLoss() of the logits",
+            evidence="its gradient is the same for any outputs",
+        )
+    yield from _regression(seen)
+    yield from _weights(seen)
+
+
+def _regression(seen: Seen) -> Iterator[Fault]:
+    assert seen.doctor is not None
+    a = seen.doctor.answers
+    if not a.numeric or a.classes is None or a.broadcast or a.unpaired:
+        return
+    y, classes = a.classes
+    shares = torch.bincount(y, minlength=classes) / len(y)
+    numbers = a.width == 1 and 2 < classes <= _FEW and float(shares.min()) > 0.3 / classes
+    hot = a.width > 1 or classes == 2
+    if numbers or (hot and a.kinked):
+        yield seen.fault(
+            "regression loss for classes",
+            "class numbers are learned as amounts: class 2 is not twice class 1"
+            if numbers
+            else "an absolute error is lowest for the most frequent answer, whatever the chances: rarer classes vanish",
+            f"nn.Linear(…, {classes}) as the last layer and nn.CrossEntropyLoss() with y.long()"
+            if numbers or a.width > 1
+            else "nn.BCEWithLogitsLoss() of the logit",
+            evidence=f"{classes} classes as labels {tuple(a.y.shape)}; an output beyond its label costs",
+            classes=classes,
+        )
+
+
+def _weights(seen: Seen) -> Iterator[Fault]:
+    assert seen.doctor is not None
+    a = seen.doctor.answers
+    if a.classes is None or a.preferred is None or len(a.preferred) != a.classes[1]:
+        return
+    y, classes = a.classes
+    shares = torch.bincount(y, minlength=classes).double() / len(y)
+    counts = a.counts
+    if counts is None:
+        return
+    top, usual = int(a.preferred.argmax()), int(shares.argmax())
+    rarest = int(torch.where(shares > 0, shares, 2.0).argmin())
+    favour = float(a.preferred[top] / a.preferred[usual].clamp_min(1e-12))
+    rare = favour > _FAVOUR and float(counts[top]) > _COUNTS * float(counts[usual])
+    # Frequencies as weights, where their inverse was meant.
+    wrong_way = float(counts[usual]) > _COUNTS * float(counts[rarest]) and float(shares[usual] / shares[rarest]) >= 2
+    if rare or wrong_way:
+        which, other = (top, usual) if rare else (usual, rarest)
+        yield seen.fault(
+            "class weights",
+            f"the loss's weights favour class {which} far beyond its share of the labels",
+            "weights of 1/frequency: w = 1 / torch.bincount(y).float(); nn.CrossEntropyLoss(weight=w / w.mean())",
+            evidence=f"a point of it counts {float(counts[which] / counts[other].clamp_min(1e-12)):.3g} times one of "
+            f"class {other}; {float(shares[which]):.0%} of the labels are of it, {float(shares[other]):.0%} of the other",
+            favoured=which,
+        )
