@@ -111,6 +111,6 @@ def _weights(seen: Seen) -> Iterator[Fault]:
             f"the loss's weights favour class {which} far beyond its share of the labels",
             "weights of 1/frequency: w = 1 / torch.bincount(y).float(); nn.CrossEntropyLoss(weight=w / w.mean())",
             evidence=f"a point of it counts {float(counts[which] / counts[other].clamp_min(1e-12)):.3g} times one of "
-            f"class {other}; {float(shares[which]):.0%} of the labels are of it, {float(shares[other]):.0%} of the other",
+            f"class {other}; {float(shares[which]):.0%} of the labels are of it, {float(shares[other]):.0%} of that",
             favoured=which,
         )
