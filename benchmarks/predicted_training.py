@@ -24,7 +24,7 @@ import torch
 import firstguess as fg
 from firstguess.ensemble.member_module import build
 from firstguess.theory.training.absorption import scalar_tangent, steps_to
-from firstguess.theory.training.curves import FAVOURED, OTHERS, Recorder, absorption, looked_at
+from firstguess.theory.training.curves import FAVOURED, OTHERS, CurveRecorder, absorption, looked_at
 
 POINTS = 300
 OUT = Path("out/predicted_training")
@@ -115,7 +115,7 @@ def points(name: str, folder: Path) -> Any:
 def train(cell: Cell, net: fg.Network, x: Any, y: Any, rate: float, looks: Any, members: int) -> tuple[Any, Any]:
     """Starting logits, and the curves of real training: a plain loop."""
     inputs, labels = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y.copy())
-    recorder = Recorder(looks, y, net.classes, members)
+    recorder = CurveRecorder(looks, y, net.classes, members)
     starts = np.zeros((members, len(x), net.classes))
     shares = np.zeros((len(looks), members, net.classes))
     right, loss = np.zeros_like(shares), np.zeros((len(looks), members))

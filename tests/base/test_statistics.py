@@ -226,10 +226,12 @@ def test_classes_alike_or_not():
     rng = np.random.default_rng(20261115)
     for classes in (2, 5, 100):
         even = Guesses(3.0, classes).sample(1500, seed=int(rng.integers(2**31)))  # 400 would miss 1e-9 now and then
-        assert statistics.alike(even)[1] > 1e-9  # a false-alarm rate of 1e-9, or somewhat more: χ² is a limit
+        assert (
+            statistics.equal_means_test(even)[1] > 1e-9
+        )  # a false-alarm rate of 1e-9, or somewhat more: χ² is a limit
         tilted = even + 0.3 * (np.arange(classes) == 0)
-        assert statistics.alike(tilted / tilted.sum(axis=1, keepdims=True))[1] < 1e-9
-    assert statistics.alike(np.full((10, 4), 0.25)) == (1.0, 1.0)
+        assert statistics.equal_means_test(tilted / tilted.sum(axis=1, keepdims=True))[1] < 1e-9
+    assert statistics.equal_means_test(np.full((10, 4), 0.25)) == (1.0, 1.0)
 
 
 # --- the measured law -------------------------------------------------------------------------------------------

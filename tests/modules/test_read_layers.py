@@ -15,7 +15,7 @@ from firstguess.ensemble.member_module import build
 from firstguess.network.activations import registry
 from firstguess.network.layer import KINDS, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.layers import Dense
-from firstguess.network.read_result import Call, Site
+from firstguess.network.read_result import Call, ReadContext
 from firstguess.network.walk import every
 
 DENSE, CONV = "dense(weight_var=2, bias_var=0.1, width=24)", "conv(weight_var=2, bias_var=0.1, width=8, padding=1)"
@@ -141,12 +141,12 @@ class Half(Layer):
     calls = ("torch.cos", "Tensor.cosh")
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
-        return ReadResult((cls(),), notes=(f"{site.path} is a {site.claim}",))
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        return ReadResult((cls(),), notes=(f"{context.path} is a {context.claim}",))
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> ReadResult:
-        return ReadResult((cls(),), notes=(f"called by {site.claim}",))
+    def from_call(cls, call: Call, context: ReadContext) -> ReadResult:
+        return ReadResult((cls(),), notes=(f"called by {context.claim}",))
 
 
 @final
@@ -163,8 +163,10 @@ class Weights(Layer):
     modules = (Plain,)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
-        return ReadResult((cls(site.weights.weight_var, site.weights.units),), widths=(module.weight.shape[1], 24))
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        return ReadResult(
+            (cls(context.weights.weight_var, context.weights.units),), widths=(module.weight.shape[1], 24)
+        )
 
 
 @final

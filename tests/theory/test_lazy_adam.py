@@ -13,8 +13,8 @@ from firstguess.ensemble.predict_training import trained, weight_sample
 from firstguess.network.network import Network
 from firstguess.theory.training import adam
 from firstguess.theory.training.adam import WeightSample, sampled_adam
-from firstguess.theory.training.flow import Task
-from firstguess.theory.training.stepwise import Batches
+from firstguess.theory.training.flow import DescentTask
+from firstguess.theory.training.stepwise import BatchRows
 
 N, HELD = 9, 4
 RATES = [3e-3, 1e-2, 5e-3, 2e-2, 1e-2, 1e-2, 3e-3, 8e-3, 1e-2, 4e-3, 1e-2, 2e-3]
@@ -123,7 +123,7 @@ def test_with_all_weights_it_is_adam(kind, classes, loss, batch):
         if thetas is None:
             thetas = [np.einsum("acw,bcw->ab", j, j) / k + np.eye(len(x)) for j in layers]
         layers = [wide(j, theta) for j, theta in zip(layers, thetas, strict=True)]
-        batches = Batches(N, batch, adam._rng(7, member))
+        batches = BatchRows(N, batch, adam._rng(7, member))
         jacobian = np.concatenate(layers, axis=2)
         wanted.append(plain_adam(f0, jacobian, y, loss, batches, RATES))
         if paired:
@@ -131,7 +131,7 @@ def test_with_all_weights_it_is_adam(kind, classes, loss, batch):
         columns = jacobian.shape[1]
         samples.append(WeightSample(jacobian.reshape(len(x) * columns, -1), tuple(np.ones(j.shape[2]) for j in layers)))
         starts.append(f0)
-    task = Task(y, classes, 2, loss, each=classes == 2 and not paired)
+    task = DescentTask(y, classes, 2, loss, each=classes == 2 and not paired)
     z0 = np.concatenate(starts, axis=1)
     tangents = [theta[:, :N] for theta in thetas]
     looks = np.arange(len(RATES) + 1)

@@ -17,7 +17,7 @@ from scipy import integrate, special
 
 from firstguess.theory.shares import gaussian_argmax
 from firstguess.theory.shares.gaussian import Guesses
-from firstguess.theory.shares.gaussian_argmax import Curve, binomial_mixture
+from firstguess.theory.shares.gaussian_argmax import ShareCurve, binomial_mixture
 
 # -- Exact moments of many classes ---------------------------------------------------------------------------------
 
@@ -137,8 +137,10 @@ def test_scaling_below_tiny_gamma_joins_on():
 def test_mixture_of_a_curve_equals_that_of_its_line():
     """The general (many-node) path of the mixture gives the same as the straight one."""
     x = np.linspace(-12, 12, 49)
-    curved = Curve(x, x / 1.5, np.full(49, 1 / 1.5), np.zeros(49))
-    np.testing.assert_allclose(binomial_mixture(curved, 50), binomial_mixture(Curve.line(1 / 1.5, 0.0), 50), atol=1e-13)
+    curved = ShareCurve(x, x / 1.5, np.full(49, 1 / 1.5), np.zeros(49))
+    np.testing.assert_allclose(
+        binomial_mixture(curved, 50), binomial_mixture(ShareCurve.line(1 / 1.5, 0.0), 50), atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("gamma", [0.2, 2.0, 50.0])

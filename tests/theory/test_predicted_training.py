@@ -8,7 +8,7 @@ from firstguess.data import Data, blob, two_blobs
 from firstguess.network.network import Network
 from firstguess.theory.training.adam import layer_tangents
 from firstguess.theory.training.curves import Curve, absorption, looked_at
-from firstguess.theory.training.flow import Task, descend
+from firstguess.theory.training.flow import DescentTask, descend
 
 NET = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 
@@ -27,7 +27,13 @@ def test_golden_steps_of_descent():
     p = fg.predict(net, data=x, tangent=True, width=100, draws=1)
     states = list(
         descend(
-            Task(y, 2, 1), p.tangent, start[0, :, 1:], lambda _: 0.01, np.array([0, 1, 100]), spread=1.0, exact=True
+            DescentTask(y, 2, 1),
+            p.tangent,
+            start[0, :, 1:],
+            lambda _: 0.01,
+            np.array([0, 1, 100]),
+            spread=1.0,
+            exact=True,
         )
     )
     np.testing.assert_allclose(states[1].z[:, 0], [0.39318951, -0.78411451, 2.10285014], rtol=1e-6)
@@ -119,7 +125,7 @@ def test_the_flow_follows_exact_steps(classes, lr):
     start = np.linalg.cholesky(p.covariance + 1e-9 * np.eye(120)) @ rng.normal(
         size=(120, 40 * (1 if classes == 2 else 4))
     )
-    task, looks = Task(y, classes, 40), looked_at(2000)
+    task, looks = DescentTask(y, classes, 40), looked_at(2000)
     by = [
         list(descend(task, p.tangent, start, lambda _: lr, looks, spread=top(p.tangent), exact=exact))
         for exact in (False, True)

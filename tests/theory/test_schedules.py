@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import firstguess as fg
-from firstguess.theory.training.flow import Task, descend
+from firstguess.theory.training.flow import DescentTask, descend
 
 NET = "2 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 
@@ -37,7 +37,11 @@ def test_the_flow_waits_for_a_warm_up():
     top = float(np.linalg.eigvalsh(p.tangent)[-1] / 80)
     rate = fg.schedules.warmup(1.5 / top, steps=60)
     both = [
-        list(descend(Task(np.asarray(data.y), 2, 5), p.tangent, start, rate, np.array([0, 200]), spread=top, exact=e))
+        list(
+            descend(
+                DescentTask(np.asarray(data.y), 2, 5), p.tangent, start, rate, np.array([0, 200]), spread=top, exact=e
+            )
+        )
         for e in (False, True)
     ]
     size = np.sqrt(np.mean(both[1][-1].z ** 2))

@@ -10,8 +10,8 @@ from firstguess.data import Data, two_blobs
 from firstguess.ensemble.member_module import build
 from firstguess.network.network import Network
 from firstguess.theory.training import stepwise
-from firstguess.theory.training.flow import Task
-from firstguess.theory.training.stepwise import Batches
+from firstguess.theory.training.flow import DescentTask
+from firstguess.theory.training.stepwise import BatchRows
 
 RELU = "dense(weight_var=2) > relu > dense(weight_var=2)"
 
@@ -51,13 +51,13 @@ def test_weight_decay_of_a_linear_network_is_torchs(classes, loss, batch):
     starts, ends = [], []
     for i in range(3):
         model = nn.Linear(6, classes, bias=False).double()
-        batches = Batches(12, batch, np.random.default_rng([4, stepwise._STREAM, i if batch else 0]))
+        batches = BatchRows(12, batch, np.random.default_rng([4, stepwise._STREAM, i if batch else 0]))
         first, last = trained_logits(model, x, y, lr, decay, steps, loss, batches)
         starts.append(first)
         ends.append(last)
     paired = classes == 2
     z0, z1 = ([f[:, 1:] - f[:, :1] if paired else f for f in both] for both in (starts, ends))
-    task, start = Task(y, classes, 3, loss), np.concatenate(z0, axis=1)
+    task, start = DescentTask(y, classes, 3, loss), np.concatenate(z0, axis=1)
     looks = np.array([0, steps])
     options = {"batch": batch, "seed": 4, "decay": decay, "layers": 1}
     state = list(stepwise.step_by_step(task, theta[:12, :12], start[:12], lambda _: lr, looks, **options))[-1]
@@ -84,7 +84,7 @@ def test_weight_decay_of_wide_networks(network, batch):
     starts, losses = [], []
     for member in range(16):
         model = build(net, x, width=width, seed=3, member=member)
-        order = Batches(30, batch, np.random.default_rng([6, stepwise._STREAM, member // 2 if batch else 0]))
+        order = BatchRows(30, batch, np.random.default_rng([6, stepwise._STREAM, member // 2 if batch else 0]))
         first, last = trained_logits(model, x, y, lr, decay, steps, "cross-entropy", order)
         starts.append(first)
         losses.append(float(nn.functional.cross_entropy(torch.from_numpy(last), torch.from_numpy(y))))

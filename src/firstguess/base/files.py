@@ -28,13 +28,13 @@ def reads_files(function: Callable[_P, _T]) -> Callable[_P, _T]:
             return function(*args, **kwargs)
         except OSError as error:
             raise InvalidInput(
-                "files that can be read", got=told(error), hint="check the path and its permissions"
+                "files that can be read", got=reason(error), hint="check the path and its permissions"
             ) from error
 
     return reading
 
 
-def told(error: OSError) -> str:
+def reason(error: OSError) -> str:
     """What the system says, and of which file."""
     what = error.strerror or str(error) or type(error).__name__
     return what if error.filename is None else f"{what}: {error.filename}"
@@ -53,7 +53,7 @@ def checked(path: str | Path, endings: Collection[str], *, said: str, example: s
     try:
         target.is_dir()
     except (OSError, ValueError) as error:  # a name too long, a folder that may not be searched, a null byte
-        got = told(error) if isinstance(error, OSError) else str(error)
+        got = reason(error) if isinstance(error, OSError) else str(error)
         raise InvalidInput("a path to write to", got=got, where="save(path)", hint=str(model)) from error
     if target.suffix.lower() not in endings:
         raise InvalidInput(
@@ -85,7 +85,7 @@ def write(target: Path, content: bytes) -> Path:
 def place(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file next to its place and move it there: readers, other processes and a crash see all or nothing.
 
-    A folder that is missing is made. Half a file is not left behind; OSError where the disk refuses.
+    A folder that is missing is made. No half-written file remains; OSError where the disk refuses.
     """
     half = path.with_name(f"{path.stem}.{uuid.uuid4().hex[:12]}.part")
     try:

@@ -258,7 +258,7 @@ def proportion(
     return (float(found.low), float(found.high))
 
 
-def unseen(count: int, *, level: float = 0.95) -> float:
+def rule_of_three(count: int, *, level: float = 0.95) -> float:
     """The largest share of a population that `count` draws may all have missed: Clopper and Pearson's, two-sided.
 
     >>> print(f"{unseen(20):.3f}")
@@ -267,7 +267,7 @@ def unseen(count: int, *, level: float = 0.95) -> float:
     return 1.0 - (0.5 * (1.0 - level)) ** (1.0 / count)
 
 
-def alike(fractions: FloatArray) -> tuple[float, float]:
+def equal_means_test(fractions: FloatArray) -> tuple[float, float]:
     """Whether classes are alike: T = R·Σ_c (mean_c − 1/M)² / mean_r Σ_c (G_rc − 1/M)², and its p-value.
 
     If every permutation of the classes is as likely, T is 1 on average and (M − 1)·T ~ χ²_{M−1} for many members.

@@ -12,7 +12,7 @@ import typer
 
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
-from firstguess.base.files import told
+from firstguess.base.files import reason
 from firstguess.cli import (
     activations,
     check,
@@ -103,7 +103,7 @@ def main() -> None:
         sys.exit(0)
     except OSError as error:  # a full disk, a folder that may not be read, a name too long
         _drop_output()
-        sys.stderr.write(f"firstguess: Expected files that can be read and written, but got {told(error)}.\n")
+        sys.stderr.write(f"firstguess: Expected files that can be read and written, but got {reason(error)}.\n")
         sys.exit(2)
 
 

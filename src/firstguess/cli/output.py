@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import told
+from firstguess.base.files import reason
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,7 +46,7 @@ def check_figure(path: Path | None) -> None:
         path.is_file()
     except OSError as error:
         raise InvalidInput(
-            "a path to write to", got=told(error), where="--figure", hint="--figure figure.png"
+            "a path to write to", got=reason(error), where="--figure", hint="--figure figure.png"
         ) from None
     if not path.absolute().parent.is_dir():
         raise InvalidInput(

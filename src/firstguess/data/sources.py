@@ -23,7 +23,7 @@ from firstguess.data.files import PathLike, Progress, Split
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownSet:
     """`class_names` None: those that the files themselves name."""
 
     title: str
@@ -43,22 +43,22 @@ _CIFAR100 = """
     television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """  # the 100 fine labels, in their order
 KNOWN = {
-    "mnist": Known("MNIST", ("mnist", "MNIST/raw"), tuple("0123456789"), "idx"),
-    "fashion_mnist": Known(
+    "mnist": KnownSet("MNIST", ("mnist", "MNIST/raw"), tuple("0123456789"), "idx"),
+    "fashion_mnist": KnownSet(
         "Fashion-MNIST",
         ("fashion-mnist", "fashion_mnist", "FashionMNIST/raw"),
         ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         "idx",
     ),
-    "cifar10": Known(
+    "cifar10": KnownSet(
         "CIFAR-10",
         ("cifar10", "cifar-10"),
         ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         "parquet",
     ),
-    "cifar100": Known("CIFAR-100", ("cifar100", "cifar-100"), tuple(_CIFAR100.split()), "parquet"),
+    "cifar100": KnownSet("CIFAR-100", ("cifar100", "cifar-100"), tuple(_CIFAR100.split()), "parquet"),
     # Its test split has no labels anywhere: "valid" is what results are reported on.
-    "tiny_imagenet": Known(
+    "tiny_imagenet": KnownSet(
         "Tiny ImageNet",
         ("tiny-imagenet", "tiny_imagenet", "tiny-imagenet-200"),
         None,

@@ -19,7 +19,7 @@ from firstguess.base.text import ends, interval, page, plain, with_error
 from firstguess.ensemble.higher_moments import LayerShape, table
 from firstguess.ensemble.logits import Logits, typical
 from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
-from firstguess.theory.bias_levels import EDGES, Word, beside_gamma, gamma_of_share, largest_share, word_of_share
+from firstguess.theory.bias_levels import EDGES, Word, gamma_of_share, largest_share, word_of_share, word_with_gamma
 from firstguess.theory.prediction import Regime, regime
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 
@@ -391,7 +391,7 @@ class Measurement(Shown):
         rows = [("network", str(self.provenance["network"]))] if "network" in self.provenance else []
         rows += [("data", self.data)] if self.data else []
         gamma = self.weights_layers[-1].gamma if self.weights_layers else math.nan
-        rows.append(("verdict", beside_gamma(self.verdict, gamma)))
+        rows.append(("verdict", word_with_gamma(self.verdict, gamma)))
         if (test := self.bias_test).found is not None:
             rows.append(("initial guessing bias at all", test.words))
         if self.weights_layers:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.numerics import least_jitter
-from firstguess.network.tensors import Alone, Local, OverData, Paths, Place, Weights
+from firstguess.network.tensors import Local, OverData, Paths, Place, Unbatched, Weights
 
 # --------------------------------------------------------------------------------------------------------------
 # What is exact for Gaussian weights and shorter than drawing them (performance.md): their input is replaced by the
@@ -181,7 +181,7 @@ def _instructions(place: Place, reductions: Reductions, *, first: bool = False) 
         case OverData() as over_data:
             whole = Instr("over data", place, over_data=over_data)
             return [Instr("local", place, local=Local(over_data.first)), whole] if over_data.first else [whole]
-        case Alone():
+        case Unbatched():
             raise NotCovered(
                 "layers that many initializations go through at once",
                 got=place.name,

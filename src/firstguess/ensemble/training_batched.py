@@ -21,7 +21,7 @@ from firstguess.ensemble.training_loop import Observe, Values
 from firstguess.ensemble.training_plain import room_for
 from firstguess.ensemble.training_plan import Plan
 from firstguess.network.derivative import Derivative, Kept
-from firstguess.network.tensors import Alone, Local, OverData, Paths, Place, Weights
+from firstguess.network.tensors import Local, OverData, Paths, Place, Unbatched, Weights
 
 # --------------------------------------------------------------------------------------------------------------
 # A description as operations that many members go through side by side, forth and back.
@@ -308,7 +308,7 @@ def compile_ops(places: Sequence[Place]) -> list[Op] | str:
                 if derivative is None:
                     return place.where
                 found.append(Unit(record, derivative))
-            case Alone():
+            case Unbatched():
                 return place.where
             case Paths(scale):
                 paths = [compile_ops(path) for path in place.paths]

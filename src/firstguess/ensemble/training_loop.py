@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from firstguess._version import NUMERICS
 from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import address, place, told
+from firstguess.base.files import address, place, reason
 from firstguess.base.gaussian import Array
 from firstguess.base.ties import guesses
 from firstguess.ensemble import sharding
@@ -55,7 +55,7 @@ class MemberStore:
             if not os.access(target, os.W_OK):
                 raise PermissionError(13, "Permission denied", str(target))
         except (OSError, TypeError, ValueError) as error:
-            got = told(error) if isinstance(error, OSError) else str(error)
+            got = reason(error) if isinstance(error, OSError) else str(error)
             raise InvalidInput("a folder to keep results in", got=got, where="train(store)", hint="store='runs'") from (
                 error
             )
@@ -87,7 +87,7 @@ class MemberStore:
             place(self._path(member), save)
         except OSError as error:
             raise InvalidInput(
-                "a folder that takes results", got=told(error), where="train(store)", hint="another folder"
+                "a folder that takes results", got=reason(error), where="train(store)", hint="another folder"
             ) from error
 
 

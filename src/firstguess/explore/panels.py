@@ -16,7 +16,7 @@ from firstguess.base.text import percent, power_of_ten, rounded_off, spaced
 from firstguess.explore.choice import Choice
 from firstguess.explore.seen import DIMENSION, WIDTH, Seen
 from firstguess.theory.bias_levels import EDGES, largest_share
-from firstguess.theory.frontier import Mark
+from firstguess.theory.frontier import FrontierPoint
 from firstguess.theory.phases.diagram import PhaseDiagram
 from firstguess.theory.phases.fixed_points import FixedPoint
 from firstguess.theory.prediction import stream_growth
@@ -438,7 +438,7 @@ def _remedies(seen: Seen) -> str:
     )
 
 
-def _row(k: int, m: Mark, classes: int) -> str:
+def _row(k: int, m: FrontierPoint, classes: int) -> str:
     name = f"{k}. {m.name}" if k else m.name
     cells = (number(m.gamma), percent(largest_share(max(m.gamma, 0.0), classes)), f"× {number(m.gradients)}")
     return f"<tr><td>{escape(name)}</td>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"

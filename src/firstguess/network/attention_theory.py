@@ -275,7 +275,7 @@ def _summed(x: Array, causal: bool, sides: tuple[Array, Array] | None) -> Array:
     return x.cumsum(axis=1).cumsum(axis=2)
 
 
-class Sampled(NamedTuple):
+class SampledAttention(NamedTuple):
     """E A K Aᵀ from drawn heads, and one standard error of an entry (root mean square), by the diagonal."""
 
     k: Array
@@ -283,7 +283,7 @@ class Sampled(NamedTuple):
     heads: int
 
 
-def sampled(k: Array, heads: Heads) -> Sampled:
+def sampled(k: Array, heads: Heads) -> SampledAttention:
     """Queries and keys of heads are drawn, and A K Aᵀ averaged: theory.md (27). Exact for any logits, and rotations.
 
     Pairs ±q: what is odd in the logits cancels. Heads are drawn until entries are good to _GOOD of the diagonal, or
@@ -315,7 +315,7 @@ def sampled(k: Array, heads: Heads) -> Sampled:
         error /= float(total.diagonal().mean()) / drawn + common
         if error <= _GOOD or drawn >= most:
             total *= 0.5 / drawn
-            return Sampled(total + total.T + common, error, drawn)
+            return SampledAttention(total + total.T + common, error, drawn)
 
 
 def drawn_weights(k: Array, heads: Heads, count: int) -> Array:

@@ -16,7 +16,7 @@ from firstguess.base.gaussian import Function
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation, check_variance
 from firstguess.network.grammar import parse_layers
-from firstguess.network.layer import Layer, Symmetry, has_meaning, steps, text
+from firstguess.network.layer import Layer, Symmetry, has_reading, steps, text
 from firstguess.network.layers import Activate
 from firstguess.network.points import Points
 from firstguess.network.sampled_distribution import Pairs
@@ -68,11 +68,11 @@ def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Answ
     try:
         return _by_closed_form(layers, q)
     except NotCovered as error:
-        if not all(has_meaning(type(layer), "nodes") for layer in layers):
+        if not all(has_reading(type(layer), "nodes") for layer in layers):
             raise
         if layers[-1].symmetry is Symmetry.REMOVES_MEAN or getattr(getattr(layers[-1], "phi", None), "centered", False):
             return Answer(False, f"{text(layers[-1])} takes off the mean that nodes had in front of it", 0.0)
-        return _by_nodes(layers, q, error)
+        return _by_sampled_units(layers, q, error)
 
 
 def _layers(what: str | Activation | Function) -> tuple[Layer, ...]:
@@ -134,7 +134,7 @@ def _made(name: str, after: Signal) -> str:
     return f"{name} gives nodes a mean over centred data: {size:.3g} ({share:.1%} of their root mean square)"
 
 
-def _by_nodes(layers: Sequence[Layer], q: float, error: NotCovered) -> Answer:
+def _by_sampled_units(layers: Sequence[Layer], q: float, error: NotCovered) -> Answer:
     """Units drawn as they come in, pairs ±u, sent through the layers: their mean, in standard errors."""
     bunch = math.prod(layer.pools * layer.together for layer in layers)
     half = max(_NODES // (2 * bunch), 1) * bunch

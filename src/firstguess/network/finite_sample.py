@@ -33,7 +33,7 @@ _FEW = 64  # points up to which units are drawn from their covariance: more are 
 _FLAT = 1e-13  # a pivot below this share of its diagonal is 0 to rounding: a point that others already determine
 
 
-class Source(Protocol):
+class PointSource(Protocol):
     """Where the sampled points come from, before any layer; asked once, for their overlaps or components."""
 
     @property
@@ -54,7 +54,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Sums:
+class RandomSums:
     """Sums over a layer's units by random weights: what decides the next units."""
 
     before: PointSample
@@ -76,8 +76,8 @@ class PointSample:
     width: int  # of layers that name none
     signal: Signal | None  # the closed form here; None where it does not cover a layer
     known: Values | None = None
-    sums: Sums | None = None
-    source: Source | None = None
+    sums: RandomSums | None = None
+    source: PointSource | None = None
 
     @cached_property
     def values(self) -> Values:
@@ -150,7 +150,7 @@ class PointSample:
 
     def weighted(self, weight_var: float, bias_var: float, nodes: int, init: str) -> PointSample:
         """After random weights and biases, of `nodes` units."""
-        return PointSample(self.rng, self.width, self.signal, sums=Sums(self, weight_var, bias_var, nodes, init))
+        return PointSample(self.rng, self.width, self.signal, sums=RandomSums(self, weight_var, bias_var, nodes, init))
 
     def with_values(self, values: Values) -> PointSample:
         """The same networks with other units."""

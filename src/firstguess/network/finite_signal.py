@@ -337,7 +337,7 @@ class FiniteSignal:
         distribution = replace(self.distribution, centres=True)
         return replace(self, signal=after, distribution=distribution, shifted=False, fixed=True, over_points=True)
 
-    def _behind_batch(self) -> tuple[_Change, float, tuple[float, ...]]:
+    def _after_batchnorm(self) -> tuple[_Change, float, tuple[float, ...]]:
         """theory.md (44): what a layer adds, the relative variance of the points' sizes V, and the pulls.
 
         Signs see directions, and sizes that differ over points un-centre the unit vectors: by βV and skew/N a layer.
@@ -362,7 +362,7 @@ class FiniteSignal:
         self._check(bias_var)
         pulls, sizes = self.pulls, 0.0 if self.fixed else self.sizes + 2.0 / self.nodes
         if self.over_points:
-            change, sizes, pulls = self._behind_batch()
+            change, sizes, pulls = self._after_batchnorm()
         else:
             change = self._even() if self.even else self._about_e()
         one_minus_c = self.signal.one_minus_c

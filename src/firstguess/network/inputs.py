@@ -15,7 +15,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.signal import Gaussian, Signal, Unknown
 
 
-class Moments(Protocol):
+class HasMoments(Protocol):
     """Moments of a sample, over points and components."""
 
     @property
@@ -34,7 +34,7 @@ class Sample(Protocol):
     @property
     def n(self) -> int: ...
 
-    def inputs(self) -> Moments: ...
+    def inputs(self) -> HasMoments: ...
 
 
 @dataclass(frozen=True)

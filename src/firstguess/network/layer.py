@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 from firstguess.base.checks import float_range
 from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.text import number, repeated
-from firstguess.network.read_result import Call, Site, Variances
+from firstguess.network.read_result import Call, ReadContext, Variances
 from firstguess.network.shapes import Shape
-from firstguess.network.source import Source
+from firstguess.network.source import SourceWriter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -280,7 +280,7 @@ class Layer:
         """The torch module that this layer is in one member of an ensemble."""
         self._refuse("a torch module")
 
-    def source(self, at: Source) -> str:
+    def source(self, at: SourceWriter) -> str:
         """The PyTorch expression that makes this layer; moves `at.size` on."""
         self._refuse("PyTorch source")
 
@@ -295,19 +295,19 @@ class Layer:
         return cls.calls
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
         """What a torch module of `modules` is, or why it is nothing that a description can say."""
         return ReadResult(why=f"{cls.kind} does not say how it is read from a module")
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> ReadResult:
+    def from_call(cls, call: Call, context: ReadContext) -> ReadResult:
         """The same for a call of one of `calls`."""
         return ReadResult(why=f"{cls.kind} does not say how it is read from a call")
 
     def _refuse(self, what: str) -> NoReturn:
         """Raise NotCovered, naming the reading that does cover this layer; a fold adds the place."""
         cls = type(self)
-        covered = next((hint for method, hint in _READINGS if has_meaning(cls, method)), "")
+        covered = next((hint for method, hint in _READINGS if has_reading(cls, method)), "")
         raise NotCovered(f"{what} of {self.kind}", got="a layer without one", hint=covered)
 
 
@@ -326,7 +326,7 @@ class ReadResult:
     last: str = ""  # what it is at the end of a network, where the guess does not depend on it; else `why` counts
 
 
-def has_meaning(cls: type[Layer], method: str) -> bool:
+def has_reading(cls: type[Layer], method: str) -> bool:
     """Whether a kind of layer has a meaning of its own, not the default that refuses."""
     return getattr(cls, method, None) is not getattr(Layer, method, None)
 

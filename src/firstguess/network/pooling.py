@@ -18,7 +18,7 @@ from firstguess.base.numerics import interpolate
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import Layer, ReadResult
 from firstguess.network.points import Op, Values
-from firstguess.network.read_result import FLAT, IMAGE, Call, Site
+from firstguess.network.read_result import FLAT, IMAGE, Call, ReadContext
 from firstguess.network.shapes import Grid
 
 Reduce = Callable[[Values, tuple[int, ...]], Values]
@@ -97,7 +97,12 @@ def window_of_call(call: Call) -> Window | str:
 
 
 def pool_of(
-    kind: Callable[..., Layer], window: Window | str, site: Site, *, flat: bool = False, overlaps: bool = False
+    kind: Callable[..., Layer],
+    window: Window | str,
+    context: ReadContext,
+    *,
+    flat: bool = False,
+    overlaps: bool = False,
 ) -> ReadResult:
     """A pool over positions or (flat) over units; `overlaps`: whether this kind has a stride and padding."""
     if isinstance(window, str):
@@ -107,8 +112,8 @@ def pool_of(
     if kernel != (size, size) or stride[0] != stride[1] or padding[0] != padding[1]:
         return ReadResult(why=f"a pool of {kernel[0]}×{kernel[1]}; a description has square ones")
     axes = FLAT if flat else IMAGE
-    if site.axes not in (None, axes):
-        return ReadResult(why=f"a {'one' if flat else 'two'}-dimensional pool of a batch with {site.axes} axes")
+    if context.axes not in (None, axes):
+        return ReadResult(why=f"a {'one' if flat else 'two'}-dimensional pool of a batch with {context.axes} axes")
     if (stride, padding) == (kernel, (0, 0)):
         return ReadResult((kind(size if flat else size * size),), axes=axes)
     if flat or not overlaps:
@@ -119,14 +124,14 @@ def pool_of(
     return ReadResult((kind(size * size, None if stride == kernel else stride[0], padding[0]),), axes=axes)
 
 
-def pool_to(kind: Callable[[int], Layer], output: Any, site: Site) -> ReadResult:
+def pool_to(kind: Callable[[int], Layer], output: Any, context: ReadContext) -> ReadResult:
     """A pool to a given size is a pool of positions, once the size of the image is known."""
     high, wide = (output, output) if output is None or isinstance(output, int) else (output[0], output[-1])
-    if site.shape is None:
+    if context.shape is None:
         return ReadResult(why="how many positions it pools depends on the images: give an example of the inputs")
-    if len(site.shape) != IMAGE:
-        return ReadResult(why=f"a pool of images of a batch with {len(site.shape)} axes")
-    sides = site.shape[2:]
+    if len(context.shape) != IMAGE:
+        return ReadResult(why=f"a pool of images of a batch with {len(context.shape)} axes")
+    sides = context.shape[2:]
     high, wide = high or sides[0], wide or sides[1]
     if sides[0] % high or sides[1] % wide or sides[0] // high != sides[1] // wide:
         return ReadResult(why=f"{sides[0]}×{sides[1]} positions to {high}×{wide}; a description has square pools")

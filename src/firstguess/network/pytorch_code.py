@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from firstguess.base.errors import NotCovered
 from firstguess.network.layer import Layer, text
 from firstguess.network.network import Network
-from firstguess.network.source import Source
+from firstguess.network.source import SourceWriter
 
 _HEAD = '''import math
 
@@ -35,7 +35,7 @@ def pytorch_code(network: Network, *, width: int = 100) -> str:
     layers = network.layers
     if not layers or not layers[-1].weighted or layers[-1].paths:
         raise NotCovered("a network that ends in weights", got=text(layers[-1]) if layers else "none", where="code")
-    at = Source("inputs", width)
+    at = SourceWriter("inputs", width)
     lines = [f"def build(inputs: int, classes: int = {network.classes}) -> nn.Module:"]
     lines.append("    layers: list[nn.Module] = []")
     start = 0

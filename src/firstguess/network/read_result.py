@@ -49,7 +49,7 @@ class RandomWeights:
 
 
 @dataclass(frozen=True)
-class Site:
+class ReadContext:
     """Where a module or a call stands: what comes in, and what its parameters start as."""
 
     axes: int | None = None  # of the batch that comes in, where that is known

@@ -37,7 +37,7 @@ class ScaledResidual(nn.Module):
 
 
 @dataclass
-class Source:
+class SourceWriter:
     """Where in the text a layer stands: the size of what enters, as an expression, and of what has to come out."""
 
     size: str

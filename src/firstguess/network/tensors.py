@@ -115,11 +115,11 @@ class Paths:
 
 
 @dataclass(frozen=True)
-class Alone:
+class Unbatched:
     """Nothing to share between initializations: the layer's module, one member after another (tokens)."""
 
 
-Tensors: TypeAlias = Weights | Local | OverData | Paths | Alone
+Tensors: TypeAlias = Weights | Local | OverData | Paths | Unbatched
 
 
 class Draw(Protocol):

@@ -144,7 +144,7 @@ class ResidualSum(nn.Module):
         return self.shortcut(x) + self.scale * self.branch(x)
 
 
-class Batches(nn.Module):
+class InBatches(nn.Module):
     """A norm applied to consecutive batches of the points."""
 
     def __init__(self, norm: nn.Module, batch: int) -> None:
@@ -241,7 +241,7 @@ class AddPositions(nn.Module):
         return x + self.waves.to(x)
 
 
-class FirstToken(OnSequences):
+class FirstTokenModule(OnSequences):
     """One learned token before all others."""
 
     def __init__(self, token: nn.Module) -> None:
@@ -255,7 +255,7 @@ class FirstToken(OnSequences):
         return torch.cat([first, x], dim=1)
 
 
-class Patches(nn.Module):
+class PatchesModule(nn.Module):
     """Images to tokens, row by row: a convolution whose kernels lie side by side."""
 
     def __init__(self, kernels: nn.Module) -> None:
@@ -293,7 +293,7 @@ class Gate(nn.Module):
         return self.phi(gate) * up
 
 
-class PoolTokens(OnSequences):
+class PoolTokensModule(OnSequences):
     """The first token, the last, or the mean of all; of those that are no padding."""
 
     def __init__(self, at: str) -> None:
@@ -320,7 +320,7 @@ class PoolTokens(OnSequences):
         return x[:, 0]
 
 
-class TokenMix(OnSequences):
+class TokenMixModule(OnSequences):
     """Two dense layers over tokens, the same for every unit."""
 
     def __init__(self, first: nn.Module, phi: nn.Module, second: nn.Module) -> None:

@@ -32,7 +32,7 @@ from typing import Any, cast
 from firstguess.base.checks import given as given_only
 from firstguess.base.checks import keywords
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import told
+from firstguess.base.files import reason
 from firstguess.data import load
 from firstguess.studies.configurations import grid
 from firstguess.studies.study import Study
@@ -157,7 +157,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidInput("a file that can be read", got=told(error), where=str(path)) from error
+        raise InvalidInput("a file that can be read", got=reason(error), where=str(path)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise _bad(path, "TOML", str(error)) from error
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import told
+from firstguess.base.files import reason
 from firstguess.base.text import spaced
 from firstguess.studies.store import Piece
 from firstguess.studies.study_files import Results
@@ -247,7 +247,7 @@ class Drive:
         except OSError as error:
             raise InvalidInput(
                 "a store that takes results",
-                got=told(error),
+                got=reason(error),
                 where=str(self._results.folder),
                 hint="make room and run again: what is done is kept",
             ) from error

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import address, told
+from firstguess.base.files import address, reason
 from firstguess.base.text import page
 from firstguess.base.threads import cores
 from firstguess.data import Data, as_data, load
@@ -308,7 +308,7 @@ def _folder(store: str | os.PathLike[str]) -> Path:
 
 
 def _refused(folder: Path, error: OSError) -> InvalidInput:
-    return InvalidInput("a folder for results", got=told(error), where=f"study(store={str(folder)!r})")
+    return InvalidInput("a folder for results", got=reason(error), where=f"study(store={str(folder)!r})")
 
 
 def _text(function: Callable[..., Any]) -> str:

@@ -37,7 +37,7 @@ def word(gamma: float) -> Word:
     return "leaning" if gamma < EDGES[1] else "biased" if gamma < EDGES[2] else "deeply biased"
 
 
-def beside_gamma(verdict: str, gamma: float) -> str:
+def word_with_gamma(verdict: str, gamma: float) -> str:
     """The verdict of a page, and what γ of the output beside it would be called if that is another word.
 
     >>> beside_gamma("biased", 3.0), beside_gamma("biased", 0.7)

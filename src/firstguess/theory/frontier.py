@@ -32,7 +32,7 @@ _CLOSE = 0.02  # relative distance from the edge that is no change
 
 
 @dataclass(frozen=True)
-class Mark:
+class FrontierPoint:
     """A network on the plane of γ and gradients.
 
     `gradients` is the factor on their mean square from the output to the inputs, for a signal that keeps its size: g of
@@ -59,9 +59,9 @@ class Frontier(Shown):
 
     network: Network
     depth: int
-    here: Mark
-    remedies: tuple[Mark, ...]
-    reached: tuple[Mark, ...]
+    here: FrontierPoint
+    remedies: tuple[FrontierPoint, ...]
+    reached: tuple[FrontierPoint, ...]
     knob: str
     reachable: tuple[float, float] | None  # γ at constant gradients, by this parameter; None: not known
     data_gamma: float = 0.0
@@ -133,13 +133,15 @@ def frontier(
     return Frontier(net, net.depth, here, tuple(remedies), tuple(reached), knob, ends, rest - 1.0, notes)
 
 
-def _mark(name: str, sort: Sort, net: Network, given: Inputs, note: str = "") -> Mark:
+def _mark(name: str, sort: Sort, net: Network, given: Inputs, note: str = "") -> FrontierPoint:
     at = stand(predict(net, inputs=given))
     rest = 1.0 + given.mean_square / given.variance
-    return Mark(name, sort, at.gamma, rest * at.nonlinearity / (1.0 + at.gamma), at.nonlinearity, str(net), note)
+    return FrontierPoint(
+        name, sort, at.gamma, rest * at.nonlinearity / (1.0 + at.gamma), at.nonlinearity, str(net), note
+    )
 
 
-def _remedies(net: Network, given: Inputs, here: Mark) -> Iterator[Mark]:
+def _remedies(net: Network, given: Inputs, here: FrontierPoint) -> Iterator[FrontierPoint]:
     """Changes that the closed form knows, without those that change nothing."""
     for name, variant in _variants(net):
         if variant == net:
@@ -184,9 +186,9 @@ def _edge(net: Network, phi: Any) -> Iterator[tuple[str, Network]]:
 
 def _reached(
     net: Network, knob: str, targets: tuple[float, ...], given: Inputs
-) -> tuple[list[Mark], tuple[float, float] | None, str]:
+) -> tuple[list[FrontierPoint], tuple[float, float] | None, str]:
     """Marks at all targets that can be had, the range at constant gradients, and why there is none."""
-    marks, ends, why = list[Mark](), None, ""
+    marks, ends, why = list[FrontierPoint](), None, ""
     # Weights of another size leave a ReLU's gradients as they are, against its signal; blocks keep them at 1.
     for gradients in GRADIENTS if knob in ("variances", "affine") else (1.0,):
         for gamma in targets:

@@ -33,7 +33,7 @@ from firstguess.network.walk import check_vocabulary, every, shapes
 from firstguess.theory.kernel.kernel import KernelLayer
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses
-from firstguess.theory.tokens import Stream, reading, token_covariances
+from firstguess.theory.tokens import TokenStream, reading, token_covariances
 
 # --------------------------------------------------------------------------------------------------------------
 # Language-model heads: how often an untrained model with a tied head guesses the token that it was given.
@@ -183,7 +183,7 @@ def _described(tokens: Tokens, vocabulary: int, points: int | None, seed: int, s
     return ids
 
 
-def _own(network: Network, stream: Stream, count: int) -> Array:
+def _own(network: Network, stream: TokenStream, count: int) -> Array:
     """a of h = a·e + r for every token: what norms and scales leave of the embedding in the stream."""
     own = np.ones(count)
     for place, layer in enumerate(network.layers[1:-1], start=1):

@@ -17,7 +17,7 @@ from firstguess.base.plottable import Shown
 from firstguess.base.text import plain
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
-from firstguess.theory.bias_levels import DEEPLY_BIASED, Word, beside_gamma, word, word_of_share
+from firstguess.theory.bias_levels import DEEPLY_BIASED, Word, word, word_of_share, word_with_gamma
 from firstguess.theory.shares.gaussian import Guesses
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Prediction(Shown):
         rows = [
             ("network", str(self.network)),
             *self._data,
-            ("verdict", beside_gamma(self.verdict, float(self.gamma[-1]))),
+            ("verdict", word_with_gamma(self.verdict, float(self.gamma[-1]))),
             ("initial guessing bias at all", self._bias_words),
             ("drift ratio γ of the output", f"{self.gamma[-1]:.6g}"),
             ("correlation c of two inputs' outputs", f"{self.correlation[-1]:.6g}"),

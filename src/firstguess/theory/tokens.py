@@ -59,7 +59,7 @@ class Vectors:
 
 
 @dataclass(frozen=True)
-class Stream:
+class TokenStream:
     """The covariance of all tokens of n sequences, (n·T, n·T), and how it was found."""
 
     k: Array
@@ -111,7 +111,7 @@ def token_kernel(
     return read_pending(network, pending, budget, started)
 
 
-def token_covariances(network: Network, x: NDArray[Any], *, width: int = 1000, seconds: float = 600.0) -> Stream:
+def token_covariances(network: Network, x: NDArray[Any], *, width: int = 1000, seconds: float = 600.0) -> TokenStream:
     """The same of every token after the last layer: for read-outs of all kinds from one fold."""
     pending, budget = _started(network, x, width, 2e9, seconds, None)
     layers, squares, start = network.layers, dict[int, Array](), 0
@@ -122,7 +122,7 @@ def token_covariances(network: Network, x: NDArray[Any], *, width: int = 1000, s
             squares[place], start = pending.last.q - pending.last.mean**2 * centres, place
         pending = propagate(layers[start:], pending, budget)
         k, _ = all_pairs(pending, budget)
-    return Stream(k, pending, squares)
+    return TokenStream(k, pending, squares)
 
 
 def _norms(layers: Sequence[Layer]) -> list[int]:

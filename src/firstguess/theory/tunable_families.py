@@ -186,7 +186,7 @@ PARAMETERS = ("slope", "branch_scale", "variances", "affine", "shared_scale")
 _LEAKY = ("relu", "leaky_relu", "prelu", "abs")
 
 
-class Knob(Protocol):
+class Family(Protocol):
     """One parameter of a family."""
 
     @property
@@ -258,7 +258,7 @@ def _around(psi: Shifted) -> Callable[[Layer], Iterable[Layer]]:
 
 
 @dataclass(frozen=True)
-class Slope:
+class SlopeFamily:
     """Of a leaky ReLU, 1 being linear and −1 the absolute value: σw² = 2χ/(1+α²), theory.md (33)."""
 
     base: Network
@@ -282,7 +282,7 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class BranchScale:
+class BranchScaleFamily:
     """β of √(1−β²)·x + β·f(x), the branch's weights at its activation's gain: theory.md (34).
 
     An activation other than a ReLU's like becomes g·(φ(ax + b) + d) with E ψ² = E ψ'² = 1, a as near to 1 as a stable q
@@ -337,7 +337,7 @@ def _inner(layer: Layer, gain: float, psi: Shifted | None) -> Iterable[Layer]:
 
 
 @dataclass(frozen=True)
-class Variances:
+class VarianceFamily:
     """q of a smooth activation: σw² = χq/D, σb² = q − σw² E φ², after a first layer that brings q: theory.md (35).
 
     Only where q is stable: 1 + σw² E φφ'' ≤ 1.
@@ -382,7 +382,7 @@ class Variances:
 
 
 @dataclass(frozen=True)
-class Affine:
+class AffineFamily:
     """a of g·(φ(ax + b) + d) at q = 1: b so that q is stable, d and g so that it stays at χ: theory.md (35)."""
 
     base: Network
@@ -419,7 +419,7 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class SharedScale:
+class SharedScaleFamily:
     """Positions, token types and class token, times a factor: what sequences share is their bias, theory.md (20)."""
 
     base: Network
@@ -433,7 +433,7 @@ class SharedScale:
         return replace(self.base, layers=changed(self.base.layers, lambda layer: (layer.with_shared(at),)))
 
 
-def family_for(network: Network, *, growth: float, mean_square: float, name: str | None = None) -> Knob:
+def family_for(network: Network, *, growth: float, mean_square: float, name: str | None = None) -> Family:
     """The parameter of this name, or the one that the activation calls for."""
     if name is not None and name not in PARAMETERS:
         raise NotCovered(f"knob {', '.join(PARAMETERS[:-1])} or {PARAMETERS[-1]}", got=repr(name), where="tune")
@@ -457,11 +457,11 @@ def family_for(network: Network, *, growth: float, mean_square: float, name: str
         raise NotCovered("a ReLU, for its slope", got=str(phi), where="tune", hint='knob="affine"')
     if name == "branch_scale" and not residual:
         raise NotCovered("residual blocks, for their scale", got="a plain network", where="tune")
-    made: dict[str, Callable[[], Knob]] = {
-        "slope": lambda: Slope(network, growth, mean_square),
-        "branch_scale": lambda: BranchScale(network, mean_square),
-        "variances": lambda: Variances(network, growth, mean_square),
-        "affine": lambda: Affine(network, growth, mean_square),
+    made: dict[str, Callable[[], Family]] = {
+        "slope": lambda: SlopeFamily(network, growth, mean_square),
+        "branch_scale": lambda: BranchScaleFamily(network, mean_square),
+        "variances": lambda: VarianceFamily(network, growth, mean_square),
+        "affine": lambda: AffineFamily(network, growth, mean_square),
     }
     return made[name]()
 
@@ -474,12 +474,12 @@ def _called_for(phi: Activation, *, residual: bool, norm: bool) -> str:
     return "variances" if phi.odd and not norm else "affine"
 
 
-def _of_tokens(network: Network, name: str | None) -> Knob:
+def _of_tokens(network: Network, name: str | None) -> Family:
     if name not in (None, "shared_scale"):
         raise NotCovered(
             'knob="shared_scale", for a network of tokens', got=f"knob={name!r}", where="tune", hint="knob=None"
         )
-    found = SharedScale(network)
+    found = SharedScaleFamily(network)
     if found.network(0.0) == network:
         raise NotCovered(
             "positions, token types or a class token to scale",

@@ -19,7 +19,7 @@ from firstguess.network.network import Network
 from firstguess.network.walk import every, needs_tokens
 from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.tunable_families import Knob, family_for, is_norm, normed
+from firstguess.theory.tunable_families import Family, family_for, is_norm, normed
 
 ParameterName = Literal["slope", "branch_scale", "variances", "affine", "shared_scale"]
 _OFF = 1e-5  # relative error of the gradients that is the quadrature's, not the family's
@@ -245,7 +245,7 @@ def _wanted(gamma: float, gradients: float | None) -> float:
     return float(gradients)
 
 
-def _solve(family: Knob, gamma: float, inputs: Inputs | Tokens) -> tuple[float, tuple[float, float]]:
+def _solve(family: Family, gamma: float, inputs: Inputs | Tokens) -> tuple[float, tuple[float, float]]:
     """The parameter's place, and the range of γ between its ends."""
 
     def reached(at: float) -> float:
@@ -307,7 +307,7 @@ def _lower(inputs: Inputs | Tokens) -> str:
     return "; the data's own γ₀ is in it: centre them first" if inputs.mean_square > 0 else ""
 
 
-def _ends(family: Knob, reached: Any) -> tuple[float, float]:
+def _ends(family: Family, reached: Any) -> tuple[float, float]:
     """The ends of the parameter, drawn in to where γ is known: the linear end itself has none or is 0."""
     low, high = family.span
     for _ in range(60):

@@ -21,7 +21,7 @@ from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
-    from firstguess.network.read_result import Site
+    from firstguess.network.read_result import ReadContext
 
 
 class Calm(nn.Module):
@@ -89,7 +89,7 @@ def calm() -> Iterator[None]:
             return Calm()
 
         @classmethod
-        def from_module(cls, module: nn.Module, site: Site) -> ReadResult:
+        def from_module(cls, module: nn.Module, context: ReadContext) -> ReadResult:
             return ReadResult((cls(),))
 
     yield

@@ -18,7 +18,7 @@ from firstguess.modules.members.weight_statistics import TORCH_DEFAULT, Numbers,
 from firstguess.modules.read.dispatch import claim, refusal
 from firstguess.network.layer import Layer, ReadResult
 from firstguess.network.layers import Scale, Shift
-from firstguess.network.read_result import RandomWeights, Site, Variances
+from firstguess.network.read_result import RandomWeights, ReadContext, Variances
 
 # --------------------------------------------------------------------------------------------------------------
 # Variances of weights, from the initializers themselves: draw, estimate, and recognise the rule where there is one.
@@ -182,13 +182,15 @@ class Modules:
             return ReadResult(why=refusal(module))
         numbers = {what: self.draws.numbers.get(self._name(path, what)) for what in ("weight", "bias")}
         constants = {what: found.constant for what, found in numbers.items() if found is not None}
-        site = Site(axes, shape, path, claimed.name, constants=constants)
+        context = ReadContext(axes, shape, path, claimed.name, constants=constants)
         if _weighted(claimed.kind):
-            return self._random(path, module, claimed.meaning, site)
-        found = claimed.meaning(module, site)
-        return _with_constants(found, f"{path} ({type(module).__name__})", site) if found.affine else found
+            return self._random(path, module, claimed.meaning, context)
+        found = claimed.meaning(module, context)
+        return _with_constants(found, f"{path} ({type(module).__name__})", context) if found.affine else found
 
-    def _random(self, path: str, module: nn.Module, say: Callable[[Any, Site], ReadResult], site: Site) -> ReadResult:
+    def _random(
+        self, path: str, module: nn.Module, say: Callable[[Any, ReadContext], ReadResult], context: ReadContext
+    ) -> ReadResult:
         """A module whose weights are drawn: their law goes to its kind; biases that are one constant are a shift."""
         found = self.estimates.get(path)
         weight = tensor_at(self.model, self._name(path, "weight"))
@@ -205,7 +207,7 @@ class Modules:
         bias_var = found.bias_var()
         units, orthogonal = int(weight.shape[0]), found.weight.gain is not None
         weights = RandomWeights(weight_var, bias_var, units, orthogonal, _odd_law(found, weight_var, bias_var))
-        meaning = say(module, replace(site, weights=weights))
+        meaning = say(module, replace(context, weights=weights))
         if meaning.why:
             return replace(meaning, zero=meaning.why == _ZERO and not constant)
         if rule == TORCH_DEFAULT and found.bias is not None and bias_var != found.default_bias:
@@ -239,12 +241,12 @@ def _odd_law(found: Estimate, weight_var: float, bias_var: float) -> str:
     return _ZERO if weight_var == 0.0 == bias_var else ""
 
 
-def _with_constants(norm: ReadResult, what: str, site: Site) -> ReadResult:
+def _with_constants(norm: ReadResult, what: str, context: ReadContext) -> ReadResult:
     """A norm and its parameters, all equal within each: (1, 0) adds nothing, others a scale and a shift."""
-    odd = next((name for name, value in site.constants.items() if value is None), None)
+    odd = next((name for name, value in context.constants.items() if value is None), None)
     if odd is not None:
         return ReadResult(why=f"its {odd} differs from node to node at initialization")
-    weight, bias = site.constants.get("weight"), site.constants.get("bias")
+    weight, bias = context.constants.get("weight"), context.constants.get("bias")
     layers, notes = norm.layers, norm.notes
     if weight not in (None, 1.0):
         layers, notes = (*layers, Scale(weight)), (*notes, f"{what} starts with weights of {weight:g}, not 1")

@@ -23,7 +23,7 @@ from firstguess.network.layers import (
     Scale,
     Shift,
 )
-from firstguess.network.read_result import FLAT, Call, Site
+from firstguess.network.read_result import FLAT, Call, ReadContext
 
 # --------------------------------------------------------------------------------------------------------------
 # Modules and functions that are nothing to a description: dropout, flattening, softmax at the end, copies.
@@ -35,24 +35,24 @@ _SOFTMAX = ReadResult(
 )
 
 
-def _nothing(module: Any, site: Site) -> ReadResult:
+def _nothing(module: Any, context: ReadContext) -> ReadResult:
     return ReadResult()
 
 
-def _dropout(module: Any, site: Site) -> ReadResult:
+def _dropout(module: Any, context: ReadContext) -> ReadResult:
     return ReadResult(notes=(_DROPOUT,))
 
 
-def _softmax(module: Any, site: Site) -> ReadResult:
+def _softmax(module: Any, context: ReadContext) -> ReadResult:
     return _SOFTMAX
 
 
-def _flatten(module: Any, site: Site) -> ReadResult:
+def _flatten(module: Any, context: ReadContext) -> ReadResult:
     whole = module.start_dim == 1 and module.end_dim == -1
     return ReadResult(axes=FLAT) if whole else ReadResult(why="flattens some axes only")
 
 
-PASSIVE: dict[type[nn.Module], Callable[[Any, Site], ReadResult]] = {
+PASSIVE: dict[type[nn.Module], Callable[[Any, ReadContext], ReadResult]] = {
     nn.Identity: _nothing,
     nn.Dropout: _dropout,
     nn.Dropout1d: _dropout,
@@ -101,7 +101,7 @@ class Claim(NamedTuple):
 
     name: str  # the one in the kind's `modules`
     kind: type[Layer] | None
-    meaning: Callable[[Any, Site], ReadResult]
+    meaning: Callable[[Any, ReadContext], ReadResult]
 
 
 def claim(module: nn.Module) -> Claim | None:
@@ -212,19 +212,19 @@ def is_difference(node: fx.Node) -> bool:
     return node.target in DIFFERENCES or node.target in ("sub", "sub_")
 
 
-def function(node: fx.Node, site: Site, after: tuple[int, ...] | None) -> ReadResult:
+def function(node: fx.Node, context: ReadContext, after: tuple[int, ...] | None) -> ReadResult:
     """The meaning of a call with one signal in it; `after` is the shape of its result where an example was run."""
     call = Call(node.target, node.args, node.kwargs)
     if (claimed := call_claim(call.target)) is not None:
         name, kind = claimed
-        return kind.from_call(call, replace(site, claim=name))
+        return kind.from_call(call, replace(context, claim=name))
     if (passive := passive_call(call)) is not None:
         return passive
     target: Any = node.target
     name = function_name(node)
     method = node.op == "call_method"
     if target in _SHAPING or (method and name in _SHAPING_METHODS):
-        return _shaping(call, name, site, after)
+        return _shaping(call, name, context, after)
     if (arithmetic := _arithmetic(call, name)) is not None:
         return arithmetic
     if target in _ATTENTION or (method and name in ("matmul", "bmm")):
@@ -251,12 +251,12 @@ def of_several(node: fx.Node) -> str:
     return "several signals go in"
 
 
-def _shaping(call: Call, name: str, site: Site, after: tuple[int, ...] | None) -> ReadResult:
-    if site.shape is not None and after is not None:
-        same = after[:1] == site.shape[:1] and math.prod(after) == math.prod(site.shape)
-        if same and (len(after) <= FLAT or after == site.shape):
+def _shaping(call: Call, name: str, context: ReadContext, after: tuple[int, ...] | None) -> ReadResult:
+    if context.shape is not None and after is not None:
+        same = after[:1] == context.shape[:1] and math.prod(after) == math.prod(context.shape)
+        if same and (len(after) <= FLAT or after == context.shape):
             return ReadResult(axes=len(after) if len(after) > FLAT else FLAT)
-        return ReadResult(why=f"makes {site.shape[1:]} of a sample into {after[1:]}; a description can flatten only")
+        return ReadResult(why=f"makes {context.shape[1:]} of a sample into {after[1:]}; a description can flatten only")
     if name == "flatten" and call.argument(1, "start_dim", 0) == 1 and call.argument(2, "end_dim", -1) == -1:
         return ReadResult(axes=FLAT)
     sizes = call.args[1:]
@@ -265,7 +265,7 @@ def _shaping(call: Call, name: str, site: Site, after: tuple[int, ...] | None) -
     if name in ("view", "reshape") and len(sizes) == FLAT and -1 in sizes and (sizes[0] == -1 or _is_batch(sizes[0])):
         note = f"{name} to two axes is taken for a flattening: give an example of the inputs to check it"
         return ReadResult(axes=FLAT, notes=() if isinstance(sizes[0], fx.Node) else (note,))
-    if name == "squeeze" and site.axes == FLAT:
+    if name == "squeeze" and context.axes == FLAT:
         return ReadResult()
     return ReadResult(why="what it does depends on the shape: give an example of the inputs")
 

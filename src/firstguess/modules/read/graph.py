@@ -18,7 +18,7 @@ from firstguess.network.activations.registry import activation
 from firstguess.network.layer import Layer, ReadResult, text
 from firstguess.network.layers import Activate, Residual, Scale
 from firstguess.network.layers.residual import unsigned
-from firstguess.network.read_result import FLAT, Site
+from firstguess.network.read_result import FLAT, ReadContext
 
 # --------------------------------------------------------------------------------------------------------------
 # The nodes of a graph that carry the signal, and the trail that it takes through them.
@@ -339,29 +339,29 @@ class _Reader:
 
     def _carrier(self, node: fx.Node, signals: list[fx.Node]) -> Carrier:
         first = signals[0]
-        site = Site(self.carriers[first].axes, self.trail.shape(first))
+        context = ReadContext(self.carriers[first].axes, self.trail.shape(first))
         if node.op == "call_module":
             path = path_of(cast(str, node.target))
             kind = type(self.modules.model.get_submodule(path)).__name__
             if path in self.traced.opaque:
                 meaning = ReadResult(why=self.traced.opaque[path])
             else:
-                meaning = self.modules.meaning(path, site.axes, site.shape)
+                meaning = self.modules.meaning(path, context.axes, context.shape)
                 if len(signals) > 1 and not meaning.why:
                     meaning = ReadResult(why=dispatch.of_several(node))
-            return Carrier(path, kind, meaning, first, site.axes, module=True)
+            return Carrier(path, kind, meaning, first, context.axes, module=True)
         path, kind = owner(node), dispatch.function_name(node)
         both = [a for a in node.args if isinstance(a, fx.Node) and a in self.carriers]
         if dispatch.is_sum(node) and len(both) == 2:
             return sum_of(self.trail, node, path, both[0], both[1])
         if len(signals) > 1:
-            return Carrier(path, kind, ReadResult(why=dispatch.of_several(node)), first, site.axes)
+            return Carrier(path, kind, ReadResult(why=dispatch.of_several(node)), first, context.axes)
         if any(n not in self.carriers and n not in self.aside for n in node.all_input_nodes):
             why = "a parameter or buffer meets the signal outside of a known module"
-            return Carrier(path, kind, ReadResult(why=why), first, site.axes)
+            return Carrier(path, kind, ReadResult(why=why), first, context.axes)
         if node.target in (operator.getitem, getattr) and self.carriers[first].unread:
             return Carrier(path, kind, ReadResult(), first, None, broken=True)  # of an output that is unread already
-        return Carrier(path, kind, dispatch.function(node, site, self.trail.shape(node)), first, site.axes)
+        return Carrier(path, kind, dispatch.function(node, context, self.trail.shape(node)), first, context.axes)
 
     # The whole
 

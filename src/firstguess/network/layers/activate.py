@@ -21,9 +21,9 @@ from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, Values, in_strips, same_map
-from firstguess.network.read_result import Call, Site
+from firstguess.network.read_result import Call, ReadContext
 from firstguess.network.signal import Signal, Unknown
-from firstguess.network.source import FUNCTION, Source
+from firstguess.network.source import FUNCTION, SourceWriter
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Activate(Layer):
             derivative=mean_free(back),
         )
 
-    def source(self, at: Source) -> str:
+    def source(self, at: SourceWriter) -> str:
         names = self.phi.torch
         if names is None or not (names.module or names.calls) or self.phi.centered:
             self._refuse("PyTorch source")
@@ -278,17 +278,17 @@ class Activate(Layer):
         return spelled.call_names()
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
         """What the records say; the slope of a PReLU is a parameter."""
-        if site.claim == "PReLU":
-            slope = site.constants.get("weight")
+        if context.claim == "PReLU":
+            slope = context.constants.get("weight")
             phi = "its slopes differ" if slope is None else activation("prelu", slope=slope)
         else:
-            spelling = spelled.by_module()[spelled.resolve(f"torch.nn.{site.claim}")]
+            spelling = spelled.by_module()[spelled.resolve(f"torch.nn.{context.claim}")]
             phi = spelling.meaning(lambda _, key, default: getattr(module, key, default))
         return ReadResult(why=phi) if isinstance(phi, str) else ReadResult((cls(phi),))
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> ReadResult:
+    def from_call(cls, call: Call, context: ReadContext) -> ReadResult:
         phi = spelled.by_call()[call.target].meaning(call.argument)
         return ReadResult(why=phi) if isinstance(phi, str) else ReadResult((cls(phi),))

@@ -16,7 +16,7 @@ from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.points import AllPairsMap, Done, Points
 from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Shape
-from firstguess.network.tensors import Alone, Draw, Place, Weights
+from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
@@ -203,8 +203,8 @@ class Attention(Layer):
     def assumptions(self) -> Iterable[str]:
         yield "attention: many heads"
 
-    def tensors(self, place: Place) -> Alone:
-        return Alone()
+    def tensors(self, place: Place) -> Unbatched:
+        return Unbatched()
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """Queries, keys and values in one matrix, as torch's own; then the output."""

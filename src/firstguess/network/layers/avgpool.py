@@ -15,7 +15,7 @@ from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.pooling import pool_of, pool_to, pool_units, window_of_call, window_of_module
-from firstguess.network.read_result import FLAT, IMAGE, Call, Site
+from firstguess.network.read_result import FLAT, IMAGE, Call, ReadContext
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place, Scratch
@@ -138,21 +138,21 @@ class AvgPool(Layer):
     calls = ("F.avg_pool2d", "F.adaptive_avg_pool2d", "torch.mean", "Tensor.mean")
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
-        if site.claim == "AdaptiveAvgPool2d":
-            return pool_to(cls, module.output_size, site)
-        return pool_of(cls, window_of_module(module), site, flat=site.claim == "AvgPool1d")
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        if context.claim == "AdaptiveAvgPool2d":
+            return pool_to(cls, module.output_size, context)
+        return pool_of(cls, window_of_module(module), context, flat=context.claim == "AvgPool1d")
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> ReadResult:
-        if site.claim == "F.avg_pool2d":
-            return pool_of(cls, window_of_call(call), site)
-        if site.claim == "F.adaptive_avg_pool2d":
-            return pool_to(cls, call.argument(1, "output_size", None), site)
+    def from_call(cls, call: Call, context: ReadContext) -> ReadResult:
+        if context.claim == "F.avg_pool2d":
+            return pool_of(cls, window_of_call(call), context)
+        if context.claim == "F.adaptive_avg_pool2d":
+            return pool_to(cls, call.argument(1, "output_size", None), context)
         axes = call.argument(1, "dim", None)
         axes = tuple(sorted(a % IMAGE for a in axes)) if isinstance(axes, (tuple, list)) else axes
-        if axes != (2, 3) or (site.axes or IMAGE) != IMAGE:
+        if axes != (2, 3) or (context.axes or IMAGE) != IMAGE:
             return ReadResult(why="an average over other axes than the positions of images")
-        pooled = pool_to(cls, 1, site)
+        pooled = pool_to(cls, 1, context)
         kept = call.argument(2, "keepdim", False)
         return pooled if pooled.why else ReadResult(pooled.layers, axes=IMAGE if kept else FLAT)

@@ -15,7 +15,7 @@ from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.norms import batches, centre_points
 from firstguess.network.points import AllPairsMap, ControlVariates, Done, Points, UnitMap, Values, same_map
-from firstguess.network.read_result import Site
+from firstguess.network.read_result import ReadContext
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 
@@ -145,9 +145,9 @@ class BatchCenter(Layer):
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         """It uses the batch that it is given, or consecutive batches where their size is said."""
-        from firstguess.network.torch_ops import BatchCentre, Batches
+        from firstguess.network.torch_ops import BatchCentre, InBatches
 
-        return BatchCentre() if self.batch is None else Batches(BatchCentre(), self.batch)
+        return BatchCentre() if self.batch is None else InBatches(BatchCentre(), self.batch)
 
     @classmethod
     def read_modules(cls) -> tuple[str | type, ...]:
@@ -156,7 +156,7 @@ class BatchCenter(Layer):
         return (BatchCentre,)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
         note = "batchcenter is described with all data as one batch: what it takes off depends on who is in the batch"
         return ReadResult((cls(),), notes=(note,))
 

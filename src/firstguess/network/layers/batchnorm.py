@@ -37,11 +37,11 @@ from firstguess.network.points import (
     Values,
     mean_of_pairs,
 )
-from firstguess.network.read_result import FLAT, IMAGE, Site
+from firstguess.network.read_result import FLAT, IMAGE, ReadContext
 from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
-from firstguess.network.source import Source
+from firstguess.network.source import SourceWriter
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class BatchNorm(Layer):
                 hint=f"{points - rest} points, or another batch size",
             )
 
-    def source(self, at: Source) -> str:
+    def source(self, at: SourceWriter) -> str:
         if self.batch is not None:
             self._refuse("PyTorch source, with batch=")
         return f"nn.BatchNorm1d({at.size})"
@@ -290,21 +290,21 @@ class BatchNorm(Layer):
         """It uses the batch that it is given, or consecutive batches where their size is said."""
         from torch import nn
 
-        from firstguess.network.torch_ops import EPS, Batches, LeaveOneOutNorm
+        from firstguess.network.torch_ops import EPS, InBatches, LeaveOneOutNorm
 
         if self.estimator == "leave_one_out":
             return LeaveOneOutNorm(self.batch or 0)
         kind = nn.BatchNorm2d if place.before.images else nn.BatchNorm1d
         norm = kind(place.before.sizes[0], eps=EPS, affine=False, track_running_stats=False)
-        return norm if self.batch is None else Batches(norm, self.batch)
+        return norm if self.batch is None else InBatches(norm, self.batch)
 
     modules = ("BatchNorm1d", "BatchNorm2d")
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
-        needed = FLAT if site.claim == "BatchNorm1d" else IMAGE
-        if site.axes not in (None, needed):
-            return ReadResult(why=f"normalizes over an axis of positions ({site.axes} axes)")
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        needed = FLAT if context.claim == "BatchNorm1d" else IMAGE
+        if context.axes not in (None, needed):
+            return ReadResult(why=f"normalizes over an axis of positions ({context.axes} axes)")
         note = (
             "BatchNorm is described with all data as one batch, as in training; the batch size matters, and in "
             "evaluation mode an untrained BatchNorm does nothing"

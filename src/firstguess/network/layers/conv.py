@@ -15,7 +15,7 @@ from firstguess.network import weights as weight_laws
 from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile
 from firstguess.network.random_sums import random_sum
-from firstguess.network.read_result import IMAGE, Site
+from firstguess.network.read_result import IMAGE, ReadContext
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Place, Weights
@@ -183,8 +183,8 @@ class Conv(Layer):
     modules = ("Conv2d",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
-        weights = site.weights
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        weights = context.weights
         if why := _odd(module) or weights.why:
             return ReadResult(why=why)
         kernel, padding = module.kernel_size[0], module.padding

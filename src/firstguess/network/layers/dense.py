@@ -17,10 +17,10 @@ from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile, split
 from firstguess.network.random_sums import random_sum, random_sum_map
-from firstguess.network.read_result import FLAT, Site
+from firstguess.network.read_result import FLAT, ReadContext
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Signal
-from firstguess.network.source import Source
+from firstguess.network.source import SourceWriter
 from firstguess.network.tensors import Draw, Place, Weights
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Dense(Layer):
         shape = (place.after.width, fan_in)
         return Weights(shape, fan_in, self.weight_var, self.bias_var, self.init, trained=not self.frozen)
 
-    def source(self, at: Source) -> str:
+    def source(self, at: SourceWriter) -> str:
         entering, at.size = at.size, at.out or str(self.width or at.width)
         bias = f", bias_var={number(self.bias_var)}" if self.bias_var else ""
         return f"dense({entering}, {at.size}, weight_var={number(self.weight_var)}{bias})"
@@ -146,15 +146,15 @@ class Dense(Layer):
     modules = ("Linear",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
         positions = (
-            f"acts on the last axis of a batch with {site.axes} axes, with the same weights at every position; a "
+            f"acts on the last axis of a batch with {context.axes} axes, with the same weights at every position; a "
             "description's dense layer is over all nodes of a sample"
         )
-        weights = site.weights
-        if why := weights.why if site.axes in (None, FLAT) else positions:
+        weights = context.weights
+        if why := weights.why if context.axes in (None, FLAT) else positions:
             return ReadResult(why=why)
         init = "orthogonal" if weights.orthogonal else "normal"
         layer = cls(weights.weight_var, weights.bias_var, weights.units, init)
-        notes = (_VECTORS,) if site.axes is None else ()
+        notes = (_VECTORS,) if context.axes is None else ()
         return ReadResult((layer,), axes=FLAT, notes=notes, widths=(module.in_features, weights.units))

@@ -13,7 +13,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile, split
 from firstguess.network.shapes import Shape
-from firstguess.network.tensors import Alone, Draw, Place, Weights
+from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import check_tokens, sequence
 
 if TYPE_CHECKING:
@@ -84,12 +84,12 @@ class FirstToken(Layer):
     def assumptions(self) -> Iterable[str]:
         return ()
 
-    def tensors(self, place: Place) -> Alone:
-        return Alone()
+    def tensors(self, place: Place) -> Unbatched:
+        return Unbatched()
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network import torch_ops
 
         width = place.before.width
         assert width is not None
-        return torch_ops.FirstToken(draw.fill(torch_ops.Row(width), Weights((width,), 1, self.std**2, 0.0)))
+        return torch_ops.FirstTokenModule(draw.fill(torch_ops.Row(width), Weights((width,), 1, self.std**2, 0.0)))

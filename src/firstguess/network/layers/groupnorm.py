@@ -25,7 +25,7 @@ from firstguess.network.norms import (
     over_units_values,
 )
 from firstguess.network.points import Need, PairwiseMap, Points, UnitMap, Values, same_map
-from firstguess.network.read_result import Site
+from firstguess.network.read_result import ReadContext
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place
@@ -175,7 +175,7 @@ class GroupNorm(Layer):
     modules = ("GroupNorm",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
         each = module.num_channels // module.num_groups
         layer = cls(each=each) if each < _NARROW and module.num_groups > 1 else cls(module.num_groups)
         return ReadResult((layer,), affine=True)

@@ -13,7 +13,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
 from firstguess.network.norms import effective, over_batches
 from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, Values, split
-from firstguess.network.read_result import IMAGE, Site
+from firstguess.network.read_result import IMAGE, ReadContext
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Signal
 from firstguess.network.tensors import Draw, Local, Place, Scratch
@@ -142,9 +142,9 @@ class InstanceNorm(Layer):
     modules = ("InstanceNorm2d",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
-        if site.axes not in (None, IMAGE):
-            return ReadResult(why=f"normalizes over an axis of positions ({site.axes} axes)")
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        if context.axes not in (None, IMAGE):
+            return ReadResult(why=f"normalizes over an axis of positions ({context.axes} axes)")
         if module.track_running_stats:
             return ReadResult(why="keeps running statistics, which a description's instancenorm has none of")
         return ReadResult((cls(),), axes=IMAGE, affine=True)

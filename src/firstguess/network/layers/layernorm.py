@@ -12,9 +12,9 @@ from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.norms import over_units, over_units_gradient, over_units_map, over_units_values
 from firstguess.network.points import PairwiseMap, Points, UnitMap
-from firstguess.network.read_result import Site
+from firstguess.network.read_result import ReadContext
 from firstguess.network.signal import Signal
-from firstguess.network.source import Source
+from firstguess.network.source import SourceWriter
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class LayerNorm(Layer):
         derivative = None if place.before.images else over_units_derivative(eps=self.eps)
         return Local(over_units(place.before.images, eps=self.eps), derivative=derivative)
 
-    def source(self, at: Source) -> str:
+    def source(self, at: SourceWriter) -> str:
         return f"nn.LayerNorm({at.size}{f', eps={self.eps}' if self.eps else ''})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
@@ -87,7 +87,7 @@ class LayerNorm(Layer):
     modules = ("LayerNorm",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
         axes = len(module.normalized_shape)
-        why = site.whole_sample(axes)
+        why = context.whole_sample(axes)
         return ReadResult(why=why) if why else ReadResult((cls(),), axes=axes + 1, affine=True)

@@ -30,7 +30,7 @@ from firstguess.network.pooling import (
     window_of_call,
     window_of_module,
 )
-from firstguess.network.read_result import Call, Site
+from firstguess.network.read_result import Call, ReadContext
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
 from firstguess.network.tensors import Draw, Local, Place, Scratch
@@ -255,11 +255,11 @@ class MaxPool(Layer):
     calls = ("F.max_pool2d",)
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
-        if site.claim == "AdaptiveMaxPool2d":
-            return pool_to(cls, module.output_size, site)
-        return pool_of(cls, window_of_module(module), site, flat=site.claim == "MaxPool1d", overlaps=True)
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        if context.claim == "AdaptiveMaxPool2d":
+            return pool_to(cls, module.output_size, context)
+        return pool_of(cls, window_of_module(module), context, flat=context.claim == "MaxPool1d", overlaps=True)
 
     @classmethod
-    def from_call(cls, call: Call, site: Site) -> ReadResult:
-        return pool_of(cls, window_of_call(call), site, overlaps=True)
+    def from_call(cls, call: Call, context: ReadContext) -> ReadResult:
+        return pool_of(cls, window_of_call(call), context, overlaps=True)

@@ -15,7 +15,7 @@ from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points
 from firstguess.network.random_sums import random_sum_map
 from firstguess.network.shapes import Shape
-from firstguess.network.tensors import Alone, Draw, Place, Weights
+from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import sequence
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class Patches(Layer):
     def assumptions(self) -> Iterable[str]:
         return ()
 
-    def tensors(self, place: Place) -> Alone:
-        return Alone()
+    def tensors(self, place: Place) -> Unbatched:
+        return Unbatched()
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
@@ -106,4 +106,4 @@ class Patches(Layer):
         kernels = nn.utils.skip_init(nn.Conv2d, channels, units, size, stride=size, bias=self.bias_var > 0.0)
         fan_in = channels * size * size
         weights = Weights((units, channels, size, size), fan_in, self.weight_var, self.bias_var)
-        return torch_ops.Patches(draw.fill(kernels, weights))
+        return torch_ops.PatchesModule(draw.fill(kernels, weights))

@@ -13,7 +13,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.points import AllPairsMap, Done, Points, split
 from firstguess.network.shapes import Grid, Shape
-from firstguess.network.tensors import Alone, Draw, Place
+from firstguess.network.tensors import Draw, Place, Unbatched
 from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ class PoolTokens(Layer):
     def assumptions(self) -> Iterable[str]:
         return ()
 
-    def tensors(self, place: Place) -> Alone:
-        return Alone()
+    def tensors(self, place: Place) -> Unbatched:
+        return Unbatched()
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from firstguess.network import torch_ops
 
-        return torch_ops.PoolTokens(self.at)
+        return torch_ops.PoolTokensModule(self.at)

@@ -14,7 +14,7 @@ from firstguess.base.text import number
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile, split
 from firstguess.network.shapes import Shape
-from firstguess.network.tensors import Alone, Draw, Place, Weights
+from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Positions(Layer):
     def assumptions(self) -> Iterable[str]:
         return ()
 
-    def tensors(self, place: Place) -> Alone:
-        return Alone()
+    def tensors(self, place: Place) -> Unbatched:
+        return Unbatched()
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         import torch

@@ -21,7 +21,7 @@ from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Ti
 from firstguess.network.sampled_distribution import distribution_of_sum
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal
-from firstguess.network.source import RESIDUAL, Source
+from firstguess.network.source import RESIDUAL, SourceWriter
 from firstguess.network.tensors import Draw, Paths, Place
 from firstguess.network.walk import shapes, unsigned, wants_all_pairs
 
@@ -223,7 +223,7 @@ class Residual(Layer):
     def tensors(self, place: Place) -> Paths:
         return Paths(self.scale)
 
-    def source(self, at: Source) -> str:
+    def source(self, at: SourceWriter) -> str:
         at.classes[RESIDUAL] = None
         size, texts = at.size, list[str]()
         for path in self.paths:

@@ -15,9 +15,9 @@ from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, kee
 from firstguess.network.layers.scale import Scale
 from firstguess.network.norms import inverse_square, over_units_map, over_units_values, scaled
 from firstguess.network.points import PairwiseMap, Points, UnitMap
-from firstguess.network.read_result import Site
+from firstguess.network.read_result import ReadContext
 from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.source import Source
+from firstguess.network.source import SourceWriter
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class RMSNorm(Layer):
         derivative = None if place.before.images else over_units_derivative(center=False, eps=self.eps)
         return Local(over_units(place.before.images, center=False, eps=self.eps), derivative=derivative)
 
-    def source(self, at: Source) -> str:
+    def source(self, at: SourceWriter) -> str:
         return f"nn.RMSNorm({at.size}{f', eps={self.eps}' if self.eps else ''})"
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
@@ -97,22 +97,22 @@ class RMSNorm(Layer):
     modules = ("RMSNorm", "*RMSNorm")
 
     @classmethod
-    def from_module(cls, module: Any, site: Site) -> ReadResult:
-        if site.claim == "*RMSNorm":
-            return _tried(module, site)
+    def from_module(cls, module: Any, context: ReadContext) -> ReadResult:
+        if context.claim == "*RMSNorm":
+            return _tried(module, context)
         axes = len(module.normalized_shape)
-        why = site.whole_sample(axes)
+        why = context.whole_sample(axes)
         return ReadResult(why=why) if why else ReadResult((cls(),), axes=axes + 1, affine=True)
 
 
-def _tried(module: Any, site: Site) -> ReadResult:
+def _tried(module: Any, context: ReadContext) -> ReadResult:
     """A class called …RMSNorm, tried on random vectors: c·x/rms(x) with one c, or not read."""
     import torch
 
     weight = module.weight
     if weight.ndim != 1:
         return ReadResult(why=f"called RMSNorm, with a weight of {weight.ndim} axes")
-    if why := site.whole_sample(weight.ndim):
+    if why := context.whole_sample(weight.ndim):
         return ReadResult(why=why)
     x = torch.randn(8, weight.numel(), generator=torch.Generator().manual_seed(0)).to(weight)
     try:

@@ -17,7 +17,7 @@ from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, keeps_shape, register
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map, unchanged
 from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.source import AFFINE, Source
+from firstguess.network.source import AFFINE, SourceWriter
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Scale(Layer):
         factor = self.factor
         return Local(lambda x, scratch: x.mul_(factor), derivative=linear_derivative(factor))
 
-    def source(self, at: Source) -> str:
+    def source(self, at: SourceWriter) -> str:
         at.classes[AFFINE] = None
         return f"Affine(scale={number(self.factor)})"
 

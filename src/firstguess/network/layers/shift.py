@@ -16,7 +16,7 @@ from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, keeps_shape, register
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.source import AFFINE, Source
+from firstguess.network.source import AFFINE, SourceWriter
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Shift(Layer):
         by = self.by
         return Local(lambda x, scratch: x.add_(by), derivative=linear_derivative(1.0, by))
 
-    def source(self, at: Source) -> str:
+    def source(self, at: SourceWriter) -> str:
         at.classes[AFFINE] = None
         return f"Affine(shift={number(self.by)})"
 

@@ -19,7 +19,7 @@ from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.points import AllPairsMap, Done, Points, split
 from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Shape
-from firstguess.network.tensors import Alone, Draw, Place, Weights
+from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ class TokenMix(Layer):
     def assumptions(self) -> Iterable[str]:
         yield "tokenmix: many units"
 
-    def tensors(self, place: Place) -> Alone:
-        return Alone()
+    def tensors(self, place: Place) -> Unbatched:
+        return Unbatched()
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn
@@ -179,4 +179,4 @@ class TokenMix(Layer):
             )
             for weights in (inner, outer)
         )
-        return torch_ops.TokenMix(first, module_of(self.phi), second)
+        return torch_ops.TokenMixModule(first, module_of(self.phi), second)

@@ -11,7 +11,7 @@ from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points
 from firstguess.network.random_sums import random_sum_map
 from firstguess.network.shapes import Shape
-from firstguess.network.tensors import Alone, Draw, Place, Weights
+from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import check_tokens
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class Unembed(Layer):
     def assumptions(self) -> Iterable[str]:
         return ()
 
-    def tensors(self, place: Place) -> Alone:
-        return Alone()
+    def tensors(self, place: Place) -> Unbatched:
+        return Unbatched()
 
     def module(self, place: Place, draw: Draw) -> nn.Module:
         from torch import nn

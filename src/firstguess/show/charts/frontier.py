@@ -13,7 +13,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import parts, theme
 
 if TYPE_CHECKING:
-    from firstguess.theory.frontier import Frontier, Mark
+    from firstguess.theory.frontier import Frontier, FrontierPoint
 
 _WIDTH, _HEIGHT = 720, 470
 _LINES = 60  # points of a curve
@@ -120,7 +120,7 @@ def _equal(f: Frontier, frame: _Frame) -> list[alt.Chart]:
     return layers
 
 
-def _knob(reached: Sequence[Mark], frame: _Frame) -> list[alt.Chart]:
+def _knob(reached: Sequence[FrontierPoint], frame: _Frame) -> list[alt.Chart]:
     """One line for each factor of gradients, a dot for each γ."""
     rows = [{"g": m.gradients, "y": 1.0 + m.gamma, "line": f"{m.gradients:.3g}", **_told(m)} for m in reached]
     if not rows:
@@ -140,7 +140,7 @@ _TOOLTIP = [
 ]
 
 
-def _told(m: Mark) -> dict[str, str]:
+def _told(m: FrontierPoint) -> dict[str, str]:
     return {
         "name": m.name,
         "gamma": theme.number(m.gamma),
@@ -154,7 +154,7 @@ def _told(m: Mark) -> dict[str, str]:
 class _Group:
     """Marks that lie in one place."""
 
-    marks: tuple[Mark, ...]
+    marks: tuple[FrontierPoint, ...]
     at: tuple[float, float]
 
     @property
@@ -179,7 +179,7 @@ def _grouped(f: Frontier, frame: _Frame) -> list[_Group]:
     return found
 
 
-def _arrow(here: Mark, group: _Group, frame: _Frame) -> list[alt.Chart]:
+def _arrow(here: FrontierPoint, group: _Group, frame: _Frame) -> list[alt.Chart]:
     """A line that ends short of the mark, and its head."""
     x0, y0 = frame.pixel(here.gradients, here.gamma)
     x1, y1 = group.at
@@ -257,7 +257,7 @@ def _own(f: Frontier) -> float:
     return (1.0 + f.data_gamma) * f.here.nonlinearity
 
 
-def _near_one(m: Mark) -> bool:
+def _near_one(m: FrontierPoint) -> bool:
     """Names for the knob at constant gradients only: there are as many again at each other factor."""
     return 0.9 < m.gradients < 1.1
 
@@ -337,7 +337,7 @@ def _title(f: Frontier) -> str:
     return f"{f.depth} hidden layers, γ {theme.number(f.here.gamma)}: {kept}{costs}"
 
 
-def _cost(m: Mark) -> float:
+def _cost(m: FrontierPoint) -> float:
     return abs(math.log(m.gradients))
 
 

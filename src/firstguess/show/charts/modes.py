@@ -13,7 +13,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 from firstguess.show.charts.parts import Entry, key
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.training.runs import Spectrum, spectrum
+from firstguess.theory.training.runs import KernelSpectrum, spectrum
 
 _WIDTH, _HEIGHT = 720, 420
 _BIAS, _SIGNAL, _OTHER = theme.PALETTE[0], theme.PALETTE[1], "#B5B5B5"
@@ -23,7 +23,7 @@ _LARGEST_DOT = 900.0
 
 
 def modes_chart(
-    modes: Spectrum | Prediction,
+    modes: KernelSpectrum | Prediction,
     labels: NDArray[np.int64] | Sequence[int] | None = None,
     *,
     title: str | None = None,
@@ -68,8 +68,8 @@ def modes_chart(
     return theme.house(chart, title or _title(found), subtitle or _subtitle(found))
 
 
-def _spectrum(modes: Any, labels: Any) -> Spectrum:
-    if isinstance(modes, Spectrum):
+def _spectrum(modes: Any, labels: Any) -> KernelSpectrum:
+    if isinstance(modes, KernelSpectrum):
         return modes
     tangent = getattr(modes, "tangent", None)
     if tangent is None or labels is None:
@@ -82,7 +82,7 @@ def _spectrum(modes: Any, labels: Any) -> Spectrum:
     return spectrum(tangent, np.asarray(labels))
 
 
-def _dots(found: Spectrum, which: NDArray[Any], share: Any, ink: str, x: alt.X, y: alt.Y) -> alt.Chart:
+def _dots(found: KernelSpectrum, which: NDArray[Any], share: Any, ink: str, x: alt.X, y: alt.Y) -> alt.Chart:
     rows = [
         {"rank": int(i) + 1, "value": float(found.values[i]), "size": 24.0 + _LARGEST_DOT * float(share[i]),
          "bias": float(found.bias[i]), "signal": float(found.signal[i])}
@@ -108,7 +108,7 @@ def _rule(value: float, name: str, ink: str, y: alt.Y, *, above: bool) -> list[A
     ]
 
 
-def _title(found: Spectrum) -> str:
+def _title(found: KernelSpectrum) -> str:
     ratio = found.modes.ratio
     if ratio >= 1.5:
         return f"The bias goes {theme.number(float(f'{ratio:.2g}'))} times as fast as the labels are learned"
@@ -117,7 +117,7 @@ def _title(found: Spectrum) -> str:
     return f"The labels are learned {theme.number(float(f'{1 / ratio:.2g}'))} times as fast as the bias goes"
 
 
-def _subtitle(found: Spectrum) -> list[str]:
+def _subtitle(found: KernelSpectrum) -> list[str]:
     first = int(np.argmax(found.bias))
     held = f"{100 * found.bias[first]:.0f} % of the bias is mode {first + 1}"
     return [f"{len(found.values)} points; {held}; a dot is as large as the share of its direction in a mode"]

@@ -54,7 +54,7 @@ _MOST = 2000  # points of a batch
 _NETWORKS = 2000
 
 
-class OnData(NamedTuple):
+class OverlapsOnData(NamedTuple):
     """Correlations at the output that put two points in one class as often as networks do; or guesses, counted."""
 
     correlation: Array
@@ -70,7 +70,7 @@ def sampled_on_data(
     *,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> OnData:
+) -> OverlapsOnData:
     """Networks of `width` on the rows of x; `covariance` is that of their outputs at infinite width."""
     check_sampled(network, width)
     flat = x.reshape(len(x), -1)
@@ -145,7 +145,7 @@ def sampled_on_data(
         if batch
         else "the network's noise is averaged over networks: how they differ is not in the law of the shares",
     )
-    return OnData(c, size, np.concatenate(counted) if counted else None)
+    return OverlapsOnData(c, size, np.concatenate(counted) if counted else None)
 
 
 def _moments(flat: Array) -> Inputs:

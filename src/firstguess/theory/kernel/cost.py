@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.text import duration
-from firstguess.network.layer import Layer, Mix, has_meaning
+from firstguess.network.layer import Layer, Mix, has_reading
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.walk import every, shapes, unsigned, wants_all_pairs
 
@@ -18,7 +18,7 @@ from firstguess.network.walk import every, shapes, unsigned, wants_all_pairs
 
 def unitwise(layer: Layer) -> bool:
     """Whether a layer is arithmetic on units, without weights."""
-    return has_meaning(type(layer), "sampled_units")
+    return has_reading(type(layer), "sampled_units")
 
 
 def segment(layers: Sequence[Layer], grid: Grid) -> int:

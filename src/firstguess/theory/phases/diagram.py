@@ -36,7 +36,7 @@ from firstguess.theory.phases.fixed_points import (
     stage_crossing,
     stage_point,
 )
-from firstguess.theory.phases.layer_map import Block, Stage, as_block, as_stage
+from firstguess.theory.phases.layer_map import RepeatedBlock, Stage, as_block, as_stage
 
 _LOW, _HIGH = -28.0, 28.0  # log q beyond which a variance is called 0 or infinite on a grid
 _STEPS = 449
@@ -119,7 +119,7 @@ class PhaseDiagram(Shown):
 
 
 def phase_diagram(
-    what: str | Activation | Function | Block,
+    what: str | Activation | Function | RepeatedBlock,
     *,
     weight_vars: ArrayLike | None = None,
     bias_vars: ArrayLike | None = None,
@@ -190,7 +190,7 @@ def phase_diagram(
     )  # fmt: skip
 
 
-def _jump(block: Block, bias_var: float, weights: Array, chi: Array, q: Array) -> float:
+def _jump(block: RepeatedBlock, bias_var: float, weights: Array, chi: Array, q: Array) -> float:
     """Where gradients pass from vanishing to exploding in a jump between two finite variances, else NaN."""
     over = int(np.argmax(chi > 1.0))
     if not over or not np.isfinite(q[over]):
@@ -281,7 +281,7 @@ def _table(
     return series, error
 
 
-def _slope_table(block: Block, low: float, high: float) -> tuple[Callable[[Array], Array], float]:
+def _slope_table(block: RepeatedBlock, low: float, high: float) -> tuple[Callable[[Array], Array], float]:
     return _table(block.slope, low, high, 1e-9, start=24)
 
 
@@ -333,7 +333,7 @@ def _settle(log_v: Callable[[Array], Array], log_w: Array, b: Array, low: float,
     return result
 
 
-def _kept(block: Block, w: Array, b: Array) -> tuple[Array, Array]:
+def _kept(block: RepeatedBlock, w: Array, b: Array) -> tuple[Array, Array]:
     """c where the block is linear: whatever inputs and first layers gave it, by the scalar route."""
     if block.scale_free():  # linear at every scale: γ' = γ + (σb²/σw²)(kσw²)^{−l}, a geometric series
         k = block.slope(0.0)
@@ -349,7 +349,7 @@ def _kept(block: Block, w: Array, b: Array) -> tuple[Array, Array]:
     return np.multiply(gammas, one_minus_c, out=np.ones_like(gammas), where=np.isfinite(gammas)), one_minus_c
 
 
-def _correlation(block: Block, log_q: Array, w: Array, tolerance: float) -> tuple[Array, Array, float]:
+def _correlation(block: RepeatedBlock, log_q: Array, w: Array, tolerance: float) -> tuple[Array, Array, float]:
     """Solve σw²·R(q*, θ) = 1 for all points: R as a series in (log q, θ), bisection on θ."""
     low, high = float(log_q.min()), float(log_q.max()) + 1e-9
     jumps = math.isinf(block.slope(low))
@@ -400,7 +400,9 @@ def _correlation(block: Block, log_q: Array, w: Array, tolerance: float) -> tupl
     return c, np.where(c == 0.0, 1.0, 2.0 * np.sin(theta / 2.0) ** 2), error
 
 
-def _line(block: Block, biases: Sequence[float] | Array, kind: Literal["gradients", "variance", "neutrality"]) -> Array:
+def _line(
+    block: RepeatedBlock, biases: Sequence[float] | Array, kind: Literal["gradients", "variance", "neutrality"]
+) -> Array:
     if block.scale_free():
         try:
             found = neutrality_line(block) if kind == "neutrality" else edge_of_chaos(block, kind=kind)

@@ -21,7 +21,7 @@ from firstguess.base.text import elided, plain
 from firstguess.network.activations.record import Activation
 from firstguess.network.inputs import Inputs
 from firstguess.network.layers import Dense, steps
-from firstguess.theory.phases.layer_map import Block, Stage, as_block, as_stage, settled
+from firstguess.theory.phases.layer_map import RepeatedBlock, Stage, as_block, as_stage, settled
 from firstguess.theory.prediction import Regime
 
 Phase = Literal["ordered", "edge of chaos", "chaotic"]
@@ -116,7 +116,9 @@ def phase_of(chi: float) -> Phase:
     return "ordered" if chi < 1.0 else "chaotic"
 
 
-def fixed_point(what: str | Activation | Function | Block, *, weight_var: float, bias_var: float = 0.0) -> FixedPoint:
+def fixed_point(
+    what: str | Activation | Function | RepeatedBlock, *, weight_var: float, bias_var: float = 0.0
+) -> FixedPoint:
     """Where a deep network with this activation (or block, "relu > maxpool(2)") ends up, started from blob inputs.
 
     A residual block, "residual[layernorm > dense > tanh]", is what is repeated: `weight_var`, `bias_var` are those of
@@ -154,7 +156,7 @@ def stage_point(stage: Stage, weight_var: float, bias_var: float) -> FixedPoint:
     return FixedPoint(str(stage), weight_var, bias_var, q, c, gamma, found.chi, found.depth_scale, phase, found.note)
 
 
-def correlation_at(block: Block, log_q: float, factor: float) -> tuple[float, float, float]:
+def correlation_at(block: RepeatedBlock, log_q: float, factor: float) -> tuple[float, float, float]:
     """(c*, γ*, depth scale) of the map spread → factor·R(q, θ)·spread at a variance that no longer changes."""
     at_one = factor * block.slope(log_q)
     if at_one <= 1.0 + AT_EDGE:
@@ -181,7 +183,7 @@ def correlation_at(block: Block, log_q: float, factor: float) -> tuple[float, fl
     return c, c / one_minus_c, scale
 
 
-def _at_limit(block: Block, weight_var: float, bias_var: float, log_q: float, chi: float) -> FixedPoint:
+def _at_limit(block: RepeatedBlock, weight_var: float, bias_var: float, log_q: float, chi: float) -> FixedPoint:
     q = 0.0 if log_q <= -_LIMIT else math.inf if log_q >= _LIMIT else math.exp(log_q)
     word = "vanishes" if q == 0.0 else "grows without limit" if math.isinf(q) else "keeps its size"
     note = f"the variance {word} with depth"
@@ -205,7 +207,7 @@ def _at_limit(block: Block, weight_var: float, bias_var: float, log_q: float, ch
     return FixedPoint(str(block), weight_var, bias_var, q, c, gamma, chi, scale, phase_of(chi), note)
 
 
-def _kept_gamma(block: Block, weight_var: float, bias_var: float) -> float:
+def _kept_gamma(block: RepeatedBlock, weight_var: float, bias_var: float) -> float:
     """γ after so many layers that the block has become linear: it no longer changes."""
     dense = Dense(weight_var, bias_var)
     signal = dense.moments(Inputs().signal())
@@ -218,7 +220,7 @@ def _kept_gamma(block: Block, weight_var: float, bias_var: float) -> float:
     return math.inf  # still growing: biases add to the center layer after layer
 
 
-def settle(block: Block, weight_var: float, bias_var: float) -> float:
+def settle(block: RepeatedBlock, weight_var: float, bias_var: float) -> float:
     """log q*, the variance that a deep network settles at from blob inputs; ±80 stands for infinity and 0.
 
     The map q → σw²V(q) + σb² is monotone, so the iteration moves one way until the first fixed point in its way: look
@@ -263,7 +265,7 @@ def settle_by(advance: Callable[[float], float], start: float) -> float:
 
 
 def edge_of_chaos(
-    what: str | Activation | Function | Block,
+    what: str | Activation | Function | RepeatedBlock,
     *,
     bias_var: float = 0.0,
     kind: Literal["gradients", "variance"] = "gradients",
@@ -307,7 +309,7 @@ def edge_of_chaos(
     return _no_line(block, bias_var, "edge of chaos", jump)
 
 
-def neutrality_line(what: str | Activation | Function | Block, *, bias_var: float = 0.0) -> float:
+def neutrality_line(what: str | Activation | Function | RepeatedBlock, *, bias_var: float = 0.0) -> float:
     """The weight variance at which c* = ½, γ = 1, in an infinitely deep network: beyond it, neutral (theory.md §5).
 
     >>> print(f"{neutrality_line('tanh', bias_var=0.05):.5f}")
@@ -368,7 +370,7 @@ def _excess(stage: Stage, weight_var: float, bias_var: float, what: str) -> floa
     return 0.0 if found.phase == "edge of chaos" else found.chi - 1.0
 
 
-def line_at(block: Block, bias_var: float, what: str) -> float:
+def line_at(block: RepeatedBlock, bias_var: float, what: str) -> float:
     """Solve σb²(q) = bias_var on the curve σw² = 1/factor(q), σb² = q − σw²·V(q), keeping what a network settles at.
 
     `factor` is R₀ at the edge of chaos, R at c = ½ on the neutrality line. NaN where there is none.
@@ -409,7 +411,7 @@ def line_at(block: Block, bias_var: float, what: str) -> float:
     return min(found, default=math.nan)
 
 
-def _no_line(block: Block, bias_var: float, what: str, jump: float | None = None) -> NoReturn:
+def _no_line(block: RepeatedBlock, bias_var: float, what: str, jump: float | None = None) -> NoReturn:
     """Say why there is none."""
     if math.isinf(block.slope(0.0)):
         raise NotCovered(
@@ -425,7 +427,7 @@ def _no_line(block: Block, bias_var: float, what: str, jump: float | None = None
     )
 
 
-def jump_at(block: Block, bias_var: float, low: float = -5.0, high: float = math.log(1e3)) -> float | None:
+def jump_at(block: RepeatedBlock, bias_var: float, low: float = -5.0, high: float = math.log(1e3)) -> float | None:
     """The weight variance at which χ̃ passes 1, continuously or not, by its logarithm; None if it never does there."""
 
     def chaotic(log_weight: float) -> bool:

@@ -47,7 +47,7 @@ _PROBES = (
 
 
 @dataclass(frozen=True)
-class Block:
+class RepeatedBlock:
     """An activation with what comes between it and the next weights."""
 
     layers: tuple[Layer, ...]
@@ -108,7 +108,7 @@ class Block:
 
 
 @lru_cache(maxsize=256)
-def _furthest(block: Block, sign: float) -> float:
+def _furthest(block: RepeatedBlock, sign: float) -> float:
     """How far from log q = 0 all maps of a user's own function can be computed, up to 80; inf if everywhere."""
     passed = [0.0, 0.0]
     for x in _PROBES:
@@ -124,7 +124,7 @@ def _furthest(block: Block, sign: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _exponents(block: Block, end: float) -> tuple[float, float]:
+def _exponents(block: RepeatedBlock, end: float) -> tuple[float, float]:
     """The powers of q that V and R are proportional to at the end of the reach."""
     inner = end - math.copysign(1.0, end)
     v = math.copysign(1.0, end) * (block.variance(end) - block.variance(inner))
@@ -139,7 +139,7 @@ def _near_half(power: float) -> float:
 
 
 @lru_cache(maxsize=65536)
-def _after(block: Block, log_q: float, theta: float) -> Signal:
+def _after(block: RepeatedBlock, log_q: float, theta: float) -> Signal:
     spread = 2.0 * math.sin(theta / 2.0) ** 2
     signal = Signal(0.0, 1.0 - spread if theta < math.pi / 2 else 0.0, min(spread, 1.0), log_q, Gaussian())
     *_, (_, _, after) = steps(block.layers, signal)
@@ -147,7 +147,7 @@ def _after(block: Block, log_q: float, theta: float) -> Signal:
 
 
 @lru_cache(maxsize=65536)
-def _slope(block: Block, log_q: float) -> float:
+def _slope(block: RepeatedBlock, log_q: float) -> float:
     product = 1.0
     for layer, before, _ in steps(block.layers, Signal(0.0, 0.0, 1.0, log_q, Gaussian())):
         factor = layer.gradient(before)
@@ -161,9 +161,9 @@ def _slope(block: Block, log_q: float) -> float:
     return product
 
 
-def as_block(what: str | Activation | Function | Block) -> Block:
+def as_block(what: str | Activation | Function | RepeatedBlock) -> RepeatedBlock:
     """`"tanh"`, `"relu > maxpool(2)"`, an Activation or a function, as a Block."""
-    if isinstance(what, Block):
+    if isinstance(what, RepeatedBlock):
         return what
     if isinstance(what, str):
         try:
@@ -185,7 +185,7 @@ def as_block(what: str | Activation | Function | Block) -> Block:
                 got=layer.kind,
                 hint="fg.predict of a deep network: its gradient_growth and gamma by depth",
             )
-    return Block(layers)
+    return RepeatedBlock(layers)
 
 
 # --------------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def as_block(what: str | Activation | Function | Block) -> Block:
 _TINY = 1e-6  # an angle whose cosine is nearly 1
 
 
-class Behind(NamedTuple):
+class StageResult(NamedTuple):
     """After a stage: log q', what part of the old mean square the shortcut keeps (a²), and what is added to it.
 
     `correlation` maps are those of what is added: (1 − c_f)/(1 − c). Without a shortcut that is all there is.
@@ -238,7 +238,7 @@ class Stage:
 
         return changed(self.layers, change)
 
-    def next(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> Behind:
+    def next(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> StageResult:
         """Two points of mean square q at an angle θ, one stage on."""
         before = _signal(log_q, theta)
         layers = self.at(weight_var, bias_var)
@@ -247,9 +247,9 @@ class Stage:
             f = _through(branch.branch, before).times(branch.scale)
             log_f = f.log_q
             log_next = _log_add(math.log(kept) + log_q if kept > 0.0 else -math.inf, log_f)
-            return Behind(log_next, kept, math.exp(min(log_f - log_q, 700.0)), f.one_minus_c / before.one_minus_c)
+            return StageResult(log_next, kept, math.exp(min(log_f - log_q, 700.0)), f.one_minus_c / before.one_minus_c)
         after = _through(layers, before)
-        return Behind(after.log_q, 0.0, math.exp(after.log_q - log_q), after.one_minus_c / before.one_minus_c)
+        return StageResult(after.log_q, 0.0, math.exp(after.log_q - log_q), after.one_minus_c / before.one_minus_c)
 
     def growth(self, log_q: float, theta: float, weight_var: float, bias_var: float) -> float:
         """χ̃: what the mean square of gradients is multiplied by, going back through a stage."""
@@ -398,7 +398,7 @@ def settled(stage: Stage, weight_var: float, bias_var: float, log_q: float, limi
     return Settled(log_q, theta, chi, _depth_scale(behind, ratio, theta, at_one), note)
 
 
-def _depth_scale(behind: Behind, ratio: Callable[[float], float], theta: float, at_one: float) -> float:
+def _depth_scale(behind: StageResult, ratio: Callable[[float], float], theta: float, at_one: float) -> float:
     """−1/ln of d(1 − c')/d(1 − c) at the fixed point."""
     if theta == 0.0:
         own = at_one

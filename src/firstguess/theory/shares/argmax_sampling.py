@@ -23,7 +23,7 @@ _TIES = 0x7135  # keeps the streams that break ties apart from those that draw l
 
 
 @dataclass(frozen=True)
-class Draws:
+class GuessDraws:
     """Guess fractions of every draw, and how often each point goes along with its draw's favourite class."""
 
     fractions: Array  # (draws, classes)
@@ -53,7 +53,7 @@ def draw_guesses(
     draws: int = 10_000,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> Draws:
+) -> GuessDraws:
     """Draw `draws` initializations, each `classes` independent vectors N(0, covariance), and count their arg-maxima.
 
     Products in float32 (they only have to decide which logit is largest), the factor in float64. Draw i depends on the
@@ -109,7 +109,7 @@ def draw_guesses(
                 progress(min(start + block, draws), draws)
         if behind is not None:
             behind.result()
-    return Draws(fractions, agreement / draws, sum(ties) / (draws * n), jitter)
+    return GuessDraws(fractions, agreement / draws, sum(ties) / (draws * n), jitter)
 
 
 def _to_order_one(lower: Array) -> float:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy import special
 
 from firstguess.theory.shares import gaussian_argmax
-from firstguess.theory.shares.gaussian_argmax import Curve, FloatArray, ndtr, phi
+from firstguess.theory.shares.gaussian_argmax import FloatArray, ShareCurve, ndtr, phi
 
 MANY = 100_000  # data points from which probabilities are computed one by one: all of them would take seconds
 
@@ -106,7 +106,7 @@ class Counts:
     0.200000000000 0.100000000000 0.0625
     """
 
-    curve: Curve | float
+    curve: ShareCurve | float
     points: int
 
     def at_least(self, k: int) -> float:
@@ -146,7 +146,7 @@ class Counts:
             p = self._share
             guess = n * p + float(np.nan_to_num(z[0])) * math.sqrt(n * p * (1 - p))
         else:
-            curve = cast(Curve, self.curve)
+            curve = cast(ShareCurve, self.curve)
             middle = curve.inverse(np.zeros(1))
             with np.errstate(all="ignore"):  # for γ ≫ 1 a class mostly gets none or all: its middle has no density
                 room = np.sqrt(ndtr(middle) * ndtr(-middle) / n) / phi(middle) * curve.slope.max()
@@ -198,12 +198,12 @@ class Counts:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        low, high = np.clip(cast(Curve, self.curve).inverse(np.array([-9.0, 9.0])), -_END, _END).tolist()
+        low, high = np.clip(cast(ShareCurve, self.curve).inverse(np.array([-9.0, 9.0])), -_END, _END).tolist()
         return low, high
 
     def _window(self, k: int, kink: float | None = None) -> tuple[FloatArray, FloatArray, tuple[float, float]]:
         """Units x around the step at k/n, their probabilities, and the probabilities of all below and above."""
-        curve = cast(Curve, self.curve)
+        curve = cast(ShareCurve, self.curve)
         middle = np.arcsin(np.sqrt(k / self.points))
         reach = _REACH / np.sqrt(self.points)
         angles = np.clip(middle + np.linspace(-reach, reach, _PANELS + 1), 0.0, np.pi / 2)
@@ -226,13 +226,15 @@ class Counts:
         return x, (half * _WEIGHTS).ravel() * phi(w) * slope, outside
 
 
-def curve_of(gamma: float, classes: int) -> Curve:
+def curve_of(gamma: float, classes: int) -> ShareCurve:
     """The distribution of one fraction for infinitely many data, 0 < γ < ∞: theory.md (6), (8)."""
-    return Curve.line(1 / math.sqrt(gamma), 0.0) if classes == 2 else gaussian_argmax.marginal_curve(gamma, classes)
+    return (
+        ShareCurve.line(1 / math.sqrt(gamma), 0.0) if classes == 2 else gaussian_argmax.marginal_curve(gamma, classes)
+    )
 
 
 @lru_cache(maxsize=16)
-def law_of(gamma: float, classes: int, points: int) -> CountDistribution:
+def count_distribution(gamma: float, classes: int, points: int) -> CountDistribution:
     """The distribution of the count of one class among n data points: theory.md (7), and the same mixture over (8)."""
     if gamma == math.inf:
         return AllOrNone(1 / classes, points)

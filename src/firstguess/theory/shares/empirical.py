@@ -223,8 +223,8 @@ def _few_jumps(away: FloatArray, points: int, level: float) -> Interval | None:
 def _missed_above(mean: float, points: int, tail: float) -> float:
     """What the upper end may miss where Σ(1 − max G) has this mean: one tail, and what the lower end cannot miss.
 
-    Members that all agree have an interval of their own (`statistics.unseen`), which holds every truth that makes them
-    likely; beyond Φ⁻¹(1 − 1/2n) a jump is no count.
+    Members that all agree have an interval of their own (`statistics.rule_of_three`), which holds every truth that
+    makes them likely; beyond Φ⁻¹(1 − 1/2n) a jump is no count.
     """
     agree = math.exp(mean / _MEAN_JUMP * float(special.ndtri(0.5 / points)))
     return 2.0 * tail - max(0.0, tail - agree)
@@ -452,7 +452,7 @@ class EmpiricalGuesses(ClassShares):
     def _interval_of_max(self, level: float) -> Interval:
         mean = self.expected_max()
         if float(np.ptp(self.largest)) <= 1e-12:
-            share = statistics.unseen(self.inits, level=level)
+            share = statistics.rule_of_three(self.inits, level=level)
             return (mean - share * (mean - 1 / self.classes), mean + share * (1.0 - mean))
         low, high = of_expected_max(self.largest, self.classes, self.points, level)
         return (min(low, mean), max(high, mean))
@@ -461,7 +461,7 @@ class EmpiricalGuesses(ClassShares):
         std = self.std()
         if float(np.ptp(self.fractions, axis=0).max()) <= 1e-12:
             # A share p of members elsewhere makes Σ_c Var G_c ≤ p(1 − p)·|g − g'|², and two fractions are √2 apart.
-            share = min(0.5, statistics.unseen(self.inits, level=level))
+            share = min(0.5, statistics.rule_of_three(self.inits, level=level))
             return (0.0, math.sqrt(2 * share * (1 - share) / self.classes))
         found = of_spread(self.fractions, level)
         if found is None:

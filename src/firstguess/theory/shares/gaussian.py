@@ -18,7 +18,7 @@ from firstguess.theory.shares import counts as guess_counts
 from firstguess.theory.shares import gaussian_argmax, order_statistics
 from firstguess.theory.shares.base import ClassShares, OverInits, check_rank
 from firstguess.theory.shares.counts import CountDistribution, Counts
-from firstguess.theory.shares.gaussian_argmax import Curve, FloatArray
+from firstguess.theory.shares.gaussian_argmax import FloatArray, ShareCurve
 
 _MOST_POINTS = 10**15  # counts are then still whole numbers in float64
 
@@ -235,7 +235,7 @@ class Guesses(ClassShares):
         even = 1 / self.classes
         return ((even, 1.0),) if self.gamma == 0 else ((0.0, 1 - even), (1.0, even)) if self.gamma == math.inf else ()
 
-    def _curve(self) -> Curve:
+    def _curve(self) -> ShareCurve:
         return guess_counts.curve_of(self.gamma, self.classes)
 
     def _agreement(self, rho: float, gap: float) -> float:
@@ -244,7 +244,7 @@ class Guesses(ClassShares):
         return gaussian_argmax.excess_agreement(self.classes, rho, gap)
 
     def _counts(self) -> CountDistribution:
-        return guess_counts.law_of(self.gamma, self.classes, cast(int, self.points))
+        return guess_counts.count_distribution(self.gamma, self.classes, cast(int, self.points))
 
     def _above(self, t: float) -> tuple[float, float]:
         """P(max > t) and its standard error."""

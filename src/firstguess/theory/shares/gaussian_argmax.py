@@ -39,7 +39,7 @@ def phi(x: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Curve:
+class ShareCurve:
     """A distribution of fractions as W(x) = Φ⁻¹(cdf(Φ(x))): a straight line for two classes, nearly one for more.
 
     Cubic Hermite between its nodes and straight beyond them, so cdf, pdf and quantile belong to one distribution
@@ -52,7 +52,7 @@ class Curve:
     error: FloatArray  # standard error of the cdf at the nodes
 
     @classmethod
-    def line(cls, slope: float, middle: float, *, error: float = 0.0) -> Curve:
+    def line(cls, slope: float, middle: float, *, error: float = 0.0) -> ShareCurve:
         """W(x) = slope·(x − middle). theory.md (6) has slope 1/√γ and middle 0."""
         x = middle + np.array([-1.0, 1.0]) / slope
         return cls(x, slope * (x - middle), np.full(2, slope), np.full(2, error))
@@ -103,7 +103,7 @@ def _log_choose(n: int, k: npt.NDArray[np.int64]) -> FloatArray:
     return np.where((k == 0) | (k == n), 0.0, out)
 
 
-def binomial_mixture(curve: Curve, points: int) -> FloatArray:
+def binomial_mixture(curve: ShareCurve, points: int) -> FloatArray:
     """Probabilities of 0..n for Binomial(n, G) with G from `curve`: theory.md (7).
 
     P(k) = ∫ Binomial(k; n, Φ(x)) dcdf(x), by 12-point Gauss-Legendre panels of 2.5 widths of the integrand; where Φ(x)
@@ -440,18 +440,18 @@ def rivals(gamma: float, classes: int) -> Rivals:
 
 
 @lru_cache(maxsize=64)
-def marginal_curve(gamma: float, classes: int) -> Curve:
+def marginal_curve(gamma: float, classes: int) -> ShareCurve:
     """The distribution of one fraction of M > 2 classes, 0 < γ < ∞."""
     if gamma < TINY_GAMMA:
         middle = float(special.ndtri(1 / classes))
         # The variance is proportional to γ here; from TINY_GAMMA, as a γ of 1e-320 would underflow on the way.
         per_gamma = excess_agreement(classes, TINY_GAMMA, 1 - TINY_GAMMA) / TINY_GAMMA / classes
         deviation = np.sqrt(per_gamma) * np.sqrt(gamma)
-        return Curve.line(float(phi(np.array(middle)) / deviation), middle, error=1e-6)
+        return ShareCurve.line(float(phi(np.array(middle)) / deviation), middle, error=1e-6)
     draws = rivals(gamma, classes)
     x = np.linspace(draws.reach(-8.5), draws.reach(8.5), _CURVE_NODES)
     w, slope, error = np.array([draws.marginal(float(v)) for v in x]).T
-    return Curve(x, w, slope, error)
+    return ShareCurve(x, w, slope, error)
 
 
 def max_above(gamma: float, classes: int, t: float) -> tuple[float, float]:

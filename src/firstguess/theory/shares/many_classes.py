@@ -94,7 +94,7 @@ _BLOCK = 32  # networks drawn at a time
 
 
 @dataclass(frozen=True)
-class Spectrum:
+class ShareSpectrum:
     """Eigenvalues of Σ (their sum 1), and the squares of μ's parts along them (their sum at most 1).
 
     None for both: `directions` alike, and μ none of them.
@@ -145,13 +145,13 @@ def _count(spread: float, steep: float) -> int:
 
 
 @lru_cache(maxsize=64)
-def spectrum(spread: float, third: float, along: float) -> Spectrum:
+def spectrum(spread: float, third: float, along: float) -> ShareSpectrum:
     """The spectrum with these traces (`PairMoments`), and with μΣμ = along for μ of length 1 and tr Σ = 1."""
     from scipy import optimize
 
     spread = min(spread, 1.0 / _LEAST)
     if spread * _WIDEST < 1.0:
-        return Spectrum(1.0 / spread)
+        return ShareSpectrum(1.0 / spread)
     flat, steepest = 0.0, _STEEP
     if third <= 1.0:
         steep = 0.0
@@ -169,7 +169,7 @@ def spectrum(spread: float, third: float, along: float) -> Spectrum:
     if _traces(count, 2.0 * _STEEP)[0] > spread > _traces(count, 0.0)[0]:  # between two whole numbers of directions
         steep = cast(float, optimize.brentq(lambda s: _traces(count, s)[0] - spread, 0.0, 2.0 * _STEEP))
     values = _gamma(count, steep)
-    return Spectrum(float(count), tuple(values.tolist()), tuple(_along(values, along).tolist()))
+    return ShareSpectrum(float(count), tuple(values.tolist()), tuple(_along(values, along).tolist()))
 
 
 def _along(values: Array, along: float) -> Array:
@@ -190,7 +190,7 @@ def _along(values: Array, along: float) -> Array:
 
 
 @lru_cache(maxsize=64)
-def strength(shape: Spectrum, excess: float, classes: int, first: float) -> float:
+def strength(shape: ShareSpectrum, excess: float, classes: int, first: float) -> float:
     """The mean overlap e with which E A(c) over pairs is right; `first`, what overlaps say, where none is."""
     from scipy import optimize
 
@@ -223,7 +223,7 @@ def strength(shape: Spectrum, excess: float, classes: int, first: float) -> floa
     return cast(float, optimize.brentq(wrong, low, high, xtol=1e-9))
 
 
-def draw_shares(shape: Spectrum, e: float, classes: int, networks: int, seed: int) -> Array:
+def draw_shares(shape: ShareSpectrum, e: float, classes: int, networks: int, seed: int) -> Array:
     """(networks, classes): shares of infinitely many points, of which 1024 are drawn. Row i depends on seed and i."""
     found = np.empty((-(-networks // _BLOCK) * _BLOCK, classes))
     for start in range(0, networks, _BLOCK):
@@ -239,7 +239,7 @@ def draw_shares(shape: Spectrum, e: float, classes: int, networks: int, seed: in
     return found[:networks]
 
 
-def _logits(shape: Spectrum, e: float, classes: int, rng: np.random.Generator) -> tuple[Array, Array]:
+def _logits(shape: ShareSpectrum, e: float, classes: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """m and a root of S for a block of networks: (networks, M), (networks, M, directions)."""
     own = math.sqrt(1.0 - e)
     if not shape.values:  # Bartlett's decomposition of a Wishart matrix
@@ -259,7 +259,7 @@ def _logits(shape: Spectrum, e: float, classes: int, rng: np.random.Generator) -
     return m, np.asarray(np.linalg.cholesky(square + _JITTER * np.eye(classes)), dtype=np.float64)
 
 
-def of_pairs(pairs: PairMoments) -> Spectrum:
+def of_pairs(pairs: PairMoments) -> ShareSpectrum:
     """The spectrum of what a network's overlaps say."""
     own = 1.0 - pairs.e
     along = pairs.along / (pairs.e * own) if pairs.e > 0.0 else 0.0

@@ -22,7 +22,14 @@ from firstguess.base.statistics import FloatArray
 from firstguess.theory.shares.agreement import agreement_probability
 from firstguess.theory.shares.base import SEED, ClassShares, at_steps
 from firstguess.theory.shares.gaussian import Guesses
-from firstguess.theory.shares.many_classes import MOST_CLASSES, PairMoments, Spectrum, draw_shares, of_pairs, strength
+from firstguess.theory.shares.many_classes import (
+    MOST_CLASSES,
+    PairMoments,
+    ShareSpectrum,
+    draw_shares,
+    of_pairs,
+    strength,
+)
 
 # --------------------------------------------------------------------------------------------------------------
 # A distribution of class shares that is known by draws: shares of infinitely many points, in many networks.
@@ -132,7 +139,7 @@ def _networks(classes: int) -> int:
 
 
 @lru_cache(maxsize=16)
-def _stand_in(shape: Spectrum, e: float, classes: int) -> FloatArray:
+def _stand_in(shape: ShareSpectrum, e: float, classes: int) -> FloatArray:
     """Networks that stand for all; the noise of drawing shares by points is in their variance, which is scaled away."""
     return draw_shares(shape, e, classes, _networks(classes), SEED)
 

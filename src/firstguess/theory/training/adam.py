@@ -21,10 +21,10 @@ from firstguess.network.layer import Layer
 from firstguess.network.network import Network
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.walk import changed, needs_images, shapes
-from firstguess.theory.training.flow import Task, Values
+from firstguess.theory.training.flow import DescentTask, Values
 from firstguess.theory.training.problem import kernel_of
 from firstguess.theory.training.schedules import Rate
-from firstguess.theory.training.stepwise import Batches
+from firstguess.theory.training.stepwise import BatchRows
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # torch.optim.Adam's
 _STREAM = 0x5D7
@@ -39,7 +39,7 @@ class WeightSample:
 
 
 def sampled_adam(
-    task: Task,
+    task: DescentTask,
     samples: Sequence[WeightSample],
     tangents: Sequence[Values],
     start: Values,
@@ -58,7 +58,7 @@ def sampled_adam(
     """
     split = [part for part in np.array_split(np.arange(task.networks), len(samples)) if len(part)]
     groups = [
-        _Group(task, sample, tangents, start, part, Batches(len(task.labels), batch, _rng(seed, i)))
+        _Group(task, sample, tangents, start, part, BatchRows(len(task.labels), batch, _rng(seed, i)))
         for i, (sample, part) in enumerate(zip(samples, split, strict=False))
     ]
     step = 0
@@ -79,12 +79,12 @@ class _Group:
 
     def __init__(
         self,
-        task: Task,
+        task: DescentTask,
         sample: WeightSample,
         tangents: Sequence[Values],
         start: Values,
         networks: NDArray[np.int64],
-        batches: Batches,
+        batches: BatchRows,
     ) -> None:
         k, count, self._type = task.columns, len(networks), start.dtype
         columns = slice(int(networks[0]) * k, (int(networks[-1]) + 1) * k)

@@ -116,7 +116,7 @@ class Curves:
         return {"largest": self.largest.to_dict(), "accuracy": self.accuracy.to_dict(), "loss": self.loss.to_dict()}
 
 
-class Recorder:
+class CurveRecorder:
     """Fills curves from logits, step by step. The favourite is that of the training points at the first step."""
 
     def __init__(self, steps: NDArray[np.int64], labels: NDArray[np.int64], classes: int, networks: int) -> None:

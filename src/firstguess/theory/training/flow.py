@@ -27,7 +27,7 @@ _MOST_STAGES = 200
 
 
 @dataclass(frozen=True)
-class Task:
+class DescentTask:
     """What is learned: labels, by which loss; how logits are laid out."""
 
     labels: NDArray[np.int64]
@@ -115,7 +115,7 @@ class State:
 
 
 def descend(
-    task: Task,
+    task: DescentTask,
     theta: Values,
     start: Values,
     rate: Rate,
@@ -159,7 +159,7 @@ class _Flow:
     τ = Σ η, so that any schedule of learning rates is one and the same flow.
     """
 
-    def __init__(self, task: Task, product: Product, spread: float, size: float) -> None:
+    def __init__(self, task: DescentTask, product: Product, spread: float, size: float) -> None:
         self._task, self._product, self._size = task, product, size
         self._n = len(product.start)
         # The Jacobian's spectral radius by τ, n included: Θ/n has the largest eigenvalue `spread`.

@@ -19,11 +19,11 @@ from firstguess.network.walk import every
 from firstguess.theory.shares.argmax_sampling import factor
 from firstguess.theory.training.absorption import floor
 from firstguess.theory.training.adam import WeightSample, layer_tangents, sampled_adam
-from firstguess.theory.training.curves import Recorder
-from firstguess.theory.training.flow import Task, Values, descend
+from firstguess.theory.training.curves import CurveRecorder
+from firstguess.theory.training.flow import DescentTask, Values, descend
 from firstguess.theory.training.problem import Modes, Problem, modes_of
 from firstguess.theory.training.result import PredictedTraining
-from firstguess.theory.training.stepwise import HIDDEN, OUTPUT, Part, adam_by_layer, step_by_step
+from firstguess.theory.training.stepwise import HIDDEN, OUTPUT, LayerPart, adam_by_layer, step_by_step
 
 Start: TypeAlias = Literal["any", "even", "neutral", "biased"]  # "neutral" is the papers' word for "even"
 
@@ -49,7 +49,7 @@ def follow(
     draws = checks.count(draws, 1, "number of draws", "predict_training(draws)", "draws=200")
     network, options, modes, n = problem.network, problem.options, problem.modes, problem.n
     # Under squared loss Adam's steps depend on the sum of two logits too, else their difference is all.
-    task = Task(problem.labels, network.classes, draws, options.loss, each=options.each)
+    task = DescentTask(problem.labels, network.classes, draws, options.loss, each=options.each)
     z0, drawn = _starts(start, problem.kernel.covariance, task, seed)
     count = z0.shape[1] // task.columns
     gains = None
@@ -59,7 +59,7 @@ def follow(
     task = replace(task, networks=count, gains=gains)
     looks = options.steps
     recorders = [
-        Recorder(looks, labels, network.classes, count)
+        CurveRecorder(looks, labels, network.classes, count)
         for labels in (problem.labels, problem.held)
         if labels is not None
     ]
@@ -110,7 +110,7 @@ def _quiet(states: Iterator[Values]) -> Iterator[Values]:
         yield found
 
 
-def _starts(start: Any, covariance: Array, task: Task, seed: int) -> tuple[Values, int]:
+def _starts(start: Any, covariance: Array, task: DescentTask, seed: int) -> tuple[Values, int]:
     """Logits at initialization (points, networks·columns), and how many networks were drawn for them."""
     k, total, n = task.columns, len(covariance), len(task.labels)
     classes, draws = task.classes, task.networks
@@ -146,7 +146,7 @@ def _starts(start: Any, covariance: Array, task: Task, seed: int) -> tuple[Value
     return np.concatenate(kept, axis=1)[:, : draws * k].astype(dtype), tried
 
 
-def _filtered(z: Array, start: str, task: Task, seed: int) -> Array:
+def _filtered(z: Array, start: str, task: DescentTask, seed: int) -> Array:
     n, classes = len(task.labels), task.classes
     best = guesses(task.shaped(z[:n]), np.random.default_rng([seed, _TIES]))
     largest = np.array([np.bincount(row, minlength=classes).max() / n for row in best.T])
@@ -157,7 +157,7 @@ def _filtered(z: Array, start: str, task: Task, seed: int) -> Array:
 # -- Running ----------------------------------------------------------------------------------------------------------
 
 
-def _run(problem: Problem, task: Task, z0: Values, seed: int, adam: Adam | None) -> Iterator[Values]:
+def _run(problem: Problem, task: DescentTask, z0: Values, seed: int, adam: Adam | None) -> Iterator[Values]:
     """Logits of all points (training, then held-out) at every step that is looked at."""
     theta, options, n = problem.kernel.tangent, problem.options, problem.n
     assert theta is not None
@@ -191,7 +191,7 @@ class Adam:
     evenness: Sequence[tuple[float, float]] = ()  # the constants C of (18) by layer
 
 
-def _adam(problem: Problem, task: Task, z0: Values, seed: int, measured: Adam) -> Iterator[Values]:
+def _adam(problem: Problem, task: DescentTask, z0: Values, seed: int, measured: Adam) -> Iterator[Values]:
     options, n = problem.options, problem.n
     found = [
         (theta.astype(z0.dtype), size, last)
@@ -205,7 +205,7 @@ def _adam(problem: Problem, task: Task, z0: Values, seed: int, measured: Adam) -
         return
     known = measured.evenness or [(OUTPUT, OUTPUT) if last else (HIDDEN, HIDDEN) for _, _, last in found]
     parts = [
-        Part(np.ascontiguousarray(theta[:n, :n]), weights, last, even)
+        LayerPart(np.ascontiguousarray(theta[:n, :n]), weights, last, even)
         for (theta, weights, last), even in zip(found, known, strict=True)
     ]
     pairs = z0.dtype.type(task.factor)
@@ -217,7 +217,7 @@ def _adam(problem: Problem, task: Task, z0: Values, seed: int, measured: Adam) -
         yield np.concatenate([state.z, z0[n:] - pairs * moved])
 
 
-def _record(recorder: Recorder, index: int, task: Task, z: Values, seed: int) -> Array:
+def _record(recorder: CurveRecorder, index: int, task: DescentTask, z: Values, seed: int) -> Array:
     """Shares of every network, after the recorder has them with accuracies and losses."""
     labels, classes = recorder.labels, task.classes
     own = replace(task, labels=labels, gains=None)
@@ -244,7 +244,7 @@ def _record(recorder: Recorder, index: int, task: Task, z: Values, seed: int) ->
 
 
 @dataclass(frozen=True, eq=False)
-class Spectrum:
+class KernelSpectrum:
     """Eigenvalues of Θ/n, the largest first, and how much of two directions each mode holds (each sums to 1)."""
 
     values: Array
@@ -253,7 +253,7 @@ class Spectrum:
     modes: Modes
 
 
-def spectrum(tangent: Array, labels: NDArray[np.int64]) -> Spectrum:
+def spectrum(tangent: Array, labels: NDArray[np.int64]) -> KernelSpectrum:
     """Of the tangent kernel of `fg.predict(net, data=x, tangent=True)` and these points' labels.
 
     >>> s = spectrum(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([0, 1]))
@@ -273,4 +273,4 @@ def spectrum(tangent: Array, labels: NDArray[np.int64]) -> Spectrum:
     for c in np.unique(labels):
         y = (labels == c) - float(np.mean(labels == c))
         parts.append(np.square(y @ vectors) / (y @ y))
-    return Spectrum(values[::-1], shares[0], np.mean(parts, axis=0), modes_of(np.asarray(tangent), labels))
+    return KernelSpectrum(values[::-1], shares[0], np.mean(parts, axis=0), modes_of(np.asarray(tangent), labels))

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from firstguess.theory.training.flow import State, Task, Values
+from firstguess.theory.training.flow import DescentTask, State, Values
 from firstguess.theory.training.schedules import Rate
 
 # --------------------------------------------------------------------------------------------------------------
 # Mini-batches: epochs of the data in a random order, redrawn each time; their last batch may be smaller.
 
 
-class Batches:
+class BatchRows:
     """Rows of the next batch, for ever; without a size all of them."""
 
     def __init__(self, n: int, size: int | None, rng: np.random.Generator) -> None:
@@ -40,7 +40,7 @@ HIDDEN, OUTPUT = 2.0 / math.pi, math.sqrt(2.0 / math.pi)
 
 
 def step_by_step(
-    task: Task,
+    task: DescentTask,
     theta: Values,
     start: Values,
     rate: Rate,
@@ -66,7 +66,7 @@ def step_by_step(
         replace(task, networks=len(g), gains=None if task.gains is None else task.gains[cols])
         for g, cols in zip(groups, columns, strict=True)
     ]
-    orders = [Batches(n, batch, np.random.default_rng([seed, _STREAM, i])) for i in range(count)]
+    orders = [BatchRows(n, batch, np.random.default_rng([seed, _STREAM, i])) for i in range(count)]
     z, s, step, shrunk = start.copy(), np.zeros_like(start), 0, 1.0
     for target in looks.tolist():
         while step < target:
@@ -88,7 +88,7 @@ def step_by_step(
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerPart:
     """One layer's own tangent kernel over the training points, how many weights it has, whether it is last."""
 
     theta: Values  # (n, n)
@@ -98,8 +98,8 @@ class Part:
 
 
 def adam_by_layer(
-    task: Task,
-    parts: Sequence[Part],
+    task: DescentTask,
+    parts: Sequence[LayerPart],
     start: Values,
     rate: Rate,
     looks: NDArray[np.int64],
@@ -145,7 +145,7 @@ def adam_by_layer(
         yield State(step, z, sums[0]), sums
 
 
-def _evenness(part: Part, common: Values, square: Values) -> Values:
+def _evenness(part: LayerPart, common: Values, square: Values) -> Values:
     """C of every network: between that of the common direction and of the rest, by their shares of the gradient."""
     if not part.last:
         common, square = common.sum(axis=1, keepdims=True), square.sum(axis=1, keepdims=True)
@@ -154,7 +154,7 @@ def _evenness(part: Part, common: Values, square: Values) -> Values:
     return np.sqrt(share * one**2 + (1.0 - share) * other**2)
 
 
-def _scale(task: Task, part: Part, v: Values) -> Values:
+def _scale(task: DescentTask, part: LayerPart, v: Values) -> Values:
     """√P/√v of every column (networks, columns): a hidden layer's gradient is the sum over classes, the last layer has
     weights for each class.
 
