@@ -30,7 +30,7 @@ from firstguess.ensemble import sharding
 from firstguess.ensemble.seeds import tie_stream
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_plan import MeanLoss, Start
-from firstguess.theory.training.curves import Curve, Curves, Recorder
+from firstguess.theory.training.curves import Curve, CurveRecorder, Curves
 from firstguess.theory.training.runs import BIASED, NEUTRAL
 
 # --------------------------------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ def _result(task: Task, tracks: dict[int, Track], **rest: Any) -> TrainedMembers
     favourites = start.argmax(axis=1).astype(np.int64)
 
     def curves(which: str, labels: NDArray[np.int64]) -> Curves:
-        recorder = Recorder(task.looks, labels, task.classes, len(tracks))
+        recorder = CurveRecorder(task.looks, labels, task.classes, len(tracks))
         found, right, loss = stacked(f"{which}shares"), stacked(f"{which}right"), stacked(f"{which}loss")
         for index in range(len(task.looks)):
             recorder.add(index, found[:, index], right[:, index], loss[:, index])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
 from firstguess.base.text import spaced
-from firstguess.theory.training.curves import Absorption, Accuracy, Curve, Curves, Recorder, absorption
+from firstguess.theory.training.curves import Absorption, Accuracy, Curve, CurveRecorder, Curves, absorption
 from firstguess.theory.training.result import PredictedTraining
 from firstguess.watch.evaluation import Look, reached, share
 
@@ -102,7 +102,7 @@ class Seen:
             largest = Curve(self.steps, self.shares.max(axis=1)[None])
             none = np.full((1, len(self.looks)), math.nan)
             return Curves(largest, Accuracy(self.steps, none), Curve(self.steps, none))
-        recorder = Recorder(self.steps, self.labels, self.classes, 1)
+        recorder = CurveRecorder(self.steps, self.labels, self.classes, 1)
         for i, look in enumerate(self.looks):
             right = np.zeros(self.classes) if look.right is None else look.right.astype(np.float64)
             recorder.add(i, look.shares[None], right[None], np.array([look.loss]))
