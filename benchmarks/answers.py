@@ -29,6 +29,8 @@ from torch.nn import functional as F
 import firstguess as fg
 from firstguess.data import load
 
+time.perf_counter = time.process_time  # on a machine that others use, `seconds=` are those of this process
+
 RESULTS = Path(__file__).with_name("answers.jsonl")
 KINDS = ("sound", "biased", "deep", "faulty", "repaired")
 SEEDS = {"made": 1, "held": 2}

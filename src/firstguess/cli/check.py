@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.cli.output import Json, bar, print_json
+from firstguess.base.progress import bar
+from firstguess.cli.output import Json, print_json
 from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:

@@ -6,8 +6,9 @@ from typing import Annotated, cast
 
 import typer
 
+from firstguess.base.progress import bar
 from firstguess.cli import completion
-from firstguess.cli.output import Json, bar, print_json, print_pairs
+from firstguess.cli.output import Json, print_json, print_pairs
 from firstguess.cli.subjects import Standardize
 
 EXAMPLES = """Examples:

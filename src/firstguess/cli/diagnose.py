@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from firstguess.base.errors import InvalidInput
-from firstguess.cli.output import Json, bar, leave_if_interrupted, print_json, say
+from firstguess.cli.output import Json, leave_if_interrupted, print_json, say
 from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
@@ -62,26 +62,24 @@ def diagnose(
         raise InvalidInput("a folder that exists", got=str(report.parent), where="--report")
     chosen, options = subject(what, init=init, width=width, redraw=redraw)
     source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True)
-    with bar("diagnosing") as tick:
-        d = fg.diagnose(
-            chosen,
-            source,
-            inits=inits,
-            seed=seed,
-            points=points,
-            seconds=seconds,
-            batch_size=batch_size,
-            advice=not no_advice,
-            progress=tick,
-            lr=lr,
-            optimizer=optimizer,
-            steps=steps,
-            epochs=epochs,
-            goal=cast("Any", goal),
-            name=what,
-            data_name=data,
-            **options,
-        )
+    d = fg.diagnose(
+        chosen,
+        source,
+        inits=inits,
+        seed=seed,
+        points=points,
+        seconds=seconds,
+        batch_size=batch_size,
+        advice=not no_advice,
+        lr=lr,
+        optimizer=optimizer,
+        steps=steps,
+        epochs=epochs,
+        goal=cast("Any", goal),
+        name=what,
+        data_name=data,
+        **options,
+    )
     if json:
         print_json(d.to_dict())
     else:

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from firstguess.base.progress import bar
 from firstguess.cli import on_data
-from firstguess.cli.output import Figure, Json, bar, check_figure, leave_if_interrupted, print_json, say
+from firstguess.cli.output import Figure, Json, check_figure, leave_if_interrupted, print_json, say
 from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:

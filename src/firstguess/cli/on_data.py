@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.cli.output import bar, print_json, print_pairs, print_table, say
+from firstguess.base.progress import bar
+from firstguess.cli.output import print_json, print_pairs, print_table, say
 from firstguess.cli.subjects import LARGE
 
 if TYPE_CHECKING:

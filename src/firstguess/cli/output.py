@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +25,6 @@ Figure = Annotated[
 FIGURE_KINDS = (".png", ".svg", ".pdf", ".html")
 _READABLE = 14  # characters of a column that is wrapped
 _VALUES = 30  # characters of values beside their labels
-_PATIENCE = 2.0  # seconds before a progress bar shows
 
 
 def check_figure(path: Path | None) -> None:
@@ -170,31 +166,3 @@ def leave_if_interrupted(findings: Iterable[Finding]) -> None:
     if any(finding.kind == FindingKind.INTERRUPTED for finding in findings):
         say("firstguess: interrupted; the page has what was computed")
         raise typer.Exit(130)
-
-
-@contextmanager
-def bar(label: str) -> Generator[Callable[[int, int], None]]:
-    """Yields progress(done, total), which shows a bar on stderr: after two seconds, and on a terminal only.
-
-    It starts, and its clock moves, by itself: one initialization of a large model takes longer than that.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    shown = Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty())
-    task = shown.add_task(label, total=None)
-    patience = threading.Timer(_PATIENCE, shown.start)
-    patience.daemon = True
-    patience.start()
-
-    def update(done: int, total: int) -> None:
-        shown.update(task, completed=done, total=total)
-
-    try:
-        yield update
-    finally:
-        patience.cancel()
-        patience.join()
-        shown.stop()

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.progress import bar
 from firstguess.cli import completion, on_data
 from firstguess.cli.completion import Placement, described_by
 from firstguess.cli.data import DATA_HELP, DataDir
-from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, print_pairs, print_table, say
+from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
     from firstguess.network.inputs import Inputs

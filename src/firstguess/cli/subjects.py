@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.progress import bar
 from firstguess.base.text import is_path
 from firstguess.cli import completion
-from firstguess.cli.output import bar
 
 if TYPE_CHECKING:
     from firstguess.data import Data, Standardization

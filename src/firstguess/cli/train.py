@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.progress import bar
 from firstguess.base.text import is_path
 from firstguess.cli import completion
 from firstguess.cli.completion import WORDS, Placement, described_by
 from firstguess.cli.on_data import POINTS, Asked
-from firstguess.cli.output import Figure, Json, bar, check_figure, print_json, say
+from firstguess.cli.output import Figure, Json, check_figure, print_json, say
 from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, subject
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -12,6 +13,8 @@ import torch
 
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
+from firstguess.base.progress import showing
+from firstguess.base.text import percent
 from firstguess.data.streams import POINTS
 from firstguess.diagnosis import session
 from firstguess.diagnosis.advice import GOALS, Advised, Descent, Trial, advise, case_of, growth, with_labels
@@ -20,7 +23,7 @@ from firstguess.diagnosis.bias_duration import Lasting
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import expectation
 from firstguess.diagnosis.expected import Expected
-from firstguess.diagnosis.faults import find_faults
+from firstguess.diagnosis.faults import Fault, find_faults
 from firstguess.diagnosis.follow_bias import lasting
 from firstguess.diagnosis.rehearsal import LONGEST, Asked, Rehearsal, rehearse
 from firstguess.diagnosis.remedies import Case
@@ -62,6 +65,7 @@ _HEADS = 0.03  # within that for advice: centred heads
 
 
 @checks.takes(OPTIONS)
+@showing("diagnosing")
 @torch.inference_mode(False)  # a copy made in a caller's inference mode could not be differentiated
 def diagnose(
     what: object,
@@ -75,7 +79,7 @@ def diagnose(
     width: int = 1000,
     batch_size: int | None = None,
     advice: bool = True,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     precision: float | None = None,
     loss: Any = None,
     optimizer: Any = None,
@@ -107,7 +111,7 @@ def diagnose(
         width: Of the layers of a description that name none.
         batch_size: Of the batches that a model gets; BatchNorm depends on it.
         advice: Try remedies.
-        progress: Called with (percent done, 100).
+        progress: Called with (percent done, 100); by default a bar, for somebody who looks; False: none.
         precision: As for `fg.measure`.
         loss: What you will train with: a function of outputs and labels (default: cross-entropy).
         optimizer: Likewise: an optimizer of this model, a class of `torch.optim`, a function of the parameters, "gd"
@@ -134,7 +138,8 @@ def diagnose(
     subject = Subject(what, data, points, classes, width, batch_size, seed, known)
     subject.name, subject.data_name = name or subject.name or names[0], names[1]
     run = _length(subject, steps, epochs)
-    tick = progress or (lambda done, total: None)
+    assert callable(progress)  # see `showing`
+    tick = progress
     tick(0, 100)
     look = subject.look(max(_LOOK * seconds, min(1.0, 0.3 * seconds)))
     tick(LOOKED, 100)
@@ -156,6 +161,8 @@ def diagnose(
         notes.append("one output is read as two classes by its sign: a regression has no guesses to judge")
     parts = Stages(m, clock, tick)
     parts.tick(MEASURED)
+    verdict = verdict_of(m, wanted=inits)
+    _so_far(tick, verdict, m, find_faults(look, m)[0])
     flow = parts.do("causes", lambda: attempt(lambda: subject.flow(clock.share(_FLOW)), "causes", notes), members=2)
     causes = Found()
     if flow is not None:
@@ -192,7 +199,6 @@ def diagnose(
     theory = math.nan if subject.network is None else growth(subject.network)
     train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain(), predicted=theory)
     parts.tick(DIFFERENTIATED)
-    verdict = verdict_of(m, wanted=inits)
     faults = find_faults(look, m)[0]
     lasts = None
     if subject.network is not None:
@@ -274,6 +280,13 @@ def diagnose(
         run,
         _assumed(using, run, said=steps is not None or epochs is not None) if seen is not None and seen.known else "",
     )
+
+
+def _so_far(tick: Any, verdict: Verdict, m: Measurement, faults: Sequence[Fault]) -> None:
+    """A provisional answer beside the bar: the fault, or the verdict."""
+    if hasattr(tick, "say"):
+        share = f"{verdict.name}, {percent(m.guesses.expected_max())} in one class"
+        tick.say(f"so far: {f'fix this: {faults[0].name}' if faults else share}")
 
 
 def _assumed(using: TrainedWith, run: int, *, said: bool) -> str:

@@ -15,8 +15,9 @@ from firstguess.base.plottable import Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import page, plain
 from firstguess.ensemble.member_statistics import Finding, ProbedLayer
+from firstguess.theory.bias_levels import GradientWord, gradient_word
 
-Word: TypeAlias = Literal["vanish", "shrink", "keep their size", "grow", "explode", "zero", "not finite", "not known"]
+Word: TypeAlias = GradientWord | Literal["zero", "not finite", "not known"]
 
 # The last axis of the members' mean squares, (inits, layers, 4).
 ALL, FAVOURED, OTHERS, WEIGHT = range(4)
@@ -24,8 +25,6 @@ GROUPS = ("all", "favoured", "others", "weight")
 
 _ROWS = 24  # layers shown when printed
 _LINE = 3  # layers from which a line can be missed
-_SMALL = 2.0  # a change in mean square over the whole network that is worth a word
-_LARGE = 1e4  # one that training suffers from: tests/diagnosis/test_words_and_training.py
 
 
 @dataclass(frozen=True)
@@ -104,11 +103,8 @@ class Growth:
         low, high = (self.low, self.high) if math.isfinite(self.value) else (self.total_low, self.total_high)
         if math.isnan(self.total) or math.isnan(low):
             return "not known"
-        if high < 1.0 and self.total < 1 / _SMALL:
-            return "vanish" if self.total < 1 / _LARGE else "shrink"
-        if low > 1.0 and self.total > _SMALL:
-            return "explode" if self.total > _LARGE else "grow"
-        return "keep their size"
+        sure = high < 1.0 if self.total < 1.0 else low > 1.0
+        return gradient_word(self.total) if sure else "keep their size"
 
     def __str__(self) -> str:
         word = self.word

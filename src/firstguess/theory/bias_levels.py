@@ -11,6 +11,7 @@ import numpy as np
 from firstguess.theory.shares.gaussian import Guesses
 
 Word = Literal["even", "leaning", "biased", "deeply biased"]
+GradientWord = Literal["vanish", "shrink", "keep their size", "grow", "explode"]
 WORDS: tuple[Word, ...] = ("even", "leaning", "biased", "deeply biased")
 
 # γ at which the average two-class network gives 90 % of all points to one class: ½ + arctan(√γ)/π = 0.9.
@@ -35,6 +36,21 @@ def word(gamma: float) -> Word:
     if gamma <= EDGES[0]:
         return "even"
     return "leaning" if gamma < EDGES[1] else "biased" if gamma < EDGES[2] else "deeply biased"
+
+
+_SMALL = 2.0  # a change of gradients' mean square over the whole network that is worth a word
+_LARGE = 1e4  # one that training suffers from: tests/diagnosis/test_words_and_training.py
+
+
+def gradient_word(total: float) -> GradientWord:
+    """What gradients do going back whose mean square changes by this factor over the network: one rule for all pages.
+
+    >>> [gradient_word(total) for total in (1e-5, 0.1, 1.5, 6.8, 1e5)]
+    ['vanish', 'shrink', 'keep their size', 'grow', 'explode']
+    """
+    if total < 1 / _SMALL:
+        return "vanish" if total < 1 / _LARGE else "shrink"
+    return "keep their size" if total <= _SMALL else "grow" if total <= _LARGE else "explode"
 
 
 def word_with_gamma(verdict: str, gamma: float) -> str:

@@ -17,7 +17,7 @@ from firstguess.base.plottable import Shown
 from firstguess.base.text import plain
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
-from firstguess.theory.bias_levels import DEEPLY_BIASED, Word, word, word_of_share, word_with_gamma
+from firstguess.theory.bias_levels import DEEPLY_BIASED, Word, gradient_word, word, word_of_share, word_with_gamma
 from firstguess.theory.shares.gaussian import Guesses
 
 if TYPE_CHECKING:
@@ -324,8 +324,11 @@ class Prediction(Shown):
             if stream is not None:
                 rows.append(("gradients along the stream", f"× {stream[0]:.4g} a block in mean square, going back"))
         elif growth.size and np.isfinite(growth[-1]):
-            word = "vanish" if growth[-1] < 0.999 else "explode" if growth[-1] > 1.001 else "keep their size"
-            rows.append(("gradients, going back", f"× {growth[-1]:.4g} a layer in mean square: they {word}"))
+            hidden = growth[:-1] if growth.size > 1 else growth
+            total = float(np.prod(hidden))
+            each = total ** (1 / hidden.size)
+            said = f"× {each:.4g} per layer in mean square, × {total:.3g} in all: they {gradient_word(total)}"
+            rows.append(("gradients, going back", said))
         if self.own_guess is not None:
             rows.append(("chance to guess the own input", f"{self.own_guess:.4g}"))
         return rows
