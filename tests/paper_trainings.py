@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,7 @@ def around(values: Any, networks: int = 12, noise: float = 0.01) -> Any:
 
 @dataclass
 class TinyRun(Run):
-    """Quick sizes are replaced by `sizes`; data are noise with a signal, of the shape of the data set asked for."""
-
-    sizes: dict[Any, Any] = field(default_factory=dict[Any, Any])
-
-    def either(self, quick: Any, full: Any) -> Any:
-        return self.sizes.get(quick, quick)
+    """Data are noise with a signal, of the shape of the data set asked for."""
 
     def data(self, spec: str, **options: Any) -> Any:
         shape = (3, 32, 32) if spec.startswith("cifar10") else (1, 12, 12)
@@ -56,6 +51,6 @@ class TinyRun(Run):
         return fg.data.as_data((x.astype(np.float32), y))
 
 
-def tiny(item: Item, folder: Path, sizes: dict[Any, Any]) -> TinyRun:
+def tiny(item: Item, folder: Path, sizes: dict[str, Any]) -> TinyRun:
     """A quick run of an item at the test's own sizes."""
-    return TinyRun(item, True, Store(folder), sizes=sizes)
+    return TinyRun(item, True, Store(folder), changed=sizes)

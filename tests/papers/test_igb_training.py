@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from firstguess_papers import igb_large_rate, igb_small_rate, igb_window
 from firstguess_papers.bias_mode import BiasModes, bias_modes, hand_overs
-from firstguess_papers.igb_small_rate import LARGE, SMALL
 from firstguess_papers.judging import Number, verdict
 from firstguess_papers.norm_geometry import descend
 from firstguess_papers.training_pieces import trained
@@ -150,7 +149,7 @@ def test_window_and_ends_can_fail() -> None:
 
 
 def test_fig14_runs_tiny(tmp_path: Path) -> None:
-    sizes = {(80, 100, 50, 12, 1, 1, 5 * SMALL, 1.5 * SMALL): (12, 6, 3, 2, 1, 1, 5 * SMALL, 1.5 * SMALL), 30: 12}
+    sizes = dict(half=12, steps=6, short=3, inits=2, draws=12)
     outcome = igb_small_rate.fig14.function(tiny(igb_small_rate.fig14, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested"]
     assert outcome.charts["recall"].to_dict()["title"]["text"][0].startswith("A small learning rate")
@@ -158,7 +157,7 @@ def test_fig14_runs_tiny(tmp_path: Path) -> None:
 
 
 def test_fig15_runs_tiny(tmp_path: Path) -> None:
-    sizes = {(40, 30, 12, 1, 5 * LARGE): (20, 12, 2, 1, 5 * LARGE), (150, 12, 1): (20, 2, 1), 20: 3}
+    sizes = dict(n=20, steps=12, inits=2, draws=3, width=20, biased=2)
     outcome = igb_large_rate.fig15.function(tiny(igb_large_rate.fig15, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     for chart in outcome.charts.values():
@@ -167,7 +166,7 @@ def test_fig15_runs_tiny(tmp_path: Path) -> None:
 
 
 def test_window_runs_tiny(tmp_path: Path) -> None:
-    sizes = {(60, 200, 60, 60, 10, 1, 40): (12, 20, 30, 8, 2, 1, 4)}
+    sizes = dict(n=12, held=20, width=30, steps=8, inits=2, draws=4)
     outcome = igb_window.rates.function(tiny(igb_window.rates, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     assert outcome.charts["window"].to_dict()["title"]["text"][0].startswith("Accuracy at the end")

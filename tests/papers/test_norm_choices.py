@@ -75,7 +75,7 @@ def test_geometry_can_fail() -> None:
 
 
 def test_geometry_runs_tiny(tmp_path: Path) -> None:
-    sizes = {(60, 100, 150, 10, 1): (12, 20, 10, 2, 2)}
+    sizes = dict(n=12, width=20, steps=10, inits=2, parts=2)
     outcome = norm_geometry.geometry.function(tiny(norm_geometry.geometry, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     for chart in outcome.charts.values():
@@ -126,7 +126,7 @@ def test_selection_can_fail() -> None:
 
 
 def test_selection_runs_tiny(tmp_path: Path) -> None:
-    sizes = {(60, 200, 60, 100, 16, 1, 40): (12, 20, 30, 10, 2, 1, 4)}
+    sizes = dict(n=12, held=20, width=30, steps=10, inits=2, parts=1, draws=4)
     outcome = norm_selection.selection.function(tiny(norm_selection.selection, tmp_path, sizes))
     assert [e.verdict for e in outcome.entries] == ["not tested", "not tested"]
     assert outcome.charts["picks"].to_dict()["title"]["text"][0].startswith("Learning rate and norm placement")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,13 +46,14 @@ def test_records_are_those_of_one_by_one(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_files_that_did_not_arrive_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a cluster whose nodes do not share the folder."""
-    toys = {"beyond/toy": _toy("beyond/toy")}
+    toys = {id: _toy(id) for id in ("beyond/toy", "beyond/other")}
     monkeypatch.setattr(registry, "items", lambda: toys)
 
     class Elsewhere(InProcess):
         def wait(self) -> Any:
             outcomes = super().wait()
-            (tmp_path / "quick/beyond/toy/values.parquet").unlink()
+            for id in toys:
+                (tmp_path / "quick" / id / "values.parquet").unlink(missing_ok=True)
             return outcomes
 
     monkeypatch.setattr(spread, "LocalPool", Elsewhere)
@@ -66,3 +69,87 @@ def test_the_command_runs_items_in_processes(tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert result.returncode == 1, result.stderr
     assert [(row["id"], row["status"]) for row in json.loads(result.stdout)] == [(name, "skipped") for name in names]
+
+
+# -- The pieces of one item
+
+NETS = {f"{depth} layers": f"{depth} x [dense > relu] > dense" for depth in (1, 2, 3, 4)}
+
+
+def _measures(run: Run) -> Outcome:
+    """Collects measurements first and looks at them afterwards; then one that it needs at once, and one by hand."""
+    import firstguess as fg
+
+    x = fg.data.blob(60, 8, seed=run.seed)
+    inits, width = run.take("inits width")
+    found = {name: run.measure(net, x, inits=inits, width=width, label=name) for name, net in NETS.items()}
+    stds = {name: m.guesses.std() for name, m in found.items()}
+    again = run.measure(NETS["1 layers"], x, inits=inits + 1, width=width, label="again").guesses.std()
+    own = run.piece({"own": 1}, lambda: {"x": 2.5}, label="own")["x"]
+    return Outcome([Entry("I4", "s", f"{stds!r} {again!r} {own!r}", "holds")], {"values": {"std": list(stds.values())}})
+
+
+MEASURES = item(
+    "beyond/measures", "Four networks", claims=("I4",), where="§0", about="{inits} networks of {width}.",
+    quick=dict(inits=20, width=10), full=dict(inits=3000, width=60), seconds=(1, 2),
+)(_measures)  # fmt: skip
+
+
+def test_the_pieces_of_one_item_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most: list[int] = []
+
+    class Counted(InProcess):
+        def wait(self) -> Any:
+            most.append(len(vars(self)["_jobs"]))
+            return super().wait()
+
+    monkeypatch.setattr(spread, "LocalPool", Counted)
+    (found,) = spread.run_items([MEASURES], tmp_path / "a", engine="local", quick=True)
+    assert found.status == "done", found.reason
+    assert max(most) == InProcess.capacity  # as many at once as there are workers
+    alone = run_item(MEASURES, tmp_path / "b", quick=True)
+    assert found.entries == alone.entries
+    one, two = (sorted(p.name for p in (tmp_path / n / "quick/beyond/measures/pieces").iterdir()) for n in "ab")
+    assert one == two  # the same addresses: each can go on with what the other has kept
+    most.clear()
+    (again,) = spread.run_items([MEASURES], tmp_path / "a", engine="local", quick=True)
+    assert (again.entries, most) == (found.entries, [])
+
+
+def test_a_piece_that_fails_fails_its_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "LocalPool", InProcess)
+    (found,) = spread.run_items([MEASURES], tmp_path, engine="local", quick=True, changed={"inits": -1})
+    assert found.status == "failed"
+    assert "inits" in found.reason
+
+
+DRIVER = """
+import sys
+import time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from firstguess_papers import spread
+import test_spread
+
+(record,) = spread.run_items([test_spread.MEASURES], Path(sys.argv[1]), engine="local", workers=2)
+print(record.entries[0].measured)
+"""
+
+
+def test_nothing_is_lost_when_the_driver_is_killed(tmp_path: Path) -> None:
+    """SIGKILL once a worker has kept a piece; what is kept is not computed again, and the numbers are the same."""
+    pieces = tmp_path / "full/beyond/measures/pieces"
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), str(here)]
+    path = os.pathsep.join([str(here), str(here.parent), *sys.path])
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.DEVNULL) as driver:
+        until = time.monotonic() + 300
+        while time.monotonic() < until and not list(pieces.glob("*.parquet")) and driver.poll() is None:
+            time.sleep(0.02)
+        driver.kill()
+    kept = {p.name: p.stat().st_mtime_ns for p in pieces.glob("*.parquet")}
+    assert kept
+    resumed = run_item(MEASURES, tmp_path)
+    assert resumed.status == "done", resumed.reason
+    assert {name: (pieces / name).stat().st_mtime_ns for name in kept} == kept
+    assert resumed.entries == run_item(MEASURES, tmp_path / "whole").entries

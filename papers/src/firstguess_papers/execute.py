@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import time
 import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from firstguess import FirstguessError, InvalidInput, __version__
@@ -13,7 +15,7 @@ from firstguess_papers.items import Item, Outcome, Sizes
 from firstguess_papers.library import Store, write_table
 from firstguess_papers.provenance import provenance
 from firstguess_papers.records import Record, Status
-from firstguess_papers.running import Missing, Progress, Run, silent
+from firstguess_papers.running import Crew, Missing, Progress, Run, silent
 
 ERROR = "error.txt"
 
@@ -28,18 +30,20 @@ def run_item(
     fresh: bool = False,
     progress: Progress = silent,
     changed: Sizes | None = None,
+    crew: Callable[[Path], AbstractContextManager[Crew]] | None = None,
 ) -> Record:
     """Run an item, or go on with it; its files and its record are in `out` afterwards.
 
     What is missing makes it "skipped", an error of firstguess "failed": other items can still run. Ctrl-C passes
     through, and the pieces that were done stay. `changed` are sizes other than the item's: such a run has a folder of
-    its own, and its record never counts as the item's.
+    its own, and its record never counts as the item's. `crew` makes those who compute pieces for a folder of them.
     """
     sizes = item.sizes(quick, changed)
     folder = records.folder_of(out, quick, item.id, changed)
     folder.mkdir(parents=True, exist_ok=True)
     made = provenance(item)  # before: what is edited while it runs did not make these numbers
     run = Run(item, quick, Store(folder / "pieces"), data_dir, seed, progress, fresh, changed)
+    crew = crew or (lambda _: nullcontext())
     started = time.perf_counter()
     status: Status = "done"
     reason = ""
@@ -47,7 +51,8 @@ def run_item(
     charts: list[str] = []
     try:
         _need_packages(item)
-        outcome = item.function(run)
+        with crew(folder / "pieces") as run.crew:
+            outcome = item.function(run)
         _check(item, outcome)
         charts = _write(outcome, folder)
     except Missing as missing:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 
 Progress: TypeAlias = Callable[[str, int, int], object]  # (what, done, total)
 T = TypeVar("T")
+
+
+class Crew(Protocol):
+    """Others who compute pieces meanwhile: `spread.Workers`, in processes of this machine or on Ray."""
+
+    def submit(self, where: str, function: Callable[..., Piece], given: Mapping[str, Any]) -> None:
+        """Have `function(**given)` computed and kept in the store under this address."""
+        ...
+
+    def finish(self, where: str) -> None:
+        """Wait until it is kept."""
+        ...
 
 
 class Missing(Exception):
@@ -66,6 +79,7 @@ class Run:
     progress: Progress = silent
     fresh: bool = False
     changed: Sizes | None = None  # sizes that are not the item's: `--set width=400`
+    crew: Crew | None = None  # who else computes pieces; None: nobody
     computed: list[str] = field(default_factory=list[str])  # labels of pieces computed now, for tests and the curious
     reused: list[str] = field(default_factory=list[str])
     saved_seconds: float = 0.0  # what the reused pieces took when they were computed
@@ -109,12 +123,10 @@ class Run:
 
         `key` says what the numbers depend on beyond the item, its version, the seed and the run's sizes: names, and
         `data.hash` if data come in. A `complete` key has all sizes that matter: it stays valid where others change. A
-        piece is a dict of numbers, texts and arrays (of any shape); they come
-        back as such, arrays as NumPy arrays.
+        piece is a dict of numbers, texts and arrays (of any shape); they come back as such, arrays as NumPy arrays.
         """
         name = label or (key if isinstance(key, str) else " ".join(str(v) for v in _leaves(key)))
-        sizes = [] if complete else [{k: v for k, v in one.items() if k not in WORK} for one in self.sizes]
-        where = address(self.item.id, self.item.version, self.seed, NUMERICS, sizes, key)
+        where = self._where(key, complete)
         if not self.fresh and (found := self.store.read(where)) is not None:
             self.reused.append(name)
             self.saved_seconds += found[1]
@@ -129,6 +141,39 @@ class Run:
             raise FirstguessError("a folder that keeps what is written", got=str(self.store.folder))
         return found[0]
 
+    def _where(self, key: Any, complete: bool) -> str:
+        sizes = [] if complete else [{k: v for k, v in one.items() if k not in WORK} for one in self.sizes]
+        return address(self.item.id, self.item.version, self.seed, NUMERICS, sizes, key)
+
+    def promise(
+        self, key: Any, function: Callable[..., Piece], given: Mapping[str, Any], *, label: str
+    ) -> Callable[[], dict[str, Any]]:
+        """A piece with a complete key that the crew computes meanwhile: call what comes back when it is needed.
+
+        `function(progress=…, **given)` must be something that another process can read. Without a crew the piece is
+        computed at once, here.
+        """
+        where, crew = self._where(key, True), self.crew
+        if crew is None or (not self.fresh and self.store.has(where)):
+            shown = functools.partial(self.progress, label)
+            piece = self.piece(key, lambda: function(progress=shown, **given), label=label, complete=True)
+            return lambda: piece
+        crew.submit(where, function, given)
+
+        def wait() -> dict[str, Any]:
+            crew.finish(where)
+            self.computed.append(label)
+            found = self.store.read(where)
+            if found is None:
+                raise FirstguessError(
+                    "an output folder that all nodes share", got=f"no piece {where} in {self.store.folder}",
+                    where="--out", hint="--out on a disk in common",
+                )  # fmt: skip
+            self.saved_seconds += found[1]  # work, if not of this process
+            return found[0]
+
+        return wait
+
     def measure(
         self, what: Any, data: Data, *, name: str = "", label: str | None = None, **options: Any
     ) -> Measurement:
@@ -136,7 +181,7 @@ class Run:
 
         A description is its own key; a module or factory needs a `name` that says what it is, with all its sizes.
         """
-        from firstguess import Network
+        from firstguess import Measurement, Network
 
         if isinstance(what, (Network, str)):
             key: Any = {"network": str(what), "classes": getattr(what, "classes", None)}
@@ -148,18 +193,48 @@ class Run:
         seed = options.pop("seed", self.seed)
         key |= {"name": name, "data": data.hash, "seed": seed, "options": given}
         shown = label or name or str(what)
-        return _unpack(
-            self.piece(key, lambda: self._measured(what, data, shown, seed, options), label=shown, complete=True)
-        )
+        task = {"what": what, "data": data, "seed": seed, "options": {"points": data.n} | options}
+        piece = self.promise(key, measured, task, label=shown)
+        return self.later(Measurement, lambda: _unpack(piece()))
 
-    def _measured(self, what: Any, data: Data, shown: str, seed: int, options: dict[str, Any]) -> Piece:
-        import firstguess as fg
+    def later(self, kind: type[T], make: Callable[[], T]) -> T:
+        """What `make` gives: now, or with a crew when something is first asked of it, so that it can work meanwhile."""
+        return make() if self.crew is None else later(kind, make)
 
-        options = {"points": data.n} | options
-        m = fg.measure(what, data, seed=seed, progress=lambda done, total: self.progress(shown, done, total), **options)
-        if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
-            raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
-        return _pack(m)
+
+def measured(
+    *,
+    what: Any,
+    data: Data,
+    seed: int,
+    options: Mapping[str, Any],
+    progress: Callable[[int, int], object] | None = None,
+) -> Piece:
+    """`fg.measure` as a piece, for this process or another."""
+    import firstguess as fg
+
+    m = fg.measure(what, data, seed=seed, progress=progress, **options)
+    if any(finding.kind == FindingKind.INTERRUPTED for finding in m.findings):
+        raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
+    return _pack(m)
+
+
+def later(kind: type[T], make: Callable[[], T]) -> T:
+    """An instance of `kind` that is made when something is first asked of it.
+
+    >>> class Word(str):
+    ...     pass
+    >>> made = []
+    >>> word = later(Word, lambda: made.append(1) or Word("bias"))
+    >>> made, isinstance(word, Word), word.upper(), word.lower(), made
+    ([], True, 'BIAS', 'bias', [1])
+    """
+    value = functools.cache(make)
+
+    def ask(self: object, name: str) -> Any:
+        return getattr(value(), name)
+
+    return kind.__new__(type(kind.__name__, (kind,), {"__getattribute__": ask}))
 
 
 def _pack(m: Measurement) -> dict[str, Any]:

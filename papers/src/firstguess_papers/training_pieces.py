@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -200,18 +200,20 @@ def trained(
     """
     key = _key(what, name, data, test, options)
     first = run.seed if seed is None else seed
-    arms: list[Arm] = []
-    for part in range(parts):
-        own = first + SEEDS * part
-        shown = f"training: {label}" + (f" ({part + 1} of {parts})" if parts > 1 else "")
-        piece = run.piece(
-            {"train": key, "seed": own},
-            lambda own=own, shown=shown: _train(run, what, data, test, own, shown, options),
-            label=shown,
-            complete=True,
+    given: dict[str, Any] = {"what": what, "data": data, "test": test, "options": options}
+    pieces = [
+        run.promise(
+            {"train": key, "seed": own}, train_piece, given | {"seed": own},
+            label=f"training: {label}" + (f" ({part + 1} of {parts})" if parts > 1 else ""),
         )
-        arms.append(_unpack(piece, label, real=True))
-    return arms[0] if parts == 1 else _joined(arms)
+        for part, own in enumerate(range(first, first + SEEDS * parts, SEEDS))
+    ]  # fmt: skip
+
+    def arm() -> Arm:
+        arms = [_unpack(piece(), label, real=True) for piece in pieces]
+        return arms[0] if parts == 1 else _joined(arms)
+
+    return run.later(Arm, arm)
 
 
 def predicted(
@@ -219,17 +221,20 @@ def predicted(
 ) -> Arm:
     """`fg.predict_training`, kept as a piece; options that are functions (a schedule) need a `name`."""
     key = _key(network, name, data, test, options)
-
-    def compute() -> Piece:
-        import firstguess as fg
-
-        given: dict[str, Any] = {"seed": run.seed, **options}
-        t = fg.predict_training(network, data=data, test=test, **given)
-        return _packed(t) | {"about": json.dumps(_explained(t))}
-
     seed = options.get("seed", run.seed)
-    piece = run.piece({"predict": key, "seed": seed}, compute, label=f"prediction: {label}", complete=True)
-    return _unpack(piece, label, real=False)
+    given: dict[str, Any] = {"network": network, "data": data, "test": test, "options": {"seed": seed, **options}}
+    piece = run.promise({"predict": key, "seed": seed}, prediction_piece, given, label=f"prediction: {label}")
+    return run.later(Arm, lambda: _unpack(piece(), label, real=False))
+
+
+def prediction_piece(
+    *, network: str, data: Data, test: Data | None, options: Mapping[str, Any], progress: object = None
+) -> Piece:
+    """`fg.predict_training` as a piece."""
+    import firstguess as fg
+
+    t = fg.predict_training(network, data=data, test=test, **options)
+    return _packed(t) | {"about": json.dumps(_explained(t))}
 
 
 def _key(what: Any, name: str, data: Data, test: Data | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -247,12 +252,19 @@ def _key(what: Any, name: str, data: Data, test: Data | None, options: dict[str,
     )
 
 
-def _train(run: Run, what: Any, data: Data, test: Data | None, seed: int, shown: str, options: dict[str, Any]) -> Piece:
+def train_piece(
+    *,
+    what: Any,
+    data: Data,
+    test: Data | None,
+    seed: int,
+    options: Mapping[str, Any],
+    progress: Callable[[int, int], object] | None = None,
+) -> Piece:
+    """`fg.train` as a piece, for this process or another."""
     import firstguess as fg
 
-    r = fg.train(
-        what, data=data, test=test, seed=seed, progress=lambda done, total: run.progress(shown, done, total), **options
-    )
+    r = fg.train(what, data=data, test=test, seed=seed, progress=progress, **options)
     if r.interrupted:
         raise KeyboardInterrupt  # half an ensemble must not pass for a whole one in the next run
     more = {"gradients": r.gradients.draws, "shares": r.shares, "about": json.dumps({"notes": list(r.notes)})}
