@@ -135,6 +135,30 @@ def test_what_cannot_be_predicted_is_said_in_the_result(make: Any, options: dict
     assert f"not: {seen.unpredicted}"[:40] in " ".join(str(seen).split())
 
 
+def test_a_prediction_is_made_when_it_is_asked_for_and_within_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving the block predicts nothing; printing does, its time is part of the cost, and it ends when time is up."""
+    from firstguess.watch import predicting
+
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 5), torch.arange(64) % 2
+    model = nn.Linear(5, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    asked: list[float] = []
+    real = predicting.predict_training
+    monkeypatch.setattr(predicting, "predict_training", lambda *a, **k: asked.append(0.0) or real(*a, **k))
+    for seconds in (20.0, 1e-6):
+        with fg.Watch(model, (x, y), optimizer=optimizer, predict_seconds=seconds) as watch:
+            for k in range(20):
+                watch.step(k)
+        assert not asked
+        said = " ".join(str(watch.result).split())
+        assert asked
+        assert "the prediction took" in said
+        assert watch.result.full_cost.predicting > 0
+        assert ("seconds were up at step" in said) == (seconds < 1)
+        asked.clear()
+
+
 def test_without_labels_from_the_middle_or_unasked_nothing_is_predicted() -> None:
     x, y = blobs()
     for data, first, options, why in (

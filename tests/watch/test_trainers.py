@@ -102,7 +102,7 @@ def test_lightning_trains_the_same_bit_for_bit(tmp_path: Path) -> None:
 def test_lightning_numbers_go_to_its_loggers_and_early_validations_warn(tmp_path: Path) -> None:
     pl.seed_everything(3, verbose=False)
     logger = pl.loggers.CSVLogger(tmp_path, name="run", version=0)
-    watch = fg.watch.LightningWatch(every=10, names=["cat", "dog", "owl"])
+    watch = fg.watch.LightningWatch(every=10, names=["cat", "dog", "owl"], log_all=True)
     with pytest.raises(fg.InvalidInput, match="a training to look at"):
         _ = watch.result
     with pytest.warns(fg.EarlyEvaluation, match=r"evaluated at step 1, .* favour dog"):
@@ -121,6 +121,18 @@ def test_lightning_numbers_go_to_its_loggers_and_early_validations_warn(tmp_path
 
 
 @pytest.mark.filterwarnings("ignore::firstguess.EarlyEvaluation")
+def test_lightning_warns_of_a_collapse_once(tmp_path: Path) -> None:
+    pl.seed_everything(3, verbose=False)
+    watch = fg.watch.LightningWatch(every=5)
+    module = Lit()
+    module.net = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3))
+    module.configure_optimizers = lambda: torch.optim.SGD(module.parameters(), lr=30.0)  # type: ignore[method-assign]
+    with pytest.warns(RuntimeWarning, match="learning rate too high") as said:
+        trainer(tmp_path, watch, limit_val_batches=0, num_sanity_val_steps=0).fit(module, *loaders())
+    assert sum("learning rate too high" in str(one.message) for one in said) == 1
+    assert watch.result.collapse is not None
+
+
 def test_lightning_resumed_from_a_checkpoint_has_no_known_start(tmp_path: Path) -> None:
     first = trainer(tmp_path, max_epochs=2)
     module = Lit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import warnings
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_numbers_are_those_of_a_plain_forward_at_each_look() -> None:
         models.append(copy.deepcopy(model))
         logged.append((step, numbers))
 
-    watch = fg.Watch(model, (x, y), log=log, points=240)
+    watch = fg.Watch(model, (x, y), log=log, log_all=True, points=240)
     trained(watch, model, x, y, 30)
     seen = watch.result
     assert seen.steps.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20, 25, 30]
@@ -267,6 +268,81 @@ def test_evaluation_after_absorption_says_nothing() -> None:
         warnings.simplefilter("error")
         watch.evaluating(31)
     assert watch.result.early == ()
+
+
+def test_a_rate_that_is_too_high_is_a_finding_with_its_step_and_class() -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3))
+    x, y = separable()
+    watch = fg.Watch(model, (x, y))
+    with pytest.warns(RuntimeWarning, match=r"learning rate too high: the loss rose from .* gets 100 % of all") as said:
+        trained(watch, model, x, y, 40, lr=30.0)
+    assert len([one for one in said if issubclass(one.category, RuntimeWarning)]) == 1
+    seen = watch.result
+    found = seen.collapse
+    assert found is not None
+    assert found.name == "learning rate too high"
+    run = seen.steps >= found.step
+    assert (seen.shares[run].max(axis=1) >= 0.98).all()
+    assert seen.shares[-1].argmax() == found.label
+    assert f"from step {found.step} on class {found.label} gets" in seen.finding
+    assert "hardly any bias" not in seen.finding
+    assert "still gets" not in seen.finding
+    assert seen.to_dict()["collapse"]["name"] == "learning rate too high"
+    model = biased()
+    watch = fg.Watch(model, (x, y))
+    trained(watch, model, x, y, 40, lr=30.0)  # which ends in NaN
+    assert re.match(r"learning rate too high: the loss rose from .*; logits are NaN or Inf", watch.result.finding)
+
+
+@pytest.mark.parametrize(("common", "found"), [(0.9, False), (0.5, True)])
+def test_a_network_that_ends_with_one_class_has_collapsed_unless_most_labels_are_of_it(
+    common: float, found: bool
+) -> None:
+    from firstguess.watch.evaluation import Look
+
+    labels = (np.arange(200) >= 200 * common).astype(np.int64)
+    tops = [0.5, 0.6, 0.8, 1.0, 1.0, 1.0, 1.0]
+    looks = tuple(
+        Look(step, np.array([top, 1 - top]), None, 0.6, 1.0, 0, 0)
+        for step, top in zip([0, 1, 2, 5, 10, 20, 40], tops, strict=True)
+    )
+    seen = fg.WatchedTraining(looks, 200, 2, labels, 0.6)
+    assert (seen.collapse is not None) == found
+    if found:
+        assert seen.finding.startswith("outputs collapsed: from step 5 on class 0 gets 100 % of all guesses")
+
+
+def test_relapses_and_the_class_that_leads_now_are_said() -> None:
+    from firstguess.watch.evaluation import Look
+    from firstguess.watch.wording import warning
+
+    tops = {0: (0, 0.72), 5: (0, 0.65), 13: (0, 0.5), 16: (1, 0.5), 20: (1, 0.8), 40: (1, 0.85), 63: (1, 0.45)}
+    looks = [
+        Look(step, np.where(np.arange(3) == c, top, (1 - top) / 2), None, 1.0, 1.0, 0, 0)
+        for step, (c, top) in tops.items()
+    ]
+    seen = fg.WatchedTraining(tuple(looks), 300, 3, np.arange(300) % 3, 0.52, early=(40,))
+    assert seen.relapses == ((20, 40),)
+    assert "was absorbed at step 12, but a class had more again at steps 20–40 (up to 85 %, class 1)" in seen.finding
+    assert "above it again at steps 20 to 40" in dict(seen.summary())["absorbed"]
+    assert dict(seen.summary())["evaluated before absorption"].endswith("scores by class there favour class 1")
+    early = fg.WatchedTraining(tuple(looks[:6]), 300, 3, np.arange(300) % 3, 0.52)
+    text = warning(early, 40)
+    assert "one class leads again after absorption: class 1 gets 85 %" in text
+    assert "favour class 1" in text
+    assert "favour class 0" not in text
+
+
+def test_three_numbers_are_logged_by_default_and_costs_are_written_as_times() -> None:
+    from firstguess.watch.seen import Cost
+
+    logged: list[dict[str, float]] = []
+    watch = fg.Watch(biased(), separable(), log=lambda numbers, step: logged.append(numbers))
+    watch.step(0)
+    assert set(logged[0]) == {f"firstguess/{name}" for name in ("largest", "left", "gamma")}
+    text = str(Cost(10, 1.9, 0.02, 100, math.nan))
+    assert "95 times the training's time (10 looks of 190 ms; a step takes 0.2 ms)" in text
 
 
 # -- Odd trainings -----------------------------------------------------------------------------------------------------

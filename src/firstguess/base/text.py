@@ -107,6 +107,16 @@ def duration(seconds: float) -> str:
     return f"{spaced(round(seconds / 60.0))} minutes"
 
 
+def brief(seconds: float) -> str:
+    """A short time, in the unit that fits.
+
+    >>> brief(0.19), brief(0.00042), brief(3.2), brief(104.0)
+    ('190 ms', '0.42 ms', '3.2 s', '104 s')
+    """
+    value, unit = (1e3 * seconds, "ms") if seconds < 1.0 else (seconds, "s")
+    return f"{value:.0f} {unit}" if value >= 10.0 else f"{value:.2g} {unit}"
+
+
 def counted(texts: Iterable[str]) -> list[str]:
     """Each text once, in the order of the first, with how many times it came.
 

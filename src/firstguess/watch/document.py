@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from firstguess.base import files
-from firstguess.base.text import spaced
+from firstguess.base.text import brief, spaced
 from firstguess.show.charts.theme import number, unbroken
 from firstguess.show.report.elements import table, tag
 from firstguess.theory.training.curves import FAVOURED, OTHERS
@@ -135,9 +135,9 @@ def _cards(w: Seen) -> Markup:
                 f"{end[0]} / {end[1]} at step {spaced(last.step)}",
             )
         )
-    cost = w.cost
+    cost = w.full_cost
     if cost.looks and not math.isnan(cost.share):
-        each = f"{cost.looks} looks of {number(1e3 * cost.seconds / cost.looks)} ms"
+        each = f"{cost.looks} looks of {brief(cost.seconds / cost.looks)}"
         if math.isnan(cost.later):
             cards.append(_card(f"{100 * cost.share:.1f} %", "of the training's time went into looks", each))
         else:
@@ -252,7 +252,7 @@ def _provenance(w: Seen) -> Markup:
         [key, value if isinstance(value, str) else json.dumps(value, default=str)]
         for key, value in w.provenance.items()
     ]
-    rows.append(["cost", str(w.cost)])
+    rows.append(["cost", str(w.full_cost)])
     return table(["", "value"], rows, caption="Provenance")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
@@ -31,12 +32,19 @@ _BETAS, _EPS = (0.9, 0.999), 1e-8
 Kind = Literal["gd", "sgd", "adam"]
 
 
+class _TimeUp(Exception):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+
 class Predictor:
     """Knows how a model is trained, as far as it was told, and what it was at the start."""
 
     def __init__(
-        self, model: nn.Module, batches: Sequence[Batch], lr: Schedule | None, optimizer: Any, batch: int | None
-    ) -> None:
+        self, model: nn.Module, batches: Sequence[Batch], lr: Schedule | None, optimizer: Any, batch: int | None,
+        seconds: float = 20.0,
+    ) -> None:  # fmt: skip
+        self._seconds = seconds
         self._lr, self._batch, self._batches = lr, batch, batches
         self._object = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
         self._kind: Kind = "gd" if batch is None else "sgd"
@@ -102,6 +110,12 @@ class Predictor:
             return None, "no step was made yet"
         x = torch.cat([cast("torch.Tensor", batch.inputs) for batch in self._batches]).float().numpy()
         batch = None if self._kind == "gd" else self._batch
+        began = time.perf_counter()
+
+        def progress(step: int, last: int) -> None:
+            if step < last and time.perf_counter() - began > self._seconds:
+                raise _TimeUp(step)
+
         try:
             t = predict_training(
                 network,
@@ -111,7 +125,11 @@ class Predictor:
                 optimizer=self._kind,
                 batch=batch,
                 start=np.repeat(first[None].astype(np.float64), _DRAWS, axis=0),
+                progress=progress,
             )
+        except _TimeUp as up:
+            limit = f"{self._seconds:g} seconds were up at step {up.step} of {steps[-1]}"
+            return None, f"{limit}: fg.Watch(…, predict_seconds=600) takes longer"
         except FirstguessError as error:
             return None, str(error)
         return t, ""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
-from firstguess.base.text import spaced
+from firstguess.base.text import brief, spaced
 from firstguess.theory.training.curves import Absorption, Accuracy, Curve, CurveRecorder, Curves, absorption
 from firstguess.theory.training.result import PredictedTraining
 from firstguess.watch.evaluation import Look, reached, share
 
 FIRST = 100  # steps of a watch in which looks are made whatever they cost: 20 of them
+_ALL = 0.98  # share of the guesses for one class from which outputs count as collapsed
+_LONG = 10  # steps that this has to last
+_RISEN = 1.5  # times the starting loss: what a rate that is too high does to it
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Cost:
     training: float  # seconds between looks
     steps: int  # that this time was for
     later: float = math.nan  # share of the training's time that looks took since the first steps
+    predicting: float = 0.0  # seconds of the prediction, which is made when it is first asked for
 
     @property
     def share(self) -> float:
@@ -37,13 +42,44 @@ class Cost:
     def __str__(self) -> str:
         if not self.looks:
             return "nothing was looked at"
-        words = f"{self.looks} look{'s' if self.looks > 1 else ''} of {1e3 * self.seconds / self.looks:.2g} ms"
+        words = f"{self.looks} look{'s' if self.looks > 1 else ''} of {brief(self.seconds / self.looks)}"
+        asked = f"; the prediction took {brief(self.predicting)}" if self.predicting else ""
         if not self.steps or math.isnan(self.share):
-            return words
-        words = (
-            f"{self.share:.1%} of the training's time ({words}; a step takes {1e3 * self.training / self.steps:.2g} ms"
-        )
-        return f"{words})" if math.isnan(self.later) else f"{words}; {self.later:.1%} since the first {FIRST} steps)"
+            return words + asked
+        part = f"{self.share:.0f} times" if self.share > 2 else f"{100 * self.share:.1f} % of"
+        words = f"{part} the training's time ({words}; a step takes {brief(self.training / self.steps)}"
+        since = "" if math.isnan(self.later) else f"; {100 * self.later:.1f} % since the first {FIRST} steps"
+        return f"{words}{since}){asked}"
+
+
+@dataclass(eq=False)
+class Prediction:
+    """A prediction of the training that is made when it is first asked for; or why there is none."""
+
+    make: Callable[[], tuple[PredictedTraining | None, str]] | None = None
+    why: str = ""
+    found: PredictedTraining | None = None
+    seconds: float = 0.0
+
+    def __call__(self) -> PredictedTraining | None:
+        if self.make is not None:
+            began, make, self.make = time.perf_counter(), self.make, None
+            self.found, self.why = make()
+            self.seconds = time.perf_counter() - began
+        return self.found
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """Outputs that became one class for all points while training, and stay so.
+
+    `name` is "learning rate too high" where the loss rose above that of the start, else "outputs collapsed".
+    """
+
+    step: int
+    label: int  # the class that all points are guessed as, at the last look
+    name: str
+    loss: tuple[float, float, int] | None = None  # at the start, the highest, and its step
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,8 +95,7 @@ class Seen:
     notes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     cost: Cost = field(default_factory=lambda: Cost(0, 0.0, 0.0, 0))
-    predicted: PredictedTraining | None = None
-    unpredicted: str = ""  # why there is no prediction
+    prediction: Prediction = field(default_factory=Prediction)
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])
 
     # -- Over steps ----------------------------------------------------------------------------------------------------
@@ -185,6 +220,73 @@ class Seen:
         return next((look.step for look in self.looks if look.lost), None)
 
     @property
+    def predicted(self) -> PredictedTraining | None:
+        """What theory expects; computed when it is first asked for."""
+        return self.prediction()
+
+    @property
+    def full_cost(self) -> Cost:
+        """`cost`, with the time of the prediction."""
+        return replace(self.cost, predicting=self.prediction.seconds)
+
+    @property
+    def unpredicted(self) -> str:
+        """Why there is no prediction; empty where none was asked for."""
+        self.prediction()
+        return self.prediction.why
+
+    @property
+    def collapse(self) -> Collapse | None:
+        """Where outputs became one class for all points, other than at the start; None where they did not.
+
+        At least 98 % of the guesses for one class at all looks of the last ten steps or more. A class with more than
+        half of the labels does not count, nor does the favourite of the start that stays, unless the loss rose.
+        """
+        fine = [look for look in self.looks if not look.lost]
+        if not fine:
+            return None
+        common = -1
+        if self.labels is not None:
+            counts = np.bincount(self.labels, minlength=self.classes)
+            common = int(counts.argmax()) if 2 * counts.max() > counts.sum() else -1
+        tail = len(fine)
+        while tail and fine[tail - 1].largest >= _ALL and int(np.argmax(fine[tail - 1].shares)) != common:
+            tail -= 1
+        loss = self._risen
+        if tail == 0:
+            moved = (i for i, look in enumerate(fine) if int(np.argmax(look.shares)) != self.favourite)
+            rose = next((i for i, look in enumerate(fine) if loss and look.step == loss[2]), len(fine))
+            tail = next(moved, rose)
+        run = fine[tail:]
+        if len(run) < 3 or run[-1].step - run[0].step < _LONG:
+            return None
+        name = "learning rate too high" if loss else "outputs collapsed"
+        return Collapse(run[0].step, int(np.argmax(run[-1].shares)), name, loss)
+
+    @property
+    def _risen(self) -> tuple[float, float, int] | None:
+        """The loss of the start, the highest one and its step, where it rose as with a rate that is too high."""
+        known = [look for look in self.looks if math.isfinite(look.loss)]
+        top = max(known, key=lambda look: look.loss, default=None)
+        return (known[0].loss, top.loss, top.step) if top and top.loss > _RISEN * known[0].loss else None
+
+    @property
+    def relapses(self) -> tuple[tuple[int, int], ...]:
+        """First and last look of every time that the largest share was above `level` again after absorption.
+
+        By more than two standard errors of a share of so many points.
+        """
+        limit = self.level + 2.0 * math.sqrt(self.level * (1.0 - self.level) / max(self.points, 1))
+        found: list[tuple[int, int]] = []
+        within = False
+        for look in self.looks:
+            above = look.step > self.absorbed_at and not look.lost and look.largest > limit
+            if above:
+                found = [*found[:-1], (found[-1][0], look.step)] if within else [*found, (look.step, look.step)]
+            within = above
+        return tuple(found)
+
+    @property
     def difference(self) -> float:
         """The largest difference between predicted and seen largest share, over the steps that both have."""
         if self.predicted is None:
@@ -192,6 +294,17 @@ class Seen:
         both, mine, its = np.intersect1d(self.steps, self.predicted.steps, return_indices=True)
         off = np.abs(self.largest.draws[0][mine] - self.predicted.largest.mean[its])
         return float(np.nanmax(off)) if len(both) and np.isfinite(off).any() else math.nan
+
+    def _again(self) -> str:
+        """What to say of relapses."""
+        said = [spaced(a) if a == b else f"{spaced(a)}–{spaced(b)}" for a, b in self.relapses]
+        if not said:
+            return ""
+        top = max((look for look in self.looks if look.step > self.absorbed_at and not look.lost), key=_largest)
+        who = self.name(int(np.argmax(top.shares)))
+        listed = ", ".join(said[:3]) + (" and more" if len(said) > 3 else "")
+        more = "step" if len(said) == 1 and "–" not in said[0] else "steps"
+        return f", but a class had more again at {more} {listed} (up to {share(top.largest)}, {who})"
 
     def name(self, c: int) -> str:
         """Of a class."""
@@ -219,10 +332,16 @@ class Seen:
             still = "still " if math.isinf(at) else ""
             return f"{got}, and {still}gets {share(last.largest)} at step {when}{broken}"
         start = f"{share(first.largest)} of all guesses for {favoured}"
+        if broken and self._risen is not None:
+            low, high, when = self._risen
+            return f"learning rate too high: the loss rose from {low:.2g} to {high:.3g} at step {spaced(when)}{broken}"
+        if self.collapse is not None:
+            return f"{collapsed(self, self.collapse)} (at the start {start}){broken}"
+        again = self._again()
         if at == 0.0:
-            return f"hardly any bias to absorb: {start} at the start{broken}"
+            return f"hardly any bias to absorb: {start} at the start{again}{broken}"
         if math.isfinite(at):
-            return f"the starting bias, {start}, was absorbed at step {reached(at)}{broken}"
+            return f"the starting bias, {start}, was absorbed at step {reached(at)}{again}{broken}"
         if last is first:
             return f"the network starts with {start}{broken}"
         now = self.name(int(np.argmax(last.shares)))
@@ -231,6 +350,20 @@ class Seen:
             f"the starting bias, {start}, is not absorbed at step {when}: the largest class{same} still gets "
             f"{share(last.largest)}{broken}"
         )
+
+
+def _largest(look: Look) -> float:
+    return look.largest
+
+
+def collapsed(w: Seen, c: Collapse) -> str:
+    """What happened, in one clause: the name, the step and the class."""
+    last = next(look for look in reversed(w.looks) if not look.lost)
+    since = f"from step {spaced(c.step)} on {w.name(c.label)} gets {share(last.largest)} of all guesses"
+    if c.loss is None:
+        return f"{c.name}: {since}"
+    start, top, when = c.loss
+    return f"{c.name}: the loss rose from {start:.2g} to {top:.3g} at step {spaced(when)}, and {since}"
 
 
 def thinned(looks: Sequence[Look], most: int) -> list[int]:

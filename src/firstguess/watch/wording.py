@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -41,7 +42,7 @@ def summary(w: Seen) -> list[tuple[str, str]]:
         rows.append(("evaluated before absorption", early(w)))
     if w.predicted is not None or w.unpredicted:
         rows.append(("predicted", predicted(w)))
-    rows.append(("cost", str(w.cost)))
+    rows.append(("cost", str(w.full_cost)))
     return rows
 
 
@@ -49,8 +50,15 @@ def early(w: Seen) -> str:
     """Where it was evaluated too early, and what that means."""
     steps = [spaced(step) for step in w.early]
     listed = ", ".join(steps[:_FEW]) + (f" and {len(steps) - _FEW} more" if len(steps) > _FEW else "")
-    by = f"{w.name(w.favourite)}, the favourite of the {'start' if w.start_known else 'first look'}"
-    return f"at step{'s' if len(steps) > 1 else ''} {listed}: scores by class there favour {by}"
+    at = {look.step: look for look in w.looks if not look.lost}
+    leaders = dict.fromkeys(int(np.argmax(at[step].shares)) for step in w.early if step in at)
+    return f"at step{'s' if len(steps) > 1 else ''} {listed}: scores by class there favour {_named(w, leaders)}"
+
+
+def _named(w: Seen, classes: Iterable[int]) -> str:
+    """Classes by name, the favourite of the start told apart."""
+    first = f"the favourite of the {'start' if w.start_known else 'first look'}"
+    return " and ".join(w.name(c) + (f", {first}" if c == w.favourite else "") for c in classes)
 
 
 def predicted(w: Seen) -> str:
@@ -67,13 +75,20 @@ def predicted(w: Seen) -> str:
 
 def warning(w: Seen, step: int) -> str:
     """Of an evaluation before absorption."""
-    now = next((look.largest for look in reversed(w.looks) if not look.lost), math.nan)
+    now = next(look for look in reversed(w.looks) if not look.lost)
     even = "" if w.labels is not None else "; no labels were given, so classes are taken for even"
-    start = "before it had learned anything" if w.start_known else "when the watch began"
+    again = math.isfinite(w.absorbed_at)
+    when = "while one class leads again after absorption" if again else "before the bias of the start is absorbed"
+    leader = int(np.argmax(now.shares))
+    past = (
+        ""
+        if leader == w.favourite
+        else f" (at the {'start' if w.start_known else 'first look'} {w.name(w.favourite)} did)"
+    )
     return (
-        f"evaluated at step {spaced(step)}, before the bias of the start is absorbed: the largest class still gets "
-        f"{share(now)} of the guesses (absorbed is {share(w.level)} or less{even}). Scores by class now favour "
-        f"{w.name(w.favourite)}, which the network favoured {start}: evaluate again later"
+        f"evaluated at step {spaced(step)}, {when}: {w.name(leader)} gets {share(now.largest)} of the guesses "
+        f"(absorbed is {share(w.level)} or less{even}){past}. Scores by class now favour {_named(w, [leader])}: "
+        "evaluate again later"
     )
 
 
@@ -85,8 +100,8 @@ def _absorbed(w: Seen) -> str:
         return f"not yet: {level} was not reached"
     if at == 0.0:
         return f"at the start: {level} or less there already"
-    again = "" if w.looks[-1].lost or w.looks[-1].largest <= w.level else "; above it again at the last look"
-    return f"at step {reached(at)} ({level}){again}"
+    again = ", ".join(f"{spaced(a)} to {spaced(b)}" if b > a else spaced(a) for a, b in w.relapses)
+    return f"at step {reached(at)} ({level})" + (f"; above it again at steps {again}" if again else "")
 
 
 def _ends(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], form: str) -> str:
