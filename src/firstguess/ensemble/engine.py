@@ -39,7 +39,7 @@ _threads_lock = threading.RLock()
 
 
 class DescriptionEngine:
-    """Initializations of a `Network` description on given data: the `Engine` protocol of raw.py.
+    """Initializations of a `Network` description on given data: the `Engine` protocol of `member_statistics.py`.
 
     `width` is the number of units (channels) of every layer that does not say its own; `batch` the batch size of
     BatchNorms that do not say their own (None: the whole data set is the batch). `probe` says at which layers node

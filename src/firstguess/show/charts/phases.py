@@ -16,7 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.show.charts import theme
 
-if TYPE_CHECKING:  # at run time, importing the module would hide the function fg.phase_diagram
+if TYPE_CHECKING:
     from firstguess.theory.phases.diagram import PhaseDiagram
     from firstguess.theory.phases.fixed_points import FixedPoint
 
