@@ -21,7 +21,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 ELSEWHERE = {"README.md", "transformers.md"}  # tests/test_readme.py runs these
 SLOW = {"fine-tuning.md", "training.md"}  # tens of seconds
 WITH_CODE = [p for p in PAGES if p.name not in ELSEWHERE and any(b.language == "python" for b in blocks(p))]
-WRITES = {"measuring.md": ("logits.png", "film.png"), "repair.md": ("frontier.png",), "start.md": ("report.html",)}
+WRITES = {
+    "tour.md": ("phases.html",),
+    "measuring.md": ("logits.png", "film.png"),
+    "repair.md": ("frontier.png",),
+    "start.md": ("report.html",),
+}
 
 
 def for_finite_size(scope: dict[str, Any]) -> None:
