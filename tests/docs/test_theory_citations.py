@@ -1,0 +1,43 @@
+"""Every equation and section that code and pages cite as theory.md stands there, or on the page it sends readers to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+THEORY = (ROOT / "docs" / "theory.md").read_text("utf-8")
+TOKENS = (ROOT / "docs" / "transformers.md").read_text("utf-8")
+CITED = re.compile(r"theory\.md((?:[,;]? (?:and )?(?:§\d+|\(\d+\)(?:[-–]\(\d+\))?))+)")
+
+
+def citations() -> dict[str, set[str]]:
+    """What is cited ("§7", "(16)"), with the files that cite it."""
+    found: dict[str, set[str]] = {}
+    for folder in ("src", "papers", "docs", "benchmarks", "tutorials", "examples"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix not in (".py", ".md") or "claims" in path.parts or path.name == "theory.md":
+                continue
+            for group in CITED.findall(path.read_text("utf-8")):
+                marks = set(re.findall(r"§\d+", group))
+                for first, last in re.findall(r"\((\d+)\)(?:[-–]\((\d+)\))?", group):
+                    marks |= {f"({number})" for number in range(int(first), int(last or first) + 1)}
+                for mark in marks:
+                    found.setdefault(mark, set()).add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_citations_are_found() -> None:
+    assert len(citations()) > 40
+
+
+def test_every_citation_leads_somewhere() -> None:
+    sections = {f"§{number}" for number in re.findall(r"^## (\d+)\.", THEORY, re.M)}
+    equations = set(re.findall(r"\(\d+\)", THEORY)) | set(re.findall(r"\(\d+\)", TOKENS))
+    missing = {mark: sorted(files) for mark, files in citations().items() if mark not in sections | equations}
+    assert not missing
+
+
+def test_equations_are_numbered_without_gaps() -> None:
+    equations = {int(x) for x in re.findall(r"\((\d+)\)", THEORY + TOKENS)}
+    assert set(range(1, 51)) <= equations
