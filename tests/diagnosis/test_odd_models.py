@@ -1,173 +1,147 @@
-"""Models and data as people have them: tied modules, probabilities at the end, leftovers, half precision, …"""
+"""Models that keep tensors of a call, take whole graphs or ids among floats, or draw their weights themselves."""
 
 from __future__ import annotations
 
-import math
-import warnings
+import re
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
-from torch.nn.utils.parametrizations import spectral_norm
 
 import firstguess as fg
-from firstguess.data import collect
-from firstguess.diagnosis.gate import check
-from firstguess.modules.flow import trace_flow
 
-_GENERATOR = torch.Generator().manual_seed(0)
-X = torch.randn(90, 20, generator=_GENERATOR)
-Y = torch.randint(0, 3, (90,), generator=_GENERATOR)
+X = torch.randn(64, 20, generator=torch.Generator().manual_seed(1))
 
 
-def mlp(*end: nn.Module, classes: int = 3) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, classes), *end)
-
-
-class WithoutGradients(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(20, 40), nn.Linear(40, 3)
-
-    @torch.no_grad()
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.b(F.relu(self.a(x)))
-
-
-class LastState(nn.Module):
-    """Takes the second of the tensors that an LSTM returns."""
+class Leaky(nn.Module):
+    """A spiking neuron that keeps its membrane potential, as snntorch has it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cell, self.head = nn.LSTM(5, 16, batch_first=True), nn.Linear(16, 3)
+        self.potential: torch.Tensor | float = 0.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        _, (state, _) = self.cell(x.reshape(len(x), 4, 5))
-        return self.head(state[-1] * 1.0)
+        if isinstance(self.potential, torch.Tensor) and self.potential.shape != x.shape:
+            self.potential = 0.0
+        self.potential = 0.9 * self.potential + x
+        return (self.potential > 0).float()
 
 
-@pytest.mark.parametrize("end", [nn.Softmax(1), nn.LogSoftmax(1), nn.Sigmoid()])
-def test_probabilities_at_the_end_change_neither_guesses_nor_gamma(end: nn.Module) -> None:
-    plain, ended = (fg.measure(model, (X, Y), inits=8) for model in (mlp(), mlp(end)))
-    np.testing.assert_allclose(ended.guesses.fractions, plain.guesses.fractions)
-    np.testing.assert_allclose(ended.gamma, plain.gamma, rtol=1e-6)
-    assert [f.layer for f in ended.findings if f.kind == "probabilities"] == ["2"]
-    assert not [f for f in plain.findings if f.kind == "probabilities"]
+class Remembering(nn.Module):
+    """Its latest output is an attribute."""
 
-
-@pytest.mark.parametrize("strategy", ["loop", "vmap"])
-def test_one_probability_is_decided_at_a_half(strategy: str) -> None:
-    plain, ended = (
-        fg.measure(mlp(*end, classes=1), (X, Y % 2), inits=8, strategy=strategy) for end in ((), (nn.Sigmoid(),))
-    )
-    np.testing.assert_allclose(ended.guesses.fractions, plain.guesses.fractions)
-    np.testing.assert_allclose(ended.gamma, plain.gamma, rtol=1e-6)
-
-
-def test_a_softmax_is_no_cause() -> None:
-    found = fg.diagnose(mlp(nn.Softmax(1)), (X, Y), inits=8, seconds=5, advice=False)
-    assert found.causes[0].kind == "ReLU"
-    assert "Softmax" not in {cause.kind for cause in found.causes}
-    assert found.verdict.gamma == pytest.approx(fg.measure(mlp(), (X, Y), inits=8).gamma[-1], rel=1e-6)
-
-
-def test_a_module_that_is_used_three_times_gives_the_same_members_by_loop_and_by_vmap() -> None:
-    tied = nn.Linear(20, 20)
-    model = nn.Sequential(tied, nn.ReLU(), tied, nn.ReLU(), tied, nn.ReLU(), nn.Linear(20, 3))
-    by_loop, by_vmap, auto = (fg.measure(model, (X, Y), inits=8, strategy=s) for s in ("loop", "vmap", "auto"))
-    np.testing.assert_allclose(by_vmap.gamma, by_loop.gamma, rtol=1e-4)
-    np.testing.assert_allclose(auto.gamma, by_loop.gamma, rtol=1e-4)
-
-
-def test_a_parameter_of_two_modules_gives_the_same_members_by_loop_and_by_vmap() -> None:
-    model = nn.Sequential(nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 3))
-    model[2].weight = model[0].weight
-    by_loop, by_vmap = (fg.measure(model, (X, Y), inits=8, strategy=s) for s in ("loop", "vmap"))
-    np.testing.assert_allclose(by_vmap.gamma, by_loop.gamma, rtol=1e-4)
-
-
-@pytest.mark.parametrize("work", [fg.measure, fg.diagnose, fg.explain_guess, fg.measure_gradients])
-def test_a_leftover_batch_of_one_and_batchnorm_says_what_to_do(work: object) -> None:
-    model = nn.Sequential(nn.Linear(20, 40), nn.BatchNorm1d(40), nn.ReLU(), nn.Linear(40, 3))
-    data = torch.utils.data.TensorDataset(X[:33], Y[:33])
-    with pytest.raises(fg.FirstguessError, match="drop_last"):
-        work(model, torch.utils.data.DataLoader(data, batch_size=32), inits=4)  # pyright: ignore[reportCallIssue]  # any of four
-
-
-def test_bfloat16_is_predicted_too() -> None:
-    found = fg.diagnose(mlp().bfloat16(), (X.bfloat16(), Y), inits=6, seconds=5)
-    assert found.expected.comparison is not None
-    assert found.advice
-
-
-def test_a_forward_without_gradients_still_has_causes() -> None:
-    found = fg.diagnose(WithoutGradients(), (X, Y), inits=6, seconds=5, advice=False)
-    assert found.causes[0].name == "code before b"
-    assert "detach" not in found.causes[0].kind
-
-
-def test_a_recurrence_is_counted_once_where_its_state_is_taken() -> None:
-    flow = trace_flow(LastState(), collect((X, Y)), inits=3)
-    code = next(step for step in flow.steps if step.name == "code before head")
-    assert code.sources == ("cell",)
-    assert sum(step.added for step in flow.steps) < 1 - flow.data
-
-
-def test_spectral_norm_is_redrawn_with_its_vectors() -> None:
-    model = nn.Sequential(spectral_norm(nn.Linear(20, 40)), nn.ReLU(), nn.Linear(40, 3))
-    variances = next(part.variances for part in fg.read(model).parts if part.path == "0")
-    # The norm of a 40×20 matrix of variance v is near (√40 + √20)√v: as one of norm 1, 20 v = 20/(√40 + √20)².
-    assert variances is not None
-    assert variances.weight_var == pytest.approx(20 / (math.sqrt(40) + math.sqrt(20)) ** 2, rel=0.2)
-
-
-def test_one_hot_labels_are_labels() -> None:
-    by_class = fg.measure_gradients(mlp(), (X, Y), inits=3)
-    data = torch.utils.data.TensorDataset(X, F.one_hot(Y, 3).float())
-    one_hot = fg.measure_gradients(mlp(), torch.utils.data.DataLoader(data, batch_size=90), inits=3)
-    assert [x.favoured.value for x in one_hot.layers] == [x.favoured.value for x in by_class.layers]
-
-
-class Times(nn.Module):
-    def __init__(self, factor: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.factor = factor
+        self.head, self.latest = nn.Linear(20, 4), torch.zeros(())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.factor
+        self.latest = self.head(x) + 0.1 * self.latest.mean()
+        return self.latest
 
 
-def test_a_factor_on_the_logits_is_left_out() -> None:
-    found = fg.read(mlp(Times(30.0)), X)
-    assert found.network is not None
-    assert found.network.classes == 3
-    assert any("a factor at the end" in note for note in found.notes)
+def spiking() -> nn.Module:
+    return nn.Sequential(nn.Linear(20, 32), Leaky(), nn.Linear(32, 4))
 
 
-@pytest.mark.parametrize("factor", [1e30, 1e40])
-def test_huge_logits_warn_of_nothing_and_infinite_ones_are_broken(factor: float) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = fg.diagnose(mlp(Times(factor)), (X, Y), inits=6, seconds=5, advice=False)
-    assert (found.verdict.name == "broken") == (factor > 1e38)
+def spectral() -> nn.Module:
+    norm = nn.utils.spectral_norm
+    return nn.Sequential(norm(nn.Linear(20, 32)), nn.ReLU(), norm(nn.Linear(32, 4)))
 
 
-def test_constant_data_print_no_interval() -> None:
-    found = fg.diagnose(mlp(), (torch.ones(20, 20), Y[:20]), inits=4, seconds=5)
-    assert found.verdict.name == "deeply biased"
-    assert found.measurement is not None
-    assert found.measurement.bias_test.found
-    assert "nan to nan" not in str(found)
+@pytest.mark.filterwarnings("ignore:.*spectral_norm.*")
+@pytest.mark.parametrize("make", [spiking, spectral, Remembering])
+def test_a_vmapped_call_leaves_nothing_behind(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = make()
+    assert fg.measure(model, X, inits=20).inits == 20
+    assert fg.explain_guess(model, X, seconds=4).points == 64
+    assert fg.diagnose(model, X, seconds=6, inits=12).measurement.inits == 12
+    assert model(X).shape == (64, 4)
 
 
-def test_the_gate_does_not_blame_the_first_layer_for_the_data() -> None:
-    found = check(mlp(), (X + 5.0, Y), inits=20)
-    assert not found.passed
-    assert "in the data themselves: more than any one layer adds" in found.message
+class Graph(nn.Module):
+    """Averages over the neighbours of 64 nodes on a ring: all of them, or none."""
+
+    def __init__(self, units: int = 32, own: float = 1.0) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(20, units), nn.Linear(units, 4)
+        ring = torch.eye(64) * own + torch.eye(64).roll(1, 0) + torch.eye(64).roll(-1, 0)
+        self.register_buffer("ring", ring / ring.sum(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.ring @ self.two(torch.relu(self.ring @ self.one(x)))
 
 
-def test_a_notable_guess_without_cause_is_not_called_even() -> None:
-    explanation = fg.Explanation((0.9, 0.1), 1000, 0.0, (0.0, 0.12), (), None)
-    assert "no cause found" in str(explanation)
+@pytest.mark.parametrize("options", [{}, {"units": 8}, {"own": 0.0}])
+@pytest.mark.parametrize("shift", [0.0, 5.0])
+def test_a_whole_graph_is_explained(options: dict[str, float], shift: float) -> None:
+    torch.manual_seed(0)
+    model = Graph(**options)  # type: ignore[arg-type]
+    e = fg.explain_guess(model, X + shift, seconds=4)
+    assert e.points == 64
+    assert e.fractions == pytest.approx((model(X + shift).argmax(1).bincount(minlength=4) / 64).tolist())
+
+
+class Categories(nn.Module):
+    """Floats, of which the first columns are ids, as deepctr has it; a head that favours one class by far."""
+
+    def __init__(self, ids: int = 3) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(10, 8) for _ in range(ids))
+        self.head = nn.Linear(8 * ids + 4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = [table(x[:, i].long()) for i, table in enumerate(self.tables)]
+        return self.head(torch.cat([*found, 8 + x[:, len(found) :]], 1))
+
+
+@pytest.mark.parametrize("ids", [1, 3, 5])
+def test_ids_among_floats_are_not_centred(ids: int) -> None:
+    stream = torch.Generator().manual_seed(3)
+    x = torch.cat([torch.randint(0, 10, (200, ids), generator=stream).float(), torch.rand(200, 4, generator=stream)], 1)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        assert fg.explain_guess(Categories(ids), x, seconds=3).points == 200
+
+
+class Rand(nn.Module):
+    def __init__(self, classes: int = 3, shift: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(20, classes) + shift)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+@pytest.mark.parametrize("options", [{}, {"classes": 2}, {"shift": -0.5}])
+def test_of_one_model_nothing_is_expected(options: dict[str, float]) -> None:
+    """Weights by torch.rand have no initializer that could draw them again."""
+    torch.manual_seed(0)
+    model = Rand(**options)  # type: ignore[arg-type]
+    told = str(fg.explain_guess(model, X + 3.0, seconds=3))
+    assert not re.search(r"100(\.0)? % of|of 1 init|± 0\b|expected from architecture", told)
+    assert "give a factory" in " ".join(told.split())
+    assert "nan" not in str(fg.measure(model, X, inits=5))
+    for ask in (fg.diagnose, fg.assert_even):
+        with pytest.raises(fg.InvalidInput, match="its class or a factory"):
+            ask(model, X)
+    assert fg.measure(lambda: Rand(**options), X, inits=5).inits == 5  # type: ignore[arg-type]
+
+
+def test_the_same_finding_of_many_layers_is_one_line() -> None:
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Rand(20) for _ in range(10))
+            self.head = nn.Linear(20, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = torch.tanh(layer(x))
+            return self.head(x)
+
+    told = str(fg.measure(Deep(), X, inits=5))
+    told = " ".join(told.split())
+    assert told.count("no initializer draws all") == 1
+    assert "and 7 more" in told

@@ -18,7 +18,7 @@ from firstguess.base.plottable import Shown
 from firstguess.base.text import percent_apart, plain
 from firstguess.diagnosis.time_budget import Progress, Replay, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.member_statistics import PARTLY, FindingKind
+from firstguess.ensemble.member_statistics import PARTLY, FindingKind, merged
 from firstguess.modules.measure import run
 from firstguess.modules.options import ModelOptions, settled
 
@@ -35,6 +35,7 @@ _SAID = (
     FindingKind.OTHER_VALUES,
     FindingKind.NOT_REDRAWN,
     FindingKind.NOTHING_FRESH,
+    FindingKind.NOTHING_DRAWN,
     FindingKind.ASIDE,
     FindingKind.REGRESSION,
     *PARTLY,
@@ -251,9 +252,9 @@ def explain_guess(
         norms = fresh_norms(mine)
         total = sum(batch.size for batch in batches)
         passes = 3 + 1.6 * inits  # as it is, in train mode, centred; each initialization costs more than its forward
-        a_point = time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
+        a_point, whole = time_a_point(mine, batches, logits, seed, enough=0.8 * seconds / passes)
         room = int(0.8 * seconds / (a_point * passes))
-        if room < total:
+        if room < total and not whole:
             fewest = min(_FEWEST, max(_FEWEST // 4, int(0.8 * seconds / (a_point * 10))))
             batches = fewer(batches, max(fewest, room))
             used = sum(batch.size for batch in batches)
@@ -269,7 +270,10 @@ def explain_guess(
         if flat is not None:
             bias = _data_bias(batches)
             if bias is not None and bias.gamma >= GAMMA:
-                shifted = look(mine, flat, pick=logits, seed=seed)
+                try:
+                    shifted = look(mine, flat, pick=logits, seed=seed)
+                except Exception:  # of a model that takes some of its inputs for ids of categories
+                    flat = None
         if any(m.training and m.p > 0 for m in mine.modules() if isinstance(m, nn.Dropout)):
             notes.append(
                 "dropout is on, as in training: the fractions are those of one draw; initializations have none"
@@ -296,7 +300,9 @@ def explain_guess(
     except NotFinite:
         notes.append("NaN or Inf in every initialization: there is nothing to compare with")
     else:
-        notes += [f"{f.message} ({f.layer})" if f.layer else f.message for f in measurement.findings if f.kind in _SAID]
+        notes += [f"{f.message} ({f.layer})" if f.layer else f.message for f in merged(measurement.findings, _SAID)]
+        if any(finding.kind == FindingKind.NOTHING_DRAWN for finding in measurement.findings):
+            measurement = None  # of one model nothing is expected
     if fresh == "nothing":
         measurement = None
     pairs = excesses(parts, ())

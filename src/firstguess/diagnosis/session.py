@@ -287,6 +287,8 @@ class Subject:
                 found = read(self._source, self.batches[0], said=m.findings, **self._known("init"))
         except FirstguessError as error:
             return None, f"its structure could not be read: {error.reason}"
+        except Exception as error:  # of a user's model, which could be measured all the same
+            return None, f"its structure could not be read: {type(error).__name__}: {error}".splitlines()[0]
         self.network = found.network
         self.own_size = OwnSize(law=found.law)
         if found.network is None:

@@ -108,27 +108,36 @@ def attempt(work: Callable[[], Any], name: str, notes: list[str]) -> Any:
 _PAIRS = 200  # initializations at most that are run on centred data too, while it is not clear whether that helps
 
 
-def time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, enough: float) -> float:
-    """Seconds of a forward, with its probes, for one point of as many as take `enough` seconds, or of all.
+def time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, enough: float) -> tuple[float, bool]:
+    """Seconds of a forward, with its probes, for one point of as many as take `enough` seconds, or of all; and whether
+    the model takes all of them only (a whole graph).
 
     A call has costs of its own, which a few points must not be charged with: points are doubled until they count.
     """
     from firstguess.modules.call_model import first_forward
     from firstguess.modules.hooks.snapshot import fewer, look
 
-    total, count = sum(batch.size for batch in batches), 16
+    total, count, whole = sum(batch.size for batch in batches), 16, False
     while True:
-        few = fewer(batches, count)
+        few = list(batches) if whole else fewer(batches, count)
         size, taken = sum(batch.size for batch in few), math.inf
         for _ in range(2):  # the first call of a model is slower
             began = time.perf_counter()
-            with first_forward():
-                look(model, few, pick=pick, seed=seed)
+            try:
+                with first_forward():
+                    look(model, few, pick=pick, seed=seed)
+            except Exception:  # of a user's model, on a part of the data
+                if size >= total:
+                    raise
+                whole = True
+                break
             taken = time.perf_counter() - began
             if taken > min(0.5, enough):
                 break
+        if size < total and whole:
+            continue
         if taken >= enough or size >= total:
-            return taken / size
+            return taken / size, whole
         count *= 2
 
 

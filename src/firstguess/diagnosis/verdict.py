@@ -67,13 +67,24 @@ def _kept(findings: Iterable[Finding]) -> str:
 
 
 def check_fresh(m: Measurement) -> None:
-    """No verdict about the initialization of weights that are all trained."""
+    """No verdict about the initialization of weights that are all trained, or of one model."""
+    _check_drawn(m)
     nothing = next((finding for finding in m.findings if finding.kind == FindingKind.NOTHING_FRESH), None)
     if nothing is not None:
         raise InvalidInput(
             "a model with weights that are drawn",
             got=f"one whose weights all look trained ({nothing.layer}): there is no initialization to judge",
             hint='redraw="head" for a fresh last layer, redraw="all" for the architecture; fg.measure for its guesses',
+        )
+
+
+def _check_drawn(m: Measurement) -> None:
+    """No verdict about the initialization of one model."""
+    if any(finding.kind == FindingKind.NOTHING_DRAWN for finding in m.findings):
+        raise InvalidInput(
+            "a model that can be drawn again",
+            got="an instance of which no initializer is known: all initializations are this one model",
+            hint="its class or a factory, lambda: Model(), or init=function; fg.measure for its guesses",
         )
 
 

@@ -18,7 +18,7 @@ from firstguess.base.statistics import Estimates, FloatArray
 from firstguess.base.text import ends, interval, page, plain, with_error
 from firstguess.ensemble.higher_moments import LayerShape, table
 from firstguess.ensemble.logits import Logits, typical
-from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer
+from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer, merged
 from firstguess.theory.bias_levels import EDGES, Word, gamma_of_share, largest_share, word_of_share, word_with_gamma
 from firstguess.theory.prediction import Regime, regime
 from firstguess.theory.shares.empirical import EmpiricalGuesses
@@ -400,8 +400,9 @@ class Measurement(Shown):
         rows += [
             ("average share of the largest class", f"{largest}, even split {1 / g.classes:.4g}"),
             ("chance that one class gets over 90 %", often),
-            ("standard deviation of a class's share", with_interval(g.std(), *g.interval("std"))),
         ]
+        if self.inits > 1:
+            rows.append(("standard deviation of a class's share", with_interval(g.std(), *g.interval("std"))))
         if self.own_guess is not None:
             rows.append(("chance to guess the own input", with_error(*self.own_guess)))
         return rows
@@ -413,7 +414,7 @@ class Measurement(Shown):
 
     def __str__(self) -> str:
         size = f"{self.inits} initializations, {self.points} points, {self.classes} classes"
-        remarks = [*(str(finding) for finding in self.findings), *(f"note: {note}" for note in self.notes)]
+        remarks = [*(str(finding) for finding in merged(self.findings)), *(f"note: {note}" for note in self.notes)]
         return page(f"Measurement ({size}, seed {self.seed})", self.summary(), table=self._table(), remarks=remarks)
 
     def _table(self) -> list[str]:

@@ -6,7 +6,7 @@ can show progress, stop early, and keep what was computed when interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias
@@ -20,6 +20,7 @@ Probe: TypeAlias = Literal["all", "weights", "output"]
 # The last axis of Members.stats.
 MEAN, BETWEEN, SPREAD, DEAD = range(4)
 
+_NAMED = 3  # layers of which the same is said
 _KEPT, _NUMBERS = 8, 1 << 20  # members whose logits are kept, and float32 numbers in all of them
 
 
@@ -68,6 +69,7 @@ class FindingKind(StrEnum):
     TRAINED = "trained"
     MAYBE_TRAINED = "maybe trained"
     NOTHING_FRESH = "nothing fresh"
+    NOTHING_DRAWN = "nothing drawn"
     SCALED = "scaled"
 
 
@@ -112,6 +114,19 @@ class Finding:
     def __str__(self) -> str:
         mark = "note:" if self.kind in FOLLOWED else "!"
         return f"{mark} {self.kind}{f' at {self.layer}' if self.layer else ''}: {self.message}"
+
+
+def merged(findings: Iterable[Finding], kinds: Collection[FindingKind] = tuple(FindingKind)) -> list[Finding]:
+    """Findings of these kinds; those that say the same of several layers are one, which names the first of them."""
+    layers: dict[tuple[FindingKind, str], list[str]] = {}
+    for finding in findings:
+        if finding.kind in kinds:
+            layers.setdefault((finding.kind, finding.message), []).append(finding.layer)
+    found: list[Finding] = []
+    for (kind, message), names in layers.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        found.append(Finding(kind, message, ", ".join(filter(None, names[:_NAMED])) + more))
+    return found
 
 
 @dataclass(frozen=True)

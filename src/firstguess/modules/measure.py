@@ -284,7 +284,7 @@ def _measurement(
     if inits > 1 and ties < _TIED and _one_model(fractions, stats, engine.points):
         findings.append(
             Finding(
-                FindingKind.NOT_REDRAWN,
+                FindingKind.NOTHING_DRAWN,
                 f"nothing was re-drawn: all {inits} initializations are one model (fixed or loaded weights, none at "
                 "all, or random buffers), so that there is no ensemble and no error bar; give a factory that draws "
                 "(lambda: Model()) or init=function",

@@ -12,6 +12,7 @@ from torch.func import functional_call, vmap
 
 from firstguess.data import Batch
 from firstguess.modules.call_model import Caller, mask_of
+from firstguess.modules.guard import borrowed
 from firstguess.modules.hooks.accumulators import Recorder, Sums, doubles, masked_sums, matrix, plain_sums
 from firstguess.modules.hooks.probes import hooked
 from firstguess.modules.members.initializers import RUNNING_NORMS
@@ -47,18 +48,19 @@ def run_stacked(
         if name not in shared or not all(torch.equal(tensor, tensors[0]) for tensor in tensors[1:])
     }
     del state
-    for batch in batches:
-        rows, scores, found, powers, masked = _forward(model, stacked, batch, call, logits, recorders[0])
-        layers = {name: doubles(*sums) for name, sums in found.items()}
-        shapes = {name: doubles(sums)[0] for name, sums in powers.items()}
-        for k, (recorder, tally) in enumerate(zip(recorders, tallies, strict=True)):
-            tally.add(rows[k])
-            for name, (ref, first, second, count) in layers.items():
-                points = count[k] if name in masked else float(count[k, 0])
-                recorder.take(name, Sums.shifted(ref[k], first[k], second[k], points))
-            for name, sums in shapes.items():
-                recorder.shape(name, sums[k])
-            recorder.logits(scores[k])  # after the layers before it, of which the first with a NaN is named
+    with borrowed(model, parameters=False):  # what a module keeps of a vmapped call is of no use after it
+        for batch in batches:
+            rows, scores, found, powers, masked = _forward(model, stacked, batch, call, logits, recorders[0])
+            layers = {name: doubles(*sums) for name, sums in found.items()}
+            shapes = {name: doubles(sums)[0] for name, sums in powers.items()}
+            for k, (recorder, tally) in enumerate(zip(recorders, tallies, strict=True)):
+                tally.add(rows[k])
+                for name, (ref, first, second, count) in layers.items():
+                    points = count[k] if name in masked else float(count[k, 0])
+                    recorder.take(name, Sums.shifted(ref[k], first[k], second[k], points))
+                for name, sums in shapes.items():
+                    recorder.shape(name, sums[k])
+                recorder.logits(scores[k])  # after the layers before it, of which the first with a NaN is named
 
 
 def _forward(

@@ -134,7 +134,8 @@ def _reading(model: nn.Module, modules: Modules, batch: Batch | None) -> tuple[G
         traced = Traced(None, {"": own})
     else:
         inputs, as_one = own
-        traced = trace(model, None if inputs is None else _like(model, inputs), as_one=as_one)
+        with borrowed(model, parameters=False):  # a module may keep what it is traced with
+            traced = trace(model, None if inputs is None else _like(model, inputs), as_one=as_one)
     if traced.graph is not None:
         reading = read_graph(traced, modules)
         notes = reading.notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -168,7 +169,7 @@ class Laws:
 
     def _once(self, name: str, found: Numbers) -> Numbers:
         """Numbers of one draw where all draws have the same values: a parameter that no initializer draws."""
-        value = self.model.get_parameter(name).detach()
+        value = attrgetter(name)(self.model).detach()  # an old spectral_norm's is no parameter
         if found.constant is not None or found.count <= value.numel() or float(value.max()) != found.high:
             return found
         own = Numbers()
