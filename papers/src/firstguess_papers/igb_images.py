@@ -178,7 +178,7 @@ def fig10(run: Run) -> Outcome:
 def fig11(run: Run) -> Outcome:
     """I14: E max larger for ReLU + max-pool; class means alike."""
     from firstguess import figures
-    from firstguess_papers.library import statistics
+    from firstguess_papers.library import equal_means_test
 
     sizes = run.takes("kernel n inits")
     rows: list[dict[str, Any]] = []
@@ -190,7 +190,7 @@ def fig11(run: Run) -> Outcome:
         found: list[Number] = []
         for kind in KINDS:
             m = _cnn(run, x, networks.cnn_b(kernel=kernel), kind, what=f"kernel {kernel}", inits=inits, classes=10)
-            _, chance = statistics.alike(m.guesses.fractions)
+            _, chance = equal_means_test(m.guesses.fractions)
             means = m.guesses.class_means
             found.append(largest(m))
             must.append(chance > 1e-4)

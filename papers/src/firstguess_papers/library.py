@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from firstguess._version import NUMERICS as NUMERICS
-    from firstguess.base import statistics as statistics
     from firstguess.base.files import address as address
+    from firstguess.base.statistics import equal_means_test as equal_means_test
     from firstguess.base.text import power_of_ten as power_of_ten
     from firstguess.base.threads import cores as cores
     from firstguess.data.sources import PREPARED as PREPARED
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "firstguess._version": "NUMERICS",
-    "firstguess.base": "statistics",
+    "firstguess.base.statistics": "equal_means_test",
     "firstguess.base.files": "address",
     "firstguess.base.text": "power_of_ten",
     "firstguess.base.threads": "cores",

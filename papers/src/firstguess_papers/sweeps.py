@@ -53,6 +53,11 @@ def measured(label: str, x: Sequence[float], numbers: Sequence[Number]) -> Serie
     return Series(label, x, [n.value for n in numbers], [n.error for n in numbers], "points")
 
 
+def points(label: str, numbers: Mapping[Any, Number]) -> Series:
+    """Points with error bars, by their x."""
+    return measured(label, [*numbers], [*numbers.values()])
+
+
 def predicted(label: str, x: Sequence[float], values: Sequence[float]) -> Series:
     """A line."""
     from firstguess_papers.library import Series
