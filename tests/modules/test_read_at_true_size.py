@@ -30,7 +30,7 @@ def test_all_six_are_there():
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 def test_read_and_predicted_is_what_models_have(case):
     """γ of 40 models, within standard errors: what 1/D adds is less than one of them (docs/transformers.md)."""
-    found = table.run(case, 40)
+    (found,) = table.run({"case": case.name, "inits": 40})
     assert "unread" not in found
     assert np.isfinite([found["predicted"], found["measured"]]).all()
     assert 0.0 < found["error"] < 0.2 * found["measured"]  # else the comparison says nothing

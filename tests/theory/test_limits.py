@@ -146,3 +146,12 @@ def test_names_of_layers(name: str) -> None:
     model.add_module("head", nn.Linear(8, 3))
     assert fg.read(model, POINTS).network is not None
     assert fg.measure(model, POINTS, inits=3).guesses.classes == 3
+
+
+def test_gradients_of_a_stream_beyond_float64_are_infinite() -> None:
+    """What a block multiplies by is a product of its layers' factors: exp of a sum of logarithms."""
+    wide = "residual[dense(weight_var=3.8e-246)] > 7 x [scale(-5.7e136) > conv(weight_var=5.4e-168, kernel=3)]"
+    p = fg.predict(f"dense(weight_var=10, bias_var=0.5) > scale(10) > 4 x [{wide}] > dense")
+    assert np.isfinite(p.gamma).all()
+    assert str(p)
+    assert p.to_dict()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import numpy as np
@@ -32,6 +32,7 @@ from firstguess.modules.call_model import Caller, leaves, left_aside, mask_of, n
 from firstguess.modules.guard import borrowed, every_module_called
 from firstguess.modules.hooks.accumulators import Recorder
 from firstguess.modules.hooks.probes import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
+from firstguess.modules.kept_body import KeptBody, kept_body
 from firstguess.modules.members.initializers import BATCH_NORMS
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.options import MEMORY, ModelOptions
@@ -172,9 +173,15 @@ class ModuleEngine:
         self._split_large_batches()
         self._padded = any(mask_of(batch) is not None for batch in self._batches)
         ways: list[Way] = ["loop"]
-        if self._convolves and any(leaf.ndim == 4 for leaf in leaves(self._batches[0].inputs).values()):
+        self._body = self._kept_body() if strategy != "vmap" else None
+        self._body_checked = False
+        if (
+            self._body is None
+            and self._convolves
+            and any(leaf.ndim == 4 for leaf in leaves(self._batches[0].inputs).values())
+        ):
             ways.append("channels last")
-        if self._group > 1:
+        if self._body is None and self._group > 1:
             ways.append("vmap")
         self._choice = Choice(strategy, ways)
         self._vmap_checked = False
@@ -332,11 +339,31 @@ class ModuleEngine:
         keep = logits_kept(self.points, self.classes) > 0
         return Recorder(self._specs, self._node, self._ignored, padded=self._padded, order=self._order, keep=keep)
 
-    def _loop(self, member: int, batches: Sequence[Batch], recorder: Recorder) -> Tally:
+    def _kept_body(self) -> KeptBody | None:
+        """Parts of a model that all members share: run once."""
+        model, held = self._source.private, self._source.held
+        return None if model is None or not held else kept_body(model, held, self._memory / 2)
+
+    def _with_body(self, member: int, recorder: Recorder) -> Tally:
+        """One member on the body's outputs; the second one in full too, which has to give the same numbers."""
+        body = self._body
+        tally = self._loop(member, self._batches, recorder, body)
+        if body is None or body.off or member == 0 or self._body_checked:
+            return tally
+        self._body_checked = True
+        stats = recorder.stats()
+        again = self._loop(member, self._batches, recorder)
+        if not np.array_equal(stats, recorder.stats(), equal_nan=True) or (again.counts != tally.counts).any():
+            body.forget()
+        return again
+
+    def _loop(self, member: int, batches: Sequence[Batch], recorder: Recorder, body: KeptBody | None = None) -> Tally:
         tally = Tally(self.classes, self._seed, member)
         recorder.start()
-        with self._member(member) as model, hooked(model, recorder.see) as hooks:
-            for batch in batches:
+        remembering = nullcontext(lambda number: None) if body is None else body.used(recorder)
+        with self._member(member) as model, hooked(model, recorder.see) as hooks, remembering as begin:
+            for number, batch in enumerate(batches):
+                begin(number)
                 hooks.begin()
                 recorder.begin(batch.size, mask_of(batch))
                 with torch.inference_mode() if self._inference else torch.no_grad(), every_module_called():
@@ -398,7 +425,10 @@ class ModuleEngine:
     @property
     def notes(self) -> tuple[str, ...]:
         cast = f"inputs cast from {self._call.cast}" if self._call.cast else ""
-        return tuple(note for note in (self._choice.note, cast) if note)
+        parts = () if self._body is None or self._body.off else tuple(self._body.parts)
+        more = ", …" if len(parts) > 3 else ""
+        once = f"what is kept ({', '.join(parts[:3])}{more}) was run once, for all members" if parts else ""
+        return tuple(note for note in (self._choice.note, once, cast) if note)
 
     def run(self, start: int, stop: int) -> Members:
         """Compute members start … stop − 1."""
@@ -453,7 +483,7 @@ class ModuleEngine:
                 recorders, tallies = self._vmap(range(member, member + size), self._batches)
                 pairs = list(zip(tallies, recorders, strict=True))
             else:
-                pairs = [(self._loop(member, self._batches, recorder), recorder)]
+                pairs = [(self._with_body(member, recorder), recorder)]
         except Exception as error:
             if way == "loop" or self._choice.asked:
                 raise

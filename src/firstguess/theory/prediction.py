@@ -16,6 +16,7 @@ from firstguess.base.gaussian import Array
 from firstguess.base.plottable import Shown
 from firstguess.base.text import plain
 from firstguess.network.network import Network
+from firstguess.network.signal import exp
 from firstguess.network.walk import needs_tokens
 from firstguess.theory.bias_levels import DEEPLY_BIASED, Word, gradient_word, word, word_of_share, word_with_gamma
 from firstguess.theory.shares.gaussian import Guesses
@@ -38,7 +39,7 @@ def stream_growth(factors: Sequence[tuple[str, float | None]]) -> tuple[float, i
         return None
     between = [factor for _, factor in factors[blocks[0] + 1 : blocks[-1] + 1]]
     logs = [math.log(one) for one in between if one is not None and one > 0.0]
-    return (math.exp(math.fsum(logs) / (len(blocks) - 1)), len(blocks)) if len(logs) == len(between) else None
+    return (exp(math.fsum(logs) / (len(blocks) - 1)), len(blocks)) if len(logs) == len(between) else None
 
 
 Regime = Literal["neutral", "biased", "deeply biased"]
@@ -325,7 +326,7 @@ class Prediction(Shown):
                 rows.append(("gradients along the stream", f"× {stream[0]:.4g} a block in mean square, going back"))
         elif growth.size and np.isfinite(growth[-1]):
             hidden = growth[:-1] if growth.size > 1 else growth
-            total = float(np.prod(hidden))
+            total = math.prod(hidden.tolist())  # inf beyond float64, without a warning
             each = total ** (1 / hidden.size)
             said = f"× {each:.4g} per layer in mean square, × {total:.3g} in all: they {gradient_word(total)}"
             rows.append(("gradients, going back", said))

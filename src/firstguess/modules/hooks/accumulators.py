@@ -8,7 +8,8 @@ position of every sample a data point. Sums are taken about each node's first va
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -308,6 +309,9 @@ def logit_sums(rows: torch.Tensor, blocks: Blocks) -> Sums | None:
     return sums and replace(sums, ref=doubles(rows[0])[0].reshape(-1), constant=_constant(rows.reshape(len(rows), -1)))
 
 
+Record: TypeAlias = "tuple[str, Sums | None, torch.Tensor | NDArray[np.float64] | None]"  # a layer's, of one batch
+
+
 class Recorder:
     """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, `logits` after it,
     then `stats`. The last of `specs` is the output, whose sums are those of the logits. `padded`: some batch has a
@@ -333,6 +337,7 @@ class Recorder:
         self._by_node = padded and node == "position"
         self._ignored = set(ignored)
         self._blocks = Blocks()
+        self._remembered: list[Record] | None = None
         self.start()
 
     def start(self) -> None:
@@ -370,10 +375,27 @@ class Recorder:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # memory is the limit, not cores; and waiting for a busy core costs far more
         try:
-            self.take(name, self._sums(spec, x))
-            self.shape(name, self.powers(spec, x, self._mask))
+            record = name, self._sums(spec, x), self.powers(spec, x, self._mask)
+            self.replay(record)
+            if self._remembered is not None:
+                self._remembered.append(record)
         finally:
             torch.set_num_threads(threads)
+
+    @contextmanager
+    def remembered(self) -> Generator[list[Record]]:
+        """What is seen within it, for `replay`."""
+        found = self._remembered = list[Record]()
+        try:
+            yield found
+        finally:
+            self._remembered = None
+
+    def replay(self, record: Record) -> None:
+        """Take a layer's record as if it had been seen now."""
+        name, sums, powers = record
+        self.take(name, sums)
+        self.shape(name, powers)
 
     def take(self, name: str, sums: Sums | None) -> None:
         """A layer's sums over a batch; None if a value was not finite."""

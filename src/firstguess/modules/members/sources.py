@@ -39,6 +39,11 @@ class Source(Protocol):
 
     def member(self, seed: int) -> AbstractContextManager[nn.Module]: ...
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The parameters that keep their values in every member."""
+        ...
+
     def lent(self) -> AbstractContextManager[object]:
         """Within it, what forwards leave in the private module (buffers, caches) is nobody else's."""
         ...
@@ -109,6 +114,10 @@ class Instance:
             self._redraw = Redraw(self.private, init, trained=trained, own=own, **known)
         self.findings = self._redraw.findings
 
+    @property
+    def held(self) -> frozenset[str]:
+        return self._redraw.held
+
     def _options(self, model: nn.Module, init: Init, redraw: Redrawn) -> dict[str, Any]:
         asked = model if isinstance(redraw, str) else self._model  # a module is one of the model that was given
         found = part_of(asked, redraw, lambda: self._head(model, sure=redraw is not None), look=init is None)
@@ -151,6 +160,7 @@ class Factory:
     it may contain a part (a pretrained backbone) that lives on elsewhere."""
 
     private: nn.Module | None = None
+    held: frozenset[str] = frozenset()
 
     def __init__(self, factory: Callable[[], Any], init: Init, setup: Setup) -> None:
         self.given = self._factory = factory
