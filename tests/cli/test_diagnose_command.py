@@ -54,6 +54,9 @@ class Killed(nn.Module):
             os.kill(os.getpid(), signal.SIGTERM)
         return self.body(x)
 
+def twice():
+    return nn.Sequential(even(), nn.Softmax(-1), nn.Softmax(-1))
+
 def even():
     return nn.Sequential(nn.Linear(20, 60, bias=False), nn.Tanh(), nn.Linear(60, 2, bias=False))
 """
@@ -116,6 +119,32 @@ def test_check_is_a_gate(here: Path):
     shared = run("check", "mine:biased", "--data", "blob:n=100,d=20", "--init", "1,0", "--max-share", "0.7", cwd=here)
     assert shared.returncode == 1
     assert "the share of the largest class, on average, is" in shared.stdout
+
+
+def test_check_fails_on_a_fault_and_tells_github(here: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(here / "summary.md"))
+    failed = run("check", "mine.py:twice", "--data", "blob:n=100,d=20", "--max-share", "0.99", cwd=here)
+    assert failed.returncode == 1, failed.stderr
+    assert failed.stdout.startswith("FIX THIS: ")
+    errors = [line for line in failed.stdout.splitlines() if line.startswith("::error")]
+    assert [line.startswith("::error title=firstguess check mine.py:twice::FIX THIS") for line in errors] == [True]
+    summary = (here / "summary.md").read_text("utf-8")
+    assert summary.startswith("### firstguess check: mine.py:twice failed")
+    assert "- FIX THIS: " in summary
+    passed = run("check", "mine:even", "--data", "blob:n=100,d=20", cwd=here)
+    assert passed.returncode == 0
+    assert "::error" not in passed.stdout
+    assert "mine:even passed" in (here / "summary.md").read_text("utf-8")
+
+
+def test_explain_takes_a_file(here: Path):
+    done = run("explain", "mine.py:twice", "--data", "blob:n=100,d=20", "--inits", "4", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert "softmax twice" in done.stdout
+    refused = run("explain", "dense > relu > dense", "--data", "blob:n=100,d=20", cwd=here)
+    assert refused.returncode == 2
+    assert "firstguess diagnose" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,14 @@ def power_of_ten(exponent: int) -> str:
 
 
 def is_path(text: str) -> bool:
-    """`package.module:name`: no layer is written like this.
+    """`package.module:name` or `file.py:name`: no layer is written like this.
 
-    >>> is_path("mymodels.nets:make"), is_path("dense > relu > dense")
-    (True, False)
+    >>> is_path("mymodels.nets:make"), is_path("nets/mine.py:Net"), is_path("dense > relu > dense")
+    (True, True, False)
     """
-    module, colon, name = text.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
+    module, colon, name = text.rpartition(":")
+    dotted = module.endswith(".py") or all(part.isidentifier() for part in module.split("."))
+    return bool(colon) and dotted and all(part.isidentifier() for part in name.split("."))
 
 
 def plain(value: Any) -> Any:

@@ -19,6 +19,7 @@ from firstguess.cli import (
     data,
     diagnose,
     doctor,
+    explain,
     explore,
     help,
     measure,
@@ -79,12 +80,17 @@ def frame(
     pass
 
 
-for _command in (
-    diagnose.diagnose, check.check, predict.predict, measure.measure, train.train, tune.tune, repair.repair,
-    explore.explore, phases.phases, data.data, activations.activations, doctor.doctor, sweep.sweep, reproduce.reproduce,
-):  # fmt: skip
-    _home = sys.modules[_command.__module__]
-    app.command(_command.__name__, cls=help.Command, epilog=_home.EXAMPLES)(_command)
+_GROUPS = {
+    "Your model": (diagnose.diagnose, explain.explain, check.check, measure.measure, train.train, repair.repair),
+    "Theory": (predict.predict, phases.phases, tune.tune, activations.activations, explore.explore),
+    "Research": (sweep.sweep, reproduce.reproduce),
+    "Set-up": (data.data, doctor.doctor),
+}
+for _title, _commands in _GROUPS.items():
+    for _command in _commands:
+        _home = sys.modules[_command.__module__]
+        _how: Any = {"cls": help.Command, "epilog": _home.EXAMPLES, "rich_help_panel": _title}
+        app.command(_command.__name__, **_how)(_command)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,7 @@ firstguess check mymodels:Net --data digits --max-share 0.5
 
 firstguess check "5 x [dense(weight_var=2) > relu > layernorm] > dense" --data digits --max-gamma 0.5
 
-Exit code: 0 passed, 1 too biased, 2 bad input, 130 interrupted.
+Exit code: 0 passed, 1 a fault or too biased, 2 bad input, 130 interrupted.
 """
 
 
@@ -49,7 +50,7 @@ def check(
     seed: Annotated[int, typer.Option(help="The result depends on the seed only.")] = 0,
     json: Json = False,
 ) -> None:
-    """Pass if untrained networks guess evenly enough; else say why and end with exit code 1.
+    """Fail (exit code 1) if the model or its data have a fault, or untrained networks favour one class too much.
 
     The limits are on γ of the output and on the share of the data that the largest class gets, on average.
     """
@@ -59,6 +60,7 @@ def check(
     source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed)
     with bar("drawing networks") as tick:
         try:
+            faults = gate.faults_to_fix(chosen, source)
             found = gate.check(
                 chosen,
                 source,
@@ -75,9 +77,27 @@ def check(
             raise
         except Exception as error:  # of the user's code: not to be taken for "too biased", which is exit code 1
             raise InvalidInput("a model that can be built and run", got=f"{type(error).__name__}: {error}") from error
+    passed = found.passed and not faults
+    lines = [f"FIX THIS: {fault.message}. {fault.fix}" for fault in faults]
+    lines.append(f"{'passed' if found.passed else 'failed'}: {found.message}")
     if json:
-        print_json(found.to_dict())
+        print_json(found.to_dict() | {"passed": passed, "faults": [fault.to_dict() for fault in faults]})
     else:
-        typer.echo(f"{'passed' if found.passed else 'failed'}: {found.message}")
-    if not found.passed:
+        typer.echo("\n".join(lines))
+    _tell_github(what, lines, passed=passed)
+    if not passed:
         raise typer.Exit(1)
+
+
+def _tell_github(what: str, lines: list[str], *, passed: bool) -> None:
+    """Errors beside the change, and a summary of the step, where GitHub Actions runs this."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    for line in lines:
+        if not line.startswith("passed"):
+            said = line.replace("%", "%25").replace("\n", "%0A")
+            typer.echo(f"::error title=firstguess check {what}::{said}")
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(summary, "a", encoding="utf-8") as file:
+            file.write(f"### firstguess check: {what} {'passed' if passed else 'failed'}\n\n")
+            file.writelines(f"- {line}\n" for line in lines)

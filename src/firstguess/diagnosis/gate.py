@@ -27,6 +27,8 @@ from firstguess.network.network import Network
 if TYPE_CHECKING:
     from torch import nn
 
+    from firstguess.diagnosis.faults import Fault
+
 _TRACED = 20  # initializations of the trace that names the step: as many as `diagnose` traces
 _FIRST, _MOST = 50, 400  # initializations: more are drawn only while they leave it open whether a limit holds
 _FALSE = 0.05  # the chance to be sure of the wrong answer, shared among the looks and the limits
@@ -297,3 +299,20 @@ def _largest_step(m: Measurement, *, code: bool) -> str:
             f"c rises most between the outputs of {before.name} ({before.kind}) and {layer.name} ({layer.kind}): {rise}"
         )
     return f"c rises most at layer {layer.name} ({layer.kind}): {rise}"
+
+
+def faults_to_fix(what: object, data: object, *, points: int | None = None) -> list[Fault]:
+    """Faults of a model as it is, or as its factory makes it, and of its data: those that are FIX THIS.
+
+    Descriptions have none of their own.
+    """
+    from firstguess.data import collect
+    from firstguess.diagnosis.answer import serious
+    from firstguess.diagnosis.faults import find_faults
+    from firstguess.diagnosis.faults.looking import look_into
+    from firstguess.modules.call_model import fed
+
+    if not callable(what):
+        return []
+    look = look_into(what, fed(what, collect(data, points)))
+    return serious(find_faults(look)[0], None, None)

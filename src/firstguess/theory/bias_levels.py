@@ -56,7 +56,7 @@ def gradient_word(total: float) -> GradientWord:
 def word_with_gamma(verdict: str, gamma: float) -> str:
     """The verdict of a page, and what γ of the output beside it would be called if that is another word.
 
-    >>> beside_gamma("biased", 3.0), beside_gamma("biased", 0.7)
+    >>> word_with_gamma("biased", 3.0), word_with_gamma("biased", 0.7)
     ('biased', 'biased, by the guesses (γ of the output alone would be called leaning)')
     """
     if verdict not in WORDS or math.isnan(gamma) or word(gamma) == verdict:

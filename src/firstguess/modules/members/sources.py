@@ -344,9 +344,11 @@ def named(what: Any) -> Any:
 
 
 def found_at(path: str) -> Any:
-    """The class, function or model of a module; modules beside the user are found, as `python -m` does."""
-    module, _, name = path.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
+    """The class, function or model of a module, or of a file; modules of the current folder are found."""
+    module, _, name = path.rpartition(":")
+    folder = Path(module).absolute().parent if module.endswith(".py") else Path.cwd()
+    module = Path(module).stem if module.endswith(".py") else module
+    sys.path.insert(0, str(folder))
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
