@@ -160,7 +160,7 @@ def measure(job: Job, rounds: int, seconds: float, vmap_sizes: tuple[int, ...]) 
     x = torch.from_numpy(data)
     engine = DescriptionEngine(job.network, data, width=job.width, probe="output")
     ways: dict[str, tuple[Callable[[], object], int]] = {}
-    inits = engine.stretch
+    inits = engine.batch_hint
     engine.run(0, inits)
     started = time.perf_counter()
     engine.run(0, inits)

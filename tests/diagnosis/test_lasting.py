@@ -87,7 +87,7 @@ def trained(
     looks = looked_at(upto)
     right = np.zeros((INITS, len(looks), classes))
     for i in range(INITS):
-        with source.lent(), source.member(int(member_seeds(0, i, i + 1)[0])) as drawn:
+        with source.isolated(), source.member(int(member_seeds(0, i, i + 1)[0])) as drawn:
             own = copy.deepcopy(drawn).train()
         kind: Any = torch.optim.Adam if optimizer == "adam" else torch.optim.SGD
         stepper, order, rows = kind(own.parameters(), lr=lr), torch.Generator().manual_seed(i), list[torch.Tensor]()

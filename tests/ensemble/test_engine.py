@@ -262,7 +262,7 @@ def test_probes() -> None:
     assert names["all"] == ["dense(weight_var=2)", "relu", "dense(weight_var=2)"]
     assert names["weights"] == ["dense(weight_var=2)"] * 2
     assert names["output"] == ["dense(weight_var=2)"]
-    assert DescriptionEngine(network, x, width=8).stretch >= 1
+    assert DescriptionEngine(network, x, width=8).batch_hint >= 1
 
 
 def test_large_gamma_keeps_its_digits() -> None:
@@ -327,7 +327,7 @@ def test_the_plan_for_ten_thousand_inits_of_fifty_thousand_points_fits() -> None
     x[:, 0] = 1.0
     for network in (mlp(20), mlp(20, norm="batchnorm"), mlp(100)):
         engine = DescriptionEngine(network, x, width=1000, memory=2e9)
-        assert engine.stretch < 10_000
+        assert engine.batch_hint < 10_000
         assert engine._program.capacity * 4 < 2e9
 
 

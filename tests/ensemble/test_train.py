@@ -104,8 +104,11 @@ def agrees(r: fg.TrainedMembers, net: str, tolerance: float = 1e-7, **options: A
         np.testing.assert_allclose(r.gradients.draws[row], norms, rtol=tolerance, atol=tolerance)
         best = logits.argmax(2)
         shares = np.stack([(best == c).mean(1) for c in range(logits.shape[2])], axis=1)
-        np.testing.assert_allclose(r.shares[row], shares)
-        np.testing.assert_allclose(r.accuracy.draws[row], (best == y).mean(1))
+        tied = ((logits == logits.max(2, keepdims=True)).sum(2) > 1).mean(
+            1
+        )  # broken at random, here by the first class
+        assert (np.abs(r.shares[row] - shares).max(1) <= tied + 1e-12).all()
+        assert (np.abs(r.accuracy.draws[row] - (best == y).mean(1)) <= tied + 1e-12).all()
 
 
 NETWORKS = [

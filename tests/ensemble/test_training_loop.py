@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess.ensemble import training_batched
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.training_loop import Observe, Task, follow
+from firstguess.ensemble.training_loop import Observe, TrainingTask, follow
 from firstguess.ensemble.training_plan import mean_loss
 from firstguess.network.network import Network
 
@@ -84,13 +84,13 @@ def test_no_start_as_asked_is_one_clear_error() -> None:
 
 def test_divergence_is_a_result_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     fine = trained(inits=3, threads=1)
-    draw = training_batched._Group._draw
+    draw = training_batched._MemberGroup._draw
 
     def spoilt(self: Any, *args: Any) -> None:
         draw(self, *args)
         self.trained[1] = 1e30
 
-    monkeypatch.setattr(training_batched._Group, "_draw", spoilt)
+    monkeypatch.setattr(training_batched._MemberGroup, "_draw", spoilt)
     r = trained(inits=3, threads=1)
     assert r.diverged == ((1, 0),)
     np.testing.assert_array_equal(r.loss.draws[[0, 2]], fine.loss.draws[[0, 2]])
@@ -328,7 +328,7 @@ class _Scripted:
 
 def test_curves_of_known_logits() -> None:
     labels = np.array([0, 0, 0, 1, 1])
-    task = Task(labels, None, 2, np.array([0, 1, 2]), mean_loss("cross-entropy"), 0.7)
+    task = TrainingTask(labels, None, 2, np.array([0, 1, 2]), mean_loss("cross-entropy"), 0.7)
     r = follow(_Scripted(labels), task, what="scripted", inits=4, provenance={"seed": 3})
     np.testing.assert_allclose(r.largest.draws, [[1, 0.6, 0.6], [0.8, 0.6, 0.6], [0.6, 0.6, math.nan], [0.6, 0.6, 0.6]])
     assert r.favourites.tolist() == [0, 0, 0, 1]

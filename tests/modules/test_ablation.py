@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from firstguess.data import Batch, blob, collect
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.ablation import Effect, effects_of
+from firstguess.modules.ablation import RemovalEffect, effects_of
 from firstguess.modules.flow import DATA, trace_flow
 from firstguess.modules.members.sources import source_of
 
@@ -21,7 +21,7 @@ BATCHES = collect(X, batch_size=251)
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
-def found(model: nn.Module, *removed: str, batches: list[Batch] | None = None, inits: int = 6) -> Effect:
+def found(model: nn.Module, *removed: str, batches: list[Batch] | None = None, inits: int = 6) -> RemovalEffect:
     given = BATCHES if batches is None else batches
     members = source_of(model, given)
     flow = trace_flow(members, given, inits=inits)
@@ -73,7 +73,7 @@ def own_lowered(y: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
     return least(lambda part: y - part * mean, c, max(c(before), 0.0)).float()  # type: ignore[arg-type]
 
 
-def agree(effect: Effect, rows: np.ndarray) -> None:
+def agree(effect: RemovalEffect, rows: np.ndarray) -> None:
     """The same members on the same points: a guess may flip by rounding, so to two points."""
     assert effect.inits == len(rows)
     assert effect.points == 251

@@ -13,7 +13,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.ensemble.member_statistics import FindingKind
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.infer_initializer import clones
 from firstguess.modules.members.redraw import Redraw
 
@@ -66,7 +66,7 @@ def own_loop(build: Callable[[], nn.Module], x: torch.Tensor) -> tuple[float, fl
     """E max G and its standard error: build, run, count."""
     largest: list[float] = []
     for seed in range(INITS):
-        with PrivateRandomness(10_000 + seed), torch.no_grad():
+        with IsolatedRandomness(10_000 + seed), torch.no_grad():
             guesses = build().eval()(x).argmax(1)
         largest.append(float(torch.bincount(guesses).max()) / len(x))
     return float(np.mean(largest)), float(np.std(largest, ddof=1)) / math.sqrt(INITS)
@@ -87,12 +87,12 @@ def test_an_instance_is_as_its_class(build: Callable[[], nn.Module]) -> None:
 def test_copies_stay_equal_and_are_drawn() -> None:
     model = Copies()
     redraw = Redraw(model)
-    with PrivateRandomness(1):
+    with IsolatedRandomness(1):
         redraw.draw()
     first, *others = [block[0].weight for block in model.blocks]
     once = first.detach().clone()
     assert all(torch.equal(first, other) for other in others)
-    with PrivateRandomness(2):
+    with IsolatedRandomness(2):
         redraw.draw()
     assert all(torch.equal(first, other) for other in others)
     assert not torch.equal(first, once)

@@ -110,7 +110,7 @@ def test_models_with_a_graph_in_an_attribute_are_copied() -> None:
     model = nn.Linear(10, 2)
     model.last = model(torch.ones(1, 10))  # not a leaf: `copy.deepcopy` refuses it
     engine = ModuleEngine(model, collect(torch.linspace(-1, 1, 200).reshape(20, 10)))
-    assert engine._source.private is not None
+    assert engine._source.shared_copy is not None
 
 
 def test_models_that_need_gradients_inside() -> None:

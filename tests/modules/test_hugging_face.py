@@ -100,7 +100,7 @@ def test_instances_have_the_law_of_new_models(name: str) -> None:
 def test_tied_embeddings_stay_tied_and_are_drawn_once() -> None:
     model = transformers.GPT2LMHeadModel(gpt2())
     engine = ModuleEngine(model, collect(words(padded=False)))
-    private = engine._source.private
+    private = engine._source.shared_copy
     engine.run(0, 2)
     assert private.lm_head.weight is private.transformer.wte.weight
     drawn = [call.name for call in engine._source._redraw.calls]

@@ -37,7 +37,7 @@ class FakeEngine:
     gamma: float = 1.0
     classes: int = 2
     points: int = 500
-    stretch: int = 7
+    batch_hint: int = 7
     layers: tuple[ProbedLayer, ...] = (
         ProbedLayer("in", "dense", 10, True),
         ProbedLayer("relu", "relu", 10, False),

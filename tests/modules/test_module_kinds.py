@@ -81,7 +81,7 @@ def test_single_logit_heads() -> None:
         members = engine.run(0, 4)
         assert engine.classes == 2
         with engine._source.member(int(member_seeds(0, 2, 3)[0])), torch.no_grad():
-            z = engine._source.private(x).reshape(-1)
+            z = engine._source.shared_copy(x).reshape(-1)
         assert members.fractions[2].tolist() == [float((z < 0).double().mean()), float((z > 0).double().mean())]
         assert [layer.weights for layer in engine.layers] == [True]
 
@@ -105,7 +105,7 @@ def test_per_token_heads_count_tokens_and_respect_the_mask() -> None:
     assert engine.points == int(mask.sum())
     assert engine.classes == 20
     assert [layer.name for layer in engine.layers] == ["embed", "head"]
-    private = engine._source.private
+    private = engine._source.shared_copy
     with engine._source.member(int(member_seeds(0, 1, 2)[0])), torch.no_grad():
         h = private.embed(ids).double()
         guesses = private.head(private.embed(ids))[mask.bool()].argmax(-1)

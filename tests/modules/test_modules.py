@@ -116,7 +116,7 @@ def test_auto_measures_and_says_so() -> None:
     assert "one by one" in engine.notes[0]
     loop = ModuleEngine(mlp(), collect(points(30, 10)), strategy="loop").run(0, 24)
     np.testing.assert_allclose(np.concatenate([first.stats, rest.stats]), loop.stats, rtol=1e-5, atol=1e-6)
-    assert engine.stretch >= 1
+    assert engine.batch_hint >= 1
 
 
 def test_vmap_refused_with_its_reason() -> None:
@@ -150,7 +150,7 @@ def test_conv_net_with_batchnorm_and_in_place_relu() -> None:
     members = engine.run(0, 3)
     assert [layer.name for layer in engine.layers] == ["conv", "norm", "act", "conv2", "act#2", "head"]
     assert engine.layers[0].nodes == 6 * 64
-    private = engine._source.private
+    private = engine._source.shared_copy
     for i in range(3):
         with engine._source.member(int(member_seeds(0, i, i + 1)[0])), torch.no_grad():
             h1 = private.conv(x)
@@ -170,7 +170,7 @@ def test_node_channel_counts_positions_as_points() -> None:
     members = engine.run(0, 1)
     assert [layer.nodes for layer in engine.layers] == [6, 6, 6, 8, 8, 4]
     with engine._source.member(int(member_seeds(0, 0, 1)[0])), torch.no_grad():
-        flat = engine._source.private.conv(x).movedim(1, -1).reshape(-1, 6)
+        flat = engine._source.shared_copy.conv(x).movedim(1, -1).reshape(-1, 6)
     np.testing.assert_allclose(members.stats[0, 0], by_hand(flat, flat), rtol=1e-5, atol=1e-7)
 
 
@@ -259,7 +259,7 @@ def test_deep_layers_neither_under_nor_overflow() -> None:
         engine = ModuleEngine(model, collect(x), init=(scale**2, 0.0))
         members = engine.run(0, 1)
         with engine._source.member(int(member_seeds(0, 0, 1)[0])), torch.no_grad():
-            h = engine._source.private[:2](x)
+            h = engine._source.shared_copy[:2](x)
         np.testing.assert_allclose(members.stats[0, 1], by_hand(x, h), rtol=1e-5)
         assert members.stats[0, 1, DEAD] == 0
 

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations
 
 import firstguess as fg
 from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.infer_initializer import ALPHA
 from firstguess.modules.members.redraw import Redraw
 
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
 
 
 def drawn(redraw: Redraw, seed: int) -> dict[str, torch.Tensor]:
-    with PrivateRandomness(seed):
+    with IsolatedRandomness(seed):
         redraw.draw()
     return {name: value.detach().clone() for name, value in redraw.model.named_parameters()}
 
@@ -208,7 +208,7 @@ def test_ordinary_instances_are_drawn_as_ever() -> None:
     redraw = Redraw(zoo)
     assert redraw.findings == ()
     other = copy.deepcopy(zoo)
-    with PrivateRandomness(3):
+    with IsolatedRandomness(3):
         for module in (other[0], other[1][0], other[1][1], *other[2:]):
             module.reset_parameters()
     ours = drawn(redraw, 3)

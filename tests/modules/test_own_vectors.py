@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, spectral_norm
 
 import firstguess as fg
-from firstguess.modules.guard import PrivateRandomness
-from firstguess.modules.members.infer_initializer import Own, random_buffers, random_vectors
+from firstguess.modules.guard import IsolatedRandomness
+from firstguess.modules.members.infer_initializer import ObservedWeights, random_buffers, random_vectors
 from firstguess.modules.members.redraw import Redraw
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,7 +94,7 @@ def test_drawn_vectors_are_drawn_anew(build: Callable[..., nn.Module]) -> None:
     size = torch.cat([before[name] for name in names]).square().mean()
     drawn: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for seed in range(40):
-        with PrivateRandomness(seed):
+        with IsolatedRandomness(seed):
             redraw.draw()
         for name, value in model.named_parameters():
             if name in drawn:
@@ -139,13 +139,13 @@ def test_few_numbers_are_kept_and_that_is_said() -> None:
     ],
 )
 def test_what_does_not_look_drawn(value: torch.Tensor) -> None:
-    assert random_vectors([Own.of("bias", value)]) == []
+    assert random_vectors([ObservedWeights.of("bias", value)]) == []
 
 
 def test_how_often_drawn_vectors_look_drawn() -> None:
     """Normal vectors fail one of the tests in less than 5 %: of 400 more than 50 do with chance 1e-9."""
     generator = torch.Generator().manual_seed(20261116)
-    kept = sum(not random_vectors([Own.of("b", torch.randn(64, generator=generator))]) for _ in range(400))
+    kept = sum(not random_vectors([ObservedWeights.of("b", torch.randn(64, generator=generator))]) for _ in range(400))
     assert kept <= 50
 
 

@@ -1,4 +1,4 @@
-"""Sums of layers against their definitions in float64, where float32 is at its limits."""
+"""BatchSums of layers against their definitions in float64, where float32 is at its limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from firstguess.data import collect
 from firstguess.modules.engine import ModuleEngine
-from firstguess.modules.hooks.accumulators import Blocks, Layer, Sums, doubles, masked_sums
+from firstguess.modules.hooks.accumulators import BatchSums, Blocks, LayerMoments, doubles, masked_sums
 
 
 def definition(x: torch.Tensor) -> np.ndarray:
@@ -35,7 +35,7 @@ def test_any_center_and_spread(center: float, spread: float, dtype: torch.dtype,
     """Whatever γ = (center/spread)² is, statistics of the numbers as they are (rounded ones) come out to 1e-5."""
     x = drawn(300, nodes, center, spread, dtype)
     x[:, :7] = x[0, :7]
-    layer, blocks = Layer(), Blocks()
+    layer, blocks = LayerMoments(), Blocks()
     for part in x.split(300 // parts):
         sums = blocks(part)
         assert sums is not None
@@ -48,14 +48,14 @@ def test_any_center_and_spread(center: float, spread: float, dtype: torch.dtype,
 
 def test_many_rows_in_blocks() -> None:
     x = drawn(20_000, 30, 1.0, 1.0)
-    layer = Layer()
+    layer = LayerMoments()
     layer.add(Blocks()(x))
     np.testing.assert_allclose(layer.stats(), definition(x), rtol=1e-5)
 
 
 def test_constant_in_each_batch_is_not_constant() -> None:
     x = torch.tensor([[1.0, 5.0]] * 4 + [[2.0, 5.0]] * 4)
-    layer = Layer()
+    layer = LayerMoments()
     for part in x.split(4):
         layer.add(Blocks()(part))
     assert layer.stats()[3] == 0.5
@@ -73,9 +73,9 @@ def test_masks_leave_nodes_different_counts() -> None:
     keep = torch.ones(20, 4, dtype=torch.bool)
     keep[5:, 2] = False
     keep[10:, 3] = False
-    layer = Layer()
+    layer = LayerMoments()
     for rows in (slice(0, 8), slice(8, 20)):
-        layer.add(Sums.shifted(*doubles(*masked_sums(x[rows], keep[rows]))))
+        layer.add(BatchSums.shifted(*doubles(*masked_sums(x[rows], keep[rows]))))
     m = torch.stack([x[keep[:, t], t].double().mean(0) for t in range(4)])
     v = torch.stack([x[keep[:, t], t].double().var(0) for t in range(4)])
     n = keep.sum(0)[:, None]

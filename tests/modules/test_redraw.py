@@ -11,14 +11,14 @@ from torch.nn.utils import parametrizations
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.initializers import rule
 from firstguess.modules.members.redraw import Redraw
 
 
 def drawn(model: nn.Module, seed: int, init=None) -> dict[str, torch.Tensor]:
     redraw = Redraw(model, init)
-    with PrivateRandomness(seed):
+    with IsolatedRandomness(seed):
         redraw.draw()
     return {name: value.clone() for name, value in model.state_dict().items()}
 
@@ -226,7 +226,7 @@ def test_norms_by_hooks(norm, forward_first: bool) -> None:
     redraw = Redraw(model.eval())
     weights: list[torch.Tensor] = []
     for seed in (1, 2, 1):
-        with PrivateRandomness(seed):
+        with IsolatedRandomness(seed):
             redraw.draw()
         with torch.inference_mode():
             model(x)

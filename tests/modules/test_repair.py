@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.modules.head import logits_of
 from firstguess.modules.priors import expected_shares
+from firstguess.modules.repair import logits_of
 
 
 def mlp(depth: int = 6, classes: int = 5, bias: bool = True) -> nn.Sequential:

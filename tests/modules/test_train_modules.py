@@ -14,7 +14,7 @@ import firstguess as fg
 from firstguess.data import Data, collect
 from firstguess.ensemble.seeds import member_seeds, orders
 from firstguess.modules.engine import ModuleEngine
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 
 N, D, BATCH, STEPS = 50, 6, 16, 11
 RNG = np.random.default_rng(8)
@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 def by_hand(make, member, make_optimizer, make_scheduler=None, *, seed=0, loss=F.cross_entropy, batch=BATCH):
     """A member's losses and shares on the training points, accuracy on held-out ones and norms of gradients."""
-    with PrivateRandomness(int(member_seeds(seed, member, member + 1)[0])):
+    with IsolatedRandomness(int(member_seeds(seed, member, member + 1)[0])):
         model = make()
     optimizer = make_optimizer(model.parameters())
     scheduler = None if make_scheduler is None else make_scheduler(optimizer)
@@ -213,7 +213,7 @@ def test_divergence_is_a_result(strategy):
     lost = {member for member, _ in r.diverged}
     sizes = []
     for member in range(8):
-        with PrivateRandomness(int(member_seeds(3, member, member + 1)[0])):
+        with IsolatedRandomness(int(member_seeds(3, member, member + 1)[0])):
             sizes.append(float(Wild().c.weight.detach().abs().max()))
     assert lost == {member for member, size in enumerate(sizes) if size > 1e10}
     fine = [i for i in range(8) if i not in lost]

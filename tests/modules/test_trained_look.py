@@ -12,7 +12,7 @@ from torch.distributions import Exponential, Laplace, StudentT
 from tuned import trained
 
 from firstguess.ensemble.member_statistics import FindingKind
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.sources import Instance, Setup
 from firstguess.modules.members.untrained import TRAINED, has_power, score
 
@@ -63,7 +63,7 @@ SHAPES = ((4, 384), (10, 64), (16, 9), (64, 64), (200, 50), (2, 768), (128, 512)
 @pytest.mark.parametrize("law", LAWS)
 def test_a_drawn_weight_does_not_look_trained(law: str) -> None:
     """Tracy and Widom's tail beyond 8 standard deviations is below 1e-9 a weight, of 30 here."""
-    with PrivateRandomness(11):
+    with IsolatedRandomness(11):
         assert max(score(LAWS[law](*shape)) for shape in SHAPES for _ in range(3)) < TRAINED
 
 
@@ -77,7 +77,7 @@ def test_the_score_has_the_law_that_it_is_said_to_have(monkeypatch: pytest.Monke
     from firstguess.modules.members import untrained
 
     monkeypatch.setattr(untrained, "_SCREEN", -1e9)
-    with PrivateRandomness(3):
+    with IsolatedRandomness(3):
         found = torch.tensor([score(torch.randn(48, 96)) for _ in range(3000)])
     assert abs(float(found.mean())) < 0.3
     assert 0.4 < float(found.std()) < 1.0
@@ -85,7 +85,7 @@ def test_the_score_has_the_law_that_it_is_said_to_have(monkeypatch: pytest.Monke
 
 
 def test_scale_and_transposing_change_nothing() -> None:
-    with PrivateRandomness(5):
+    with IsolatedRandomness(5):
         w = torch.randn(40, 100)
         w += 2 * torch.randn(40, 1) @ torch.randn(1, 100)
     assert score(w) > TRAINED
@@ -144,7 +144,7 @@ LOOKS = {FindingKind.TRAINED, FindingKind.NOTHING_FRESH, FindingKind.MAYBE_TRAIN
 def test_a_fresh_model_does_not_look_trained(name: str) -> None:
     """Six draws of each."""
     for seed in range(6):
-        with PrivateRandomness(100 + seed):
+        with IsolatedRandomness(100 + seed):
             model = fresh_models()[name]()
         assert not looked(model) & LOOKS
 
@@ -168,7 +168,7 @@ def test_a_fresh_hugging_face_model_does_not_look_trained(kind: str) -> None:
             ),
             "vit": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**sizes, image_size=64)),
         }
-        with PrivateRandomness(8):
+        with IsolatedRandomness(8):
             model = configs[kind]()
     assert not looked(model) & LOOKS
 

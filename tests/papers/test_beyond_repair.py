@@ -23,7 +23,7 @@ from firstguess_papers.training_pieces import Arm
 from firstguess.data import Data
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.network.network import Network
 from firstguess.network.walk import every
 from firstguess.theory.training.curves import Accuracy, Curve, Curves
@@ -101,7 +101,7 @@ def test_a_centred_head_is_the_descriptions_member_with_its_mean_logits_taken_of
     x = Data(rng.standard_normal((40, 1, 3, 4)).astype(np.float32), np.arange(40) % 10)
     network = arms.with_biases(Network.parse("2 x [dense(weight_var=2) > relu] > dense", classes=10))
     make = arms.centred_head(network, x, width=9)
-    with PrivateRandomness(int(member_seeds(11, 4, 5)[0])):
+    with IsolatedRandomness(int(member_seeds(11, 4, 5)[0])):
         model = make()
     plain = build(network, x.x.shape[1:], width=9, seed=11, member=4)
     points = torch.from_numpy(np.array(x.x))

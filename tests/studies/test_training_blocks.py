@@ -67,8 +67,8 @@ def test_groups_of_another_size_would_not(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_block_keeps_every_bit_on_disk(tmp_path: Path) -> None:
     arrays = {"loss": np.array([[np.nan, 1 / 3], [np.inf, -0.0]]), "shares": np.random.default_rng(0).random((2, 2, 3))}
-    back = unpacked(packed(sharding.Trained(16, arrays), 100, 16))
-    assert isinstance(back, sharding.Trained)
+    back = unpacked(packed(sharding.TrainedBlock(16, arrays), 100, 16))
+    assert isinstance(back, sharding.TrainedBlock)
     assert (back.start, back.inits) == (16, 2)
     for name, values in arrays.items():
         assert back.arrays[name].tobytes() == values.tobytes()
@@ -118,6 +118,6 @@ def test_members_that_diverge_in_a_block_are_counted_where_they_are(tmp_path: Pa
 
 
 def test_blocks_of_other_groups_are_refused() -> None:
-    known = [sharding.Trained(start, {"loss": np.zeros((size, 2))}) for start, size in ((0, 8), (8, 8))]
+    known = [sharding.TrainedBlock(start, {"loss": np.zeros((size, 2))}) for start, size in ((0, 8), (8, 8))]
     with sharding.joined(known, 16), pytest.raises(fg.FirstguessError, match="groups of another size"):
         sharding.share(32, 16)

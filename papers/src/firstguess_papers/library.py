@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from firstguess.ensemble.resolved import resolve as resolve
     from firstguess.ensemble.seeds import orders as orders
     from firstguess.modules.gradient_passes import loss_gradient as loss_gradient
-    from firstguess.modules.guard import PrivateRandomness as PrivateRandomness
+    from firstguess.modules.guard import IsolatedRandomness as IsolatedRandomness
     from firstguess.modules.outputs import contrasts as contrasts
     from firstguess.network.builders import as_network as as_network
     from firstguess.network.layer import Layer as Layer
@@ -85,7 +85,7 @@ _HOME = {
     "firstguess.ensemble.resolved": "resolve",
     "firstguess.ensemble.seeds": "orders",
     "firstguess.modules.gradient_passes": "loss_gradient",
-    "firstguess.modules.guard": "PrivateRandomness",
+    "firstguess.modules.guard": "IsolatedRandomness",
     "firstguess.modules.outputs": "contrasts",
     "firstguess.network.activations": "activation_registry=registry",
     "firstguess.network.activations.registry": "activation_names=names",

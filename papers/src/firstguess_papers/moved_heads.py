@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from firstguess_papers.judging import Number, Truth, all_of, same
-from firstguess_papers.library import PrivateRandomness, contrasts
+from firstguess_papers.library import IsolatedRandomness, contrasts
 from firstguess_papers.small_vit import SmallViT
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def moved(make: Callable[[], nn.Module], images: Data, inits: int, seed: int) ->
         points, x = (
             torch.from_numpy(np.array(images.x[own], dtype=np.float32)) for own in (order[:half], order[half:])
         )
-        with PrivateRandomness(int(np.random.SeedSequence([seed, member, 0x4EAD]).generate_state(1)[0])):
+        with IsolatedRandomness(int(np.random.SeedSequence([seed, member, 0x4EAD]).generate_state(1)[0])):
             model = make()
             weights = torch.randn(len(x), 10)
         variants = [model, *(head_moved(model, points, part) for part in PARTS)]

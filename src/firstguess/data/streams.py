@@ -184,7 +184,7 @@ def _private(
 ) -> Iterator[Any]:
     """Items of a user's iterator, without a trace in any random generator that others use."""
     states = [(generator, generator.get_state()) for generator in generators]
-    private = _PrivateRandomness(seed)
+    private = _IsolatedRandomness(seed)
     try:
         with private:
             iterator = start()
@@ -209,7 +209,7 @@ def _private(
             generator.set_state(state)
 
 
-class _PrivateRandomness:
+class _IsolatedRandomness:
     """`with` this, the global generators run a private stream; outside they are as if it had never run.
 
     Swapped at every step, not once around: between two steps the consumer's own draws must count.

@@ -343,7 +343,7 @@ def explain_guess(
 
 def _made(what: object, seed: int) -> object:
     """What a factory makes; anything else as it is."""
-    from firstguess.modules.guard import PrivateRandomness
+    from firstguess.modules.guard import IsolatedRandomness
 
     if not callable(what):
         return what
@@ -351,7 +351,7 @@ def _made(what: object, seed: int) -> object:
         inspect.signature(what).bind()
     except (TypeError, ValueError):  # it wants arguments
         return what
-    with PrivateRandomness(seed):
+    with IsolatedRandomness(seed):
         return what()
 
 

@@ -32,7 +32,6 @@ from firstguess.ensemble.member_module import build
 from firstguess.ensemble.member_statistics import PARTLY
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.ablation import Effects, effects_of
-from firstguess.modules.bounded import EPS
 from firstguess.modules.call_model import Caller, fed
 from firstguess.modules.flow import Flow, trace_flow
 from firstguess.modules.guard import every_module_called, is_lazy
@@ -41,7 +40,7 @@ from firstguess.modules.hooks.snapshot import fewer
 from firstguess.modules.measure import measure, recorded
 from firstguess.modules.measure_gradients import measure_gradients
 from firstguess.modules.members.sources import Source, named, source_of
-from firstguess.modules.outputs import as_rows, find_logits
+from firstguess.modules.outputs import EPS, as_rows, find_logits
 from firstguess.modules.read.read import read
 from firstguess.modules.read.result import Structure
 from firstguess.network.builders import as_network
@@ -132,7 +131,7 @@ class Subject:
     def _points_within(self, seconds: float) -> int:
         """How many points a member, with its draw, can take in this time; from ever larger parts of the data."""
         call = Caller()
-        with self._source.lent():
+        with self._source.isolated():
             began = time.perf_counter()
             with self._source.member(self.seed) as model, torch.no_grad(), every_module_called():
                 drawn = time.perf_counter() - began
@@ -166,7 +165,7 @@ class Subject:
                 progress=progress,
                 **self._options,
             )
-        with self._source.lent():
+        with self._source.isolated():
             m = measure(
                 self._source,
                 self.batches,
@@ -202,7 +201,7 @@ class Subject:
         if same is None:
             self.release()
         members = variant.source or same or self.study(variant.model)
-        with members.lent():
+        with members.isolated():
             return measure(members, list(batches), inits=40, seed=self.seed, seconds=seconds, **options)
 
     @cached_property
@@ -233,13 +232,13 @@ class Subject:
         return {name: self._options[name] for name in names if name in self._options}
 
     def flow(self, seconds: float) -> Flow:
-        with self._source.lent():
+        with self._source.isolated():
             return trace_flow(
                 self._source, self.batches, inits=20, seed=self.seed, seconds=seconds, **self._known("logits")
             )
 
     def effects(self, flow: Flow, removals: Removals, *, seconds: float) -> Effects:
-        with self._source.lent():
+        with self._source.isolated():
             known = self._known("logits")
             return effects_of(self._source, self.batches, flow, removals, seed=self.seed, seconds=seconds, **known)
 
@@ -250,7 +249,7 @@ class Subject:
         known: dict[str, Any] = {"inits": count, "seed": self.seed, "seconds": seconds} | self._known("logits")
         if self.model is None:
             return measure_gradients(self.network, self._data, width=self.width, **known)
-        with self._source.lent():
+        with self._source.isolated():
             batches = self.batches[:1] if self._large else self.batches  # whose gradients need not be kept to be added
             return in_parts(lambda b, n: measure_gradients(self._source, b, points=n, **known), batches)
 
@@ -259,7 +258,7 @@ class Subject:
         x = torch.tensor(data.x)
         batch = replace(self.batches[0], inputs=x, labels=None, size=len(x))
         call, pick = Caller(), self._options.get("logits")
-        with self._source.lent():
+        with self._source.isolated():
             for i in itertools.count():
                 with self._source.member(int(member_seeds(self.seed, i, i + 1)[0])) as model, torch.enable_grad():
                     yield model, as_rows(find_logits(call(model, batch, copies=True), pick), batch, pick)
@@ -267,7 +266,7 @@ class Subject:
     def logits(self, *, seconds: float) -> Generator[torch.Tensor]:
         """Logits of the measurement's initializations on all points, one after the other, while there is time."""
         call, pick, began = Caller(), self._options.get("logits"), time.perf_counter()
-        with self._source.lent():
+        with self._source.isolated():
             for i in itertools.count():
                 if i > 1 and time.perf_counter() - began > seconds:
                     return
@@ -283,7 +282,7 @@ class Subject:
         if any(finding.kind in PARTLY for finding in m.findings):
             return None, "part of the model keeps its values, and theory is about weights that are drawn"
         try:
-            with self._source.lent():
+            with self._source.isolated():
                 found = read(self._source, self.batches[0], said=m.findings, **self._known("init"))
         except FirstguessError as error:
             return None, f"its structure could not be read: {error.reason}"

@@ -154,7 +154,7 @@ def drawn(
         slow = (time.perf_counter() - began) / step
         left = max(0.0, deadline - time.perf_counter())
         # At most a quarter of what is left at once: the first members of a new way of running can be slow.
-        step = max(1, min(engine.stretch, stop - done, int(left / 4 / max(slow, 1e-6))))
+        step = max(1, min(engine.batch_hint, stop - done, int(left / 4 / max(slow, 1e-6))))
         if progress is not None:
             progress(done, stop)
     return parts
@@ -198,7 +198,7 @@ class Replay:
         self._parts = list(parts)
 
     @property
-    def stretch(self) -> int:
+    def batch_hint(self) -> int:
         return self._parts[0].inits
 
     def run(self, start: int, stop: int) -> Members:

@@ -42,7 +42,7 @@ class DescriptionEngine:
     """Initializations of a `Network` description on given data: the `Engine` protocol of `member_statistics.py`.
 
     `width` is the number of units (channels) of every layer that does not say its own; `batch` the batch size of
-    BatchNorms that do not say their own (None: the whole data set is the batch). `probe` says at which layers node
+    BatchNorms that do not say their own (None: the whole data set is the batch). `probe` says at which layers unit
     statistics are taken: every one, those with weights, or the output only; taking them costs about 0.2 ns a value, a
     tenth of a layer of width 100 and a hundredth of one of width 1000. `moments` 4 adds skewness and kurtosis.
 
@@ -139,7 +139,7 @@ class DescriptionEngine:
         self._lock = threading.Lock()
 
     @property
-    def stretch(self) -> int:
+    def batch_hint(self) -> int:
         """How many members are convenient to ask for at once: whole groups for every thread, tenths of a second."""
         program = self._program
         work = 0.0
@@ -150,7 +150,7 @@ class DescriptionEngine:
         return round_ * max(1, min(round(_GOOD_STRETCH / (work * round_)), 1000))
 
     @property
-    def grain(self) -> int:
+    def bitwise_group(self) -> int:
         """Members that are computed side by side: runs cut at its multiples give the same bits as one run."""
         return self._program.group
 
@@ -180,7 +180,7 @@ class DescriptionEngine:
                 done.add(first)
 
         def finished(count: int) -> Members:
-            """The first so many: those that come before a group that was cut."""
+            """Return the first ones: those that come before a group that was cut."""
             bad = ~(np.isfinite(fractions[:count]).all(1) & np.isfinite(stats[:count]).all((1, 2)))
             findings = self._nonfinite(start, np.flatnonzero(bad), count) if bad.any() else ()
             shaped = None if shapes is None else shapes[:count]

@@ -298,7 +298,7 @@ def growth_of(squares: FloatArray) -> Growth:
 
 
 def _mean(values: FloatArray) -> tuple[float, float]:
-    """Mean and half its 95 % interval: Student's t, as slopes average over layers and nodes and are close to Gaussian;
+    """Mean and half its 95 % interval: Student's t, as slopes average over layers and units and are close to Gaussian;
     no interval from one."""
     count = int(np.isfinite(values).sum())
     with np.errstate(invalid="ignore"):

@@ -1,8 +1,8 @@
-"""How Gaussian pre-activations are: skewness and kurtosis by layer, from one network's nodes to the ensemble.
+"""How Gaussian pre-activations are: skewness and kurtosis by layer, from one network's units to the ensemble.
 
 Theory takes u = μ + y for every pre-activation (theory.md §1): y Gaussian over the *data*, at fixed weights, around the
-node's center μ; and μ Gaussian over *nodes and initializations*. Both can fail, for different reasons: the first where
-few directions or clusters of the data dominate what a node sums (NORM App. D, IGB App. B), the second where networks
+unit's center μ; and μ Gaussian over *units and initializations*. Both can fail, for different reasons: the first where
+few directions or clusters of the data dominate what a unit sums (NORM App. D, IGB App. B), the second where networks
 are so narrow or deep that the scale of a layer differs from one initialization to the next.
 """
 
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 SKEW_SQUARE, KURTOSIS, MEAN_SQUARE, MEAN_FOURTH = range(4)
 LEAST = 4  # points from which a kurtosis can be estimated
 
-_CONSTANT = 4.0 * 2.0**-23  # a node that deviates by less than this share of its mean is constant to float32
+_CONSTANT = 4.0 * 2.0**-23  # a unit that deviates by less than this share of its mean is constant to float32
 
 # Edgeworth's first terms move a share by skewness·φ(0)/6 in the middle and kurtosis·2φ(1)/24 at one deviation: at these
 # values by 2 % of the data, which a reader of guess fractions would see.
@@ -36,11 +36,11 @@ _SURELY = 4.0  # standard errors beyond which a layer is flagged: by chance in 1
 
 
 def member_shape(mean: Array, powers: Sequence[Array], count: Array | float) -> Array:
-    """One network's layer, (4,), from the nodes' means and central moments of order 2, 3, 4 over `count` points.
+    """One network's layer, (4,), from the units' means and central moments of order 2, 3, 4 over `count` points.
 
-    Over the data: the mean over nodes of skewness² and of the excess kurtosis, both without the bias of finite data (a
+    Over the data: the mean over units of skewness² and of the excess kurtosis, both without the bias of finite data (a
     Gaussian sample has E g₁² = 6(n−2)/((n+1)(n+3)), and G₂ of Joanes & Gill (1998) has mean 0). Of the centers: the
-    means over nodes of m² and m⁴, which the ensemble makes a kurtosis of. Nodes that are constant have no shape.
+    means over units of m² and m⁴, which the ensemble makes a kurtosis of. Units that are constant have no shape.
     """
     second, third, fourth = powers
     row = np.full(4, np.nan)
@@ -62,9 +62,9 @@ def member_shape(mean: Array, powers: Sequence[Array], count: Array | float) -> 
 class LayerShape:
     """How Gaussian a layer's pre-activations are; for a Gaussian all three numbers are 0.
 
-    `skewness` (root mean square over nodes: its sign is a node's own) and `kurtosis` (excess, mean over nodes) are over
-    the data, of each node about its own center; `center_kurtosis` is the excess kurtosis of the nodes' means over the
-    data, over all nodes and initializations: theory.md §1; NaN in even layers (γ not above 0.05), where centers hardly
+    `skewness` (root mean square over units: its sign is a unit's own) and `kurtosis` (excess, mean over units) are over
+    the data, of each unit about its own center; `center_kurtosis` is the excess kurtosis of the units' means over the
+    data, over all units and initializations: theory.md §1; NaN in even layers (γ not above 0.05), where centers hardly
     matter and are mostly the noise of finite data. Estimates are free of the bias of finite data.
     """
 
@@ -109,7 +109,7 @@ def _beyond(value: float, error: float, size: float) -> bool:
 
 
 def layer_shapes(layers: Sequence[ProbedLayer], members: Array, gammas: Sequence[float]) -> tuple[LayerShape, ...]:
-    """Of the layers with weights and of the output, from the members' numbers (inits, layers, 4) and their γ."""
+    """Shapes of the layers with weights and of the output, from the members' numbers (inits, layers, 4) and their γ."""
     skew = statistics.means(members[..., SKEW_SQUARE], level=None)
     tails = statistics.means(members[..., KURTOSIS], level=None)
     found: list[LayerShape] = []
@@ -126,7 +126,7 @@ def layer_shapes(layers: Sequence[ProbedLayer], members: Array, gammas: Sequence
 
 
 def _pooled_kurtosis(square: Array, fourth: Array) -> tuple[float, float]:
-    """E m⁴/(E m²)² − 3 over nodes and initializations, and its standard error over initializations."""
+    """E m⁴/(E m²)² − 3 over units and initializations, and its standard error over initializations."""
     fine = np.isfinite(square) & np.isfinite(fourth)
     square, fourth = square[fine], fourth[fine]
     count = len(square)

@@ -23,7 +23,6 @@ from firstguess.theory.bias_levels import EDGES, Word, gamma_of_share, largest_s
 from firstguess.theory.prediction import Regime, regime
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 
-# --------------------------------------------------------------------------------------------------------------
 # Is there initial guessing bias at all? A test of γ = 0 that knows what the luck of the data points can do.
 
 LEVEL = 0.01
@@ -77,7 +76,7 @@ class BiasTest:
 def bias_test(output: Output | None, inits: int, points: int) -> BiasTest:
     """Test γ = 0 of an output layer, against γ > 0, at a false-alarm rate of at most about 1 %.
 
-    Two things move γ about 0. Weights: over R initializations and k = nodes − 1 free outputs, γ̂ + 1/n is 1/n times the
+    Two things move γ about 0. Weights: over R initializations and k = units − 1 free outputs, γ̂ + 1/n is 1/n times the
     mean of ν = R·k/(1 + r) squared Gaussians; r is the relative variance of members' spreads, by which they count.
     Points: γ̂ is an average of the overlaps c_ab of different points, which is not 0 on a finite sample although it
     is on average; its variance is 2·E c²/n(n − 1), and no number of initializations lowers it. E c² shows in how much
@@ -115,7 +114,7 @@ class LayerMeasurement:
     `center` = E_nodes[(E_data x)²] and `spread` = E_nodes[Var_data x] (theory.md (2)), both free of the bias of finite
     data; `gamma` = center/spread and `correlation` = center/(center + spread) are ratios of averages, not averages
     of ratios. Near γ = 0 the unbiased center, and with it γ, can come out below 0. `low`, `high`: the 95 % interval of
-    γ. `dead`: the share of nodes that have one value on all points.
+    γ. `dead`: the share of units that have one value on all points.
     """
 
     name: str
@@ -149,8 +148,8 @@ class LayerMeasurement:
 def layer_measurements(layers: Sequence[ProbedLayer], stats: FloatArray, seed: int) -> tuple[LayerMeasurement, ...]:
     """Averages of the members' numbers, (inits, layers, 4) as in `raw.Members`.
 
-    The center of a member is MEAN² + BETWEEN: the mean over nodes of m_k² − V_k/n, without bias for every layer. For a
-    layer with weights the mean over nodes is 0 in theory, but only on average: BETWEEN alone would be too small by one
+    The center of a member is MEAN² + BETWEEN: the mean over units of m_k² − V_k/n, without bias for every layer. For a
+    layer with weights the mean over units is 0 in theory, but only on average: BETWEEN alone would be too small by one
     part in `nodes`, and an output layer often has two.
     """
     with np.errstate(over="ignore", invalid="ignore"):
@@ -262,7 +261,7 @@ class Measurement(Shown):
 
     @property
     def correlation(self) -> FloatArray:
-        """c beside γ."""
+        """c, for the same layer as γ."""
         return np.array([layer.correlation for layer in self.weights_layers])
 
     @property

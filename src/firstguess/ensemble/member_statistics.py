@@ -1,6 +1,6 @@
 """What an engine hands back: plain numbers of each initialization, before any statistics.
 
-Two engines fill it, one for descriptions and one for modules; `measure()` asks for members a stretch at a time, so it
+Two engines fill it, one for descriptions and one for modules; `measure()` asks for some members at a time, so it
 can show progress, stop early, and keep what was computed when interrupted.
 """
 
@@ -131,7 +131,7 @@ def merged(findings: Iterable[Finding], kinds: Collection[FindingKind] = tuple(F
 
 @dataclass(frozen=True)
 class ProbedLayer:
-    """A place where signals are looked at, in call order: its path or text, its kind, how many nodes it has."""
+    """A place where signals are looked at, in call order: its path or text, its kind, how many units it has."""
 
     name: str
     kind: str
@@ -143,9 +143,9 @@ class ProbedLayer:
 class Members:
     """Numbers of the members [start, start + inits) of an ensemble.
 
-    With x_k(a) node k's value on data point a, m_k its mean over the n points and V_k its unbiased variance over them:
+    With x_k(a) unit k's value on data point a, m_k its mean over the n points and V_k its unbiased variance over them:
     MEAN = mean_k m_k; BETWEEN = population variance over k of m_k, minus mean_k V_k / n (may be negative);
-    SPREAD = mean_k V_k; DEAD = fraction of nodes whose value is the same on all points.
+    SPREAD = mean_k V_k; DEAD = fraction of units whose value is the same on all points.
     So the center (theory.md (2)) is MEAN² + BETWEEN and γ = center / SPREAD, with averages over members taken first.
     """
 
@@ -174,7 +174,7 @@ def logits_kept(points: int, classes: int) -> int:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in the middle of a stretch, with the members of it that were finished."""
+    """Ctrl-C in the middle of `run`, with the members that were finished."""
 
     def __init__(self, members: Members) -> None:
         super().__init__()
@@ -194,6 +194,6 @@ class Engine(Protocol):
         ...
 
     @property
-    def stretch(self) -> int:
+    def batch_hint(self) -> int:
         """How many members are convenient to ask for at once."""
         ...

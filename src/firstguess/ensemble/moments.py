@@ -1,4 +1,4 @@
-"""What is read off tensors: node means and variances over the data, and guesses."""
+"""What is read off tensors: unit means and variances over the data, and guesses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from firstguess.base.ties import settle
 from firstguess.network.tensors import Scratch
 
-# A node whose standard deviation is below this share of its mean is constant to float32.
+# A unit whose standard deviation is below this share of its mean is constant to float32.
 _CONSTANT = 4.0 * 2.0**-23
 
 
@@ -20,9 +20,9 @@ def is_image(x: Tensor) -> bool:
 
 
 class NodeMoments:
-    """Mean and variance of every node over the data, chunk by chunk: sums in float32 about a pivot, then float64.
+    """Mean and variance of every unit over the data, chunk by chunk: sums in float32 about a pivot, then float64.
 
-    The pivot (the node's mean in the first chunk) keeps digits where γ is large: Σx² − n·m² would lose them. Sum and
+    The pivot (the unit's mean in the first chunk) keeps digits where γ is large: Σx² − n·m² would lose them. Sum and
     vector_norm, because var_mean is 25–70 times slower on CPU (performance.md). With `order` 4 also third and fourth
     moments, of differences in units of their own root mean square: fourth powers of 1e10 are not in float32.
     """
@@ -34,11 +34,11 @@ class NodeMoments:
         self.dim = 2
         self.pivot: Tensor | None = None
         self.sums: list[tuple[Tensor, Tensor]] = []
-        self.terms: tuple[Tensor, ...] | None = None  # what the layer behind makes of them
+        self.terms: tuple[Tensor, ...] | None = None  # what the next layer makes of them
         self._done: tuple[Tensor, Tensor] | None = None
 
     def add(self, x: Tensor, scratch: Scratch) -> None:
-        """Take in a chunk: (inits, nodes, points) or (points, inits, channels, height, width)."""
+        """Take in a chunk: (inits, units, points) or (points, inits, channels, height, width)."""
         if is_image(x):
             x, self.dim = x.view(*x.shape[:2], -1), 0
         dim = self.dim
@@ -51,7 +51,7 @@ class NodeMoments:
         self.points += x.shape[dim]
 
     def result(self) -> tuple[Tensor, Tensor]:
-        """Means and population variances, (inits, nodes) in float64."""
+        """Means and population variances, (inits, units) in float64."""
         if self._done is not None:
             return self._done
         assert self.pivot is not None
@@ -62,7 +62,7 @@ class NodeMoments:
         return self._done
 
     def shape(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Means, and second, third and fourth central moments, (inits, nodes) in float64."""
+        """Means, and second, third and fourth central moments, (inits, units) in float64."""
         assert self.pivot is not None
         mean, variance = self.result()
         off = mean - self.pivot.squeeze(self.dim).double()
@@ -85,7 +85,7 @@ def _powers(difference: Tensor, norm: Tensor, dim: int) -> tuple[Tensor, Tensor]
 
 
 def statistics(mean: Tensor, variance: Tensor, points: int) -> Tensor:
-    """(inits, 4): MEAN, BETWEEN, SPREAD and DEAD of `Members` from node means and population variances."""
+    """(inits, 4): MEAN, BETWEEN, SPREAD and DEAD of `Members` from unit means and population variances."""
     spread = variance.mean(1) * (points / (points - 1) if points > 1 else np.nan)
     between = mean.var(1, correction=0) - spread / points
     dead = (variance <= (_CONSTANT * mean).square()).double().mean(1)

@@ -26,7 +26,6 @@ from firstguess.theory.training.problem import Optimizer, Problem, Schedule, pre
 from firstguess.theory.training.result import PredictedTraining, Trust
 from firstguess.theory.training.runs import Adam, Start, follow
 
-# --------------------------------------------------------------------------------------------------------------
 # Weights drawn at random from networks of a description, with the derivatives of all logits by them.
 
 _STREAM = 0x5D8
@@ -76,7 +75,7 @@ def _choose(
     """Weights by their unit and place in it, and how many each stands for; a bias is the weight of a 1 that comes in.
 
     Weights are drawn by how much they move logits: with a chance proportional to the root mean square of what comes in
-    times that of what goes back. Each of the two is drawn systematically, so that every node has its due.
+    times that of what goes back. Each of the two is drawn systematically, so that every unit has its due.
     """
     fan_in = module.weight[0].numel()
     places = fan_in + (module.bias is not None)
@@ -106,7 +105,7 @@ def _systematic(
 
 
 def _followed(model: nn.Module, modules: list[Any], x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """What goes into each module and what comes out; behind them the logits."""
+    """What goes into each module and what comes out; after them the logits."""
     inputs: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
 
@@ -325,7 +324,7 @@ def evenness_of(problem: Problem, *, seed: int = 0, inits: int = 4) -> list[tupl
     """Σ|g| / (√P·‖g‖) of each layer's weights: by how much less than a step of equal weights Adam's moves the logits.
 
     For gradients of the points' mean logit, and of the labels' direction: the constants C of (18), which depend on the
-    data (inputs with many zeros, nodes that are silent on all points) more than on the network.
+    data (inputs with many zeros, units that are silent on all points) more than on the network.
     """
     x = problem.x[: problem.n].astype(np.float32)
     labels = torch.from_numpy(problem.labels.copy())

@@ -20,7 +20,6 @@ from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.numerics import least_jitter
 from firstguess.network.tensors import Local, OverData, Paths, Place, Unbatched, Weights
 
-# --------------------------------------------------------------------------------------------------------------
 # What is exact for Gaussian weights and shorter than drawing them (performance.md): their input is replaced by the
 # data's triangular factor, or all units of a layer are drawn at once, given the Gram matrix of their input.
 
@@ -65,7 +64,7 @@ def conditional(x: Tensor, normals: Tensor, weights: Weights, out: Tensor) -> Te
 
 
 def _gram(x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """xᵀx in float64 from products of the deviations d from each node's mean m: dᵀd + mᵀd + dᵀm + mᵀm.
+    """xᵀx in float64 from products of the deviations d from each unit's mean m: dᵀd + mᵀd + dᵀm + mᵀm.
 
     Near c → 1 the differences between points are far below float32's resolution of xᵀx. Deviations keep them: the error
     is float32's relative to dᵀd, which the rounding of x itself has too, at half the cost of a float64 product.
@@ -105,7 +104,7 @@ _SLOTS = 8_000_000
 
 @dataclass(frozen=True)
 class Instr:
-    """One instruction; `observe`: node moments are taken of its result, `probe`: the probed layer that it ends."""
+    """One instruction; `observe`: unit moments are taken of its result, `probe`: the probed layer that it ends."""
 
     kind: Kind
     place: Place
@@ -155,7 +154,7 @@ def compile_places(
 ) -> tuple[Instr, ...]:
     """The instructions of these layers; `probes[i]` numbers the probed layer at place i (−1: not probed).
 
-    A layer without a meaning on tensors is refused here, in front of any long work.
+    A layer without a meaning on tensors is refused here, before any long work.
     """
     out: list[Instr] = []
     for index, (place, probe) in enumerate(zip(places, probes, strict=True)):
@@ -220,7 +219,7 @@ def schedule(
 ) -> Program:
     """Choose inits a group, points a chunk and where to cut, for speed within the memory budget.
 
-    `multiple`: chunks hold whole batches of so many points. Nothing here changes a member's numbers.
+    `multiple`: chunks hold whole batches of this many points. Nothing here changes a member's numbers.
     """
     # The data are shared, not held by inits; but a residual block in front keeps a copy for each.
     widest = max((i.place.before if i.kind == "save" else i.place.after).nodes for i in instructions)
@@ -267,10 +266,10 @@ def _cuts(instructions: Sequence[Instr], natural: list[int], every: bool) -> tup
 def _bytes(
     instructions: Sequence[Instr], cuts: tuple[int, ...], chunk: int, points: int, widest: int, itemsize: int
 ) -> float:
-    """What a worker holds for one init: a segment's weights, activation buffers, node moments, and Gram matrices."""
+    """What a worker holds for one init: a segment's weights, activation buffers, unit moments, and Gram matrices."""
     ends = (*cuts[1:], len(instructions))
     drawn = [i.drawn for i in instructions]
-    # Weights are drawn in float32; in float64 a cast copy lives beside them.
+    # Weights are drawn in float32; in float64 there is a cast copy besides.
     weights = max(sum(drawn[a:b]) for a, b in zip(cuts, ends, strict=True)) * (4 if itemsize == 4 else 12)
     nested = depth = 0
     for instr in instructions:

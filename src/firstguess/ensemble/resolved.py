@@ -104,14 +104,14 @@ def _head(network: Network) -> int:
 
 @dataclass
 class _Signals:
-    """The closed-form signal in front of every layer, computed as far as somebody asks."""
+    """The closed-form signal before every layer, computed as far as somebody asks."""
 
     layers: Sequence[Layer]
     start: Callable[[], Signal | None]
     _known: list[Signal | None] = field(default_factory=list["Signal | None"])
 
     def before(self, index: int) -> Signal | None:
-        """In front of this layer; None from where on there is no closed form."""
+        """Return the signal before this layer; None from where on there is no closed form."""
         if not self._known:
             self._known.append(self.start())
         while len(self._known) <= index:
@@ -119,7 +119,7 @@ class _Signals:
         return self._known[index]
 
     def covered(self, index: int) -> Signal | None:
-        """In front of this layer, if the closed form covers this one too."""
+        """Return the signal before this layer, if the closed form covers this one too."""
         return self.before(index) if self.before(index + 1) is not None else None
 
     @staticmethod

@@ -119,7 +119,6 @@ def fill_biases(out: torch.Tensor, generator: torch.Generator, law: Weights) -> 
     return out.normal_(0.0, math.sqrt(law.bias_var), generator=generator)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The order in which a member sees the data: it depends on (seed, member) only, whatever trains it.
 
 _STREAM = 0x0DA7A  # apart from the streams of weights and of ties

@@ -2,9 +2,9 @@
 
 `measure` asks here for its engine, `train` for the members it should train (`share`). Outside of `cut` and `joined`
 they do all of their work. Member i depends on (seed, i) only, but rounding depends on which members are computed side
-by side (`grain`): blocks hold whole groups of them, and so join to the very numbers of one machine, bit for bit.
-Engines that choose their way by the clock have no grain, and are not cut; nor are measurements that stop by precision
-or time, and trainings of starts that are picked.
+by side (`bitwise_group`): blocks hold whole groups of them, and so join to the very numbers of one machine, bit for
+bit. Engines that choose their way by the clock have no such group, and are not cut; nor are measurements that stop by
+precision or time, and trainings of starts that are picked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from firstguess.ensemble.member_statistics import Engine, Members, ProbedLayer
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedBlock:
     """What consecutive members of a training showed: arrays by name, a row each."""
 
     start: int
@@ -39,7 +39,7 @@ class _Asked:
 
     size: int
     start: int = 0
-    known: Sequence[Members | Trained] = ()
+    known: Sequence[Members | TrainedBlock] = ()
     used: bool = False
 
 
@@ -56,7 +56,7 @@ class Share:
 class Cut(BaseException):
     """Ends an ensemble that was cut, with the members of its block; nobody's `except Exception` stops it."""
 
-    def __init__(self, members: Members | Trained, total: int, size: int) -> None:
+    def __init__(self, members: Members | TrainedBlock, total: int, size: int) -> None:
         super().__init__("an ensemble was cut into blocks")
         self.members = members
         self.total = total  # members in all
@@ -76,7 +76,7 @@ def cut(start: int, size: int) -> Generator[None]:
 
 
 @contextmanager
-def joined(blocks: Sequence[Members | Trained], size: int) -> Generator[None]:
+def joined(blocks: Sequence[Members | TrainedBlock], size: int) -> Generator[None]:
     """The first ensemble inside takes its members from these blocks, all there are, in order."""
     yield from _with(_Asked(size, known=blocks))
 
@@ -89,13 +89,13 @@ def _with(asked: _Asked) -> Generator[None]:
         _asked.reset(token)
 
 
-def share(inits: int, grain: int) -> Share | None:
-    """Which of `inits` members are asked for, in blocks of whole `grain`s; None: all, as ever."""
+def share(inits: int, bitwise_group: int) -> Share | None:
+    """Which of `inits` members are asked for, in blocks of whole `bitwise_group`s; None: all, as ever."""
     asked = _asked.get()
-    if asked is None or asked.used or not grain:
+    if asked is None or asked.used or not bitwise_group:
         return None
     asked.used = True
-    size = grain * -(-asked.size // grain)
+    size = bitwise_group * -(-asked.size // bitwise_group)
     if inits <= size:
         return None
     if not asked.known:
@@ -112,7 +112,7 @@ def share(inits: int, grain: int) -> Share | None:
 
 def engine_for(engine: Engine, inits: int) -> Engine:
     """The engine that `measure` should ask for its `inits` members; inside `cut`, `Cut` instead."""
-    found = share(inits, getattr(engine, "grain", 0))
+    found = share(inits, getattr(engine, "bitwise_group", 0))
     if found is None:
         return engine
     if found.known:
@@ -128,7 +128,7 @@ class _Joined:
         self.classes = engine.classes
         self.points = engine.points
         self.notes = engine.notes
-        self.stretch = size
+        self.batch_hint = size
         self._blocks = blocks
 
     def run(self, start: int, stop: int) -> Members:

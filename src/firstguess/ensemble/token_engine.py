@@ -73,7 +73,7 @@ class TokenEngine:
             network, data.shape[1:], width=width, inputs=lambda: None, points=len(data), vocabulary=vocabulary
         )
         for place in self._places:
-            place.layer.tensors(place)  # a layer without a meaning is refused in front of any long work
+            place.layer.tensors(place)  # a layer without a meaning is refused before any long work
         each_token = self._places[-1].layer.each_token
         whole = np.ones(data.shape[: 2 if each_token else 1], dtype=bool) if real is None or not each_token else real
         self._guessed = torch.from_numpy(whole)  # (points,), or (points, tokens) of a language model: what is guessed
@@ -112,13 +112,13 @@ class TokenEngine:
         self._chunk = chunk or max(1, min(len(data), _CHUNK, fitting))
 
     @property
-    def stretch(self) -> int:
+    def batch_hint(self) -> int:
         """How many members are convenient to ask for at once."""
         nodes = sum(place.after.nodes * (place.before.width or 1) for place in self._places if place.layer.weighted)
         return self._threads * max(1, min(round(_GOOD_STRETCH / (8.0 * nodes * len(self._data))), 100))
 
     @property
-    def grain(self) -> int:
+    def bitwise_group(self) -> int:
         """Members that are computed side by side: none, each is alone."""
         return 1
 
@@ -201,6 +201,6 @@ def _all(places: Iterable[Place]) -> Iterator[Place]:
 
 
 def _widest(place: Place) -> int:
-    """The most numbers that a point has in or behind a layer."""
+    """The most numbers that a point has in or after a layer."""
     inner = [_widest(one) for path in place.paths for one in path]
     return max([place.after.nodes, *inner])

@@ -23,10 +23,9 @@ from firstguess.ensemble.training_plan import Plan
 from firstguess.network.derivative import Derivative, Kept
 from firstguess.network.tensors import Local, OverData, Paths, Place, Unbatched, Weights
 
-# --------------------------------------------------------------------------------------------------------------
-# A description as operations that many members go through side by side, forth and back.
+# A description as operations that many members go through side by side, forward and backward.
 #
-# Activations are (members, nodes, points). Every operation has buffers of its own, which steps use again. A member's
+# Activations are (members, units, points). Every operation has buffers of its own, which steps use again. A member's
 # part of a buffer begins at a multiple of 64 bytes, so that its numbers do not depend on how many are carried together.
 
 _ALIGN = 16  # numbers
@@ -46,7 +45,7 @@ class Room:
         self._views: dict[tuple[object, int, int], Tensor] = {}
 
     def get(self, name: object, nodes: int, points: int) -> Tensor:
-        """(members, nodes, points); the same memory for the same name."""
+        """(members, units, points); the same memory for the same name."""
         found = self._views.get((name, nodes, points))
         if found is None:
             size = aligned(nodes * points)
@@ -65,8 +64,8 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Look:
-    """So many members, and of the points the first `training` ones, whose statistics norms use."""
+class Evaluation:
+    """How many members there are, and how many of the points are for training: norms use their statistics."""
 
     members: int
     training: int
@@ -83,16 +82,16 @@ class Op(Protocol):
     def forward(self, room: Room, x: Tensor, free: bool) -> tuple[Tensor, bool]:
         """The result, and whether what comes next may overwrite it; `free`: this may overwrite x.
 
-        x is (members, nodes, points), or (points, nodes) where all members see the same data.
+        x is (members, units, points), or (points, units) where all members see the same data.
         """
         ...
 
     def backward(self, room: Room, gradient: Tensor, wanted: bool) -> Tensor:
-        """Of the gradient by the result, which it may overwrite, that by the input, if that is `wanted`."""
+        """Return the gradient by the input, if that is `wanted`, from that by the result, which it may overwrite."""
         ...
 
-    def look(self, x: Tensor, free: bool, on: Look) -> Tensor:
-        """The result without a way back."""
+    def look(self, x: Tensor, free: bool, on: Evaluation) -> Tensor:
+        """Return the result, with nothing kept for a backward pass."""
         ...
 
     @property
@@ -111,14 +110,14 @@ class Op(Protocol):
 
 
 def through(ops: Sequence[Op], room: Room, x: Tensor, free: bool) -> tuple[Tensor, bool]:
-    """Forth, one after another."""
+    """Run the operations forward, one after another."""
     for op in ops:
         x, free = op.forward(room, x, free)
     return x, free
 
 
 def back(ops: Sequence[Op], room: Room, gradient: Tensor, wanted: bool) -> Tensor:
-    """Back, as far as anything in front is trained or the input's gradient is wanted."""
+    """Run backward, as far as something before is trained or the input's gradient is wanted."""
     first = next((i for i, op in enumerate(ops) if op.learns), len(ops))
     for index in range(len(ops) - 1, -1, -1):
         if index < first and not wanted:
@@ -127,8 +126,8 @@ def back(ops: Sequence[Op], room: Room, gradient: Tensor, wanted: bool) -> Tenso
     return gradient
 
 
-def looked(ops: Sequence[Op], x: Tensor, free: bool, on: Look) -> Tensor:
-    """Forth, to look only."""
+def looked(ops: Sequence[Op], x: Tensor, free: bool, on: Evaluation) -> Tensor:
+    """Run forward without keeping anything for a backward pass."""
     for op in ops:
         x, free = op.look(x, free, on), True
     return x
@@ -140,8 +139,8 @@ def _each(x: Tensor, members: int) -> Tensor:
 
 
 @dataclass(eq=False)
-class Dense:
-    """Rows of weights times all nodes of a point; `matrix` and the others are views, bound by a group."""
+class DenseOp:
+    """Rows of weights times all units of a point; `matrix` and the others are views, bound by a group."""
 
     weights: Weights
     where: Place
@@ -183,7 +182,7 @@ class Dense:
         out = room.other(gradient, self.weights.shape[1], gradient.shape[2])
         return torch.bmm(self.matrix.transpose(1, 2), gradient, out=out)
 
-    def look(self, x: Tensor, free: bool, on: Look) -> Tensor:
+    def look(self, x: Tensor, free: bool, on: Evaluation) -> Tensor:
         points = x.shape[0] if x.dim() == 2 else x.shape[2]
         size = aligned(self.weights.shape[0] * points)
         flat = torch.empty(len(self.matrix), size, dtype=x.dtype)[:, : self.weights.shape[0] * points]
@@ -192,12 +191,12 @@ class Dense:
     whole = False
     batches = False
 
-    def fresh(self) -> Dense:
-        return Dense(self.weights, self.where)
+    def fresh(self) -> DenseOp:
+        return DenseOp(self.weights, self.where)
 
 
 @dataclass(eq=False)
-class Unit:
+class UnitOp:
     """An operation without weights."""
 
     record: Local | OverData
@@ -217,7 +216,7 @@ class Unit:
     def backward(self, room: Room, gradient: Tensor, wanted: bool) -> Tensor:
         return self.derivative.backward(gradient, self._kept, self._more)
 
-    def look(self, x: Tensor, free: bool, on: Look) -> Tensor:
+    def look(self, x: Tensor, free: bool, on: Evaluation) -> Tensor:
         x = x if free else _each(x, on.members).clone(memory_format=torch.contiguous_format)
         record = self.record
         if isinstance(record, Local):
@@ -237,12 +236,12 @@ class Unit:
     def batches(self) -> bool:
         return isinstance(self.record, Local) and self.record.batch > 1
 
-    def fresh(self) -> Unit:
-        return Unit(self.record, self.derivative)
+    def fresh(self) -> UnitOp:
+        return UnitOp(self.record, self.derivative)
 
 
 @dataclass(eq=False)
-class Sum:
+class SumOp:
     """shortcut(x) + scale · branch(x)."""
 
     branch: list[Op]
@@ -272,7 +271,7 @@ class Sum:
         other = back(self.shortcut, room, aside, wanted)
         return other.add_(one) if wanted else other
 
-    def look(self, x: Tensor, free: bool, on: Look) -> Tensor:
+    def look(self, x: Tensor, free: bool, on: Evaluation) -> Tensor:
         one = looked(self.branch, x, False, on)
         other = looked(self.shortcut, x, False, on) if self.shortcut else _each(x, on.members)
         return torch.add(other, one, alpha=self.scale)
@@ -285,12 +284,12 @@ class Sum:
     def batches(self) -> bool:
         return any(op.batches for op in (*self.branch, *self.shortcut))
 
-    def fresh(self) -> Sum:
-        return Sum(fresh(self.branch), fresh(self.shortcut), self.scale)
+    def fresh(self) -> SumOp:
+        return SumOp(fresh(self.branch), fresh(self.shortcut), self.scale)
 
 
 def compile_ops(places: Sequence[Place]) -> list[Op] | str:
-    """The operations of these layers, or the first layer that has no way back here."""
+    """The operations of these layers, or the first layer that has no backward pass here."""
     found: list[Op] = []
     for place in places:
         try:
@@ -303,11 +302,11 @@ def compile_ops(places: Sequence[Place]) -> list[Op] | str:
             case Weights() as weights:
                 if weights.product is not None:
                     return place.where
-                found.append(Dense(weights, place))
+                found.append(DenseOp(weights, place))
             case Local(derivative=derivative) | OverData(derivative=derivative):
                 if derivative is None:
                     return place.where
-                found.append(Unit(record, derivative))
+                found.append(UnitOp(record, derivative))
             case Unbatched():
                 return place.where
             case Paths(scale):
@@ -316,16 +315,16 @@ def compile_ops(places: Sequence[Place]) -> list[Op] | str:
                     if isinstance(path, str):
                         return path
                 branch, shortcut = (path for path in paths if not isinstance(path, str))
-                found.append(Sum(branch, shortcut, scale))
+                found.append(SumOp(branch, shortcut, scale))
     return found
 
 
-def every_dense(ops: Sequence[Op]) -> Iterator[Dense]:
+def every_dense(ops: Sequence[Op]) -> Iterator[DenseOp]:
     """All weights, in the order in which members draw them."""
     for op in ops:
-        if isinstance(op, Dense):
+        if isinstance(op, DenseOp):
             yield op
-        elif isinstance(op, Sum):
+        elif isinstance(op, SumOp):
             yield from every_dense(op.branch)
             yield from every_dense(op.shortcut)
 
@@ -336,11 +335,11 @@ def fresh(ops: Sequence[Op]) -> list[Op]:
 
 
 def widths(ops: Sequence[Op], last: int) -> Iterator[int]:
-    """Nodes of every buffer that a pass keeps, roughly: one an operation; `last` nodes come in."""
+    """Units of every buffer that a pass keeps, roughly: one an operation; `last` units come in."""
     for op in ops:
-        if isinstance(op, Dense):
+        if isinstance(op, DenseOp):
             last = op.weights.shape[0]
-        elif isinstance(op, Sum):
+        elif isinstance(op, SumOp):
             inside = [*widths(op.branch, last), *widths(op.shortcut, last)]
             yield from inside
             last = max(inside, default=last)
@@ -352,9 +351,9 @@ _MOST = 16  # members of a group
 
 
 class BatchedTrainer:
-    """Members of a description whose layers all have a way back: the same numbers as `build` and torch's optimizers.
+    """Members of a description whose layers all have a backward pass: the numbers of `build` and torch's optimizers.
 
-    Training points are looked at as one batch; held-out ones behind a BatchNorm are normalized by the training points'
+    Training points are looked at as one batch; held-out ones after a BatchNorm are normalized by the training points'
     statistics at that step.
     """
 
@@ -399,7 +398,7 @@ class BatchedTrainer:
         return group, room_for(need(group), threads, memory)
 
     @property
-    def grain(self) -> int:
+    def bitwise_group(self) -> int:
         """Those of a group: how sums over points are cut depends on how many there are."""
         return self.group
 
@@ -414,13 +413,15 @@ class BatchedTrainer:
     def train(
         self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
     ) -> None:
-        """All of them side by side."""
+        """Train all of them side by side."""
         torch.set_num_threads(1)
         with torch.no_grad():
             self._train(members, looks, observe, stopped)
 
-    def _group(self, members: Sequence[int]) -> _Group:
-        return _Group(self._ops, members, self._x, self._n, self.plan.seed, whole=self._whole, widest=self._widest)
+    def _group(self, members: Sequence[int]) -> _MemberGroup:
+        return _MemberGroup(
+            self._ops, members, self._x, self._n, self.plan.seed, whole=self._whole, widest=self._widest
+        )
 
     def _train(
         self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
@@ -461,7 +462,7 @@ class _Feed:
             self._room = torch.empty(len(members), aligned(plan.batch * x.shape[1]), dtype=x.dtype)
 
     def next(self) -> tuple[Tensor, Tensor]:
-        """Points (members, nodes, points), or (points, nodes) where all see all; labels (members, points)."""
+        """Points (members, units, points), or (points, units) where all see all; labels (members, points)."""
         if self._whole:
             return self._x, self._labels
         picked = torch.from_numpy(np.stack([next(order) for order in self._orders]))
@@ -472,7 +473,7 @@ class _Feed:
         return batch.transpose(1, 2), self._y[picked]
 
 
-class _Group:
+class _MemberGroup:
     """Members' weights and gradients in flat buffers, the operations bound to them."""
 
     def __init__(
@@ -495,8 +496,8 @@ class _Group:
             offsets[op.learns] += _size(op)
         self._draw(dense, members, seed)
 
-    def _draw(self, dense: Sequence[Dense], members: Sequence[int], seed: int) -> None:
-        """As `member_module.build` does: in float32, each layer's weights and then its biases."""
+    def _draw(self, dense: Sequence[DenseOp], members: Sequence[int], seed: int) -> None:
+        """Draw as `member_module.build` does: in float32, each layer's weights and then its biases."""
         for i, member in enumerate(members):
             generator = torch.Generator().manual_seed(int(member_seeds(seed, member, member + 1)[0]))
             for op in dense:
@@ -518,14 +519,14 @@ class _Group:
         back(self._ops, self._room, gradient, False)
 
     def look(self, count: int) -> Iterator[NDArray[np.floating]]:
-        """Logits (points, classes) of each member, on the first so many points."""
+        """Logits (points, classes) of each member, on the first `count` points."""
         x = self._x[:count]
         if self._whole:
             for i in range(self._count):
-                yield looked(self._one(i), x, False, Look(1, self._n))[0].T.contiguous().numpy()
+                yield looked(self._one(i), x, False, Evaluation(1, self._n))[0].T.contiguous().numpy()
             return
         size = max(64, _CACHE // (self._widest * self._count))
-        on = Look(self._count, self._n)
+        on = Evaluation(self._count, self._n)
         parts = [looked(self._ops, part, False, on) for part in x.split(size)]
         yield from torch.cat(parts, 2).transpose(1, 2).contiguous().numpy()
 
@@ -538,12 +539,12 @@ class _Group:
         return ops
 
 
-def _size(op: Dense) -> int:
+def _size(op: DenseOp) -> int:
     units = op.weights.shape[0] if op.weights.bias_var > 0.0 else 0
     return aligned(math.prod(op.weights.shape)) + aligned(units)
 
 
-def _views(op: Dense, flat: Tensor, start: int) -> tuple[Tensor, Tensor | None]:
+def _views(op: DenseOp, flat: Tensor, start: int) -> tuple[Tensor, Tensor | None]:
     """A layer's matrices (members, units, inputs) and biases (members, units) in a flat buffer."""
     units, size = op.weights.shape[0], math.prod(op.weights.shape)
     matrix = flat[:, start : start + size].view(len(flat), *op.weights.shape)

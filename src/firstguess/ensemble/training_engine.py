@@ -19,7 +19,7 @@ from firstguess.ensemble.engine import check_data, moments_of
 from firstguess.ensemble.resolved import resolve
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_batched import BatchedTrainer, compile_ops
-from firstguess.ensemble.training_loop import MemberStore, Task, Trainer, follow
+from firstguess.ensemble.training_loop import MemberStore, Trainer, TrainingTask, follow
 from firstguess.ensemble.training_plain import PlainTrainer
 from firstguess.ensemble.training_plan import Plan, mean_loss, plan
 from firstguess.network.builders import as_network
@@ -59,7 +59,7 @@ def train_description(
     workers = cores() if threads is None else threads
     workers = checks.count(workers, 1, "number of threads", "train(threads)", "threads=2")
     trainer = _trainer(network, x, labels, held_x, how, width=width, threads=workers, dtype=dtype)
-    task = Task(
+    task = TrainingTask(
         labels,
         None if held is None else held[1],
         network.classes,
@@ -110,7 +110,7 @@ def _trainer(
     threads: int,
     dtype: torch.dtype,
 ) -> Trainer:
-    """Hand-batched where every layer has a way back, else one by one."""
+    """Hand-batched where every layer has a backward pass, else one by one."""
     places = resolve(network, x.shape[1:], width=width, inputs=lambda: moments_of(x))
     _check_points(network, how, len(x), held is not None)
     common: dict[str, Any] = {"threads": threads, "memory": _free_memory(), "dtype": dtype}
@@ -124,7 +124,7 @@ def _trainer(
 
 
 def _nodes(places: Sequence[Place]) -> Iterator[int]:
-    """Of what comes out of every layer."""
+    """Units of what comes out of every layer."""
     for place in places:
         for path in place.paths:
             yield from _nodes(path)

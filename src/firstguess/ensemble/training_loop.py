@@ -33,7 +33,6 @@ from firstguess.ensemble.training_plan import MeanLoss, Start
 from firstguess.theory.training.curves import Curve, CurveRecorder, Curves
 from firstguess.theory.training.runs import BIASED, NEUTRAL
 
-# --------------------------------------------------------------------------------------------------------------
 # What trained members showed, a small file each: a training that was killed resumes where it was.
 #
 # Numbers only (NumPy's npz, no pickle, and no package beyond NumPy); a file that cannot be read is as good as none.
@@ -134,7 +133,7 @@ class Trainer(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class TrainingTask:
     """What members are looked at for."""
 
     labels: NDArray[np.int64]  # of the training points
@@ -154,12 +153,12 @@ class Task:
 class Track:
     """What one member showed, look by look. Arrays are NaN where it was not looked at."""
 
-    def __init__(self, task: Task, member: int, arrays: dict[str, Array] | None = None) -> None:
+    def __init__(self, task: TrainingTask, member: int, arrays: dict[str, Array] | None = None) -> None:
         self._task, self._member = task, member
         self.arrays = arrays or {name: np.full(shape, math.nan) for name, shape in shapes(task).items()}
 
     def add(self, index: int, logits: Values, held: Values | None, gradient: float) -> None:
-        """At one look."""
+        """Take in one evaluation."""
         if not np.isfinite(logits).all():
             self.arrays["diverged"][0] = min(float(self._task.looks[index]), _or(self.arrays["diverged"][0], math.inf))
             return
@@ -194,8 +193,8 @@ def _or(value: float, other: float) -> float:
     return other if math.isnan(value) else value
 
 
-def shapes(task: Task) -> dict[str, tuple[int, ...]]:
-    """Of what is kept of one member."""
+def shapes(task: TrainingTask) -> dict[str, tuple[int, ...]]:
+    """Shapes of what is kept of one member."""
     looks = len(task.looks)
     found: dict[str, tuple[int, ...]] = {"diverged": (1,), "gradient": (looks,)}
     for which in ("", "held ") if task.held is not None else ("",):
@@ -206,7 +205,7 @@ def shapes(task: Task) -> dict[str, tuple[int, ...]]:
 
 def follow(
     trainer: Trainer,
-    task: Task,
+    task: TrainingTask,
     *,
     what: str,
     inits: int,
@@ -222,13 +221,13 @@ def follow(
         raise InvalidInput("start 'any', 'even' or 'biased'", got=start, where="train(start)", hint="start='any'")
     threads = min(trainer.threads, inits)
     side_by_side = min(trainer.group, -(-inits // threads))
-    asked = sharding.share(inits, side_by_side if getattr(trainer, "grain", 0) and start == "any" else 0)
+    asked = sharding.share(inits, side_by_side if getattr(trainer, "bitwise_group", 0) and start == "any" else 0)
     members, drawn = _chosen(trainer, task, inits, start)
     if asked is not None and not asked.known:
         tracks = {member: Track(task, member) for member in range(asked.start, asked.stop)}
-        _Run(trainer, task, tracks, None, progress).all(list(tracks), len(tracks), side_by_side)
+        _Groups(trainer, task, tracks, None, progress).all(list(tracks), len(tracks), side_by_side)
         arrays = {name: np.stack([track.arrays[name] for track in tracks.values()]) for name in shapes(task)}
-        raise sharding.Cut(sharding.Trained(asked.start, arrays), inits, asked.size)
+        raise sharding.Cut(sharding.TrainedBlock(asked.start, arrays), inits, asked.size)
     tracks = {member: Track(task, member, store and store.read(member, shapes(task))) for member in members}
     for block in asked.known if asked is not None else ():
         for row in range(block.inits):
@@ -240,7 +239,7 @@ def follow(
     interrupted = False
     if missing:
         try:
-            _Run(trainer, task, tracks, store, progress).all(missing, len(members))
+            _Groups(trainer, task, tracks, store, progress).all(missing, len(members))
         except KeyboardInterrupt:
             interrupted = True
             if not any(track.started for track in tracks.values()):
@@ -262,8 +261,8 @@ def follow(
 # -- Starts -----------------------------------------------------------------------------------------------------------
 
 
-def _chosen(trainer: Trainer, task: Task, inits: int, start: Start) -> tuple[list[int], int]:
-    """The first so many members whose start is as asked, and how many were looked at for them."""
+def _chosen(trainer: Trainer, task: TrainingTask, inits: int, start: Start) -> tuple[list[int], int]:
+    """The first `inits` members whose start is of the kind wanted, and how many were evaluated to find them."""
     if start == "any":
         return list(range(inits)), inits
     kept: list[int] = []
@@ -305,13 +304,13 @@ def _first(trainer: Trainer, members: Sequence[int]) -> Iterator[Values]:
 # -- Training ---------------------------------------------------------------------------------------------------------
 
 
-class _Run:
+class _Groups:
     """Groups of members on their way, in threads; files, progress and the wish to stop."""
 
     def __init__(
         self,
         trainer: Trainer,
-        task: Task,
+        task: TrainingTask,
         tracks: dict[int, Track],
         store: MemberStore | None,
         progress: Progress | None,
@@ -401,7 +400,7 @@ class _Run:
             self._progress(self._total if always else min(self._done, self._total), self._total)
 
 
-def _result(task: Task, tracks: dict[int, Track], **rest: Any) -> TrainedMembers:
+def _result(task: TrainingTask, tracks: dict[int, Track], **rest: Any) -> TrainedMembers:
     def stacked(name: str) -> Array:
         return np.stack([track.arrays[name] for track in tracks.values()])
 

@@ -26,12 +26,12 @@ _CHUNK = 1 << 22  # numbers of one activation that are carried together where po
 class PlainTrainer:
     """Each member is `build(network, x, …)` with torch's own optimizer; one at a time in each thread.
 
-    Training points are looked at in train mode, all of them as one batch; held-out ones behind a BatchNorm are
+    Training points are looked at in train mode, all of them as one batch; held-out ones after a BatchNorm are
     normalized by the training points' statistics at that step.
     """
 
     group = 1
-    grain = 1
+    bitwise_group = 1
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class PlainTrainer:
 
 
 def room_for(need: float, threads: int, memory: float) -> int:
-    """How many threads memory has room for, each of which needs so many bytes."""
+    """How many threads memory has room for, each of which needs `need` bytes."""
     if need > memory:
         raise InvalidInput(
             f"memory for one network in training, {need:.2g} bytes",
@@ -143,7 +143,7 @@ def _optimizer(plan: Plan, parameters: list[nn.Parameter]) -> torch.optim.Optimi
 
 
 def _all_reached(parameters: list[nn.Parameter]) -> None:
-    """A function that runs in NumPy lets no gradient through, and what is in front of it would silently not learn."""
+    """A function that runs in NumPy lets no gradient through, and what comes before it would silently not learn."""
     missed = sum(p.grad is None for p in parameters)
     if missed:
         raise NotCovered(

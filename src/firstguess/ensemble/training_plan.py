@@ -104,7 +104,7 @@ def _rates(lr: Any, steps: int) -> NDArray[np.float64]:
 
 
 def mean_loss(kind: str) -> MeanLoss:
-    """Of logits and labels, in float64: cross-entropy, or ½ Σ (f − one-hot)²; averaged over points."""
+    """The loss of logits and labels, in float64: cross-entropy, or ½ Σ (f − one-hot)²; averaged over points."""
 
     def cross_entropy(logits: NDArray[Any], labels: NDArray[np.int64]) -> float:
         f = logits.astype(np.float64)

@@ -28,7 +28,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _DrawnLayer:
     matrix: Tensor  # (inits, units, inputs…)
     bias: Tensor | None = None  # (inits, units)
 
@@ -42,7 +42,7 @@ class Worker:
         self.points = points
         self.classes = classes
         self.seed = seed
-        self.order = order  # of the node moments at layers with weights: 2 or 4
+        self.order = order  # of the unit moments at layers with weights: 2 or 4
         self._free: list[Tensor] = []
         self._store: dict[int, Tensor] = {}
         self._generators = [torch.Generator() for _ in range(program.group)]
@@ -112,7 +112,9 @@ class Worker:
                 return moments, guesses, instructions[min(found)].place
         return moments, guesses, None
 
-    def _apply(self, instr: Instr, drawn: _Drawn | None, state: _State, inits: int, before: NodeMoments | None) -> None:
+    def _apply(
+        self, instr: Instr, drawn: _DrawnLayer | None, state: _State, inits: int, before: NodeMoments | None
+    ) -> None:
         if instr.weights is not None:
             assert drawn is not None
             if instr.weights.product is None:
@@ -145,8 +147,8 @@ class Worker:
                 self._give(state.flat)
                 state.x, state.flat = x, flat
 
-    def _rows(self, instr: Instr, drawn: _Drawn, state: _State, inits: int) -> None:
-        """Rows of weights times all nodes of a point."""
+    def _rows(self, instr: Instr, drawn: _DrawnLayer, state: _State, inits: int) -> None:
+        """Rows of weights times all units of a point."""
         assert instr.weights is not None
         if state.flat is not None and is_image(state.x):
             turned = state.x.flatten(2).permute(1, 2, 0)
@@ -169,7 +171,7 @@ class Worker:
         self._give(state.flat)
         state.x, state.flat = out, flat
 
-    def _product(self, instr: Instr, drawn: _Drawn, state: _State, inits: int) -> None:
+    def _product(self, instr: Instr, drawn: _DrawnLayer, state: _State, inits: int) -> None:
         """A product of the layer's own; its result goes into the state's buffer."""
         assert instr.weights is not None
         assert instr.weights.product is not None
@@ -200,7 +202,7 @@ class Worker:
     def _observe(self, moments: NodeMoments, state: _State) -> None:
         moments.add(state.x, self._scratch)
 
-    def _draw(self, index: int, instr: Instr, inits: int) -> _Drawn:
+    def _draw(self, index: int, instr: Instr, inits: int) -> _DrawnLayer:
         """Weights of one layer for every init of the group, each from its own generator."""
         weights = instr.weights
         assert weights is not None
@@ -214,7 +216,7 @@ class Worker:
             if bias is not None:
                 fill_biases(bias[i], self._generators[i], weights)
         dtype = self.data.dtype
-        return _Drawn(raw.to(dtype), None if bias is None else bias.to(dtype))
+        return _DrawnLayer(raw.to(dtype), None if bias is None else bias.to(dtype))
 
     def _kept(self, index: int, size: int) -> Tensor:
         """A float32 buffer for the weights of an instruction; segments after another share."""

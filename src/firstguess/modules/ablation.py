@@ -1,8 +1,8 @@
 """What the guesses are without a step's part in what all inputs have in common: the rest of the network is run on.
 
 A step's own part is taken away by changing the averages over the data that it hands on, and nothing else. Of a step
-that raises c (1) the average over all nodes falls to the share of the signal that it had before the step: φ − E φ
-behind random weights, theory.md §4; (2) where c is still above what it was, the averages of all nodes shrink until it
+that raises c (1) the average over all units falls to the share of the signal that it had before the step: φ − E φ
+after random weights, theory.md §4; (2) where c is still above what it was, the averages of all units shrink until it
 is not: centred data, biases of 0. To a step that lowers c the averages that it got are given back until c is what it
 was. Taking off all that is in common would be another question, to which the last step is always the answer.
 """
@@ -37,7 +37,7 @@ _LARGEST_FACTOR = 10.0  # on averages that are nearly 0: more would be noise
 
 
 @dataclass(frozen=True)
-class Effect:
+class RemovalEffect:
     """The output as it is and without some steps, over the same initializations and points.
 
     `largest_…` is the average largest guess fraction, `error` the standard error of its change (of pairs); γ is Σ
@@ -55,9 +55,9 @@ class Effect:
 
 @dataclass(frozen=True)
 class Effects:
-    """By removal; `impossible`: those whose part cannot be told from the rest, `late`: those that time was up for."""
+    """Effects by removal; `impossible`: those not told from the rest, `late`: those that time was up for."""
 
-    found: dict[Any, Effect] = field(default_factory=dict[Any, Effect])
+    found: dict[Any, RemovalEffect] = field(default_factory=dict[Any, RemovalEffect])
     impossible: tuple[Any, ...] = ()
     late: tuple[Any, ...] = ()
 
@@ -100,7 +100,7 @@ def effects_of(
                 if key in impossible:
                     continue
                 torch.set_rng_state(state)  # a forward that draws numbers draws the same
-                run = _Run(flow, frozenset(() if key is None else removals[key]), model, batch)
+                run = _AblatedForward(flow, frozenset(() if key is None else removals[key]), model, batch)
                 found = run.output(model, call, logits, seed, number)
                 if run.impossible:
                     impossible.add(key)
@@ -119,7 +119,7 @@ def effects_of(
     return Effects(found, tuple(key for key in keys if key in impossible), late)
 
 
-def _effect(rows: Sequence[dict[Any, tuple[float, float, float]]], key: Hashable, points: int) -> Effect | None:
+def _effect(rows: Sequence[dict[Any, tuple[float, float, float]]], key: Hashable, points: int) -> RemovalEffect | None:
     pairs = np.array([(row[None], row[key]) for row in rows if key in row])  # (inits, 2, 3)
     pairs = pairs[np.isfinite(pairs).all(axis=(1, 2))]
     if len(pairs) < _FEWEST_PAIRS:
@@ -130,7 +130,7 @@ def _effect(rows: Sequence[dict[Any, tuple[float, float, float]]], key: Hashable
     change = largest[:, 1] - largest[:, 0]
     before, after = (float(x) for x in largest.mean(0))
     error = float(change.std(ddof=1) / math.sqrt(len(change)))
-    return Effect(before, after, error, float(gamma[0]), float(gamma[1]), len(pairs), points)
+    return RemovalEffect(before, after, error, float(gamma[0]), float(gamma[1]), len(pairs), points)
 
 
 def _batch(
@@ -160,7 +160,7 @@ def _timed(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> float:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Of one tensor: the averages of its nodes over the points, center and spread (theory.md (2))."""
+    """One tensor: the averages of its units over the points, center and spread (theory.md (2))."""
 
     mean: torch.Tensor
     center: float
@@ -173,12 +173,12 @@ class _Seen:
 
     @property
     def grand(self) -> float:
-        """The average over all nodes and points."""
+        """The average over all units and points."""
         return float(self.mean.mean())
 
     @property
     def grand_share(self) -> float:
-        """Of the mean square, that of the grand average."""
+        """The share of the mean square that is the grand average's."""
         total = self.center + self.spread
         return min(self.grand**2 / total, 1.0) if total > 0 else 0.0
 
@@ -189,7 +189,7 @@ def _seen(x: torch.Tensor) -> _Seen:
     return _Seen(mean, float(mean.square().mean()) - spread / len(x), spread)
 
 
-class _Run:
+class _AblatedForward:
     """One forward without the part of some steps."""
 
     def __init__(self, flow: Flow, removed: frozenset[str], model: nn.Module, batch: Batch) -> None:
@@ -283,7 +283,7 @@ class _Run:
         return tensor
 
     def _moved(self, tensor: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-        """The tensor, with something added to every node, whichever axis runs over the points."""
+        """The tensor, with something added to every unit, whichever axis runs over the points."""
         size = self._batch.size
         shift = shift.to(tensor.dtype)
         if tensor.shape[0] % size:
@@ -296,7 +296,7 @@ class _Run:
 
 
 def _lowered(raw: _Seen, seen: _Seen, wanted: float, share: float) -> torch.Tensor:
-    """What to add to nodes so that their grand average has at most that share, and their center is at most `wanted`."""
+    """What to add to units so that their grand average has at most that share, and their center is at most `wanted`."""
     rest, grand = raw.center + raw.spread - raw.grand**2, raw.grand
     kept = math.sqrt(share / (1 - share) * max(rest, 0.0)) if share < 1 else math.inf
     off = grand - math.copysign(min(kept, abs(grand)), grand)
@@ -307,7 +307,7 @@ def _lowered(raw: _Seen, seen: _Seen, wanted: float, share: float) -> torch.Tens
 
 
 def _given_back(seen: _Seen, mean: torch.Tensor, wanted: float, points: int) -> torch.Tensor:
-    """So much of another tensor's averages that the center is `wanted`: the positive root of a quadratic."""
+    """How much of another tensor's averages gives the center `wanted`: the positive root of a quadratic."""
     a, b = float(mean.square().mean()), float((mean * seen.mean).mean())
     c = seen.center - wanted
     root = b * b - a * c

@@ -42,7 +42,7 @@ _LONGEST_WALK = 400  # nodes of autograd's graph between two modules
 
 
 @dataclass
-class Plan:
+class StepPlan:
     """What the first forward shows: the steps, and where each takes its input from."""
 
     order: list[str] = field(default_factory=list)
@@ -53,10 +53,10 @@ class Plan:
     readers: dict[str, list[str]] = field(default_factory=dict)
 
 
-class _Tracer:
+class _StepTracer:
     """Follows one forward with gradients on: which step each module's input comes from."""
 
-    def __init__(self, plan: Plan, inputs: dict[Any, torch.Tensor]) -> None:
+    def __init__(self, plan: StepPlan, inputs: dict[Any, torch.Tensor]) -> None:
         self.plan = plan
         self.largest = 1  # numbers of a sample, of the largest tensor
         self._nodes: dict[Any, str] = {}
@@ -122,7 +122,7 @@ class _Tracer:
         return (gap,)
 
     def _walk(self, tensor: torch.Tensor) -> tuple[list[str], list[str]]:
-        """Operations and steps behind a tensor, nearest first."""
+        """Operations and steps that a tensor comes from, nearest first."""
         start: Any = tensor.grad_fn
         if start is None:
             return [], []  # detached, or made without gradients
@@ -158,20 +158,20 @@ def _word(name: str) -> str:
     return name.split("::")[-1].split("Backward")[0].lower().strip("_")
 
 
-def discover(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> tuple[Plan, int]:
-    plan = Plan()
+def discover(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> tuple[StepPlan, int]:
+    plan = StepPlan()
     floats = {
         key: leaf.detach().clone().requires_grad_() if leaf.is_floating_point() else leaf
         for key, leaf in leaves(batch.inputs).items()
     }
     inputs = replace(batch, inputs=replaced(batch.inputs, floats))
     required = [(p, p.requires_grad) for p in model.parameters()]
-    tracer: _Tracer | None = None
+    tracer: _StepTracer | None = None
 
     def enter(name: str, module: nn.Module, tensor: torch.Tensor | None) -> None:
         nonlocal tracer
         if tracer is None:
-            tracer = _Tracer(plan, given)
+            tracer = _StepTracer(plan, given)
         tracer.enter(name, module, tensor)
 
     def leave(name: str, tensor: torch.Tensor | None, others: Sequence[torch.Tensor]) -> None:
@@ -261,7 +261,6 @@ def step_hooks(
             handle.remove()
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What every gradient passes on its way back: the operations of one forward that no path to the input goes around.
 
 _PRIME = (1 << 61) - 1  # paths are counted modulo this: a network of n skips has 2ⁿ
@@ -269,8 +268,8 @@ _MOST_NODES = 200_000  # of autograd's graph; an unrolled recurrence may have mo
 
 
 @dataclass(frozen=True)
-class Block:
-    """A stretch between two operations of the backbone with several paths, on which there are layers with weights."""
+class ResidualBlock:
+    """The part between two operations of the backbone with several paths, on which there are layers with weights."""
 
     start: Any  # autograd's node of what enters it, and of what leaves it
     end: Any
@@ -282,7 +281,7 @@ class Backbone:
     """`layers` with weights that every path from the logits to the first layer passes, and `blocks`; input first."""
 
     layers: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[ResidualBlock, ...]
     after: Any = None  # what follows the last block and is of the kind that the others start from
 
     @property
@@ -314,7 +313,7 @@ def backbone(output: Any, layers: Mapping[str, Any], lookups: Sequence[Any] = ()
 
 
 def _in_order(output: Any) -> list[Any] | None:
-    """Nodes behind `output`, each before those that it gets its inputs from."""
+    """Nodes that `output` comes from, each before those that it gets its inputs from."""
     done: set[Any] = set()
     order: list[Any] = []
     stack: list[tuple[Any, bool]] = [(output, False)]
@@ -360,11 +359,13 @@ def _between(order: list[Any], place: dict[Any, int], start: Any, layers: Mappin
         else:
             inside.setdefault(cut[bisect_left(cut, i) - 1], []).append(name)
     following = dict(pairwise(cut))  # of two on the backbone, the one nearer to the input
-    blocks = tuple(Block(order[following[top]], order[top], tuple(inside[top])) for top in sorted(inside, reverse=True))
+    blocks = tuple(
+        ResidualBlock(order[following[top]], order[top], tuple(inside[top])) for top in sorted(inside, reverse=True)
+    )
     return Backbone(tuple(on), blocks, _after(order, cut, place, blocks))
 
 
-def _after(order: list[Any], cut: list[int], place: dict[Any, int], blocks: tuple[Block, ...]) -> Any:
+def _after(order: list[Any], cut: list[int], place: dict[Any, int], blocks: tuple[ResidualBlock, ...]) -> Any:
     """Behind the last block, the first operation of the kind that blocks start from: an addition, a norm, a ReLU."""
     if len(blocks) < 2:
         return None

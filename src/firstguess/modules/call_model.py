@@ -22,9 +22,8 @@ from firstguess.data import Batch, collect, load
 from firstguess.data.items import tensors
 from firstguess.data.items import tensors as leaves
 from firstguess.ensemble.member_statistics import Finding, FindingKind
-from firstguess.modules.guard import PrivateRandomness, borrowed, private_copy, unwrapped
+from firstguess.modules.guard import IsolatedRandomness, own_copy, restored, unwrapped
 
-# --------------------------------------------------------------------------------------------------------------
 # One call of a model on one batch: inputs on its device and in its type, never written to.
 
 
@@ -278,7 +277,7 @@ def _example(what: Any) -> nn.Module | None:
     if isinstance(what, nn.Module):
         return unwrapped(what)
     try:
-        with PrivateRandomness(0):
+        with IsolatedRandomness(0):
             made = what()
     except Exception:  # it will be called again, by what says so in words
         return None
@@ -288,7 +287,7 @@ def _example(what: Any) -> nn.Module | None:
 def _wants_dict(model: nn.Module, batch: Batch, *, own: bool) -> bool:
     """Whether it fails on the one input and runs on the dict around it; nothing stays of either trial."""
     whole = replace(batch, call=_as_dict)
-    copied = None if own else private_copy(model)
+    copied = None if own else own_copy(model)
     twin = model if copied is None else copied
     for size in dict.fromkeys((min(2, batch.size), batch.size)):  # some take whole batches only
         if _runs(twin, part(batch, 0, size)):
@@ -300,7 +299,7 @@ def _wants_dict(model: nn.Module, batch: Batch, *, own: bool) -> bool:
 
 def _runs(model: nn.Module, batch: Batch) -> bool:
     try:
-        with PrivateRandomness(0), torch.no_grad(), borrowed(model, parameters=False), warnings.catch_warnings():
+        with IsolatedRandomness(0), torch.no_grad(), restored(model, parameters=False), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about what is no index of a tensor
             Caller()(model.eval(), batch, copies=True)
     except Exception:  # whatever a user's model raises
@@ -308,7 +307,6 @@ def _runs(model: nn.Module, batch: Batch) -> bool:
     return True
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Labelled points for training a module: all of them as one batch, of which any rows can be taken.
 
 _ALL = 1 << 40  # a batch size that holds everything

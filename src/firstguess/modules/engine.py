@@ -27,16 +27,16 @@ from firstguess.ensemble.member_statistics import (
     logits_kept,
 )
 from firstguess.ensemble.seeds import check_seed, member_seeds
-from firstguess.modules.bounded import EPS, is_probability
 from firstguess.modules.call_model import Caller, leaves, left_aside, mask_of, not_run, part, signature
-from firstguess.modules.guard import borrowed, every_module_called
-from firstguess.modules.hooks.accumulators import Recorder
+from firstguess.modules.guard import every_module_called, restored
+from firstguess.modules.hooks.accumulators import LayerRecorder
 from firstguess.modules.hooks.probes import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
 from firstguess.modules.kept_body import KeptBody, kept_body
 from firstguess.modules.members.initializers import BATCH_NORMS
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.options import MEMORY, ModelOptions
 from firstguess.modules.outputs import (
+    EPS,
     Ending,
     Tally,
     as_rows,
@@ -45,9 +45,9 @@ from firstguess.modules.outputs import (
     classes_of,
     ending,
     find_logits,
+    is_probability,
 )
-from firstguess.modules.stacked import run_stacked
-from firstguess.modules.strategy import Choice, Strategy, Way, brief
+from firstguess.modules.stacked import Strategy, StrategyChoice, Way, brief, run_stacked
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,14 +55,13 @@ if TYPE_CHECKING:
     from firstguess.modules.members.sources import Mode
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What an ensemble of models shows that a user should know: of one member, and of its BatchNorms.
 
 _TIES = 1e-3  # share of tied points from which they are a finding: below it is rounding
 
 
 def remarks(
-    layers: Sequence[ProbedLayer], tally: Tally, record: Recorder, stats: NDArray[np.float64]
+    layers: Sequence[ProbedLayer], tally: Tally, record: LayerRecorder, stats: NDArray[np.float64]
 ) -> Iterator[Finding]:
     """Findings of one member. Their words hold no numbers of it, so that the same finding is the same."""
     head = next((layer.name for layer in reversed(layers) if layer.weights), OUTPUT)
@@ -160,7 +159,7 @@ class ModuleEngine:
         known: dict[str, Any] = {name: value for name, value in options.items() if name in _OF_SOURCES}
         self._source = source_of(what, self._batches, mode=mode, **checks.given(**known))
         # Else what a model caches would be unusable in training, or for the source's other users.
-        self._inference = self._source.private is not None and self._source is not what
+        self._inference = self._source.shared_copy is not None and self._source is not what
         self._findings: dict[Finding, None] = dict.fromkeys((*self._source.findings, *left_aside(self._batches)))
         self.classes = self.points = 0
         self._ending: Ending = ""
@@ -183,7 +182,7 @@ class ModuleEngine:
             ways.append("channels last")
         if self._body is None and self._group > 1:
             ways.append("vmap")
-        self._choice = Choice(strategy, ways)
+        self._choice = StrategyChoice(strategy, ways)
         self._vmap_checked = False
         if strategy == "vmap" and (problem := self._vmap_problem()):
             raise InvalidInput("a model that vmap can run", got=problem, where="strategy", hint="strategy='loop'")
@@ -209,7 +208,7 @@ class ModuleEngine:
                 for key, batch in groups.items() if member == 0 else ():
                     if key not in tokens:
                         few = self._few(batch, 2)
-                        with borrowed(model, parameters=False):
+                        with restored(model, parameters=False):
                             raw, _ = self._forward(model, few, copies=True)
                         tokens[key] = raw.numel() // (few.size * self._nodes)
         for batch in self._batches:
@@ -259,7 +258,7 @@ class ModuleEngine:
             hooks.begin()
             few = part(batch, 0, count)
             try:
-                with borrowed(model, parameters=False):
+                with restored(model, parameters=False):
                     raw, rows = self._forward(model, few, copies=True)
             except Exception as error:  # whatever a user's model raises, or what its output is on a part of a graph
                 finder.undo()
@@ -268,7 +267,7 @@ class ModuleEngine:
             self._whole = self._whole or (len(errors) > 1 and count == batch.size)
             finder.output(raw)
             check_classes_known(raw, few, self._pick, finder.head)
-            with hooks.paused(), borrowed(model, parameters=False):
+            with hooks.paused(), restored(model, parameters=False):
                 self._endings.add(self._ending_of(model, raw, finder.last, few))
             if self.classes not in (0, classes_of(rows)):
                 raise InvalidInput(f"{self.classes} classes from every member", got=f"{classes_of(rows)}")
@@ -335,16 +334,16 @@ class ModuleEngine:
         # One probability is decided at ½; one logit at 0.
         return rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows, logits
 
-    def _recorder(self) -> Recorder:
+    def _recorder(self) -> LayerRecorder:
         keep = logits_kept(self.points, self.classes) > 0
-        return Recorder(self._specs, self._node, self._ignored, padded=self._padded, order=self._order, keep=keep)
+        return LayerRecorder(self._specs, self._node, self._ignored, padded=self._padded, order=self._order, keep=keep)
 
     def _kept_body(self) -> KeptBody | None:
         """Parts of a model that all members share: run once."""
-        model, held = self._source.private, self._source.held
+        model, held = self._source.shared_copy, self._source.held
         return None if model is None or not held else kept_body(model, held, self._memory / 2)
 
-    def _with_body(self, member: int, recorder: Recorder) -> Tally:
+    def _with_body(self, member: int, recorder: LayerRecorder) -> Tally:
         """One member on the body's outputs; the second one in full too, which has to give the same numbers."""
         body = self._body
         tally = self._loop(member, self._batches, recorder, body)
@@ -357,7 +356,9 @@ class ModuleEngine:
             body.forget()
         return again
 
-    def _loop(self, member: int, batches: Sequence[Batch], recorder: Recorder, body: KeptBody | None = None) -> Tally:
+    def _loop(
+        self, member: int, batches: Sequence[Batch], recorder: LayerRecorder, body: KeptBody | None = None
+    ) -> Tally:
         tally = Tally(self.classes, self._seed, member)
         recorder.start()
         remembering = nullcontext(lambda number: None) if body is None else body.used(recorder)
@@ -374,7 +375,7 @@ class ModuleEngine:
                 tally.add(rows)
         return tally
 
-    def _vmap(self, members: range, batches: Sequence[Batch]) -> tuple[list[Recorder], list[Tally]]:
+    def _vmap(self, members: range, batches: Sequence[Batch]) -> tuple[list[LayerRecorder], list[Tally]]:
         recorders = [self._recorder() for _ in members]
         tallies = [Tally(self.classes, self._seed, member) for member in members]
         seeds = [int(seed) for seed in member_seeds(self._seed, members.start, members.stop)]
@@ -404,13 +405,13 @@ class ModuleEngine:
     @property
     def _group(self) -> int:
         """Members of one vmapped call."""
-        if self._source.private is None:
+        if self._source.shared_copy is None:
             return 0
         size = max(batch.size for batch in self._batches)
         return max(0, min(_GROUP, int(self._memory / 2 / max(2 * self._state_bytes + 8 * self._bytes * size, 1))))
 
     @property
-    def stretch(self) -> int:
+    def batch_hint(self) -> int:
         """Members of about a second."""
         seconds = self._choice.seconds()
         if seconds == np.inf:
@@ -419,7 +420,7 @@ class ModuleEngine:
         return members if self._choice.way() != "vmap" else max(self._group, members // self._group * self._group)
 
     @property
-    def grain(self) -> int:  # 1 one by one, as asked; 0 where the clock decides how, and with it the last digit
+    def bitwise_group(self) -> int:  # 1 one by one, by request; 0 where the clock decides how, and so the last digit
         return int(self._choice.asked and self._choice.way() == "loop")
 
     @property
@@ -466,7 +467,7 @@ class ModuleEngine:
             raise Interrupted(finished(len(rows))) from None
         return finished(len(rows))
 
-    def _next(self, member: int, stop: int, recorder: Recorder) -> list[tuple[Tally, Recorder]]:
+    def _next(self, member: int, stop: int, recorder: LayerRecorder) -> list[tuple[Tally, LayerRecorder]]:
         """One member, or several by vmap, in the way that is being tried or has been chosen."""
         way = self._choice.way(stop - member)
         if way == "vmap" and not self._vmap_checked:

@@ -19,9 +19,9 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.autograd_graph import DATA, Plan, discover, step_hooks
+from firstguess.modules.autograd_graph import DATA, StepPlan, discover, step_hooks
 from firstguess.modules.call_model import Caller, leaves, part, replaced
-from firstguess.modules.guard import borrowed
+from firstguess.modules.guard import restored
 from firstguess.modules.hooks.probes import OUTPUT, same_memory
 from firstguess.modules.members.initializers import Init
 from firstguess.modules.members.sources import Mode, Source, source_of
@@ -91,14 +91,14 @@ def trace_flow(
     call = Caller()
     members = source_of(what, batches, init=init, mode=mode, redraw=redraw, scale=scale, logits=logits)
     started = time.perf_counter()
-    plan: Plan | None = None
+    plan: StepPlan | None = None
     rows: list[dict[str, Array]] = []
     batch = batches[0]
     for member_seed in member_seeds(seed, 0, inits):
         with members.member(int(member_seed)) as model:
             if plan is None:
                 try:
-                    with borrowed(model, parameters=False):
+                    with restored(model, parameters=False):
                         plan, largest = discover(model, part(batch, 0, min(3, batch.size)), call, logits)
                     batch = gathered(batches, most_points(largest, sum(b.size for b in batches)))
                 except Exception:  # of a user's model: one that takes whole batches only, or it fails again
@@ -146,7 +146,7 @@ def gathered(batches: Sequence[Batch], points: int) -> Batch:
     return Batch(replaced(first.inputs, {key: leaf[:size] for key, leaf in joined.items()}), labels, size)
 
 
-def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: Plan) -> dict[str, Array]:
+def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: StepPlan) -> dict[str, Array]:
     numbers: dict[str, Array] = {}
     latest: list[tuple[str, torch.Tensor]] = []
     data = [leaf for leaf in leaves(batch.inputs).values() if varies(leaf, batch.size)]
@@ -185,7 +185,7 @@ def _moments(tensor: torch.Tensor, size: int) -> Array:
 
 
 def as_samples(tensor: torch.Tensor, size: int) -> torch.Tensor | None:
-    """(samples, nodes); None where no axis runs over the samples."""
+    """(samples, units); None where no axis runs over the samples."""
     x = tensor.detach()
     if x.ndim == 0 or x.shape[0] % size:
         if x.ndim < 2 or x.shape[1] != size:
@@ -207,7 +207,7 @@ def varies(leaf: torch.Tensor, size: int) -> bool:
 # -- Averages -----------------------------------------------------------------------------------------------------
 
 
-def _flow(plan: Plan, rows: Sequence[dict[str, Array]], points: int) -> Flow:
+def _flow(plan: StepPlan, rows: Sequence[dict[str, Array]], points: int) -> Flow:
     names = [name for name in plan.order if name not in plan.parents and any(name in row for row in rows)]
     missing = np.full(3, np.nan)
     table = {name: np.array([row.get(name, missing) for row in rows]) for name in {*names, DATA}}  # (inits, 3)
@@ -217,7 +217,9 @@ def _flow(plan: Plan, rows: Sequence[dict[str, Array]], points: int) -> Flow:
     return Flow(float(curves[DATA][0]), tuple(steps), len(rows), points, only)
 
 
-def _steps(plan: Plan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]) -> Iterator[FlowStep]:
+def _steps(
+    plan: StepPlan, names: Sequence[str], table: dict[str, Array], curves: dict[str, Array]
+) -> Iterator[FlowStep]:
     constant = {name for name in names if _is_constant(table[name])}
     for name in names:
         sources = _measured_sources(plan, name, curves)
@@ -241,7 +243,7 @@ def _is_constant(values: Array) -> bool:
     return bool((values[:, SPREAD] <= 1e-12 * np.abs(values[:, CENTER])).all() and (values[:, CENTER] > 0).any())
 
 
-def _measured_sources(plan: Plan, name: str, curves: dict[str, Array]) -> tuple[str, ...]:
+def _measured_sources(plan: StepPlan, name: str, curves: dict[str, Array]) -> tuple[str, ...]:
     """The sources that were measured; through parents and views to what is behind them."""
     result: list[str] = []
     queue = list(plan.sources.get(name, ()))

@@ -19,19 +19,18 @@ from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGH
 from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLayer
 from firstguess.modules.autograd_graph import Backbone, backbone
 from firstguess.modules.call_model import Caller, first_forward, mask_of, part
-from firstguess.modules.guard import borrowed
+from firstguess.modules.guard import restored
 from firstguess.modules.hooks.probes import Finder, Spec, hooked, main_tensor
 from firstguess.modules.members.initializers import BATCH_NORMS, is_hugging_face_conv1d, is_lookup, is_weighted
 from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, find_logits
 from firstguess.network.torch_ops import BatchCentre, LeaveOneOutNorm, MeanFree
 
-# --------------------------------------------------------------------------------------------------------------
 # The size of one point's gradient at a layer's weights, such that layers of any shape compare (theory.md (39)).
 
 _AT_ONCE = 1 << 22  # numbers of one step: points are taken a few at a time
 
 
-class Inputs:
+class LayerInputs:
     """What layers with weights were given in the latest forward, by the names of their calls."""
 
     def __init__(self) -> None:
@@ -52,7 +51,7 @@ class Inputs:
             self._given[path if call == 1 else f"{path}#{call}"] = (module, tensor.detach())
 
     @contextmanager
-    def watched(self, model: nn.Module, paths: set[str]) -> Generator[Inputs]:
+    def watched(self, model: nn.Module, paths: set[str]) -> Generator[LayerInputs]:
         """Dense layers and convolutions among `paths`; of others only the output's gradient is used."""
         handles = [
             module.register_forward_pre_hook(lambda m, given, path=path or "(model)": self.see(path, m, given))
@@ -247,7 +246,7 @@ class Passes:
         self.notes: list[str] = []
         self._nodes: dict[str, Any] = {}  # autograd's, of what layers with weights returned in the latest forward
         self._lookups: list[Any] = []
-        self._inputs = Inputs()
+        self._inputs = LayerInputs()
         self._specs, self.layers, spine = self._discover()
         if not self.layers:
             raise InvalidInput("a model that has a layer with weights", got="none that was called", where="the model")
@@ -259,7 +258,7 @@ class Passes:
             self.notes.append(f"{len(batches)} passes over batches of up to {max(b.size for b in batches)} points")
         self._got: dict[str, list[torch.Tensor]] = {}
         self._taken: dict[int, tuple[float, int]] = {}
-        self.stream: tuple[ProbedLayer, ...] = ()  # what is followed beside the layers
+        self.stream: tuple[ProbedLayer, ...] = ()  # what is followed besides the layers
         self._readers: dict[str, Spec] = {}
         self.path = self._way(spine)
 
@@ -286,7 +285,7 @@ class Passes:
                 hooks.begin()
                 self._forget()
                 try:
-                    with borrowed(model, parameters=False):
+                    with restored(model, parameters=False):
                         raw, rows = self._first_call(model, part(first, 0, size))
                         spine = self._spine(rows)
                 except FirstguessError:
@@ -380,7 +379,7 @@ class Passes:
 
     @staticmethod
     def _prepare(model: nn.Module) -> None:
-        """Frozen weights get gradients too: the copy, or what is borrowed, is ours meanwhile."""
+        """Frozen weights get gradients too: the copy, or what is restored afterwards, is ours meanwhile."""
         for parameter in model.parameters():
             if parameter.is_floating_point():
                 parameter.requires_grad_(True)
@@ -423,7 +422,7 @@ class Passes:
 
     @contextmanager
     def _taken_at_once(self, model: nn.Module) -> Generator[None]:
-        """Of one batch, a weight's gradient is squared and dropped when it arrives: all together are as large as the
+        """In one batch, a weight's gradient is squared and dropped when it arrives: all together are as large as the
         model. (Those of several batches have to be added first.)"""
         self._taken = {}
 

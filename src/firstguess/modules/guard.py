@@ -1,4 +1,4 @@
-"""What a user lends comes back bit for bit: private copies of models, private randomness, restored state."""
+"""Leave a user's objects as they were, bit for bit: copies of models, isolated randomness, restored state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_lazy(model: nn.Module) -> bool:
     return any(isinstance(tensor, kinds) for tensor in (*model.parameters(), *model.buffers()))
 
 
-def private_copy(model: nn.Module) -> nn.Module | None:
+def own_copy(model: nn.Module) -> nn.Module | None:
     """A deep copy that shares nothing with `model`, or None if it cannot be copied (it holds a lock, a file, …)."""
     memo: dict[int, Any] = {}
     for buffer in model.buffers():
@@ -67,7 +67,7 @@ def private_copy(model: nn.Module) -> nn.Module | None:
     return twin
 
 
-class PrivateRandomness:
+class IsolatedRandomness:
     """`with` this, every global generator (torch on all devices in use, numpy, random) starts at `seed`; after it, each
     is as before."""
 
@@ -110,7 +110,7 @@ def every_module_called() -> Generator[None]:
 
 
 @contextmanager
-def borrowed(model: nn.Module, *, parameters: bool) -> Generator[nn.Module]:
+def restored(model: nn.Module, *, parameters: bool) -> Generator[nn.Module]:
     """`model` itself, for use as if it were ours: afterwards it is as before, also after an exception.
 
     Buffers (and parameters, if they are to be written) point to copies meanwhile, so that the user's memory is never
@@ -147,7 +147,7 @@ def _shallow(module: nn.Module) -> dict[str, tuple[Any, Any]]:
 
 
 def _content(value: Any) -> Any:
-    """Of a plain container; None for what is none. Not by `copy.copy`, which takes four times as long: many modules."""
+    """The content of a plain container; None for what is none. Not by `copy.copy`: four times as long."""
     if isinstance(value, dict):
         return dict(cast("dict[Any, Any]", value))
     if isinstance(value, list):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from firstguess.modules.hooks.accumulators import Record, Recorder
+from firstguess.modules.hooks.accumulators import LayerRecorder, Record
 
 _PLAIN = (torch.Tensor, int, float, str, type(None))
 
@@ -42,7 +42,7 @@ class KeptBody:
     _bytes: int = 0
 
     @contextmanager
-    def used(self, recorder: Recorder) -> Generator[Callable[[int], None]]:
+    def used(self, recorder: LayerRecorder) -> Generator[Callable[[int], None]]:
         """Within it the parts remember. Gives a function to be called with the number of each batch before it."""
         counts = Counter[str]()
         batch = 0

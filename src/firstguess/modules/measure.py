@@ -1,18 +1,22 @@
-"""`measure`: from a network and data to a `Measurement`, a stretch of initializations at a time."""
+"""`measure`: from a network and data to a `Measurement`, some initializations at a time."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess._version import __version__
 from firstguess.base import checks, statistics
 from firstguess.base.errors import InvalidInput, NotFinite
 from firstguess.data import Data, as_data, collect, load
@@ -22,7 +26,6 @@ from firstguess.ensemble.measurement import Measurement, layer_measurements, wit
 from firstguess.ensemble.member_statistics import PARTLY, Engine, Finding, FindingKind, Interrupted, Members
 from firstguess.ensemble.sharding import engine_for
 from firstguess.modules.options import MEMORY, OF_MODULES, OPTIONS, WIDTH, ModelOptions, settled
-from firstguess.modules.provenance import data_hash, versions
 from firstguess.network.builders import as_network
 from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
@@ -31,8 +34,9 @@ from firstguess.theory.shares.empirical import EmpiricalGuesses
 if TYPE_CHECKING:
     from firstguess.modules.members.sources import Source
 
+if TYPE_CHECKING:
+    from firstguess.data import Batch
 
-# --------------------------------------------------------------------------------------------------------------
 # From a network and data to the engine that draws it, and what the result records of both.
 
 
@@ -111,7 +115,7 @@ def recorded(data: object) -> dict[str, Any]:
     return {"name": name} | ({"prepared": data.prepared} if isinstance(data, Data) and name != "data" else {})
 
 
-Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after every stretch
+Progress: TypeAlias = Callable[[int, int], object]  # (done, total) after some members
 
 _LEAST = 50  # initializations before `precision` may stop: an interval from fewer can be small by luck
 _MOST = 10_000  # initializations, where `precision` is to decide
@@ -231,7 +235,7 @@ def run(
     done, check = 0, _LEAST
     try:
         while done < inits:
-            stop = min(done + max(1, engine.stretch), inits)
+            stop = min(done + max(1, engine.batch_hint), inits)
             if seconds is not None and done < _FEWEST:
                 stop = done + 1  # how long one takes is not known yet
             if precision is not None:
@@ -330,7 +334,7 @@ def _measurement(
 
 
 def _own_guess(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[float, float] | None:
-    """Of language models the share of tokens that guess themselves, with its standard error over networks."""
+    """The share, in language models, of tokens that guess themselves, with its standard error over networks."""
     own = np.concatenate([part.own for part in parts if part.own is not None] or [np.empty(0)])[: len(fine)]
     if not own.size:
         return None
@@ -339,7 +343,7 @@ def _own_guess(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[float
 
 
 def _kept_logits(parts: Sequence[Members], fine: NDArray[np.bool_]) -> tuple[NDArray[np.float32], ...]:
-    """Of the first members, up to the first that is not in the guesses."""
+    """Logits of the first members, up to the first that is not in the guesses."""
     found = [one for part in parts if part.logits is not None for one in part.logits]
     return tuple(found[: int(np.append(fine, False).argmin())])
 
@@ -391,3 +395,30 @@ def _inits(inits: int | None, precision: float | None) -> int:
     if inits is None:
         return 100 if precision is None else _MOST
     return checks.count(inits, 1, "number of initializations", "measure(inits)", "inits=100")
+
+
+def versions() -> dict[str, Any]:
+    """Versions of firstguess, Python, NumPy and torch."""
+    return {
+        "firstguess": __version__,
+        "python": sys.version.split()[0],
+        "numpy": np.__version__,
+        "torch": metadata.version("torch"),
+    }
+
+
+def data_hash(batches: Sequence[Batch]) -> str:
+    """Twelve hexadecimal digits of the SHA-256 of all inputs, in order, however they are cut into batches."""
+    import torch
+
+    parts: dict[str, Any] = {}
+    for batch in batches:
+        inputs: Any = batch.inputs
+        listed: Any = inputs if isinstance(inputs, dict | tuple) else (inputs,)
+        named: dict[Any, Any] = listed if isinstance(listed, dict) else dict(enumerate(listed))
+        for name, leaf in named.items():
+            if isinstance(leaf, torch.Tensor):
+                digest = parts.setdefault(f"{name} {leaf.dtype} {tuple(leaf.shape[1:])}", hashlib.sha256())
+                digest.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    whole = "; ".join(f"{name}: {parts[name].hexdigest()}" for name in sorted(parts))
+    return hashlib.sha256(whole.encode()).hexdigest()[:12]

@@ -25,7 +25,7 @@ Loss: TypeAlias = "str | Callable[[torch.Tensor, torch.Tensor], torch.Tensor]"
 Logits: TypeAlias = NDArray[np.float32]
 
 
-class Lesson:
+class Objective:
     """Training points and held-out ones, and the loss.
 
     At a look dropout is off. BatchNorms normalize training points by the batch, as in training (running statistics stay
@@ -44,7 +44,7 @@ class Lesson:
         self.train, self.held, self.loss_of, self._pick = train, held, loss, pick
         self.most = train.n
         self._call = Caller()
-        self.single: tuple[int, ...] | None = None  # of one logit: what stands behind the points in its shape
+        self.single: tuple[int, ...] | None = None  # of one logit: the axes after the points in its shape
 
     # -- One call -----------------------------------------------------------------------------------------------------
 
@@ -131,11 +131,10 @@ def looking(model: nn.Module) -> Generator[None]:
                 buffer.copy_(value)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # One member in training, and the order of what is done with one or several: look, gradient, step.
 
 
-class Pupil(Protocol):
+class MemberTrainer(Protocol):
     """One or several members in training; lists are over them."""
 
     def look(self) -> list[tuple[Logits, Logits | None]]: ...
@@ -147,8 +146,8 @@ class Pupil(Protocol):
     def step(self) -> None: ...
 
 
-def teach(
-    pupil: Pupil,
+def run_steps(
+    member: MemberTrainer,
     looks: NDArray[np.int64],
     seen: Callable[[int, int, Logits, Logits | None, float], object],
     stopped: Callable[[], bool],
@@ -161,11 +160,11 @@ def teach(
         looked = done == steps[index]
         if looked:
             # Before the gradient: its forward moves the running statistics that held-out points are normalized by.
-            found = pupil.look()
+            found = member.look()
             over = not any(np.isfinite(logits).all() for logits, _ in found)
             if not over:
-                pupil.gradient()
-            norms = [math.nan] * len(found) if over else pupil.norms()
+                member.gradient()
+            norms = [math.nan] * len(found) if over else member.norms()
             for k, (logits, held) in enumerate(found):
                 seen(k, index, logits, held, norms[k])
             index += 1
@@ -174,15 +173,17 @@ def teach(
         if done == steps[-1] or stopped():
             return
         if not looked:
-            pupil.gradient()
-        pupil.step()
+            member.gradient()
+        member.step()
 
 
-class Alone:
+class SingleMember:
     """One member. A model that refuses numbers that are not finite has diverged, as others have that return them."""
 
-    def __init__(self, model: nn.Module, lesson: Lesson, recipe: Recipe, rows: Iterator[NDArray[np.int64]]) -> None:
-        self.model, self._lesson, self._rows = model, lesson, rows
+    def __init__(
+        self, model: nn.Module, objective: Objective, recipe: Recipe, rows: Iterator[NDArray[np.int64]]
+    ) -> None:
+        self.model, self._objective, self._rows = model, objective, rows
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._stepper = recipe.begin(self._parameters)
         self._lost = False
@@ -190,24 +191,24 @@ class Alone:
     def look(self) -> list[tuple[Logits, Logits | None]]:
         """Logits of training points, and of held-out ones."""
         found: list[tuple[Logits, Logits | None]] = []
-        self._tried(lambda: found.append(self._lesson.look(self.model)))
+        self._tried(lambda: found.append(self._objective.look(self.model)))
         self.model.train()
         return found or [(self._nothing(), None)]
 
     def gradient(self) -> None:
-        """Of the loss on the next mini-batch, in training mode."""
-        train, own = self._lesson.train, next(self._rows)
+        """Compute the gradient of the loss on the next mini-batch, in training mode."""
+        train, own = self._objective.train, next(self._rows)
         rows = slice(0, train.n) if len(own) == train.n else torch.from_numpy(own)
         batch = train.rows(rows, len(own))
-        self._tried(lambda: self._stepper.gradient(lambda: self._lesson.loss(self.model, *batch)[0]))
+        self._tried(lambda: self._stepper.gradient(lambda: self._objective.loss(self.model, *batch)[0]))
 
     def norms(self) -> list[float]:
-        """Of the gradient."""
+        """Norm of the gradient."""
         squares = [p.grad.double().square().sum() for p in self._parameters if p.grad is not None]
         return [math.sqrt(float(torch.stack(squares).sum())) if squares else math.nan]
 
     def step(self) -> None:
-        """Down the gradient."""
+        """Step down the gradient."""
         self._tried(self._stepper.step)
 
     def _tried(self, what: Callable[[], object]) -> None:
@@ -223,4 +224,4 @@ class Alone:
             self._lost = True
 
     def _nothing(self) -> Logits:
-        return np.full((self._lesson.train.n, 2), math.nan, np.float32)
+        return np.full((self._objective.train.n, 2), math.nan, np.float32)

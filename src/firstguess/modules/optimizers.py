@@ -68,7 +68,7 @@ class Stepper:
         self._scheduler = None if recipe.scheduler is None else _scheduler(recipe.scheduler, optimizer)
 
     def gradient(self, loss: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Of what `loss` gives, in place of the one before."""
+        """Compute the gradient of what `loss` gives, in place of the one before."""
         self._loss = loss
         self.optimizer.zero_grad(set_to_none=True)
         value = loss()
@@ -85,7 +85,7 @@ class Stepper:
         return found
 
     def step(self) -> None:
-        """Down the latest gradient."""
+        """Step down the latest gradient."""
         self._set_rate()
         if isinstance(self.optimizer, optim.LBFGS):  # which takes the gradient itself, more than once
             assert self._loss is not None
@@ -105,7 +105,7 @@ class Stepper:
         if self._scheduler is not None:
             try:
                 self._scheduler.step()
-            except ValueError as error:  # OneCycleLR has no step behind its last
+            except ValueError as error:  # OneCycleLR has no step after its last
                 raise InvalidInput(
                     "a scheduler for as many steps as are trained", got=f"ValueError: {error}", where="scheduler"
                 ) from error
@@ -134,7 +134,7 @@ def like(optimizer: optim.Optimizer, model: nn.Module | None) -> Callable[[list[
 
 
 def recipe(optimizer: Any, lr: Any, weight_decay: float = 0.0, scheduler: Any = None) -> Recipe:
-    """Of a name, a class or a function of parameters; `lr` is a number, a function of the step, or None: its own."""
+    """Make a recipe of a name, a class or a function of parameters; `lr`: a number, a function of the step, or None."""
     rate = cast("Callable[[int], float]", lr) if callable(lr) else None
     if rate is not None and scheduler is not None:
         raise InvalidInput("one schedule", got="a scheduler, and lr as a function of the step", where="lr")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from firstguess.modules.members.sources import Mode
     from firstguess.modules.members.untrained import Redrawn
     from firstguess.modules.outputs import Pick
-    from firstguess.modules.strategy import Strategy
+    from firstguess.modules.stacked import Strategy
 
 MEMORY = 2e9  # bytes
 WIDTH = 1000  # of the layers of a description that name none

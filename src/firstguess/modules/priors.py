@@ -21,11 +21,10 @@ from firstguess.base.text import page, percents, spaced
 from firstguess.data import batches as stream
 from firstguess.data import collect, load
 from firstguess.modules.call_model import Forward, fed
-from firstguess.modules.guard import private_copy, unwrapped
-from firstguess.modules.head import Seen, logits_of, needed
+from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.members.sources import Mode
 from firstguess.modules.outputs import Pick, contrasts
-from firstguess.modules.repair import refuse_trained, save_weights
+from firstguess.modules.repair import LogitRows, logits_of, needed, refuse_trained, save_weights
 
 Array: TypeAlias = NDArray[np.float64]
 Aim: TypeAlias = Literal["loss", "guesses"]
@@ -129,7 +128,7 @@ def match_prior(
     whole = load(data) if isinstance(data, str) else list(data) if isinstance(data, Iterator) else data
     taken = collect(whole, count(points, 2, "number of points", "match_prior(points)", "points=512"), seed=seed)
     batches = fed(model, taken, forward)
-    fixed = model if in_place else private_copy(unwrapped(model))
+    fixed = model if in_place else own_copy(unwrapped(model))
     if fixed is None:
         raise InvalidInput(
             "a model that can be copied", got=type(model).__name__, where="match_prior", hint="in_place=True"
@@ -174,7 +173,7 @@ def match_prior(
     )
 
 
-def _counts(prior: str, data: object, logits: Seen) -> Array:
+def _counts(prior: str, data: object, logits: LogitRows) -> Array:
     """How many labels of each class there are in all of the data; negative ones (ignored by losses) do not count."""
     if prior != "labels":
         raise InvalidInput('"labels" or shares of the classes', got=repr(prior), where="match_prior(prior)")
@@ -228,7 +227,7 @@ def _above(outputs: torch.Tensor, p: Array, labels: torch.Tensor | None) -> torc
     return -gain[known].gather(1, labels[known, None])[:, 0]
 
 
-def _excess(logits: Seen, p: Array, labels: torch.Tensor | None) -> float:
+def _excess(logits: LogitRows, p: Array, labels: torch.Tensor | None) -> float:
     return float(_above(_columns(logits.rows), p, labels).mean())
 
 
@@ -255,7 +254,7 @@ def _by_guesses(p: Array, size: float, *, one_logit: bool) -> float:
     return float(special.logit(q) / special.ndtri(q)) / (size if one_logit else size * math.sqrt(2.0))
 
 
-def _notes(counts: Array, before: Seen, mode: Aim, *, by_labels: bool) -> Iterator[str]:
+def _notes(counts: Array, before: LogitRows, mode: Aim, *, by_labels: bool) -> Iterator[str]:
     if by_labels:
         used = spaced(len(before.rows))
         yield f"Frequencies of all {spaced(counts.sum())} labels; the loss is that of {used} points."

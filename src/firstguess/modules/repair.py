@@ -12,19 +12,170 @@ import torch
 from torch import nn
 
 from firstguess.base.checks import count, known_options, number
-from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.files import place
 from firstguess.base.plottable import Shown
 from firstguess.base.text import percents, rounded_off
 from firstguess.data import Batch, collect, load
+from firstguess.ensemble.logits import Logits
 from firstguess.modules.call_model import Caller, Forward, fed
-from firstguess.modules.guard import private_copy, unwrapped
-from firstguess.modules.head import OWN_INPUT, Seen, logits_of, needed
+from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.hooks.probes import hooked
-from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d
+from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
 from firstguess.modules.members.sources import Mode, looked_into
 from firstguess.modules.members.untrained import TRAINED, score
-from firstguess.modules.outputs import Pick
+from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
+
+OWN_INPUT = "tied to {tied}, it guesses its own input, which a bias cannot centre"
+_CLOSE = 1e-4  # relative: what is handed on, or averaged over positions
+
+
+@dataclass(eq=False)
+class Head:
+    """Where logits come from: `path` of a module, whose bias, one number per class, is theirs."""
+
+    path: str
+    module: nn.Module
+    tied: str = ""  # the lookup that it shares its weights with
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        found = getattr(self.module, "bias", None)
+        return found if isinstance(found, torch.Tensor) else None
+
+    @property
+    def key(self) -> str:
+        """Key of the bias in the state dict."""
+        return f"{self.path}.bias" if self.path else "bias"
+
+    def move(self, by: torch.Tensor) -> bool:
+        """Add to the logits of every class; whether a bias had to be made for it."""
+        bias = self.bias
+        if bias is not None:
+            with torch.no_grad():
+                bias.add_(by.to(bias))
+            return False
+        weight = self.module.weight
+        assert isinstance(weight, torch.Tensor)
+        self.module.bias = nn.Parameter(by.to(weight), requires_grad=weight.requires_grad)
+        return True
+
+
+@dataclass(eq=False)
+class LogitRows:
+    """Rows of logits (points, classes) over some batches, and the head that they come from, if it is known."""
+
+    rows: torch.Tensor
+    head: Head | None
+    labels: torch.Tensor | None
+    classes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.classes = 2 if self.rows.ndim == 1 else self.rows.shape[1]
+
+    def gamma(self) -> float:
+        """γ of this one network, center and spread free of the bias of finite data: theory.md (38)."""
+        x = contrasts(self.rows)
+        spread = float(x.var(0).mean())
+        if not spread > 0.0:
+            raise InvalidInput(
+                "logits that differ from point to point",
+                got="the same ones for all of them, as a head of zeros gives",
+                where="the model's output",
+                hint="fg.explain_guess(model, data) says why",
+            )
+        return (float(x.mean(0).square().mean()) - spread / len(x)) / spread
+
+    def largest(self) -> float:
+        """The largest class's share of the guesses; ties count in equal parts."""
+        return float(Logits(self.rows).shares.max())
+
+
+def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, mode: Mode = "train") -> LogitRows:
+    """All logits of a model as it stands; it stays so."""
+    call, parts, labels = Caller(), list[torch.Tensor](), list[torch.Tensor]()
+    head: Head | None = None
+    known = True
+    with looked_into(model, mode) as inner:
+        for index, batch in enumerate(batches):
+            seen: list[tuple[str, nn.Module, torch.Tensor]] = []
+            with hooked(inner, lambda *what: seen.append(what)) as hooks:  # noqa: B023 - called within this turn
+                hooks.begin()
+                raw = find_logits(call(inner, batch, copies=True), pick)
+            if index == 0:
+                head = _head(inner, raw, seen)
+            parts.append(as_rows(raw.detach(), batch, pick).float().cpu())
+            if batch.labels is None or batch.labels.numel() != len(parts[-1]):
+                known = False
+            else:
+                labels.append(batch.labels.reshape(-1).cpu())
+    rows = torch.cat(parts)
+    if not bool(torch.isfinite(rows).all()):
+        raise InvalidInput(
+            "finite logits", got="NaN or Inf", where="the model's output", hint="fg.explain_guess(model, data)"
+        )
+    return LogitRows(rows, head, torch.cat(labels) if known and labels else None)
+
+
+def _head(model: nn.Module, raw: torch.Tensor, seen: Sequence[tuple[str, nn.Module, torch.Tensor]]) -> Head | None:
+    """The last module whose output is the logits, at one of its positions or on average over them."""
+    channels = raw.shape[-1] if raw.ndim > 1 else 1
+    for name, module, out in reversed(seen):
+        if not hasattr(module, "bias") or not _gives(out, raw):
+            continue
+        bias, weight = getattr(module, "bias", None), getattr(module, "weight", None)
+        if isinstance(bias, torch.Tensor) and bias.numel() == channels:
+            return Head(name, module, _tied(model, module))
+        plain = isinstance(module, nn.Linear) or is_hugging_face_conv1d(module) or isinstance(module, nn.Conv2d)
+        if bias is None and plain and isinstance(weight, torch.Tensor):
+            return Head(name, module, _tied(model, module))
+    return None
+
+
+def _gives(out: torch.Tensor, raw: torch.Tensor) -> bool:
+    if out.ndim > raw.ndim and out.shape[: raw.ndim] == raw.shape:
+        out = out.flatten(raw.ndim).mean(-1)
+    if out.ndim == raw.ndim + 1 and out.shape[-1] == 1:
+        out = out[..., 0]
+    if not out.is_floating_point():
+        return False
+    near = _CLOSE * float(raw.abs().max())
+    if (
+        out.ndim == 3 and raw.ndim == 2 and (out.shape[0], out.shape[2]) == raw.shape
+    ):  # one of its tokens, or all of them
+        apart = (out.float() - raw.float()[:, None]).abs().amax(2).amin(1)
+        mean = (out.float().mean(1) - raw.float()).abs().amax(1)
+        return bool(torch.minimum(apart, mean).amax() <= near)
+    return out.shape == raw.shape and torch.allclose(out.float(), raw.float(), rtol=_CLOSE, atol=near)
+
+
+def _tied(model: nn.Module, head: nn.Module) -> str:
+    weight = getattr(head, "weight", None)
+    for name, module in model.named_modules():
+        if module is not head and is_lookup(module) and getattr(module, "weight", None) is weight:
+            return name
+    return ""
+
+
+def needed(logits: LogitRows, where: str) -> Head:
+    """The head, or why there is none to move."""
+    head = logits.head
+    if head is None:
+        raise NotCovered(
+            "a model whose logits are the output of a layer or norm with one bias a class",
+            got="none: logits are made by something else",
+            where=where,
+            hint="end the model in nn.Linear(features, classes)",
+        )
+    if head.tied:
+        raise NotCovered(
+            "a head with weights of its own",
+            got=f"{head.path}: {OWN_INPUT.format(tied=head.tied)}",
+            where=where,
+            hint="untie them (tie_word_embeddings=False)",
+        )
+    return head
+
 
 How: TypeAlias = Literal["head", "layers"]
 _STEPS = 12  # of the bisection over how far all layers are centred
@@ -130,12 +281,12 @@ def repair(
     batches = fed(
         model, collect(whole, count(points, 2, "number of points", "repair(points)", "points=512"), seed=seed), forward
     )
-    fixed = model if in_place else private_copy(unwrapped(model))
+    fixed = model if in_place else own_copy(unwrapped(model))
     if fixed is None:
         raise InvalidInput("a model that can be copied", got=type(model).__name__, where="repair", hint="in_place=True")
     keys = set(fixed.state_dict())
 
-    def now() -> Seen:
+    def now() -> LogitRows:
         return logits_of(fixed, batches, pick=logits, mode=mode)
 
     before = now()
@@ -153,7 +304,7 @@ def repair(
         moved = tuple(f"{name}.bias" for name, _, _ in _centred_layers(fixed))
     else:
         head = needed(before, "repair")
-        luck = 1.0 / len(before.rows)  # what so many points add to γ, which is free of it
+        luck = 1.0 / len(before.rows)  # what this number of points adds to γ, which is free of it
         part = 1.0 - math.sqrt((gamma + luck) / (was + luck))
         _head_off(before, head, part)
         moved, notes = (head.key,), (_NOTE,)
@@ -161,7 +312,7 @@ def repair(
     return _result(fixed, how, before, after, part, moved, keys, notes)
 
 
-def _head_off(logits: Seen, head: Any, part: float) -> None:
+def _head_off(logits: LogitRows, head: Any, part: float) -> None:
     """What classes have in common is no bias: only differences of mean logits are taken off."""
     mean = logits.rows.double().mean(0)
     if logits.rows.ndim == 1:
@@ -181,7 +332,7 @@ def _centred_layers(model: nn.Module) -> list[tuple[str, nn.Module, torch.Tensor
 
 
 def _centre_layers(
-    model: nn.Module, batches: Sequence[Batch], pick: Pick, mode: Mode, gamma: float, now: Callable[[], Seen]
+    model: nn.Module, batches: Sequence[Batch], pick: Pick, mode: Mode, gamma: float, now: Callable[[], LogitRows]
 ) -> float:
     """Every bias moved by −ρ of its layer's means, one layer after another; ρ by bisection on the measured γ."""
     layers = _centred_layers(model)
@@ -217,7 +368,7 @@ def _centre_layers(
 def _mean_output(
     model: nn.Module, module: nn.Module, batches: Sequence[Batch], pick: Pick, mode: Mode
 ) -> torch.Tensor | None:
-    """Of every node over points and positions."""
+    """Mean of every unit over points and positions."""
     total: torch.Tensor | None = None
     rows = 0
     axis = 1 if isinstance(module, CONVOLUTIONS) else -1
@@ -238,8 +389,8 @@ def _mean_output(
 
 
 def _result(
-    model: nn.Module, how: How, before: Seen, after: Seen, part: float, moved: tuple[str, ...], keys: set[str],
-    notes: tuple[str, ...],
+    model: nn.Module, how: How, before: LogitRows, after: LogitRows, part: float, moved: tuple[str, ...],
+    keys: set[str], notes: tuple[str, ...],
 ) -> Repaired:  # fmt: skip
     added = tuple(key for key in moved if key not in keys)
     changed = tuple(key for key in moved if key in keys)
@@ -261,7 +412,7 @@ def refuse_trained(model: nn.Module, where: str) -> None:
 
 
 def save_weights(model: nn.Module, path: str | Path) -> Path:
-    """As safetensors; tied weights are written once, as the format has it."""
+    """Write safetensors; tied weights are written once, as the format has it."""
     try:
         from safetensors.torch import save_model
     except ImportError as error:

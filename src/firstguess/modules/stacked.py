@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import nn
@@ -12,12 +13,87 @@ from torch.func import functional_call, vmap
 
 from firstguess.data import Batch
 from firstguess.modules.call_model import Caller, mask_of
-from firstguess.modules.guard import borrowed
-from firstguess.modules.hooks.accumulators import Recorder, Sums, doubles, masked_sums, matrix, plain_sums
+from firstguess.modules.guard import restored
+from firstguess.modules.hooks.accumulators import BatchSums, LayerRecorder, doubles, masked_sums, matrix, plain_sums
 from firstguess.modules.hooks.probes import hooked
 from firstguess.modules.members.initializers import RUNNING_NORMS
 from firstguess.modules.members.sources import Source
 from firstguess.modules.outputs import Tally
+
+Strategy: TypeAlias = Literal["auto", "loop", "vmap"]
+Way: TypeAlias = Literal["loop", "channels last", "vmap"]
+
+_RUNS: dict[Way, int] = {"loop": 4, "channels last": 3, "vmap": 2}  # timed before the choice; the best of them counts
+_GAIN = 0.95  # another way must be this much faster than the loop
+_WORDS: dict[Way, str] = {
+    "loop": "one by one",
+    "channels last": "one by one, with channels last in memory",
+    "vmap": "several at once by vmap",
+}
+
+
+class StrategyChoice:
+    """Tries each way, then stays with the fastest.
+
+    >>> choice = Choice("auto", ["loop", "vmap"])
+    >>> for seconds in (0.02, 0.01, 0.01, 0.01):
+    ...     choice.record(choice.way(), seconds)
+    >>> choice.way(members=1), choice.way()  # one member is no trial of several at once
+    ('loop', 'vmap')
+    >>> choice.record("vmap", 0.004)
+    >>> choice.record("vmap", 0.005)
+    >>> choice.way(), choice.note
+    ('vmap', 'members run several at once by vmap: 4 ms each (one by one: 10 ms)')
+    """
+
+    def __init__(self, strategy: Strategy, ways: list[Way]) -> None:
+        self.asked = strategy != "auto"
+        self._ways: list[Way] = ways if strategy == "auto" else [strategy]
+        self._times: dict[Way, list[float]] = {way: [] for way in self._ways}
+        self._dropped: dict[Way, str] = {}
+
+    def way(self, members: int = 2) -> Way:
+        """Choose for the next one, of this many `members`."""
+        for way in self._ways:
+            if len(self._times[way]) < _RUNS[way] and not self.asked and (way != "vmap" or members > 1):
+                return way
+        return self._best()
+
+    def _best(self) -> Way:
+        usual = self._ways[0]
+        best = min(self._ways, key=self.seconds)
+        return best if self.seconds(best) < _GAIN * self.seconds(usual) else usual
+
+    def seconds(self, way: Way | None = None) -> float:
+        """Seconds of one member, in the chosen way; infinite if not known yet."""
+        return min(self._times.get(way or self._best(), ()), default=math.inf)
+
+    def record(self, way: Way, seconds: float) -> None:
+        times = self._times[way]
+        if len(times) < _RUNS[way]:
+            times.append(seconds)
+
+    def drop(self, way: Way, reason: str) -> None:
+        self._ways.remove(way)
+        self._dropped[way] = reason
+
+    @property
+    def note(self) -> str:
+        best = self._best()
+        words = f"members run {_WORDS[best]}"
+        if self.asked:
+            return f"{words}, as asked"
+        known: list[Way] = [way for way in self._ways if self._times[way]]
+        others = [f"{_WORDS[way]}: {1e3 * self.seconds(way):.3g} ms" for way in known if way != best]
+        others += [f"{_WORDS[way]}: not possible, {reason}" for way, reason in self._dropped.items()]
+        spent = f": {1e3 * self.seconds(best):.3g} ms each" if known else ""
+        return f"{words}{spent}" + (f" ({'; '.join(others)})" if others else "")
+
+
+def brief(error: Exception) -> str:
+    """Why a way was dropped, in one line."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
 
 # From a model's output, the batch and what the output layer returned: what is counted, and the logits.
 Logits: TypeAlias = "Callable[[Any, Batch, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor]]"
@@ -29,11 +105,11 @@ def run_stacked(
     batches: Sequence[Batch],
     call: Caller,
     logits: Logits,
-    recorders: Sequence[Recorder],
+    recorders: Sequence[LayerRecorder],
     tallies: Sequence[Tally],
 ) -> None:
     """Fill each member's recorder and tally. Weights are the loop's: drawn one member at a time, then stacked."""
-    model = source.private
+    model = source.shared_copy
     assert model is not None
     state: dict[str, list[torch.Tensor]] = {}
     for seed in seeds:
@@ -48,7 +124,7 @@ def run_stacked(
         if name not in shared or not all(torch.equal(tensor, tensors[0]) for tensor in tensors[1:])
     }
     del state
-    with borrowed(model, parameters=False):  # what a module keeps of a vmapped call is of no use after it
+    with restored(model, parameters=False):  # what a module keeps of a vmapped call is of no use after it
         for batch in batches:
             rows, scores, found, powers, masked = _forward(model, stacked, batch, call, logits, recorders[0])
             layers = {name: doubles(*sums) for name, sums in found.items()}
@@ -57,7 +133,7 @@ def run_stacked(
                 tally.add(rows[k])
                 for name, (ref, first, second, count) in layers.items():
                     points = count[k] if name in masked else float(count[k, 0])
-                    recorder.take(name, Sums.shifted(ref[k], first[k], second[k], points))
+                    recorder.take(name, BatchSums.shifted(ref[k], first[k], second[k], points))
                 for name, sums in shapes.items():
                     recorder.shape(name, sums[k])
                 recorder.logits(scores[k])  # after the layers before it, of which the first with a NaN is named
@@ -69,7 +145,7 @@ def _forward(
     batch: Batch,
     call: Caller,
     logits: Logits,
-    recorder: Recorder,
+    recorder: LayerRecorder,
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, tuple[torch.Tensor, ...]], dict[str, torch.Tensor], set[str]]:
     """What is counted and the logits (members, points, classes), sums of layers, their powers where these are asked
     for, and the names of those with a mask."""

@@ -17,7 +17,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.data.items import tensors
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.ensemble.training_loop import MemberStore, Progress, Task, follow
+from firstguess.ensemble.training_loop import MemberStore, Progress, TrainingTask, follow
 from firstguess.ensemble.training_plan import Plan, Start, mean_loss, plan
 from firstguess.modules.call_model import Labelled, labelled
 from firstguess.modules.members.sources import named
@@ -66,7 +66,7 @@ def train(
             training points at that step, which running statistics follow.
         inits: How many networks are trained.
         start: "any"; "even" (or "neutral"): at most 1.1 of an even share; "biased": at least 0.9. Starts are
-            drawn and looked at until there are so many; the others are not trained.
+            drawn and evaluated until there are enough; the others are not trained.
         optimizer: "gd" (all points), "sgd" (mini-batches of `batch`), "adam" (with or without `batch`), as torch
             has them. For modules also a class of `torch.optim`, or a function of the parameters that makes one.
         lr: The learning rate, or a function of the step.
@@ -139,7 +139,6 @@ def train(
         return train_module(what, data, test, scheduler=scheduler, more=known, **options, **common)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Modules, trained: settings checked, members followed, and what a stored result is known by.
 
 LR = 1e-3  # where nothing is said
@@ -191,7 +190,7 @@ def train_module(
     if classes is not None and classes != trainer.classes:
         raise InvalidInput(f"{trainer.classes} classes, what the model gives", got=classes, where="train(classes)")
     labels = train.classes()
-    task = Task(
+    task = TrainingTask(
         labels,
         None if held is None else held.classes(),
         trainer.classes,

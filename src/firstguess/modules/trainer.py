@@ -1,7 +1,7 @@
 """Members of a user's model in training: drawn as `fg.measure` draws them, stepped by any optimizer of torch's.
 
 `ModuleTrainer` is what `ensemble/training_loop.py` drives. Members are trained one by one, or several at once by vmap
-(`stacked_training.py`) where that gives the same numbers and the first steps show it to be faster.
+(`StackedMembers`) where that gives the same numbers and the first steps show it to be faster.
 """
 
 from __future__ import annotations
@@ -24,22 +24,20 @@ from firstguess.base.threads import cores
 from firstguess.ensemble.seeds import check_seed, member_seeds, orders
 from firstguess.ensemble.training_loop import Observe
 from firstguess.modules.call_model import Labelled, first_forward, left_aside, part
-from firstguess.modules.guard import PrivateRandomness, borrowed, private_copy
-from firstguess.modules.member_trainer import Alone, Lesson, Logits, Loss, Pupil, as_array, teach
+from firstguess.modules.guard import IsolatedRandomness, own_copy, restored
+from firstguess.modules.member_trainer import Logits, Loss, MemberTrainer, Objective, SingleMember, as_array, run_steps
 from firstguess.modules.members.initializers import BATCH_NORMS, Init
 from firstguess.modules.members.sources import source_of
 from firstguess.modules.members.untrained import Redrawn
 from firstguess.modules.optimizers import Recipe
 from firstguess.modules.outputs import Pick
-from firstguess.modules.stacked import Functional, places
-from firstguess.modules.strategy import Strategy
+from firstguess.modules.stacked import Functional, Strategy, places
 
-# --------------------------------------------------------------------------------------------------------------
 # Several members in training at once: their parameters stacked, one vmapped forward, one optimizer for all.
 
 
-class Stack:
-    """Members of one model, which has no state that a forward writes and nothing random in it (`Pupil` of pupils.py).
+class StackedMembers:
+    """Members of one model, which has no state that a forward writes and nothing random in it (`MemberTrainer`).
 
     `rows`: the points of each member's mini-batches.
     """
@@ -47,11 +45,11 @@ class Stack:
     def __init__(
         self,
         models: Sequence[nn.Module],
-        lesson: Lesson,
+        objective: Objective,
         recipe: Recipe,
         rows: Sequence[Iterator[NDArray[np.int64]]],
     ) -> None:
-        self._model, self._lesson, self._rows = models[0], lesson, rows
+        self._model, self._objective, self._rows = models[0], objective, rows
         self._places = places(self._model)
         self.parameters: dict[str, nn.Parameter] = {}
         self._fixed: dict[str, torch.Tensor] = {}
@@ -69,9 +67,9 @@ class Stack:
         self._stepper = found
 
     def gradient(self) -> None:
-        """Of the loss on each member's next mini-batch."""
+        """Compute the gradient of the loss on each member's next mini-batch."""
         self._model.train()
-        points = self._lesson.train
+        points = self._objective.train
         parts = [next(own) for own in self._rows]
         if len(parts[0]) == points.n:
             every = slice(0, points.n)
@@ -81,34 +79,34 @@ class Stack:
         self._stepper.gradient(lambda: self._each(points, rows, rows.shape[1])[0].sum())
 
     def norms(self) -> list[float]:
-        """Of the gradient."""
+        """Norms of the gradients."""
         squares = [p.grad.flatten(1).double().square().sum(1) for p in self.parameters.values() if p.grad is not None]
         return torch.stack(squares).sum(0).sqrt().tolist()
 
     def step(self) -> None:
-        """Down the gradient."""
+        """Step down the gradients."""
         self._stepper.step()
 
     def look(self) -> list[tuple[Logits, Logits | None]]:
-        """As `Lesson.look`, member by member."""
+        """Evaluate as `Objective.look` does, member by member."""
         self._model.eval()
-        train = self._logits(self._lesson.train)
-        held = None if self._lesson.held is None else self._logits(self._lesson.held)
+        train = self._logits(self._objective.train)
+        held = None if self._objective.held is None else self._logits(self._objective.held)
         return [(one, None if held is None else held[k]) for k, one in enumerate(train)]
 
     def _logits(self, points: Labelled) -> list[Logits]:
         with torch.no_grad():
-            found = [self._each(points, rows, rows.stop - rows.start)[1] for rows in self._lesson.chunks(points)]
+            found = [self._each(points, rows, rows.stop - rows.start)[1] for rows in self._objective.chunks(points)]
         return [as_array(own) for own in torch.cat(found, 1)]
 
     def _each(self, points: Labelled, rows: torch.Tensor | slice, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Every member's loss and logits on its own `rows`, or on those that all share."""
 
         def one(tensors: dict[str, torch.Tensor], own: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return self._lesson.loss(self._with(tensors), *points.rows(own, size))
+            return self._objective.loss(self._with(tensors), *points.rows(own, size))
 
         def shared(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-            return self._lesson.loss(self._with(tensors), *points.rows(rows, size))
+            return self._objective.loss(self._with(tensors), *points.rows(rows, size))
 
         tensors = {**self.parameters, **self._fixed}
         if isinstance(rows, slice):
@@ -164,7 +162,7 @@ class ModuleTrainer:
     ) -> None:
         self._seed = check_seed(seed)
         self._batch = None if batch is None or batch >= train.n else int(batch)
-        self._lesson = Lesson(train, held, loss, logits)
+        self._objective = Objective(train, held, loss, logits)
         self._recipe = recipe
         few = [part(train.batch, 0, min(train.n, self._batch or train.n))]
         self._source = source_of(
@@ -188,13 +186,13 @@ class ModuleTrainer:
         return tuple(self._notes)
 
     @property
-    def grain(self) -> int:
-        """1 one by one, as asked or because there is no other way; 0 where the clock decides."""
+    def bitwise_group(self) -> int:
+        """1 one by one, by request or because there is no other way; 0 where the clock decides."""
         return int(self._asked == "loop" or bool(self._no_vmap()))
 
     def mean_loss(self, logits: NDArray[Any], labels: NDArray[np.int64]) -> float:
         """A loss of the user's, over all of some points."""
-        return self._lesson.mean(logits, labels)
+        return self._objective.mean(logits, labels)
 
     # -- What results are known by ------------------------------------------------------------------------------------
 
@@ -204,7 +202,7 @@ class ModuleTrainer:
         return type(self._recipe.make([nn.Parameter(torch.zeros(1))])).__name__
 
     def settings(self) -> list[dict[str, Any]]:
-        """Of the optimizer of the first member: groups, how many parameters each has, and their options."""
+        """Settings of the first member's optimizer: groups, how many parameters each has, and their options."""
         with _differentiable(), self._member(0) as model:
             found = self._recipe.make([p for p in model.parameters() if p.requires_grad])
             groups = [{**group, "params": len(group["params"])} for group in found.param_groups]
@@ -219,13 +217,13 @@ class ModuleTrainer:
 
     def fingerprint(self) -> dict[str, NDArray[Any]]:
         """The first member: its parameters and buffers, and what it makes of a few points."""
-        few = part(self._lesson.train.batch, 0, min(16, self._batch or self._lesson.train.n))
+        few = part(self._objective.train.batch, 0, min(16, self._batch or self._objective.train.n))
         with _differentiable(), self._member(0) as model, torch.no_grad():
             found = {
                 f"member {name}": tensor.detach().to("cpu", torch.float32).numpy().copy()
                 for name, tensor in (*model.named_parameters(), *model.named_buffers())
             }
-            rows, _ = self._lesson.rows(model.eval(), few)
+            rows, _ = self._objective.rows(model.eval(), few)
             # Five digits: sums in another order, by another number of threads, are no other model.
             return found | {"logits": np.array([f"{value:.4e}" for value in rows.flatten().tolist()])}
 
@@ -233,9 +231,9 @@ class ModuleTrainer:
 
     def _study(self) -> None:
         """One step of member 0 on a few points: whether it can be copied, what it writes, whether it throws dice."""
-        train = self._lesson.train
+        train = self._objective.train
         size = min(train.n, self._batch or train.n)
-        with self._member(0) as model, PrivateRandomness(0), first_forward():
+        with self._member(0) as model, IsolatedRandomness(0), first_forward():
             if not any(parameter.requires_grad for parameter in model.parameters()):
                 raise InvalidInput("a model with something to train", got="no parameter that requires a gradient")
             norms = any(isinstance(module, BATCH_NORMS) for module in model.modules())
@@ -246,15 +244,15 @@ class ModuleTrainer:
                     where="batch",
                     hint=f"batch={size + 1}",
                 )
-            with borrowed(model, parameters=False), torch.no_grad():
-                self.classes = self._lesson.rows(model, train.rows(slice(0, size), size)[0])[0].shape[1]
+            with restored(model, parameters=False), torch.no_grad():
+                self.classes = self._objective.rows(model, train.rows(slice(0, size), size)[0])[0].shape[1]
             self._check_labels()
             before = {name: buffer.clone() for name, buffer in model.named_buffers()}
             dice = _dice()
             saved = _Saved({parameter.data_ptr() for parameter in model.parameters()})
             model.train()
             with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
-                value, rows = self._lesson.loss(model, *train.rows(slice(0, size), size))
+                value, rows = self._objective.loss(model, *train.rows(slice(0, size), size))
             if value.ndim or not value.requires_grad:
                 raise InvalidInput("a loss that is one number with a gradient", got=f"shape {tuple(value.shape)}")
             self._check_outputs(rows)
@@ -262,14 +260,14 @@ class ModuleTrainer:
             self._writes = any(not torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
             state = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
             own = max(saved.bytes / size, 1.0)  # of one point
-            self._lesson.most = max(size, int(_MEMORY / own / 4))
-            self._bytes = 6.0 * state + own * max(size, min(self._lesson.most, train.n))
+            self._objective.most = max(size, int(_MEMORY / own / 4))
+            self._bytes = 6.0 * state + own * max(size, min(self._objective.most, train.n))
             self._norms = norms
             self._device = next(model.parameters()).device
             self.model = f"{type(model).__module__}.{type(model).__qualname__}"
 
     def _check_labels(self) -> None:
-        for points, where in ((self._lesson.train, "data"), (self._lesson.held, "test")):
+        for points, where in ((self._objective.train, "data"), (self._objective.held, "test")):
             if points is not None and int(points.labels.max()) >= self.classes:
                 raise InvalidInput(
                     f"labels 0…{self.classes - 1}, one for each class of the model",
@@ -284,7 +282,11 @@ class ModuleTrainer:
         inside = bool(((given >= 0) & (given <= 1)).all())
         sums = torch.allclose(given.sum(1), torch.ones(len(given)).to(given), atol=1e-5)
         # Logits of a biased network may all be between 0 and 1; and a loss of the user's may want probabilities.
-        if inside and len(given) > 1 and (_is_sigmoid(rows) if one else sums and isinstance(self._lesson.loss_of, str)):
+        if (
+            inside
+            and len(given) > 1
+            and (_is_sigmoid(rows) if one else sums and isinstance(self._objective.loss_of, str))
+        ):
             raise InvalidInput(
                 "logits, to train with cross-entropy or to count guesses",
                 got="probabilities: outputs between 0 and 1" + ("" if one else " that sum to 1"),
@@ -304,7 +306,7 @@ class ModuleTrainer:
     # -- One by one, or several at once -------------------------------------------------------------------------------
 
     def _choose(self, strategy: Strategy, most: int) -> int:
-        """Members of a group, of at most so many: measured on a few steps, of members that are then drawn anew."""
+        """Members of a group, at most `most`: measured on a few steps, of members that are then re-drawn."""
         if strategy == "loop" or (most < 2 and strategy != "vmap"):
             return 1
         why = self._no_vmap()
@@ -347,11 +349,11 @@ class ModuleTrainer:
 
     def _rows(self, member: int) -> Iterator[NDArray[np.int64]]:
         """The points of a member's mini-batches."""
-        return orders(self._seed, member, self._lesson.train.n, self._batch)
+        return orders(self._seed, member, self._objective.train.n, self._batch)
 
     def _time_loop(self) -> tuple[float, dict[str, torch.Tensor]]:
         with self._member(0) as model:
-            one = Alone(model, self._lesson, self._recipe, self._rows(0))
+            one = SingleMember(model, self._objective, self._recipe, self._rows(0))
             model.train()
             spent = [_timed(one) for _ in range(_TRIED + 1)]
             return min(spent[1:]), {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -370,31 +372,31 @@ class ModuleTrainer:
 
     @contextmanager
     def _member(self, member: int) -> Generator[nn.Module]:
-        """A model that may be trained, and is nobody else's; one that cannot be copied is lent, and restored."""
+        """A model that may be trained, and is nobody else's; one that cannot be copied is used, and restored."""
         seed = int(member_seeds(self._seed, member, member + 1)[0])
         with ExitStack() as stack:
             stack.enter_context(self._lock)
             drawn = stack.enter_context(self._source.member(seed))
-            model = private_copy(drawn) if self._copies else None
+            model = own_copy(drawn) if self._copies else None
             if model is not None:
                 stack.close()
             else:
                 self._copies = False
-                model = stack.enter_context(borrowed(drawn, parameters=True))
+                model = stack.enter_context(restored(drawn, parameters=True))
             yield model
 
     def _noise(self, member: int) -> Any:
-        """Within it, dropout is the member's own; nothing where no dice are thrown, so that threads may run."""
+        """Isolate the member's dropout; nothing where no dice are thrown, so that threads may run."""
         if not self._noisy:
             return nullcontext()
-        return PrivateRandomness(int(member_seeds(self._seed ^ (_NOISE << 32), member, member + 1)[0]))
+        return IsolatedRandomness(int(member_seeds(self._seed ^ (_NOISE << 32), member, member + 1)[0]))
 
-    def _stack(self, members: Sequence[int]) -> Stack:
+    def _stack(self, members: Sequence[int]) -> StackedMembers:
         models: list[nn.Module] = []
         for member in members:
             with self._member(member) as model:
                 models.append(model)
-        return Stack(models, self._lesson, self._recipe, [self._rows(member) for member in members])
+        return StackedMembers(models, self._objective, self._recipe, [self._rows(member) for member in members])
 
     @contextmanager
     def _one_core(self) -> Generator[None]:
@@ -421,7 +423,7 @@ class ModuleTrainer:
         """Logits of the training points at step 0."""
         for member in members:
             with _differentiable(), self._one_core(), self._member(member) as model:
-                logits = self._lesson.first(model)
+                logits = self._objective.first(model)
             yield logits
 
     def train(
@@ -430,12 +432,12 @@ class ModuleTrainer:
         """Train these, and show what there is at every look."""
         with _differentiable(), self._one_core():
             if len(members) > 1 and self.group > 1:
-                teach(self._stack(members), looks, lambda k, *found: observe(members[k], *found), stopped)
+                run_steps(self._stack(members), looks, lambda k, *found: observe(members[k], *found), stopped)
                 return
             for member in members:
                 with self._member(member) as model, self._noise(member):
-                    pupil = Alone(model, self._lesson, self._recipe, self._rows(member))
-                    teach(pupil, looks, lambda _, *found, own=member: observe(own, *found), stopped)
+                    single = SingleMember(model, self._objective, self._recipe, self._rows(member))
+                    run_steps(single, looks, lambda _, *found, own=member: observe(own, *found), stopped)
 
 
 @contextmanager
@@ -469,10 +471,10 @@ def _is_sigmoid(rows: torch.Tensor) -> bool:
 _SHAPING = ("Stack", "Squeeze", "View", "Reshape", "UnsafeView", "Select", "Unsqueeze", "Alias", "Clone", "ToCopy")
 
 
-def _timed(pupil: Pupil) -> float:
+def _timed(member: MemberTrainer) -> float:
     began = time.perf_counter()
-    pupil.gradient()
-    pupil.step()
+    member.gradient()
+    member.step()
     return time.perf_counter() - began
 
 

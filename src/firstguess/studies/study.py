@@ -22,7 +22,7 @@ from firstguess.base.files import address, reason
 from firstguess.base.text import page
 from firstguess.base.threads import cores
 from firstguess.data import Data, as_data, load
-from firstguess.modules.provenance import versions
+from firstguess.modules.measure import versions
 from firstguess.studies.configurations import configurations as each_of
 from firstguess.studies.configurations import digest
 from firstguess.studies.identity import code_version, identity, numerics

@@ -20,7 +20,7 @@ from firstguess.diagnosis.result import Diagnosis
 from firstguess.ensemble import sharding
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import Finding, FindingKind, Members
-from firstguess.ensemble.sharding import Trained
+from firstguess.ensemble.sharding import TrainedBlock
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.studies.identity import code_version
 from firstguess.studies.store import Piece
@@ -34,9 +34,9 @@ _TRAINED = "trained "
 _OPTIONAL = {"shapes": np.float64, "logits": np.float32, "own": np.float64}
 
 
-def packed(members: Members | Trained, total: int, size: int) -> Piece:
+def packed(members: Members | TrainedBlock, total: int, size: int) -> Piece:
     """A block, with how many members there are in all and how many a block has."""
-    if isinstance(members, Trained):
+    if isinstance(members, TrainedBlock):
         arrays = {f"{_TRAINED}{name}": values for name, values in members.arrays.items()}
         return {"start": members.start, "total": total, "size": size, **arrays}
     piece: dict[str, Any] = {
@@ -54,11 +54,11 @@ def packed(members: Members | Trained, total: int, size: int) -> Piece:
     return piece
 
 
-def unpacked(piece: Mapping[str, Any]) -> Members | Trained:
+def unpacked(piece: Mapping[str, Any]) -> Members | TrainedBlock:
     """The members of a block."""
     trained = {name[len(_TRAINED) :]: np.asarray(piece[name]) for name in piece if name.startswith(_TRAINED)}
     if trained:
-        return Trained(int(piece["start"]), trained)
+        return TrainedBlock(int(piece["start"]), trained)
     more: dict[str, Any] = {
         name: np.asarray(piece[name], dtype) if name in piece else None for name, dtype in _OPTIONAL.items()
     }

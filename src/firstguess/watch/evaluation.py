@@ -20,12 +20,11 @@ from firstguess.base.text import spaced
 from firstguess.base.ties import settle
 from firstguess.data import Batch, collect, load
 from firstguess.data.dataset import whole_number
-from firstguess.modules.bounded import EPS
 from firstguess.modules.call_model import Caller, mask_of
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.hooks.snapshot import examined, look
 from firstguess.modules.members.sources import Mode, looked_into
-from firstguess.modules.outputs import Pick, as_rows, classes_of, contrasts, find_logits
+from firstguess.modules.outputs import EPS, Pick, as_rows, classes_of, contrasts, find_logits
 
 _CHUNK = 1 << 22  # logits that are counted at once: of large vocabularies a batch has more
 _SUM = 1e-3  # by which probabilities of a point may miss 1, in float16 too
@@ -304,7 +303,7 @@ def _rows(loader: Any, points: int, seed: int) -> list[Any] | None:
     """
     dataset = loader.dataset
     try:
-        with PrivateRandomness(seed):
+        with IsolatedRandomness(seed):
             sampler: Iterable[Any] = copy.deepcopy(loader.batch_sampler, {id(dataset): dataset})
             every = (index for batch in sampler for index in cast("Iterable[Any]", batch))
             found = list(islice(every, _READ))

@@ -21,9 +21,9 @@ from firstguess.base.plottable import Shown
 from firstguess.data import Batch
 from firstguess.modules.call_model import Forward, fed, first_forward, left_aside
 from firstguess.modules.guard import unwrapped
+from firstguess.modules.measure import data_hash, versions
 from firstguess.modules.members.sources import Mode
 from firstguess.modules.outputs import Pick
-from firstguess.modules.provenance import data_hash, versions
 from firstguess.theory.training.curves import FAVOURED, OTHERS, looked_at
 from firstguess.theory.training.problem import Schedule, level_of
 from firstguess.watch.evaluation import Eyes, Look, held

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from firstguess.diagnosis.faults.asking import Answers, End, end_of
 from firstguess.diagnosis.faults.patient import NotAsked, Patient
 from firstguess.diagnosis.faults.probe import Probe
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 
 _LEARNED = 0.7  # of the way from the best loss to that of a constant guess: below it a model has learned something
 
@@ -29,7 +29,7 @@ class Doctor:
         model = self.patient.training_copy()
         for parameter in model.parameters():
             parameter.requires_grad_(parameter.is_floating_point())
-        with torch.enable_grad(), PrivateRandomness(self.patient.seed):
+        with torch.enable_grad(), IsolatedRandomness(self.patient.seed):
             return self.patient.outputs(model)
 
     @cached_property

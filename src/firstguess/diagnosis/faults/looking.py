@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from firstguess.data import Batch
-from firstguess.modules.guard import PrivateRandomness, unwrapped
+from firstguess.modules.guard import IsolatedRandomness, unwrapped
 from firstguess.modules.hooks.examination import Examination, examine
 from firstguess.modules.hooks.snapshot import examined, fewer
 from firstguess.modules.members.initializers import Init, rule
@@ -58,10 +58,10 @@ def _within(model: nn.Module, batches: Sequence[Batch], pick: Pick, seed: int, s
 @contextmanager
 def _subject(what: nn.Module | Callable[[], Any], first: Batch, init: Init, seed: int) -> Generator[nn.Module]:
     if not isinstance(what, nn.Module):
-        with PrivateRandomness(seed):
+        with IsolatedRandomness(seed):
             what = unwrapped(what())
     with examined(what, first, seed) as model:
         if init is not None and model is not unwrapped(what):  # on a copy only
-            with PrivateRandomness(seed), torch.no_grad():
+            with IsolatedRandomness(seed), torch.no_grad():
                 model.apply(rule(init))
         yield model

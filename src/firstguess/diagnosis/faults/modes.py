@@ -13,7 +13,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.modules.call_model import leaves
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.hooks.snapshot import training_norms
 from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 
@@ -36,7 +36,7 @@ def running(seen: Seen) -> Fault | None:
         return None
     off: dict[str, float] = {}
     hooks = [m.register_forward_pre_hook(_statistics(off, n)) for n, m in norms.items()]
-    with torch.no_grad(), PrivateRandomness(p.seed):
+    with torch.no_grad(), IsolatedRandomness(p.seed):
         use = p.outputs(model)
         for hook in hooks:
             hook.remove()
@@ -136,7 +136,7 @@ def padding(seen: Seen) -> Fault | None:
         return None
 
     hooks = [m.register_forward_hook(keep) for m in tables]
-    with torch.enable_grad(), PrivateRandomness(p.seed):
+    with torch.enable_grad(), IsolatedRandomness(p.seed):
         out = p.outputs(model)
         for hook in hooks:
             hook.remove()

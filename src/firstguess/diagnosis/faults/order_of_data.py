@@ -12,7 +12,7 @@ import torch
 from firstguess.data import batches as as_batches
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.modules.call_model import leaves
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 
 _BATCHES, _BLOCKS = 64, 0.5  # that are read; of the entropy of all labels
 _APART, _TIMES = 2.0, 3.0  # standard deviations between means; ratio of standard deviations
@@ -102,7 +102,7 @@ def augmentation(seen: Seen) -> Iterator[Fault]:
     if dataset is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return
     count = min(24, len(dataset))
-    with PrivateRandomness(doctor.patient.seed):
+    with IsolatedRandomness(doctor.patient.seed):
         draws = [[_first(dataset[i * len(dataset) // count]) for i in range(count)] for _ in range(2)]
     if any(x is None or x.shape != draws[0][0].shape for draw in draws for x in draw) or count < 8:
         return

@@ -18,7 +18,7 @@ from torch import nn, optim
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch
 from firstguess.modules.call_model import Caller
-from firstguess.modules.guard import PrivateRandomness, every_module_called, is_lazy, private_copy, unwrapped
+from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, unwrapped
 from firstguess.modules.hooks.snapshot import fewer
 from firstguess.modules.members.sources import shaped_by, source_of
 from firstguess.modules.optimizers import recipe
@@ -63,16 +63,16 @@ class Patient:
         """The user's instance, or one that the factory makes. It is not to be run."""
         if isinstance(self.what, nn.Module):
             return unwrapped(self.what)
-        with PrivateRandomness(self.seed):
+        with IsolatedRandomness(self.seed):
             return unwrapped(self.what())
 
     def copy(self) -> nn.Module:
         """The model as it is, in its mode."""
-        twin = private_copy(self.given)
+        twin = own_copy(self.given)
         if twin is None:
             raise NotAsked("the model cannot be copied")
         if is_lazy(twin):
-            with PrivateRandomness(self.seed), torch.no_grad():
+            with IsolatedRandomness(self.seed), torch.no_grad():
                 shaped_by(twin, self.batches[0])
         for parameter in twin.parameters():
             parameter.grad = None
@@ -127,7 +127,7 @@ class Patient:
         while True:
             batch = fewer(self.batches, count)[0]
             model, began = self.training_copy(), time.perf_counter()
-            with PrivateRandomness(self.seed), torch.enable_grad():
+            with IsolatedRandomness(self.seed), torch.enable_grad():
                 for _ in range(2):  # the first call of a model is slower
                     began = time.perf_counter()
                     out = self.outputs(model, batch)
@@ -164,7 +164,7 @@ class Patient:
 
     @cached_property
     def _shape(self) -> tuple[int, ...]:
-        with torch.no_grad(), PrivateRandomness(self.seed):
+        with torch.no_grad(), IsolatedRandomness(self.seed):
             return tuple(self.outputs(self.training_copy()).shape)
 
     @property
@@ -295,7 +295,7 @@ def check_loss(patient: Patient) -> None:
     if patient.loss is None or patient.batch.labels is None:
         return
     y = patient.labels
-    with PrivateRandomness(patient.seed), torch.no_grad():
+    with IsolatedRandomness(patient.seed), torch.no_grad():
         out = patient.outputs(patient.training_copy())
         try:
             patient.loss_of(out)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from firstguess.diagnosis.faults.patient import NotAsked, Patient
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 
 STEPS = 30
 _RISE = 1.3  # of the loss, that is no noise of 30 steps on the same points
@@ -83,7 +83,7 @@ class Probe:
         losses: list[float] = []
         first = (0.0, 0.0)
         began = time.perf_counter()
-        with PrivateRandomness(p.seed), torch.enable_grad():
+        with IsolatedRandomness(p.seed), torch.enable_grad():
 
             def closure() -> torch.Tensor:
                 optimizer.zero_grad(set_to_none=True)
@@ -120,7 +120,7 @@ class Probe:
         p = self.patient
         model = p.fresh()
         weights = [w for w in model.parameters() if w.requires_grad]
-        with PrivateRandomness(p.seed), torch.enable_grad():
+        with IsolatedRandomness(p.seed), torch.enable_grad():
             grads: Any = torch.autograd.grad(p.loss_of(p.outputs(model)), weights, create_graph=True, allow_unused=True)
             pairs = [(g, w) for g, w in zip(grads, weights, strict=True) if g is not None and g.requires_grad]
             v = [torch.randn_like(w) for _, w in pairs]
@@ -141,7 +141,7 @@ class Probe:
         p = self.patient
         found: list[dict[str, torch.Tensor]] = []
         optimizer = p.recipe.at(model, factor) if steps else None
-        with PrivateRandomness(p.seed), torch.enable_grad():
+        with IsolatedRandomness(p.seed), torch.enable_grad():
             for k in range(steps + 1):
                 model.zero_grad(set_to_none=True)
                 loss = p.loss_of(p.outputs(model))

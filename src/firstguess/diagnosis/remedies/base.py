@@ -14,7 +14,7 @@ from firstguess.data import Batch
 from firstguess.diagnosis.result import Aim
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.flow import Flow
-from firstguess.modules.guard import private_copy
+from firstguess.modules.guard import own_copy
 from firstguess.modules.members.initializers import Init
 from firstguess.modules.members.sources import Source, source_of
 from firstguess.modules.outputs import Pick
@@ -60,9 +60,9 @@ class Case:
 
 
 def _built(factory: Callable[[], nn.Module]) -> nn.Module:
-    from firstguess.modules.guard import PrivateRandomness
+    from firstguess.modules.guard import IsolatedRandomness
 
-    with PrivateRandomness(0):
+    with IsolatedRandomness(0):
         return factory()
 
 
@@ -117,7 +117,7 @@ def edited(model: Model, edit: Edit) -> Model | None:
     if not isinstance(model, nn.Module):
         factory = model
         return lambda: edit(factory())
-    twin = private_copy(model)
+    twin = own_copy(model)
     return None if twin is None else edit(twin)
 
 

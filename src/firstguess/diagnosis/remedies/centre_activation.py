@@ -90,7 +90,7 @@ def _of_model(case: Case) -> Iterator[Variant]:
         return
     source = case.source(model)
     try:
-        with source.lent():
+        with source.isolated():
             trace_flow(source, case.batches, inits=4, seed=1, logits=case.pick)  # each forward notes its means
     except FirstguessError:
         return

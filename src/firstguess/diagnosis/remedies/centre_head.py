@@ -9,7 +9,7 @@ import numpy as np
 
 from firstguess.diagnosis.remedies.base import Case, Outcome, Variant
 from firstguess.ensemble.logits import Logits
-from firstguess.modules.head import logits_of, needed
+from firstguess.modules.repair import logits_of, needed
 
 TITLE = "centre the head (fg.repair)"
 PRICE = (

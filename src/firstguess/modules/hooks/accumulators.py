@@ -1,8 +1,8 @@
 """Sums over the data of each layer's outputs, taken at once, before anything overwrites them.
 
 A node is a channel at a position, and a data point a sample; with node="channel" a node is a channel, and every
-position of every sample a data point. Sums are taken about each node's first value, so that a node which hardly moves
-(c → 1) keeps its digits, unless nodes move so much that no digits are at stake.
+position of every sample a data point. Sums are taken about each unit's first value, so that a unit which hardly moves
+(c → 1) keeps its digits, unless units move so much that no digits are at stake.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD
 from firstguess.modules.hooks.probes import Node, Spec
 from firstguess.modules.outputs import contrasts
 
-# --------------------------------------------------------------------------------------------------------------
-# Third and fourth moments of a module's nodes over the data, batch by batch: for `fg.measure(…, moments=4)`.
+# Third and fourth moments of a module's units over the data, batch by batch: for `fg.measure(…, moments=4)`.
 
 
 def central_sums(x: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Tensor:
-    """(points, nodes) → (5, nodes) in float64: count, mean, and Σ(x − mean)^r for r = 2, 3, 4.
+    """(points, units) → (5, units) in float64: count, mean, and Σ(x − mean)^r for r = 2, 3, 4.
 
     `keep`, of the same shape: which entries count. In operations that `torch.func.vmap` knows.
     """
@@ -50,14 +49,14 @@ def central_sums(x: torch.Tensor, keep: torch.Tensor | None = None) -> torch.Ten
     return torch.cat(parts, 1)
 
 
-class Shape:
+class LayerPowers:
     """One layer of one member, over the batches so far."""
 
     def __init__(self) -> None:
-        self.sums: Array | None = None  # (5, nodes)
+        self.sums: Array | None = None  # (5, units)
 
     def add(self, new: Array) -> None:
-        """Pébay's (2008) update of central moments by those of another batch; other numbers of nodes are left out."""
+        """Pébay's (2008) update of central moments by those of another batch; other numbers of units are left out."""
         if self.sums is None:
             self.sums = new
         elif self.sums.shape == new.shape:
@@ -86,7 +85,7 @@ def _merged(a: Array, b: Array) -> Array:
 _BLOCK = 1 << 20  # numbers of a block of rows: 4 MB, which stays in a core's cache between its three passes
 _ROWS = 4096  # of one float32 sum
 _DIRECT = 0.25  # share of Σx² that must be left after Σx was taken out: then float32 keeps six digits
-_FEW = 10  # rows that rule out most nodes from being constant
+_FEW = 10  # rows that rule out most units from being constant
 _SMALL = 1 << 15  # numbers up to which NumPy in float64 is faster
 _TINY = 1e-25  # a sum of float32 squares below this has lost some of them to underflow
 
@@ -95,18 +94,18 @@ Array: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Of one layer over one batch: nodes' means, Σ(x − mean)², a value of each node and whether it is the only one."""
+class BatchSums:
+    """Sums of one layer over one batch: units' means, Σ(x − mean)², a value of each unit, and if it is the only one."""
 
-    mean: Array  # (nodes,)
-    square: Array  # (nodes,), or () for the sum over nodes
-    ref: Array  # (nodes,)
-    constant: NDArray[np.bool_]  # (nodes,)
-    count: Array | float  # (nodes,) where a mask leaves nodes different numbers of points
+    mean: Array  # (units,)
+    square: Array  # (units,), or () for the sum over units
+    ref: Array  # (units,)
+    constant: NDArray[np.bool_]  # (units,)
+    count: Array | float  # (units,) where a mask leaves units different numbers of points
 
     @classmethod
-    def shifted(cls, ref: Array, first: Array, second: Array, count: Array | float) -> Sums | None:
-        """From Σ(x − ref) and Σ(x − ref)²; None if they are not finite."""
+    def shifted(cls, ref: Array, first: Array, second: Array, count: Array | float) -> BatchSums | None:
+        """Make them from Σ(x − ref) and Σ(x − ref)²; None if they are not finite."""
         if not np.isfinite(first + second).all():
             return None
         mean = first / np.maximum(count, 1.0)
@@ -114,12 +113,12 @@ class Sums:
 
 
 def doubles(*tensors: torch.Tensor) -> list[Array]:
-    """As NumPy arrays of float64, which do not share memory with a layer's output."""
+    """NumPy arrays of float64, which do not share memory with a layer's output."""
     return [tensor.detach().cpu().to(torch.float64).numpy() for tensor in tensors]
 
 
 def matrix(x: torch.Tensor, channel: int, node: Node, order: tuple[int, ...] | None = None) -> torch.Tensor:
-    """A layer's output (samples, …) as (points, nodes); `order` of the axes only permutes nodes, without a copy."""
+    """A layer's output (samples, …) as (points, units); `order` of the axes only permutes units, without a copy."""
     if x.ndim == 1:
         return x[:, None]
     if node == "channel":
@@ -135,7 +134,7 @@ def memory_order(x: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def plain_sums(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(ref, Σ, Σ²) of (points, nodes), in operations that `torch.func.vmap` knows."""
+    """(ref, Σ, Σ²) of (points, units), in operations that `torch.func.vmap` knows."""
     wide = x if x.dtype == torch.float64 else x.float()
     ref = wide[0].clone()  # a view would follow what a later layer does in place
     rest = _double(wide - ref)
@@ -147,17 +146,17 @@ def _double(x: torch.Tensor) -> torch.Tensor:
 
 
 class Blocks:
-    """Sums over (points, nodes).
+    """Sums over (points, units).
 
-    Where nodes move at least half as much as they are away from 0, Σx and Σx² are enough: two passes over memory, and
-    none written. Else sums are taken about each node's first value, in blocks of rows that stay in cache.
+    Where units move at least half as much as they are away from 0, Σx and Σx² are enough: two passes over memory, and
+    none written. Else sums are taken about each unit's first value, in blocks of rows that stay in cache.
     """
 
     def __init__(self) -> None:
         self._buffers: dict[torch.dtype, torch.Tensor] = {}
 
-    def __call__(self, x: torch.Tensor, *, by_unit: bool = False) -> Sums | None:
-        """None if a value is not finite. `by_unit`: squares are wanted for each node, not only their sum."""
+    def __call__(self, x: torch.Tensor, *, by_unit: bool = False) -> BatchSums | None:
+        """None if a value is not finite. `by_unit`: squares are wanted for each unit, not only their sum."""
         count = float(x.shape[0])
         if x.device.type != "cpu":
             return _about(plain_sums(x), count)
@@ -172,8 +171,8 @@ class Blocks:
             return _about(plain_sums(x.double()), count) if bool(x.isfinite().all()) else None
         return _about((ref, first, second), count)
 
-    def _direct(self, x: torch.Tensor) -> Sums | None:
-        """From Σx and Σx², or None if that would lose digits."""
+    def _direct(self, x: torch.Tensor) -> BatchSums | None:
+        """Make them from Σx and Σx², or None if that would lose digits."""
         count = len(x)
         rows = min(_ROWS, count)
         ones = torch.ones(rows, dtype=x.dtype)
@@ -188,7 +187,7 @@ class Blocks:
         square = total - count * float(np.square(mean).sum())
         if not _TINY < total < math.inf or square < _DIRECT * total:
             return None
-        return Sums(mean, np.array(square), doubles(x[0].clone())[0], _constant(x), float(count))
+        return BatchSums(mean, np.array(square), doubles(x[0].clone())[0], _constant(x), float(count))
 
     def _about_first(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         points, nodes = x.shape
@@ -210,22 +209,22 @@ class Blocks:
         return ref, first, second
 
 
-def _about(sums: tuple[torch.Tensor, torch.Tensor, torch.Tensor], count: float) -> Sums | None:
+def _about(sums: tuple[torch.Tensor, torch.Tensor, torch.Tensor], count: float) -> BatchSums | None:
     ref, first, second = doubles(*sums)
-    return Sums.shifted(ref, first, second, count)
+    return BatchSums.shifted(ref, first, second, count)
 
 
-def _small(x: torch.Tensor) -> Sums | None:
-    """In float64 by NumPy, whose calls cost less than torch's; on few numbers nothing else counts."""
+def _small(x: torch.Tensor) -> BatchSums | None:
+    """Sum in float64 by NumPy, whose calls cost less than torch's; on few numbers nothing else counts."""
     wide = doubles(x)[0]
     ref = wide[0].copy()
     with np.errstate(invalid="ignore", over="ignore"):
         rest = wide - ref
-        return Sums.shifted(ref, rest.sum(0), np.einsum("an,an->n", rest, rest), float(len(wide)))
+        return BatchSums.shifted(ref, rest.sum(0), np.einsum("an,an->n", rest, rest), float(len(wide)))
 
 
 def _constant(x: torch.Tensor) -> NDArray[np.bool_]:
-    """Which nodes have one value on all points: a few rows rule out most of them."""
+    """Which units have one value on all points: a few rows rule out most of them."""
     same = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
     for row in x[1:_FEW]:
         same &= row == x[0]
@@ -237,16 +236,16 @@ def _constant(x: torch.Tensor) -> NDArray[np.bool_]:
     return same.cpu().numpy()
 
 
-class Layer:
+class LayerMoments:
     """One layer of one member, over the batches so far."""
 
     def __init__(self) -> None:
-        self.sums: Sums | None = None
+        self.sums: BatchSums | None = None
 
-    def add(self, new: Sums) -> bool:
+    def add(self, new: BatchSums) -> bool:
         """Chan, Golub & LeVeque's update of a mean and a sum of squares by those of another batch.
 
-        False if that one has another number of nodes.
+        False if that one has another number of units.
         """
         old = self.sums
         if old is None:
@@ -266,7 +265,7 @@ class Layer:
             square = old.square + new.square + moved
         else:
             square = np.array(old.square.sum() + new.square.sum() + moved.sum())
-        self.sums = Sums(old.mean + rest * part, square, ref, constant, total)
+        self.sums = BatchSums(old.mean + rest * part, square, ref, constant, total)
         return True
 
     def stats(self) -> Array:
@@ -275,7 +274,7 @@ class Layer:
         if self.sums is None:
             return row
         mean, square, constant, count = self.sums.mean, self.sums.square, self.sums.constant, self.sums.count
-        if not isinstance(count, float):  # then squares are by node as well
+        if not isinstance(count, float):  # then squares are by unit as well
             enough = count > 1
             mean, square, constant, count = mean[enough], square[enough], constant[enough], np.asarray(count)[enough]
             if not len(mean):
@@ -292,7 +291,7 @@ class Layer:
 
 
 def masked_sums(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(ref, Σ, Σ², count) of (samples, tokens, …): a node is token × channel, its points the samples that `keep` it."""
+    """(ref, Σ, Σ², count) of (samples, tokens, …): a unit is token × channel, its points the samples that `keep` it."""
     wide = x.reshape(*x.shape[:2], -1)
     wide = wide if wide.dtype == torch.float64 else wide.float()
     first_kept = keep.int().argmax(0)
@@ -302,20 +301,20 @@ def masked_sums(x: torch.Tensor, keep: torch.Tensor) -> tuple[torch.Tensor, torc
     return ref.reshape(-1), rest.sum(0).reshape(-1), rest.square().sum(0).reshape(-1), count.cpu().double()
 
 
-def logit_sums(rows: torch.Tensor, blocks: Blocks) -> Sums | None:
-    """Of what arg-max sees in logits (points, classes) or (points,): theory.md (38)."""
+def logit_sums(rows: torch.Tensor, blocks: Blocks) -> BatchSums | None:
+    """Sums of what arg-max sees in logits (points, classes) or (points,): theory.md (38)."""
     sums = blocks(contrasts(rows))
     # What is constant is told by the logits themselves: a mean over classes is rounded.
     return sums and replace(sums, ref=doubles(rows[0])[0].reshape(-1), constant=_constant(rows.reshape(len(rows), -1)))
 
 
-Record: TypeAlias = "tuple[str, Sums | None, torch.Tensor | NDArray[np.float64] | None]"  # a layer's, of one batch
+Record: TypeAlias = "tuple[str, BatchSums | None, torch.Tensor | NDArray[np.float64] | None]"  # a layer's, of one batch
 
 
-class Recorder:
+class LayerRecorder:
     """Sums of every layer of one member: `start` a member, `begin` each forward, `see` each output, `logits` after it,
     then `stats`. The last of `specs` is the output, whose sums are those of the logits. `padded`: some batch has a
-    mask, which leaves nodes different numbers of points, so that all batches are summed by node, in one order. `order`
+    mask, which leaves units different numbers of points, so that all batches are summed by unit, in one order. `order`
     4: also third and fourth moments, of layers with weights and of the logits, for `shapes`. `keep`: the logits."""
 
     def __init__(
@@ -341,9 +340,9 @@ class Recorder:
         self.start()
 
     def start(self) -> None:
-        self.layers = {name: Layer() for name in self.specs}
+        self.layers = {name: LayerMoments() for name in self.specs}
         self._shapes = {
-            n: Shape() for n, s in self.specs.items() if self.order == 4 and (s.weights or n == self.output)
+            n: LayerPowers() for n, s in self.specs.items() if self.order == 4 and (s.weights or n == self.output)
         }
         self.nonfinite = ""  # the first layer, in the order of calls, with a NaN or Inf
         self.surprises: set[str] = set()  # calls that were not there when the layers were found, or not so shaped
@@ -397,7 +396,7 @@ class Recorder:
         self.take(name, sums)
         self.shape(name, powers)
 
-    def take(self, name: str, sums: Sums | None) -> None:
+    def take(self, name: str, sums: BatchSums | None) -> None:
         """A layer's sums over a batch; None if a value was not finite."""
         if sums is None:
             self.nonfinite = self.nonfinite or name
@@ -422,14 +421,14 @@ class Recorder:
         if powers is not None:
             self._shapes[name].add(powers if isinstance(powers, np.ndarray) else doubles(powers)[0])
 
-    def _sums(self, spec: Spec, x: torch.Tensor) -> Sums | None:
+    def _sums(self, spec: Spec, x: torch.Tensor) -> BatchSums | None:
         """None if a value is not finite."""
         keep = self._mask
         if keep is not None and x.ndim > 2 and x.shape[:2] == keep.shape:
             keep = keep.to(x.device)
             if self.node == "position":
                 ref, first, second, count = doubles(*masked_sums(x, keep))
-                return Sums.shifted(ref, first, second, count)
+                return BatchSums.shifted(ref, first, second, count)
             x = x[keep]
         if self.node == "position" and not self._by_node and spec.name not in self._orders:
             self._orders[spec.name] = memory_order(x)
@@ -438,14 +437,14 @@ class Recorder:
 
     def stats(self) -> Array:
         """(layers, 4)"""
-        nothing = Layer()
+        nothing = LayerMoments()
         return np.array([(nothing if n in self._broken else layer).stats() for n, layer in self.layers.items()])
 
     def shapes(self) -> Array:
         """(layers, 4) as in `ensemble/higher_moments.py`, or nothing where they were not asked for."""
         if self.order == 2:
             return np.empty(0)
-        nothing = Shape()
+        nothing = LayerPowers()
         return np.array([(nothing if n in self._broken else self._shapes.get(n, nothing)).stats() for n in self.layers])
 
     def kept_logits(self) -> NDArray[np.float32]:

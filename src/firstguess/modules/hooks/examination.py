@@ -22,7 +22,6 @@ from firstguess.modules.members.initializers import is_lookup, is_weighted
 from firstguess.modules.members.weight_statistics import sampled
 from firstguess.modules.outputs import Pick, contrasts
 
-# --------------------------------------------------------------------------------------------------------------
 # What a model computes while it runs, operation by operation: soft-maxes, ReLUs, logarithms, masks, dropout.
 #
 # Modules and plain code alike (`nn.ReLU`, `F.relu`, `x.relu_()`): a dispatch mode sees every operation of torch, and
@@ -68,7 +67,7 @@ class Operations:
     count: int = 0
 
     def begin(self, batch: Batch) -> None:
-        """Before each forward."""
+        """Begin a forward."""
         self.size, self.count = batch.size, 0
         self.relu, self.entry, self.relu_at = None, None, ""
         self.alike.clear()
@@ -205,7 +204,7 @@ class _Calls(TorchFunctionMode):
 
 @contextmanager
 def watched(model: nn.Module) -> Generator[Operations]:
-    """Within it, operations of `model` are seen; those outside its forward are not."""
+    """Watch the operations of `model`; those outside its forward are not."""
     ops = Operations()
     handles: list[Any] = []
     for name, module in model.named_modules():
@@ -270,7 +269,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels beside the classes that a model has."""
+    """Labels compared with the classes that a model has."""
 
     low: float
     high: float
@@ -308,7 +307,7 @@ class Examination:
 
 
 @dataclass
-class _Sums:
+class _Observations:
     """Filled batch by batch, while `look` runs."""
 
     ops: Operations
@@ -421,12 +420,12 @@ def examine(
     norms = fresh_norms(model)  # before any forward: a BatchNorm in train mode counts its batches
     try:
         with watched(model) as ops:
-            sums = _Sums(ops)
+            sums = _Observations(ops)
             now = look(model, batches, pick=pick, seed=seed, watch=sums)
     except FirstguessError:
         raise
     except Exception:  # an operation that a mode of torch's cannot look at: what is seen without is still seen
-        sums = _Sums(ops := Operations())
+        sums = _Observations(ops := Operations())
         now = look(model, batches, pick=pick, seed=seed, watch=sums)
     for name, module in model.named_modules():
         p = getattr(module, "dropout", None) if isinstance(module, nn.MultiheadAttention | nn.RNNBase) else None
@@ -494,7 +493,7 @@ def _across(rows: torch.Tensor) -> bool:
     return bool((rows >= 0).all()) and len(rows) > 0 and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
 
 
-def _given(batches: Sequence[Batch], sums: _Sums) -> Given:
+def _given(batches: Sequence[Batch], sums: _Observations) -> Given:
     first = leaves(batches[0].inputs)
     same = sum(batch.size for batch in batches) > 1 and bool(first)
     flat = True

@@ -101,12 +101,12 @@ class Hooks:
         return hook
 
     def begin(self) -> None:
-        """Before each forward."""
+        """Begin a forward."""
         self._calls.clear()
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Within it, calls are not seen."""
+        """Ignore calls meanwhile."""
         self._paused = True
         try:
             yield
@@ -145,7 +145,7 @@ class Finder:
         self._place = 0  # in `order`, of the next call
 
     def begin(self, size: int) -> None:
-        """Before each forward; `undo` after one that failed."""
+        """Begin a forward; `undo` after one that failed."""
         seen = {name: dict(sizes) for name, sizes in self.shapes.items()}
         self._before = (list(self.order), seen, dict(self.kinds), dict(self.skipped))
         self.size = size

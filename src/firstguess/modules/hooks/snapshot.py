@@ -14,13 +14,23 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess.data import Batch
-from firstguess.modules.bounded import EPS, is_probability
 from firstguess.modules.call_model import Caller, leaves, part, replaced, signature
-from firstguess.modules.guard import PrivateRandomness, borrowed, every_module_called, is_lazy, private_copy, unwrapped
+from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, restored, unwrapped
 from firstguess.modules.hooks.probes import OUTPUT, hooked
 from firstguess.modules.members.initializers import BATCH_NORMS, is_weighted
 from firstguess.modules.members.sources import shaped_by
-from firstguess.modules.outputs import Ending, Pick, Tally, as_rows, check_told, classes_of, ending, find_logits
+from firstguess.modules.outputs import (
+    EPS,
+    Ending,
+    Pick,
+    Tally,
+    as_rows,
+    check_told,
+    classes_of,
+    ending,
+    find_logits,
+    is_probability,
+)
 
 Probabilities: TypeAlias = Literal["", "softmax", "sigmoid"]
 
@@ -38,7 +48,7 @@ class Snapshot:
     ties: float  # share of points whose largest logit is shared
     level: bool  # all logits are equal on every point
     nonfinite: str  # the first layer with NaN or Inf
-    dead: dict[str, float]  # layer -> share of its nodes with one value on all points
+    dead: dict[str, float]  # layer -> share of its units with one value on all points
     saturated: dict[str, float]  # tanh and sigmoid modules -> share of values at the ends of their range
     head: str  # the last layer with weights
     head_zero: bool  # its weights are all 0
@@ -59,35 +69,35 @@ class Snapshot:
 def examined(model: nn.Module, first: Batch, seed: int) -> Generator[nn.Module]:
     """A copy of `model` in its current state and mode; where it cannot be copied, itself, restored afterwards."""
     inner = unwrapped(model)
-    twin = private_copy(inner)
+    twin = own_copy(inner)
     if twin is not None:
         if is_lazy(twin):
-            with PrivateRandomness(seed), torch.no_grad():
+            with IsolatedRandomness(seed), torch.no_grad():
                 shaped_by(twin, first)
         yield twin
         return
-    with borrowed(inner, parameters=False):
+    with restored(inner, parameters=False):
         yield inner
 
 
-class Watch(Protocol):
+class Onlooker(Protocol):
     """Who looks on while `look` runs."""
 
     def begin(self, batch: Batch) -> None:
-        """Before each forward."""
+        """Begin a forward."""
         ...
 
     def end(self, raw: torch.Tensor, rows: torch.Tensor, before: torch.Tensor | None, batch: Batch) -> None:
-        """After it: the output, its rows of classes, and the logits where these are probabilities."""
+        """End it: the output, its rows of classes, and the logits where these are probabilities."""
         ...
 
 
 def look(
-    model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0, watch: Watch | None = None
+    model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0, watch: Onlooker | None = None
 ) -> Snapshot:
     """Run the data through `model` as it is (a copy: its BatchNorms may count the batches)."""
     view = _View(pick, seed, watch)
-    with PrivateRandomness(seed), torch.no_grad(), every_module_called(), hooked(model, view.see) as hooks:
+    with IsolatedRandomness(seed), torch.no_grad(), every_module_called(), hooked(model, view.see) as hooks:
         for batch in batches:
             hooks.begin()
             if watch is not None:
@@ -100,7 +110,7 @@ def look(
 class _View:
     pick: Pick
     seed: int
-    watch: Watch | None = None
+    watch: Onlooker | None = None
     size: int = 0
     call: Caller = field(default_factory=Caller)
     nonfinite: str = ""

@@ -32,7 +32,7 @@ _DISCRETE = 4  # different values of a large tensor that are no draw: an identit
 
 
 @dataclass
-class Law:
+class InitializerStatistics:
     """Statistics of what an initializer gives, over several draws."""
 
     numbers: Numbers = field(default_factory=Numbers)
@@ -83,7 +83,7 @@ def clones(values: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def _blanks(value: torch.Tensor) -> torch.Tensor | None:
-    """Where entries are exactly 0, if that is no accident of rounding."""
+    """Mask of entries that are exactly 0, if that is no accident of rounding."""
     zero = value.detach() == 0
     count = int(zero.sum())
     if not _ZEROS <= count < value.numel():
@@ -94,9 +94,9 @@ def _blanks(value: torch.Tensor) -> torch.Tensor | None:
     return zero if special.pdtrc(count - 1, value.numel() * chance) < _EQUAL else None
 
 
-def learn(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor]) -> dict[str, Law]:
-    """From two draws."""
-    laws = {name: Law() for name in parameters}
+def learn(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor]) -> dict[str, InitializerStatistics]:
+    """Learn what initializers give from two draws."""
+    laws = {name: InitializerStatistics() for name in parameters}
     for _ in range(2):
         draw()
         for name, parameter in parameters.items():
@@ -104,7 +104,9 @@ def learn(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor]) ->
     return laws
 
 
-def learn_more(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor], laws: dict[str, Law]) -> None:
+def learn_more(
+    draw: Callable[[], object], parameters: Mapping[str, torch.Tensor], laws: dict[str, InitializerStatistics]
+) -> None:
     """Draw more often, while a law is not known and not too much has been drawn."""
     room = _BUDGET // max(1, sum(parameter.numel() for parameter in parameters.values()))
     few = {name: parameters[name] for name, law in laws.items() if name in parameters and not law.known}
@@ -121,7 +123,7 @@ def learn_more(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor
 
 
 @dataclass(frozen=True)
-class Own:
+class ObservedWeights:
     """A parameter's own values in the model that was given."""
 
     name: str
@@ -130,13 +132,13 @@ class Own:
     blank: torch.Tensor | None = None  # where it is 0 and a draw is not; `numbers` are those of the other entries
 
     @classmethod
-    def of(cls, name: str, value: torch.Tensor) -> Own:
+    def of(cls, name: str, value: torch.Tensor) -> ObservedWeights:
         numbers = Numbers()
         numbers.add(sampled(value), gains=False)
         return cls(name, value, numbers)
 
-    def beside(self, law: Law) -> Own:
-        """With its zeros aside, if a draw of `law` has none."""
+    def beside(self, law: InitializerStatistics) -> ObservedWeights:
+        """Set its zeros aside, if a draw of `law` has none."""
         blank = None if law.fixed or law.sparse else _blanks(self.value)
         if blank is None:
             return self
@@ -167,14 +169,14 @@ class Own:
         """The known rules that a weight may come from."""
         return list(fitting(self.numbers, tuple(self.value.shape))) if self.value.ndim > 1 else []
 
-    def of_law(self, law: Law, now: torch.Tensor, alpha: float) -> bool:
+    def of_law(self, law: InitializerStatistics, now: torch.Tensor, alpha: float) -> bool:
         """Whether these values, but for those aside, may be one more draw of `law`; `now` is one."""
         if law.fixed:
             size = float(now.abs().max())
             return torch.allclose(self.value.to(now.device), now, rtol=_CLOSE, atol=_CLOSE * size)
         return not self.constant and not differs(self.numbers, law.numbers, alpha)
 
-    def distance(self, law: Law) -> float:
+    def distance(self, law: InitializerStatistics) -> float:
         """How far apart the sizes are: |log| of their ratio."""
         one, two = self.numbers.mean_square, law.numbers.mean_square
         return abs(math.log(one / two)) if one > 0 and two > 0 else math.inf if one != two else 0.0
@@ -192,7 +194,7 @@ class Adjustment:
     certain: bool = False  # training would not give such values
 
 
-def follow(strange: list[tuple[Own, Law]]) -> list[Adjustment]:
+def follow(strange: list[tuple[ObservedWeights, InitializerStatistics]]) -> list[Adjustment]:
     """What makes draws of each law draws as the model's own, for values that are not of this law."""
     fits = [own.rules for own, _ in strange if own.rules]
     names = [{name for name, _ in rules} for rules in fits]
@@ -200,7 +202,7 @@ def follow(strange: list[tuple[Own, Law]]) -> list[Adjustment]:
     return [one for own, law in strange for one in _adjustments(own, law, shared)]
 
 
-def _adjustments(own: Own, law: Law, shared: set[str]) -> Iterator[Adjustment]:
+def _adjustments(own: ObservedWeights, law: InitializerStatistics, shared: set[str]) -> Iterator[Adjustment]:
     blank = own.blank
     if blank is None or law.fixed or own.value.ndim < 2 or own.discrete:
         yield _follow(own, law, shared)
@@ -211,12 +213,12 @@ def _adjustments(own: Own, law: Law, shared: set[str]) -> Iterator[Adjustment]:
     yield Adjustment(FindingKind.CONSTANTS, own.name, lambda p: p.masked_fill_(blank.to(p.device), 0.0), rule=rule)
 
 
-def _plain(own: Own) -> bool:
-    """Else it is no weight, but what a weight is made from."""
+def _plain(own: ObservedWeights) -> bool:
+    """Whether it is a weight, and not what a weight is made from."""
     return ".parametrizations." not in own.name and not own.name.endswith("_g")
 
 
-def _follow(own: Own, law: Law, shared: set[str]) -> Adjustment:
+def _follow(own: ObservedWeights, law: InitializerStatistics, shared: set[str]) -> Adjustment:
     value = own.value
     if own.constant:
         return _kept(FindingKind.CONSTANTS, own)
@@ -233,7 +235,7 @@ def _follow(own: Own, law: Law, shared: set[str]) -> Adjustment:
     return _scaled(own, law, shared, plain=_plain(own))
 
 
-def _kept(kind: FindingKind, own: Own) -> Adjustment:
+def _kept(kind: FindingKind, own: ObservedWeights) -> Adjustment:
     low, high = (float(v) for v in torch.aminmax(own.value))
     rule = f"{low:.4g}" if low == high else ""
     return Adjustment(
@@ -249,7 +251,7 @@ def _orthogonal(parameter: torch.Tensor, gains: list[float]) -> None:
         parameter.copy_(wide)
 
 
-def _scaled(own: Own, law: Law, shared: set[str], *, plain: bool) -> Adjustment:
+def _scaled(own: ObservedWeights, law: InitializerStatistics, shared: set[str], *, plain: bool) -> Adjustment:
     """A draw with the size that the model's values have, or that of the one rule that they fit; uniform or normal as
     they are, if its own law is one of the two."""
     mine, others = own.numbers, law.numbers
@@ -321,7 +323,6 @@ def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
     return found
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Biases, other vectors and buffers that a model's constructor draws in its own way, as an instance shows them.
 #
 # A vector of 32 or more entries that look like independent normal or uniform numbers is re-drawn at the size that it
@@ -337,7 +338,7 @@ _LOOKED = 4096  # entries of a buffer
 
 
 @dataclass(frozen=True)
-class _Law:
+class _FittedDistribution:
     mean: float
     size: float  # standard deviation
     flat: bool
@@ -358,7 +359,7 @@ class _Law:
         return 5e-4 < below < 1.0 - 5e-4
 
 
-def random_vectors(owns: Iterable[Own]) -> list[Adjustment]:
+def random_vectors(owns: Iterable[ObservedWeights]) -> list[Adjustment]:
     """What re-draws those of these vectors that look drawn."""
     candidates = [own for own in owns if own.value.ndim == 1 and own.finite and not own.constant]
     laws = {own.name: law for own in candidates if (law := _law(own.value.flatten())) is not None}
@@ -374,7 +375,7 @@ def random_vectors(owns: Iterable[Own]) -> list[Adjustment]:
     ]
 
 
-def _common(long: list[Own], laws: Mapping[str, _Law]) -> _Law | None:
+def _common(long: list[ObservedWeights], laws: Mapping[str, _FittedDistribution]) -> _FittedDistribution | None:
     """The one law that all have: a constructor mostly uses one."""
     values = torch.cat([own.value.detach().flatten().double() for own in long])
     means = {laws[own.name].mean for own in long}
@@ -383,11 +384,11 @@ def _common(long: list[Own], laws: Mapping[str, _Law]) -> _Law | None:
     mean = means.pop()
     normal, flat = _distances(values)
     size = float((values - mean).square().mean().sqrt())
-    found = _Law(mean, size, flat < _UNIFORM and normal > _NORMAL, values.numel())
+    found = _FittedDistribution(mean, size, flat < _UNIFORM and normal > _NORMAL, values.numel())
     return found if all(found.fits(own.value) for own in long) else None
 
 
-def _words(law: _Law) -> str:
+def _words(law: _FittedDistribution) -> str:
     known = 1.0 / math.sqrt(2.0 * law.entries)
     return f"{'uniform' if law.flat else 'normal'}, standard deviation {law.size:.3g}, known to {known:.0%}"
 
@@ -410,7 +411,7 @@ def random_findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
     ]
 
 
-def _law(value: torch.Tensor) -> _Law | None:
+def _law(value: torch.Tensor) -> _FittedDistribution | None:
     """The law that entries look drawn from; None if they are few, or have structure."""
     x = value.detach().double()
     n = x.numel()
@@ -424,7 +425,7 @@ def _law(value: torch.Tensor) -> _Law | None:
         return None
     centred = abs(mean) <= 5.0 * size / math.sqrt(n)
     about = 0.0 if centred else mean
-    return _Law(about, float((x - about).square().mean().sqrt()), normal > _NORMAL, n)
+    return _FittedDistribution(about, float((x - about).square().mean().sqrt()), normal > _NORMAL, n)
 
 
 def _distances(x: torch.Tensor) -> tuple[float, float]:

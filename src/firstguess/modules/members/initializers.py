@@ -147,7 +147,6 @@ def is_lookup(module: nn.Module) -> bool:
     return isinstance(module, _LOOKUPS)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # The initializers that a model has: which calls there are, what each draws, which of them are needed.
 #
 # In this order, children before parents: every module's own method without arguments (`reset_parameters`,

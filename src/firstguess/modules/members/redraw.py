@@ -1,4 +1,4 @@
-"""Draw an instance's parameters anew through its own initializers, or through a rule.
+"""Re-draw an instance's parameters through its own initializers, or through a rule.
 
 What runs: the model's own initializers (redraw_rules.py), then `init`. A call whose every result is overwritten by a
 later one is left out, so that large models are drawn once and not twice.
@@ -18,12 +18,12 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 
 from firstguess.base.errors import InvalidInput
 from firstguess.ensemble.member_statistics import Finding, FindingKind
-from firstguess.modules.guard import PrivateRandomness
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.infer_initializer import (
     ALPHA,
     Adjustment,
-    Law,
-    Own,
+    InitializerStatistics,
+    ObservedWeights,
     buffer_findings,
     clones,
     findings,
@@ -51,7 +51,7 @@ from firstguess.modules.members.initializers import (
 )
 from firstguess.modules.members.untrained import (
     TRAINED,
-    Part,
+    RedrawnPart,
     divide,
     has_power,
     layer_of,
@@ -80,7 +80,7 @@ class Redraw:
         *,
         trained: bool = False,
         own: Mapping[str, torch.Tensor] | None = None,
-        part: Part = Part(),  # noqa: B008 - frozen
+        part: RedrawnPart = RedrawnPart(),  # noqa: B008 - frozen
         scale: float = 1.0,
     ) -> None:
         if any(parameter.is_meta for parameter in model.parameters()):
@@ -106,7 +106,7 @@ class Redraw:
             draw = rule(init)
             calls += [Initializer(name, part, on_plain(part, draw), given=True) for name, part in post_order(model)]
         self._hooked = [(part, hook.name) for part in model.modules() for hook in hooks_of(part)]
-        with PrivateRandomness(0), torch.no_grad():
+        with IsolatedRandomness(0), torch.no_grad():
             self._free_hooked()
             usable = [call for call in calls if self._study(call)]
             assign(model, kept)
@@ -199,7 +199,7 @@ class Redraw:
             if name not in (*self.left, *self.held, *asked) and parameter.is_floating_point() and parameter.numel()
         }
         laws = learn(self.draw, parameters)
-        owns = {name: Own.of(name, kept[name]) for name in parameters}
+        owns = {name: ObservedWeights.of(name, kept[name]) for name in parameters}
         looks = self._looks({name: own for name, own in owns.items() if not laws[name].fixed})
         kept_layers = {layer_of(name) for name in looks}
         # Now, because a call that is run alone below writes parameters that a later one would set.
@@ -210,7 +210,7 @@ class Redraw:
             if any(not law.known for law in mine.values()):
                 learn_more(call.run, named(self.model, call.module), mine)
         alpha = ALPHA / (3 * max(len(laws), 1))  # three tests each
-        strange: list[tuple[Own, Law]] = []
+        strange: list[tuple[ObservedWeights, InitializerStatistics]] = []
         for name, law in laws.items():
             own = owns[name].beside(law)
             if name in settled or layer_of(name) in kept_layers or not own.finite:
@@ -243,7 +243,7 @@ class Redraw:
             yield self._writer_finding(name, call)
         alone = {*self.left} - {*self._kept} - self.held - asked
         left = [
-            Own.of(name, value)
+            ObservedWeights.of(name, value)
             for name, value in kept.items()
             if name in alone and value.is_floating_point() and value.numel()
         ]
@@ -258,7 +258,7 @@ class Redraw:
             others = [one for one in adjustments if not one.certain]
             yield not_followed(others, type(self.model).__name__)
 
-    def _looks(self, owns: dict[str, Own]) -> dict[str, float]:
+    def _looks(self, owns: dict[str, ObservedWeights]) -> dict[str, float]:
         """Which of the model's own values look trained, and how much."""
         found = {name: score(own.value) for name, own in owns.items()} if self._part.look else {}
         return {name: size for name, size in found.items() if size > TRAINED and not owns[name].discrete}
@@ -268,7 +268,7 @@ class Redraw:
         looks: dict[str, float],
         others: list[Adjustment],
         far: set[str],
-        laws: dict[str, Law],
+        laws: dict[str, InitializerStatistics],
         kept: dict[str, torch.Tensor],
     ) -> list[Finding]:
         """Hold what looks trained and what goes with it. `others` are not as their initializers draw them, `far` have
@@ -293,8 +293,8 @@ class Redraw:
         return trained_findings(self.model, found, max(looks.values()))
 
     def _writer(
-        self, own: Own, last: Law, others: list[Initializer], alpha: float
-    ) -> tuple[tuple[Initializer, Law] | None, bool]:
+        self, own: ObservedWeights, last: InitializerStatistics, others: list[Initializer], alpha: float
+    ) -> tuple[tuple[Initializer, InitializerStatistics] | None, bool]:
         """Of several initializers of a parameter, the one whose size is nearest to the model's own values, if it is not
         the last; and whether these are of its law."""
         parameter = dict(self.model.named_parameters())[own.name]

@@ -20,7 +20,7 @@ from firstguess.base.text import is_path
 from firstguess.data import Batch
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.call_model import Caller, part
-from firstguess.modules.guard import PrivateRandomness, borrowed, every_module_called, is_lazy, private_copy, unwrapped
+from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, restored, unwrapped
 from firstguess.modules.members.initializers import RUNNING_NORMS, Init, rule
 from firstguess.modules.members.redraw import Redraw
 from firstguess.modules.members.untrained import ALL, Redrawn, brief, head_of, part_of, scale_finding, weights_of
@@ -35,7 +35,7 @@ class Source(Protocol):
 
     given: Callable[..., Any]  # what it was made from
     findings: tuple[Finding, ...]
-    private: nn.Module | None  # one module that all members share in turn, and nobody else sees
+    shared_copy: nn.Module | None  # one module that all members share in turn, and nobody else sees
 
     def member(self, seed: int) -> AbstractContextManager[nn.Module]: ...
 
@@ -44,8 +44,8 @@ class Source(Protocol):
         """The parameters that keep their values in every member."""
         ...
 
-    def lent(self) -> AbstractContextManager[object]:
-        """Within it, what forwards leave in the private module (buffers, caches) is nobody else's."""
+    def isolated(self) -> AbstractContextManager[object]:
+        """Isolate what forwards leave in the shared copy (buffers, caches)."""
         ...
 
 
@@ -94,24 +94,24 @@ class Instance:
         self.given = model
         self._model = unwrapped(model)
         self._setup = setup
-        self.private = private_copy(self._model)
-        if self.private is None:
+        self.shared_copy = own_copy(self._model)
+        if self.shared_copy is None:
             if setup.moves or is_lazy(self._model):
                 raise InvalidInput(
                     "a model that can be deep-copied, to move, cast or materialise it",
                     got=type(model).__name__,
                     hint="give a factory instead: lambda: MyModel(...)",
                 )
-            with borrowed(self._model, parameters=True):
+            with restored(self._model, parameters=True):
                 known = self._options(setup(self._model), init, redraw)
                 self._redraw = Redraw(self._model, init, trained=trained, **known)
         else:
             lazy = is_lazy(self._model)
-            with PrivateRandomness(0):
-                setup(self.private)
+            with IsolatedRandomness(0):
+                setup(self.shared_copy)
             own = None if lazy else dict(self._model.named_parameters())
-            known = self._options(self.private, init, redraw)
-            self._redraw = Redraw(self.private, init, trained=trained, own=own, **known)
+            known = self._options(self.shared_copy, init, redraw)
+            self._redraw = Redraw(self.shared_copy, init, trained=trained, own=own, **known)
         self.findings = self._redraw.findings
 
     @property
@@ -126,7 +126,7 @@ class Instance:
     def _head(self, model: nn.Module, *, sure: bool) -> set[str]:
         """The parameters that make the logits; `sure`: or an error."""
         try:
-            with PrivateRandomness(0), borrowed(model, parameters=False):
+            with IsolatedRandomness(0), restored(model, parameters=False):
                 return head_of(model, self._setup.logits)
         except Exception as error:  # of a user's model
             if not sure:
@@ -140,26 +140,26 @@ class Instance:
 
     @contextmanager
     def member(self, seed: int) -> Generator[nn.Module]:
-        if self.private is not None:
-            with PrivateRandomness(seed):
+        if self.shared_copy is not None:
+            with IsolatedRandomness(seed):
                 self._redraw.draw()
-                yield self.private
+                yield self.shared_copy
             return
-        with borrowed(self._model, parameters=True), PrivateRandomness(seed):
+        with restored(self._model, parameters=True), IsolatedRandomness(seed):
             self._setup(self._model)
             self._redraw.draw()
             yield self._model
 
-    def lent(self) -> AbstractContextManager[object]:
-        # Not the parameters: those are drawn anew for every member.
-        return nullcontext() if self.private is None else borrowed(self.private, parameters=False)
+    def isolated(self) -> AbstractContextManager[object]:
+        # Not the parameters: those are re-drawn for every member.
+        return nullcontext() if self.shared_copy is None else restored(self.shared_copy, parameters=False)
 
 
 class Factory:
-    """A class or function that builds a new model at each call; what it returns is still treated as borrowed, because
+    """A class or function that builds a new model at each call; what it returns is still restored after use, because
     it may contain a part (a pretrained backbone) that lives on elsewhere."""
 
-    private: nn.Module | None = None
+    shared_copy: nn.Module | None = None
     held: frozenset[str] = frozenset()
 
     def __init__(self, factory: Callable[[], Any], init: Init, setup: Setup) -> None:
@@ -192,10 +192,10 @@ class Factory:
         return unwrapped(model)
 
     def _compare(self, name: str) -> Iterator[Finding]:
-        """Two calls, side by side: what they share is not drawn anew."""
+        """Two calls, side by side: what they share is not re-drawn."""
         models: list[nn.Module] = []
         for seed in (0, 1):
-            with PrivateRandomness(seed):
+            with IsolatedRandomness(seed):
                 models.append(self.build())
         one, two = models
         if one is two:
@@ -235,10 +235,10 @@ class Factory:
 
     @contextmanager
     def member(self, seed: int) -> Generator[nn.Module]:
-        with PrivateRandomness(seed):
+        with IsolatedRandomness(seed):
             model = self.build()
             self._setup.materialise(model)
-            with borrowed(model, parameters=self._init is not None or self._setup.moves or self._setup.scale != 1.0):
+            with restored(model, parameters=self._init is not None or self._setup.moves or self._setup.scale != 1.0):
                 model = self._setup(model)
                 if self._init is not None:
                     with torch.no_grad():
@@ -249,7 +249,7 @@ class Factory:
                             model.get_parameter(name).mul_(self._setup.scale)
                 yield model
 
-    def lent(self) -> AbstractContextManager[object]:
+    def isolated(self) -> AbstractContextManager[object]:
         return nullcontext()
 
 
@@ -259,7 +259,7 @@ def is_source(what: object) -> TypeGuard[Source]:
 
 
 def source(what: object, init: Init, setup: Setup, *, trained: bool = False, redraw: Redrawn = None) -> Source:
-    """Of a model or a factory; a source that there is already stays what it is, so that a model is studied once.
+    """The source of a model or a factory; a source that there is already stays as it is: a model is studied once.
 
     `trained`: an instance's own values may not be those that its constructor gave it. `redraw`: what of it is fresh; of
     a factory, one model is built then, and what is not fresh keeps the values that it has there.
@@ -272,7 +272,7 @@ def source(what: object, init: Init, setup: Setup, *, trained: bool = False, red
         made = Factory(what, init, setup)
         if redraw is None or (isinstance(redraw, str) and redraw == ALL):
             return made
-        with PrivateRandomness(0):
+        with IsolatedRandomness(0):
             model = made.build()
         return Instance(model, init, setup, trained=trained, redraw=redraw)
     raise InvalidInput(
@@ -330,7 +330,6 @@ def check_scale(scale: float) -> float:
     return float(scale)
 
 
-# --------------------------------------------------------------------------------------------------------------
 # A model by its name, `package.module:factory`, as the shell and Python take it.
 
 
@@ -372,7 +371,6 @@ def found_at(path: str) -> Any:
     return found
 
 
-# --------------------------------------------------------------------------------------------------------------
 # A model as it stands, for forwards that leave no trace.
 
 
@@ -387,9 +385,9 @@ def looked_into(model: nn.Module, mode: Mode) -> Generator[nn.Module]:
     with (
         torch.inference_mode(False),
         torch.no_grad(),
-        PrivateRandomness(0),
+        IsolatedRandomness(0),
         every_module_called(),
-        borrowed(inner, parameters=False),
+        restored(inner, parameters=False),
     ):
         found = inner.training
         for module in inner.modules():

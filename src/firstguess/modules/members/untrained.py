@@ -1,7 +1,7 @@
-"""What of a model is fresh: named by `redraw=`, or told by looking at its weights.
+"""What of a model is re-drawn: named by `redraw=`, or found by a test of its weights.
 
-Unless told, weights that look trained (trained_look.py) keep their values, and with them what stands beside them: the
-other parameters of the same layer and, if most weights look trained, every parameter whose values its initializer
+By default weights that look trained (the test below) keep their values, and with them what belongs to them: the other
+parameters of the same layer and, if most weights look trained, every parameter whose values its initializer
 would not give. What is as its initializer draws it is fresh. A model without a weight that looks trained is re-drawn
 as a whole.
 """
@@ -33,7 +33,7 @@ def _no_names() -> Collection[str]:
 
 
 @dataclass(frozen=True)
-class Part:
+class RedrawnPart:
     """What of an instance is drawn: `names`, or (None) all of it but what looks trained, if that is asked."""
 
     names: frozenset[str] | None = None
@@ -41,11 +41,11 @@ class Part:
     head: Callable[[], Collection[str]] = _no_names  # the parameters that make the logits
 
 
-def part_of(model: nn.Module, redraw: Redrawn, head: Callable[[], Collection[str]], *, look: bool) -> Part:
+def part_of(model: nn.Module, redraw: Redrawn, head: Callable[[], Collection[str]], *, look: bool) -> RedrawnPart:
     """What `redraw` says of `model`; `look`: without it, keep what looks trained."""
     if redraw is None or (isinstance(redraw, str) and redraw == ALL):
-        return Part(None, look and redraw is None, head)
-    return Part(frozenset(chosen(model, redraw, head)), False, head)
+        return RedrawnPart(None, look and redraw is None, head)
+    return RedrawnPart(frozenset(chosen(model, redraw, head)), False, head)
 
 
 def chosen(model: nn.Module, redraw: Redrawn, head: Callable[[], Collection[str]] = _no_names) -> set[str]:
@@ -183,7 +183,7 @@ def trained_findings(model: nn.Module, found: Division, largest: float) -> list[
 
 
 def named_finding(model: nn.Module, fresh: Collection[str], kept: Collection[str]) -> Finding:
-    """Of what `redraw=` names."""
+    """A finding for what `redraw=` names."""
     return Finding(
         FindingKind.PART,
         f"re-drawn, as redraw= says; the other {len(kept)} parameters keep the model's own values",
@@ -270,7 +270,7 @@ def _walk(start: object, marks: Mapping[object, nn.Module], names: Mapping[int, 
 
 
 def _leaf(node: object) -> torch.Tensor | None:
-    """The parameter that a node is, also seen through transposing and reshaping."""
+    """The parameter that a unit is, also seen through transposing and reshaping."""
     while node is not None and not hasattr(node, "variable"):
         following = [before for before, _ in getattr(node, "next_functions", ()) if before is not None]
         if len(following) != 1 or not any(word in type(node).__name__ for word in _VIEWS):
@@ -300,7 +300,6 @@ def scale_finding(scale: float, weights: Collection[str]) -> Finding:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Whether a weight looks trained: singular values that no draw of independent entries has.
 #
 # Of independent entries the largest singular value stays at the Marchenko-Pastur edge σ(√m + √n), within Tracy-Widom

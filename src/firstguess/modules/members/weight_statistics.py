@@ -54,7 +54,7 @@ class Numbers:
 
     @property
     def variance(self) -> float:
-        """About the mean; unbiased if all draws have one law."""
+        """Variance about the mean; unbiased if all draws have one law."""
         return max(self.square - self.total * self.mean, 0.0) / max(self.count - 1, 1)
 
     @property

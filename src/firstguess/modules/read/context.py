@@ -20,7 +20,6 @@ from firstguess.network.layer import Layer, ReadResult
 from firstguess.network.layers import Scale, Shift
 from firstguess.network.read_result import RandomWeights, ReadContext, Variances
 
-# --------------------------------------------------------------------------------------------------------------
 # Variances of weights, from the initializers themselves: draw, estimate, and recognise the rule where there is one.
 
 ENOUGH = 20_000  # weights of a layer from which σw² is known to 1 %
@@ -31,7 +30,7 @@ _PATIENCE = 160_000_000  # numbers that are drawn for these 16: a second or two;
 
 
 @dataclass(frozen=True)
-class Draws:
+class ParameterDraws:
     """Statistics of every parameter that the reading asks for, by name, over `count` initializations."""
 
     numbers: dict[str, Numbers]
@@ -45,7 +44,7 @@ def tensor_at(model: nn.Module, name: str) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def draw(source: Source, names: Iterable[str], seed: int) -> Draws:
+def draw(source: Source, names: Iterable[str], seed: int) -> ParameterDraws:
     """Initialize until every weight has 20 000 entries and every bias 2 000, or 16 times (small models: up to
     256, very large ones: twice)."""
     numbers = {name: Numbers() for name in names}
@@ -64,7 +63,7 @@ def draw(source: Source, names: Iterable[str], seed: int) -> Draws:
             most = min(_MOST, max(min(_LEAST, max(2, _PATIENCE // size)), _BUDGET // size))
         if done > 1 and all(_known(name, sums) for name, sums in numbers.items()):
             break
-    return Draws(numbers, done)
+    return ParameterDraws(numbers, done)
 
 
 def _known(name: str, sums: Numbers) -> bool:
@@ -152,7 +151,7 @@ class Modules:
     """The meaning of every module of `model`, with what is known of its parameters' laws."""
 
     model: nn.Module
-    draws: Draws
+    draws: ParameterDraws
     init: Init = None
     used: dict[int, str] = field(default_factory=dict[int, str])  # what some layer has its weights from already, by id
     estimates: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
@@ -173,7 +172,7 @@ class Modules:
         return f"{path}.{what}" if path else what
 
     def meaning(self, path: str, axes: int | None, shape: tuple[int, ...] | None = None) -> ReadResult:
-        """What a module is that gets a batch with so many axes, or (where an example was run) of this shape."""
+        """What a module is that gets a batch with this many axes, or (where an example was run) of this shape."""
         module = self.model.get_submodule(path)
         claimed = claim(module)
         if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):

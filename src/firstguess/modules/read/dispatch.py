@@ -25,7 +25,6 @@ from firstguess.network.layers import (
 )
 from firstguess.network.read_result import FLAT, Call, ReadContext
 
-# --------------------------------------------------------------------------------------------------------------
 # Modules and functions that are nothing to a description: dropout, flattening, softmax at the end, copies.
 
 _DROPOUT = "dropout is off at initialization, and left out"
@@ -173,7 +172,6 @@ def refusal(module: nn.Module) -> str:
     return f"a {base} with a forward of its own" if base is not None else "a description has no such layer"
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What functions and methods of tensors are in a description, where one signal goes in.
 
 _SHAPING = (torch.flatten, torch.reshape, torch.squeeze)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch import fx, nn
 
 from firstguess.modules.read import dispatch
-from firstguess.modules.read.context import Draws, Modules
+from firstguess.modules.read.context import Modules, ParameterDraws
 from firstguess.modules.read.dispatch import is_whole
 from firstguess.modules.read.result import Part, Unread
 from firstguess.modules.read.tracing import Traced, path_of, trace
@@ -20,7 +20,6 @@ from firstguess.network.layers import Activate, Residual, Scale
 from firstguess.network.layers.residual import unsigned
 from firstguess.network.read_result import FLAT, ReadContext
 
-# --------------------------------------------------------------------------------------------------------------
 # The nodes of a graph that carry the signal, and the trail that it takes through them.
 
 _SHAPE_METHODS = ("size", "dim", "numel", "ndimension")
@@ -62,7 +61,7 @@ class Trail:
     idle: set[fx.Node] = field(default_factory=set[fx.Node])  # in a branch that adds nothing, or after the last weights
 
     def shape(self, node: fx.Node) -> tuple[int, ...] | None:
-        """Of a node's result, where an example was run."""
+        """Shape of a node's result, where an example was run."""
         return self.traced.shapes.get(node.name)
 
     def back(self, node: fx.Node | None) -> list[fx.Node]:
@@ -135,7 +134,6 @@ def output(graph: fx.Graph) -> tuple[fx.Node | None, str]:
     return (nodes[0] if nodes else None), problem
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Sums of two signals of a graph: residual blocks, where what the branch adds is uncorrelated with the rest.
 
 
@@ -456,5 +454,5 @@ def _alone(module: nn.Module) -> ReadResult | None:
     traced = trace(module, None)
     if traced.graph is None:
         return None
-    found = read_graph(traced, Modules(module, Draws({}, 0)), whole=False)
+    found = read_graph(traced, Modules(module, ParameterDraws({}, 0)), whole=False)
     return None if len(found.runs) != 1 or found.unread else ReadResult(found.runs[0], notes=tuple(found.notes))

@@ -16,7 +16,7 @@ from firstguess.data import Batch, batches, load
 from firstguess.ensemble.member_statistics import ASSUMED, FOLLOWED, Finding
 from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.call_model import Caller, Forward, fed, leaves, part, replaced
-from firstguess.modules.guard import PrivateRandomness, borrowed
+from firstguess.modules.guard import IsolatedRandomness, restored
 from firstguess.modules.members.initializers import Init
 from firstguess.modules.members.sources import Setup, Source, is_source, named, shaped_by, source
 from firstguess.modules.read.context import TORCH_DEFAULT, Modules, draw, parameter_names
@@ -110,7 +110,7 @@ def _enough(model: nn.Module, batch: Batch) -> Batch:
     """Two points, unless the model fails on them: some take whole batches only."""
     few = part(batch, 0, 2)
     try:
-        with borrowed(model, parameters=False), PrivateRandomness(0), torch.no_grad():
+        with restored(model, parameters=False), IsolatedRandomness(0), torch.no_grad():
             Caller()(model, few, copies=True)
     except Exception:  # whatever a user's model raises
         return batch
@@ -134,7 +134,7 @@ def _reading(model: nn.Module, modules: Modules, batch: Batch | None) -> tuple[G
         traced = Traced(None, {"": own})
     else:
         inputs, as_one = own
-        with borrowed(model, parameters=False):  # a module may keep what it is traced with
+        with restored(model, parameters=False):  # a module may keep what it is traced with
             traced = trace(model, None if inputs is None else _like(model, inputs), as_one=as_one)
     if traced.graph is not None:
         reading = read_graph(traced, modules)
@@ -167,7 +167,7 @@ def _own_inputs(model: nn.Module, batch: Batch | None) -> tuple[Any, bool] | str
     calls: list[tuple[tuple[Any, ...], dict[str, Any], Any]] = []
     hook = model.register_forward_hook(lambda _, *call: calls.append(call), with_kwargs=True)
     try:
-        with PrivateRandomness(0), torch.no_grad():
+        with IsolatedRandomness(0), torch.no_grad():
             output = Caller()(model, batch, copies=True)
     finally:
         hook.remove()
@@ -222,7 +222,7 @@ def _called(model: nn.Module, batch: Batch) -> list[tuple[str, int | None]]:
     try:
         for path in _wholes(model):
             hooks.append(model.get_submodule(path).register_forward_pre_hook(noting(path)))
-        with PrivateRandomness(0), torch.no_grad():
+        with IsolatedRandomness(0), torch.no_grad():
             Caller()(model, batch, copies=True)
     finally:
         for hook in hooks:

@@ -14,7 +14,7 @@ from torch import nn
 
 from firstguess.modules.members.initializers import Init, is_hugging_face_conv1d
 from firstguess.modules.members.weight_statistics import Numbers
-from firstguess.modules.read.context import Draws, Estimate, estimate, favourites
+from firstguess.modules.read.context import Estimate, ParameterDraws, estimate, favourites
 from firstguess.modules.read.result import Part
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
@@ -38,7 +38,6 @@ from firstguess.network.layers import (
 )
 from firstguess.network.read_result import Variances
 
-# --------------------------------------------------------------------------------------------------------------
 # A piece of a model of tokens: a layer, and the model's own parameters that the layer's module would hold.
 
 Tensors: TypeAlias = Callable[[str], torch.Tensor]  # a parameter by its name in the model
@@ -50,11 +49,11 @@ class Stop(Exception):
     def __init__(self, path: str, kind: str, why: str, before: Sequence[Piece] = ()) -> None:
         super().__init__(why)
         self.path, self.kind, self.why = path, kind, why
-        self.before = tuple(before)  # what was read in front of it
+        self.before = tuple(before)  # what was read before it
 
 
 @dataclass(frozen=True)
-class Own:
+class ModelTensor:
     """A parameter of the model or some of its rows, as (units, inputs)."""
 
     name: str
@@ -74,15 +73,15 @@ class Matrix:
 
     path: str
     kind: str
-    weight: Own
-    bias: Own | None
+    weight: ModelTensor
+    bias: ModelTensor | None
     units: int
     inputs: int
 
     def part(self, start: int, stop: int) -> Matrix:
         """Some of its units: queries, keys or values of a fused layer."""
-        bias = None if self.bias is None else Own(self.bias.name, rows=(start, stop))
-        weight = Own(self.weight.name, self.weight.transposed, (start, stop))
+        bias = None if self.bias is None else ModelTensor(self.bias.name, rows=(start, stop))
+        weight = ModelTensor(self.weight.name, self.weight.transposed, (start, stop))
         return Matrix(self.path, self.kind, weight, bias, stop - start, self.inputs)
 
 
@@ -90,8 +89,8 @@ class Matrix:
 class Fill:
     """What a module of a layer is filled with where it would draw: rows of these, one below the other."""
 
-    weights: tuple[Own, ...]
-    biases: tuple[Own | None, ...] = ()
+    weights: tuple[ModelTensor, ...]
+    biases: tuple[ModelTensor | None, ...] = ()
 
     def weight(self, tensors: Tensors) -> torch.Tensor:
         return torch.cat([own.of(tensors) for own in self.weights])
@@ -131,7 +130,6 @@ def residual(branch: Sequence[Piece], scale: float = 1.0) -> Piece:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Laws of a model's parameters: which variance a description has for them.
 
 _SIGMAS = 5.0  # in which two sizes may differ and be the same
@@ -143,7 +141,7 @@ def stop(model: nn.Module, path: str, why: str) -> Stop:
 
 
 @dataclass(frozen=True)
-class Law:
+class DenseVariances:
     """σw² and σb² of a dense layer, as chosen; `variances` are what was measured."""
 
     weight_var: float
@@ -154,14 +152,14 @@ class Law:
 class Laws:
     """What the parameters of one model are drawn from."""
 
-    def __init__(self, model: nn.Module, draws: Draws, init: Init = None) -> None:
+    def __init__(self, model: nn.Module, draws: ParameterDraws, init: Init = None) -> None:
         self.model, self.draws, self.init = model, draws, init
         self._known: dict[str, Estimate] = {}
         self._sizes: dict[str, float] = {}  # E w² of laws that follow no rule
         self._measure_sizes()
 
     def numbers(self, name: str, path: str) -> Numbers:
-        """Of a parameter over draws."""
+        """Statistics of a parameter over draws."""
         found = self.draws.numbers.get(name)
         if found is None or not found.count:
             raise stop(self.model, path, f"its {name.rpartition('.')[2]} could not be drawn")
@@ -177,7 +175,7 @@ class Laws:
         same = own.low == found.low and math.isclose(own.mean_square, found.mean_square, rel_tol=1e-9)
         return own if same else found
 
-    def dense(self, matrix: Matrix) -> Law:
+    def dense(self, matrix: Matrix) -> DenseVariances:
         """A dense layer's variances, by the rule that they fit."""
         weight = self.numbers(matrix.weight.name, matrix.path)
         bias = None if matrix.bias is None else self.numbers(matrix.bias.name, matrix.path)
@@ -203,7 +201,7 @@ class Laws:
         bias_var = found.bias_var()
         square, error = (bias.mean_square, bias.standard_error) if random and bias is not None else (0.0, 0.0)
         measured = Variances(found.measured, found.standard_error, square, error, rule, self.draws.count)
-        return Law(_rounded(value), bias_var, measured)
+        return DenseVariances(_rounded(value), bias_var, measured)
 
     def _measure_sizes(self) -> None:
         """E w²: a rounder number that fits, else one for all parameters of the model that cannot be told apart.
@@ -262,10 +260,10 @@ def _rounded(value: float) -> float:
 _GRID = torch.linspace(-9.0, 9.0, 601, dtype=torch.float64)
 
 
-class Kit:
+class Builder:
     """Pieces of one model, with the laws of its parameters over draws."""
 
-    def __init__(self, model: nn.Module, draws: Draws, init: Init = None) -> None:
+    def __init__(self, model: nn.Module, draws: ParameterDraws, init: Init = None) -> None:
         self.model = model
         self.laws = Laws(model, draws, init)
         self.notes: list[str] = []
@@ -289,8 +287,8 @@ class Kit:
         if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):
             raise self.stop(path, "has forward hooks, which may change what it does")
         shape = tuple(reversed(module.weight.shape)) if conv1d else tuple(module.weight.shape)
-        bias = None if getattr(module, "bias", None) is None else Own(f"{path}.bias")
-        return Matrix(path, kind, Own(f"{path}.weight", conv1d), bias, shape[0], shape[1])
+        bias = None if getattr(module, "bias", None) is None else ModelTensor(f"{path}.bias")
+        return Matrix(path, kind, ModelTensor(f"{path}.weight", conv1d), bias, shape[0], shape[1])
 
     # Pieces
 
@@ -400,10 +398,10 @@ class Kit:
         std = self.laws.std(f"{path}.weight", path)
         more = 0.0 if types is None else self.laws.std(f"{types}.weight", types)
         layer = Embed(std, width=module.embedding_dim, types=more)
-        fills, check = (Fill((Own(f"{path}.weight"),)),), replace(layer, vocabulary=module.num_embeddings)
+        fills, check = (Fill((ModelTensor(f"{path}.weight"),)),), replace(layer, vocabulary=module.num_embeddings)
         parts = [Part(path, type(module).__name__, text(layer))]
         if types is not None:
-            fills = (*fills, Fill((Own(f"{types}.weight", rows=(0, 1)),)))
+            fills = (*fills, Fill((ModelTensor(f"{types}.weight", rows=(0, 1)),)))
             check = replace(check, types=more or 1.0)
             parts.append(Part(types, self.kind(types), ""))
         return Piece(layer, check, fills, tuple(parts))
@@ -411,12 +409,12 @@ class Kit:
     def positions(self, name: str, path: str, *, start: int = 0) -> Piece:
         """A vector for every place; `start`: the row of the first."""
         layer = Positions(self.laws.std(name, path))
-        fill = Fill((Own(name, rows=(start, None)),))
+        fill = Fill((ModelTensor(name, rows=(start, None)),))
         return Piece(layer, layer, (fill,), (Part(path, self.kind(path), text(layer)),))
 
     def first_token(self, name: str, path: str) -> Piece:
         layer = FirstToken(self.laws.std(name, path))
-        return Piece(layer, layer, (Fill((Own(name),)),), (Part(path, self.kind(path), text(layer)),))
+        return Piece(layer, layer, (Fill((ModelTensor(name),)),), (Part(path, self.kind(path), text(layer)),))
 
     def patches(self, path: str) -> Piece:
         """A convolution whose kernels lie side by side."""
@@ -429,9 +427,9 @@ class Kit:
             raise self.stop(
                 path, "its kernels do not lie side by side: patches of a description are square and do not overlap"
             )
-        bias = None if conv.bias is None else Own(f"{path}.bias")
+        bias = None if conv.bias is None else ModelTensor(f"{path}.bias")
         matrix = Matrix(
-            path, "Conv2d", Own(f"{path}.weight"), bias, conv.out_channels, math.prod(conv.weight.shape[1:])
+            path, "Conv2d", ModelTensor(f"{path}.weight"), bias, conv.out_channels, math.prod(conv.weight.shape[1:])
         )
         law = self.laws.dense(matrix)
         layer = Patches(size, weight_var=law.weight_var, bias_var=law.bias_var, width=conv.out_channels)

@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from firstguess.modules.read import dispatch
 from firstguess.modules.read.graph import ancestors, owner
-from firstguess.modules.read.token_parts import Kit, Matrix, Piece, Stop, plain
+from firstguess.modules.read.token_parts import Builder, Matrix, Piece, Stop, plain
 from firstguess.modules.read.tracing import OneInput, path_of
 from firstguess.network.activations.record import Activation
 from firstguess.network.layers import Positions
@@ -21,24 +21,24 @@ Form: TypeAlias = Literal["ids", "image", "grid", "grid, nodes last", "nodes fir
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
-    """The signal behind some pieces: ids (n, T), an image, tokens (n, T, D) or, nodes first, (n, D, T), or a vector.
+class TokenSignal:
+    """The signal after some pieces: ids (n, T), an image, tokens (n, T, D) or, nodes first, (n, D, T), or a vector.
 
     `matrix` and `base`: the dense layer that it has just come through, and the signal in front; `phi`: then this.
     """
 
     pieces: tuple[Piece, ...]
     form: Form
-    base: Stream | None = None
+    base: TokenSignal | None = None
     matrix: Matrix | None = None
     phi: Activation | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class DenseView:
     """What a dense layer makes of tokens, reshaped or in part: queries, keys, values, or the halves of a gate."""
 
-    base: Stream
+    base: TokenSignal
     matrix: Matrix
     phi: Activation | None = None
 
@@ -54,8 +54,8 @@ class Several:
 class Scores:
     """Logits of attention, or its weights."""
 
-    query: View
-    key: View
+    query: DenseView
+    key: DenseView
     heads: int
     causal: bool = False
     weights: bool = False
@@ -65,7 +65,7 @@ class Scores:
 class Attended:
     """What heads take of the values; an output layer follows."""
 
-    views: tuple[View, View, View]
+    views: tuple[DenseView, DenseView, DenseView]
     heads: int
     causal: bool
 
@@ -74,16 +74,15 @@ class Attended:
 class Mixing:
     """Dense layers over the tokens of every node, between two transpositions."""
 
-    base: Stream
+    base: TokenSignal
     first: Matrix
     phi: Activation | None = None
     second: Matrix | None = None
 
 
-Value: TypeAlias = Stream | View | Several | Scores | Attended | Mixing
+Value: TypeAlias = TokenSignal | DenseView | Several | Scores | Attended | Mixing
 
 
-# --------------------------------------------------------------------------------------------------------------
 # What a graph computes without its input: positions, class tokens, masks; by value, and by the parameter behind.
 
 
@@ -100,8 +99,8 @@ class _Values(fx.Interpreter):
 class Constants:
     """Values of all nodes on a few inputs."""
 
-    def __init__(self, kit: Kit, call: OneInput, graph: fx.Graph, inputs: torch.Tensor) -> None:
-        self.kit = kit
+    def __init__(self, builder: Builder, call: OneInput, graph: fx.Graph, inputs: torch.Tensor) -> None:
+        self.builder = builder
         values = _Values(call, graph)
         with torch.no_grad():
             values.run(inputs)
@@ -140,34 +139,34 @@ class Constants:
                 dispatch.function_name(node),
                 "adds fixed positions that are not sines and cosines side by side",
             )
-        table = self.kit.model.get_parameter(name).detach()
+        table = self.builder.model.get_parameter(name).detach()
         rows = table.reshape(-1, table.shape[-1])
         first = (rows == added[0]).all(dim=1).nonzero().flatten().tolist()
         start = next((i for i in first if torch.equal(rows[i : i + len(added)], added.to(rows))), None)
         if start is None:
             raise Stop(name.rpartition(".")[0], name, "is added to tokens, but not row by row as positions")
-        return self.kit.positions(name, name.rpartition(".")[0], start=start)
+        return self.builder.positions(name, name.rpartition(".")[0], start=start)
 
     def first_token(self, node: fx.Node, argument: Any) -> Piece:
-        """A learned token that is put in front of all others."""
+        """A learned token that comes before all others."""
         name, token = self._parameter(argument), self.of(argument)
         if name is None or not isinstance(token, torch.Tensor) or token.ndim != 3 or token.shape[1] != 1:
             raise Stop(owner(node), dispatch.function_name(node), "joins something else than one learned token")
-        own = self.kit.model.get_parameter(name).detach()
+        own = self.builder.model.get_parameter(name).detach()
         if own.numel() != token.shape[-1] or not torch.equal(token, own.reshape(1, 1, -1).expand_as(token)):
             raise Stop(name.rpartition(".")[0], name, "is put in front of tokens, but not as it is")
-        return self.kit.first_token(name, name.rpartition(".")[0])
+        return self.builder.first_token(name, name.rpartition(".")[0])
 
     def _parameter(self, argument: Any) -> str | None:
         """The one parameter that a constant comes from."""
         if not isinstance(argument, fx.Node):
             return None
         found: list[str] = []
-        parameters = dict(self.kit.model.named_parameters())
+        parameters = dict(self.builder.model.named_parameters())
         for node in ancestors(argument):
             path = path_of(cast(str, node.target)) if node.op in ("get_attr", "call_module") else ""
             if node.op == "get_attr" and path in parameters:
                 found.append(path)
-            elif node.op == "call_module" and isinstance(self.kit.model.get_submodule(path), nn.Embedding):
+            elif node.op == "call_module" and isinstance(self.builder.model.get_submodule(path), nn.Embedding):
                 found.append(f"{path}.weight")
         return found[0] if len(found) == 1 else None

@@ -14,12 +14,21 @@ from firstguess.modules.read import dispatch
 from firstguess.modules.read.dispatch import PASSIVE, refusal
 from firstguess.modules.read.graph import is_aside, is_input, output, owner
 from firstguess.modules.read.huggingface import TRUNKS, is_trunk
-from firstguess.modules.read.token_parts import Kit, Matrix, Own, Piece, Stop, plain, residual
-from firstguess.modules.read.token_values import Attended, Constants, Form, Mixing, Scores, Several, Stream, Value, View
+from firstguess.modules.read.token_parts import Builder, Matrix, ModelTensor, Piece, Stop, plain, residual
+from firstguess.modules.read.token_values import (
+    Attended,
+    Constants,
+    DenseView,
+    Form,
+    Mixing,
+    Scores,
+    Several,
+    TokenSignal,
+    Value,
+)
 from firstguess.modules.read.tracing import OneInput, path_of
 from firstguess.network.layers import Gated, Scale
 
-# --------------------------------------------------------------------------------------------------------------
 # torch's own: nn.MultiheadAttention, nn.TransformerEncoderLayer and nn.TransformerEncoder.
 
 
@@ -42,21 +51,21 @@ def is_causal(mask: Any, *, taken: bool = False) -> bool | None:
     return True if torch.equal(open_, torch.ones_like(open_).tril()) else None
 
 
-def multihead(kit: Kit, path: str, *, causal: bool) -> Piece:
+def multihead(builder: Builder, path: str, *, causal: bool) -> Piece:
     """nn.MultiheadAttention as self-attention."""
-    module: Any = kit.model.get_submodule(path)
+    module: Any = builder.model.get_submodule(path)
     if not module.batch_first:
-        raise kit.stop(path, "batch_first=False: tokens come first, and a description has points first")
+        raise builder.stop(path, "batch_first=False: tokens come first, and a description has points first")
     if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
-        raise kit.stop(path, "keys or values of other widths, or more keys than tokens")
+        raise builder.stop(path, "keys or values of other widths, or more keys than tokens")
     dot, width = f"{path}." if path else "", module.embed_dim
     bias = None if module.in_proj_bias is None else f"{dot}in_proj_bias"
     three = tuple(
         Matrix(
             path,
             "MultiheadAttention",
-            Own(f"{dot}in_proj_weight", rows=(i * width, (i + 1) * width)),
-            None if bias is None else Own(bias, rows=(i * width, (i + 1) * width)),
+            ModelTensor(f"{dot}in_proj_weight", rows=(i * width, (i + 1) * width)),
+            None if bias is None else ModelTensor(bias, rows=(i * width, (i + 1) * width)),
             width,
             width,
         )
@@ -66,39 +75,38 @@ def multihead(kit: Kit, path: str, *, causal: bool) -> Piece:
     last = Matrix(
         f"{dot}out_proj",
         type(out).__name__,
-        Own(f"{dot}out_proj.weight"),
-        None if out.bias is None else Own(f"{dot}out_proj.bias"),
+        ModelTensor(f"{dot}out_proj.weight"),
+        None if out.bias is None else ModelTensor(f"{dot}out_proj.bias"),
         width,
         width,
     )
-    return kit.attention(path, (three[0], three[1], three[2]), last, module.num_heads, causal=causal)
+    return builder.attention(path, (three[0], three[1], three[2]), last, module.num_heads, causal=causal)
 
 
-def encoder_layer(kit: Kit, path: str, *, causal: bool) -> list[Piece]:
-    """nn.TransformerEncoderLayer, norms in front or behind."""
-    module: Any = kit.model.get_submodule(path)
+def encoder_layer(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
+    """nn.TransformerEncoderLayer, norms before or after."""
+    module: Any = builder.model.get_submodule(path)
     if type(module).forward is not nn.TransformerEncoderLayer.forward:
-        raise kit.stop(path, "an encoder layer with a forward of its own")
+        raise builder.stop(path, "an encoder layer with a forward of its own")
     dot = f"{path}." if path else ""
-    attention = multihead(kit, f"{dot}self_attn", causal=causal)
-    mlp = kit.mlp(f"{dot}linear1", module.activation, f"{dot}linear2", path)
-    norms = kit.norm(f"{dot}norm1"), kit.norm(f"{dot}norm2")
+    attention = multihead(builder, f"{dot}self_attn", causal=causal)
+    mlp = builder.mlp(f"{dot}linear1", module.activation, f"{dot}linear2", path)
+    norms = builder.norm(f"{dot}norm1"), builder.norm(f"{dot}norm2")
     if module.norm_first:
         return [residual([*norms[0], attention]), residual([*norms[1], *mlp])]
     return [residual([attention]), *norms[0], residual(mlp), *norms[1]]
 
 
-def encoder(kit: Kit, path: str, *, causal: bool) -> list[Piece]:
+def encoder(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
     """nn.TransformerEncoder: its layers, and the norm at the end if there is one."""
-    module: Any = kit.model.get_submodule(path)
+    module: Any = builder.model.get_submodule(path)
     dot = f"{path}." if path else ""
     pieces = [
-        piece for i in range(len(module.layers)) for piece in encoder_layer(kit, f"{dot}layers.{i}", causal=causal)
+        piece for i in range(len(module.layers)) for piece in encoder_layer(builder, f"{dot}layers.{i}", causal=causal)
     ]
-    return pieces if module.norm is None else [*pieces, *kit.norm(f"{dot}norm")]
+    return pieces if module.norm is None else [*pieces, *builder.norm(f"{dot}norm")]
 
 
-# --------------------------------------------------------------------------------------------------------------
 # Reshaping and taking parts of what flows, by what it is: tokens, heads, patches.
 
 _PARTS = ("chunk", "split", "unbind", "tensor_split")
@@ -111,7 +119,7 @@ SHAPING = (
 class Walk(Protocol):
     """What the walk over a graph has at hand (`graph.py`)."""
 
-    kit: Kit
+    builder: Builder
     constants: Constants
     begun: bool
 
@@ -119,7 +127,7 @@ class Walk(Protocol):
 
 
 def reshaped(graph: Walk, node: fx.Node, v: Value) -> Value:
-    """What a value is behind a call that reshapes it, averages tokens or takes a part."""
+    """What a value is after a call that reshapes it, averages tokens or takes a part."""
     name = dispatch.function_name(node) if node.op != "call_module" else "flatten"
     after = graph.constants.shape(node)
     if isinstance(v, Several):
@@ -128,24 +136,24 @@ def reshaped(graph: Walk, node: fx.Node, v: Value) -> Value:
         if name in ("mean", "getitem", "select", *_PARTS):
             raise _stop(node, "takes a part of the heads")
         return v
-    if isinstance(v, View):
+    if isinstance(v, DenseView):
         return _view(graph, node, name, v, after)
     before = graph.constants.shape(node.all_input_nodes[0])
     if isinstance(v, Mixing):
         if v.second is None or v.phi is None or not _swaps(node, name):
             raise _stop(node, "reshapes what dense layers over tokens make")
         graph.begun = True
-        return Stream((*v.base.pieces, graph.kit.tokenmix(v.first, v.phi, v.second)), "tokens")
-    if not isinstance(v, Stream):
+        return TokenSignal((*v.base.pieces, graph.builder.tokenmix(v.first, v.phi, v.second)), "tokens")
+    if not isinstance(v, TokenSignal):
         raise _stop(node, "reshapes logits of attention")
     if name in ("getitem", "select", "mean"):
         return _pooled(graph, node, name, v, before)
     if v.form in ("grid", "grid, nodes last", "nodes first"):
         return _of_grid(graph, node, name, v, before, after)
     if v.form == "tokens" and _swaps(node, name) and v.matrix is None:
-        return Stream(v.pieces, "nodes first")
+        return TokenSignal(v.pieces, "nodes first")
     if v.form == "tokens" and v.matrix is not None and v.base is not None:
-        return _view(graph, node, name, View(v.base, v.matrix, v.phi), after)
+        return _view(graph, node, name, DenseView(v.base, v.matrix, v.phi), after)
     if before == after:
         return v
     raise _stop(node, f"makes {before[1:]} of a sample into {after[1:]}")
@@ -170,7 +178,7 @@ def _swaps(node: fx.Node, name: str) -> bool:
 
 
 def _of_grid(
-    graph: Walk, node: fx.Node, name: str, v: Stream, before: tuple[int, ...], after: tuple[int, ...]
+    graph: Walk, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...], after: tuple[int, ...]
 ) -> Value:
     """From (n, D, h, w) to tokens, by way of (n, D, T) or of (n, h, w, D)."""
     form: Form | None = None
@@ -185,10 +193,10 @@ def _of_grid(
     if form is None:
         raise _stop(node, f"makes {before[1:]} of a sample into {after[1:]}, which are no tokens in order")
     graph.begun = graph.begun or form == "tokens"
-    return Stream(v.pieces, form)
+    return TokenSignal(v.pieces, form)
 
 
-def _view(graph: Walk, node: fx.Node, name: str, v: View, after: tuple[int, ...]) -> Value:
+def _view(graph: Walk, node: fx.Node, name: str, v: DenseView, after: tuple[int, ...]) -> Value:
     units = v.matrix.units
     if name in _PARTS:
         parts = graph.constants.value(node)
@@ -196,20 +204,20 @@ def _view(graph: Walk, node: fx.Node, name: str, v: View, after: tuple[int, ...]
         if units % count or len({p.shape for p in parts}) > 1:
             raise _stop(node, "parts of different sizes")
         size = units // count
-        return Several(tuple(View(v.base, v.matrix.part(i * size, (i + 1) * size), v.phi) for i in range(count)))
+        return Several(tuple(DenseView(v.base, v.matrix.part(i * size, (i + 1) * size), v.phi) for i in range(count)))
     if name in ("getitem", "select"):
         source = graph.constants.shape(node.all_input_nodes[0])
         index: Any = node.args[1]
         if isinstance(index, int) and source[0] in (2, 3) and units % source[0] == 0 and name == "getitem":
             size = units // source[0]
-            return View(v.base, v.matrix.part(index * size, (index + 1) * size), v.phi)
+            return DenseView(v.base, v.matrix.part(index * size, (index + 1) * size), v.phi)
         raise _stop(node, "takes a part of queries, keys and values that is not one of them")
     if name == "mean":
         raise _stop(node, "averages something else than tokens")
     return v
 
 
-def _pooled(graph: Walk, node: fx.Node, name: str, v: Stream, before: tuple[int, ...]) -> Value:
+def _pooled(graph: Walk, node: fx.Node, name: str, v: TokenSignal, before: tuple[int, ...]) -> Value:
     """One token, or the mean of all."""
     axis = {"tokens": 1, "nodes first": 2}.get(v.form)
     if axis is None:
@@ -220,14 +228,14 @@ def _pooled(graph: Walk, node: fx.Node, name: str, v: Stream, before: tuple[int,
         dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         dims = [dims] if isinstance(dims, int) else list(cast(Any, dims) or [])
         if [d % 3 for d in dims] == [axis] and not node.kwargs.get("keepdim"):
-            return Stream((*v.pieces, graph.kit.pool("mean")), "vector")
+            return TokenSignal((*v.pieces, graph.builder.pool("mean")), "vector")
         raise _stop(node, "averages something else than tokens")
     index = _token(node, name, axis)
     at = {0: "cls", -1: "last", before[axis] - 1: "last"}.get(index) if index is not None else None
     if at is None:
         raise _stop(node, "takes a part of the tokens that is neither the first nor the last")
     graph.begun = True
-    return Stream((*v.pieces, graph.kit.pool(at)), "vector")
+    return TokenSignal((*v.pieces, graph.builder.pool(at)), "vector")
 
 
 def _token(node: fx.Node, name: str, axis: int) -> int | None:
@@ -258,9 +266,11 @@ def is_leaf(module: nn.Module) -> bool:
 class GraphPieces:
     """Walk a graph with the values of its constants at hand."""
 
-    def __init__(self, kit: Kit, call: OneInput, graph: fx.Graph, inputs: torch.Tensor, opaque: dict[str, str]) -> None:
-        self.kit, self.graph, self.opaque = kit, graph, opaque
-        self.constants = Constants(kit, call, graph, inputs)
+    def __init__(
+        self, builder: Builder, call: OneInput, graph: fx.Graph, inputs: torch.Tensor, opaque: dict[str, str]
+    ) -> None:
+        self.builder, self.graph, self.opaque = builder, graph, opaque
+        self.constants = Constants(builder, call, graph, inputs)
         self.flow: dict[fx.Node, Value] = {}
         self.begun = False  # whether something of tokens was met
         self.ending: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -277,7 +287,7 @@ class GraphPieces:
             if value is not None:
                 self.flow[node] = value
         last = self.flow.get(end)
-        if not isinstance(last, Stream) or last.form not in ("tokens", "vector"):
+        if not isinstance(last, TokenSignal) or last.form not in ("tokens", "vector"):
             raise Stop("", "output", "the output is not a vector, or tokens, of a signal that was read")
         classes = last.matrix.units if last.matrix is not None and last.form == "vector" and last.phi is None else None
         return list(last.pieces), classes
@@ -303,19 +313,19 @@ class GraphPieces:
         if not isinstance(x, torch.Tensor):
             return None
         if x.ndim == 2 and not x.is_floating_point():
-            return Stream((), "ids")
+            return TokenSignal((), "ids")
         if x.ndim == 4 and x.is_floating_point():
-            return Stream((), "image")
+            return TokenSignal((), "image")
         raise Stop("", "input", "neither token ids (n, tokens) nor images")
 
     # Modules
 
     def _module(self, node: fx.Node, path: str, v: Value) -> Value:
-        module: Any = self.kit.model.get_submodule(path)
+        module: Any = self.builder.model.get_submodule(path)
         if vars(module).get("_forward_hooks") or vars(module).get("_forward_pre_hooks"):
-            raise self.kit.stop(path, "has forward hooks, which may change what it does")
+            raise self.builder.stop(path, "has forward hooks, which may change what it does")
         if path in self.opaque:
-            raise self.kit.stop(path, self.opaque[path])
+            raise self.builder.stop(path, self.opaque[path])
         if isinstance(module, nn.Flatten):
             return reshaped(self, node, v)
         if type(module) in PASSIVE and "Softmax" not in type(module).__name__:
@@ -324,77 +334,84 @@ class GraphPieces:
             return self._trunk(path, module, v)
         if isinstance(module, _TORCH):
             return self._torch(node, path, module, v)
-        if is_lookup(module) and isinstance(v, Stream) and v.form == "ids":
+        if is_lookup(module) and isinstance(v, TokenSignal) and v.form == "ids":
             self.begun = True
-            return Stream((self.kit.embed(path),), "tokens")
-        if isinstance(module, nn.Conv2d) and isinstance(v, Stream) and v.form == "image":
-            return Stream((self.kit.patches(path),), "grid")
+            return TokenSignal((self.builder.embed(path),), "tokens")
+        if isinstance(module, nn.Conv2d) and isinstance(v, TokenSignal) and v.form == "image":
+            return TokenSignal((self.builder.patches(path),), "grid")
         if isinstance(module, nn.Linear):
             return self._linear(path, v)
-        if "norm" in type(module).__name__.lower() and isinstance(v, Stream) and v.form in ("tokens", "vector"):
-            return Stream((*v.pieces, *self.kit.norm(path)), v.form)
+        if "norm" in type(module).__name__.lower() and isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
+            return TokenSignal((*v.pieces, *self.builder.norm(path)), v.form)
         if any(True for _ in module.parameters()) or any(True for _ in module.children()):
-            raise self.kit.stop(path, refusal(module))
+            raise self.builder.stop(path, refusal(module))
         return self._bend(v, module, path, type(module).__name__)
 
     def _trunk(self, path: str, module: nn.Module, v: Value) -> Value:
-        if not isinstance(v, Stream) or v.form not in ("ids", "image"):
-            raise self.kit.stop(path, "gets something else than ids or images")
+        if not isinstance(v, TokenSignal) or v.form not in ("ids", "image"):
+            raise self.builder.stop(path, "gets something else than ids or images")
         self.begun = True
-        tokens = Stream(tuple(TRUNKS[type(module).__name__](self.kit, path)), "tokens")
+        tokens = TokenSignal(tuple(TRUNKS[type(module).__name__](self.builder, path)), "tokens")
         pooler: Any = getattr(module, "pooler", None)
         if pooler is None:
             return Several((tokens, None))
-        dense = self.kit.dense(self.kit.matrix(f"{path}.pooler.dense"))
-        pooled = (*tokens.pieces, self.kit.pool("cls"), dense, self.kit.activate(pooler.activation, f"{path}.pooler"))
-        return Several((tokens, Stream(pooled, "vector")))
+        dense = self.builder.dense(self.builder.matrix(f"{path}.pooler.dense"))
+        pooled = (
+            *tokens.pieces,
+            self.builder.pool("cls"),
+            dense,
+            self.builder.activate(pooler.activation, f"{path}.pooler"),
+        )
+        return Several((tokens, TokenSignal(pooled, "vector")))
 
     def _torch(self, node: fx.Node, path: str, module: nn.Module, v: Value) -> Value:
         self.begun = True
-        if not isinstance(v, Stream) or v.form != "tokens":
-            raise self.kit.stop(path, "gets something else than tokens (n, tokens, nodes)")
+        if not isinstance(v, TokenSignal) or v.form != "tokens":
+            raise self.builder.stop(path, "gets something else than tokens (n, tokens, nodes)")
         attention = isinstance(module, nn.MultiheadAttention)
         if attention and any(self.flow.get(n) is not v for n in node.args[:3] if isinstance(n, fx.Node)):
-            raise self.kit.stop(
+            raise self.builder.stop(
                 path, "queries, keys and values come from different signals; a description has self-attention"
             )
         names = ["key_padding_mask", "need_weights", "attn_mask"] if attention else ["mask", "src_key_padding_mask"]
         names = ["src_mask" if n == "mask" and isinstance(module, nn.TransformerEncoderLayer) else n for n in names]
         given = dict(zip(names, node.args[3 if attention else 1 :], strict=False)) | dict(node.kwargs)
         if any(given.get(n) is not None for n in names if "padding" in n):
-            raise self.kit.stop(path, _MASKED)
+            raise self.builder.stop(path, _MASKED)
         mask = next((given[n] for n in names if n.endswith("mask") and "padding" not in n and n in given), None)
         causal = is_causal(self.constants.of(mask))
         if causal is None:
-            raise self.kit.stop(path, "a mask that is not causal; a description has causal attention, or none masked")
+            raise self.builder.stop(
+                path, "a mask that is not causal; a description has causal attention, or none masked"
+            )
         if attention:
-            return Several((Stream((*v.pieces, multihead(self.kit, path, causal=causal)), "tokens"), None))
+            return Several((TokenSignal((*v.pieces, multihead(self.builder, path, causal=causal)), "tokens"), None))
         make = encoder if isinstance(module, nn.TransformerEncoder) else encoder_layer
-        return Stream((*v.pieces, *make(self.kit, path, causal=causal)), "tokens")
+        return TokenSignal((*v.pieces, *make(self.builder, path, causal=causal)), "tokens")
 
     def _linear(self, path: str, v: Value) -> Value:
-        kit, matrix = self.kit, self.kit.matrix(path)
+        builder, matrix = self.builder, self.builder.matrix(path)
         if isinstance(v, Attended):
             query, key, value = v.views
             self.begun = True
-            piece = kit.attention(
+            piece = builder.attention(
                 path.rpartition(".")[0], (query.matrix, key.matrix, value.matrix), matrix, v.heads, causal=v.causal
             )
-            return Stream((*query.base.pieces, piece), "tokens")
-        if isinstance(v, Stream) and v.form in ("tokens", "vector"):
-            return Stream((*v.pieces, kit.dense(matrix)), v.form, v, matrix)
-        if isinstance(v, Stream) and v.form == "nodes first":
+            return TokenSignal((*query.base.pieces, piece), "tokens")
+        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
+            return TokenSignal((*v.pieces, builder.dense(matrix)), v.form, v, matrix)
+        if isinstance(v, TokenSignal) and v.form == "nodes first":
             return Mixing(v, matrix)
         if isinstance(v, Mixing) and v.phi is not None and v.second is None:
             return replace(v, second=matrix)
-        raise kit.stop(path, "a dense layer on something that a description does not have there")
+        raise builder.stop(path, "a dense layer on something that a description does not have there")
 
     def _bend(self, v: Value, function: Callable[[torch.Tensor], torch.Tensor], path: str, kind: str) -> Value:
-        phi = self.kit.phi(function, path, kind)
-        if isinstance(v, Stream) and v.form in ("tokens", "vector"):
-            piece = self.kit.activate(function, path, kind)
-            return Stream((*v.pieces, piece), v.form, v.base, v.matrix, phi)
-        if isinstance(v, View) and v.phi is None:
+        phi = self.builder.phi(function, path, kind)
+        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector"):
+            piece = self.builder.activate(function, path, kind)
+            return TokenSignal((*v.pieces, piece), v.form, v.base, v.matrix, phi)
+        if isinstance(v, DenseView) and v.phi is None:
             return replace(v, phi=phi)
         if isinstance(v, Mixing) and v.second is None and v.phi is None:
             return replace(v, phi=phi)
@@ -424,7 +441,7 @@ class GraphPieces:
             return self._scores(node, name, v)
         if "softmax" in name:
             return self._end(node, v)
-        if isinstance(v, Stream) and v.form == "ids" and name in ("eq", "ne"):
+        if isinstance(v, TokenSignal) and v.form == "ids" and name in ("eq", "ne"):
             raise Stop(owner(node), name, _MASKED)
         return self._bend(v, lambda x: self.constants.run(node, x), owner(node), name)
 
@@ -439,17 +456,17 @@ class GraphPieces:
 
     def _sum(self, node: fx.Node) -> Value:
         one, other = (self.flow.get(n) if isinstance(n, fx.Node) else None for n in node.args[:2])
-        if isinstance(one, Stream) and isinstance(other, Stream):
+        if isinstance(one, TokenSignal) and isinstance(other, TokenSignal):
             return self._residual(node, one, other)
         v = one if one is not None else other
         rest = node.args[1] if one is not None else node.args[0]
         if isinstance(v, Scores):
             return self._masked(node, v, is_causal(self.constants.of(rest)))
-        if isinstance(v, Stream) and v.form == "tokens" and not dispatch.is_difference(node):
-            return Stream((*v.pieces, self.constants.positions(node, rest)), "tokens")
+        if isinstance(v, TokenSignal) and v.form == "tokens" and not dispatch.is_difference(node):
+            return TokenSignal((*v.pieces, self.constants.positions(node, rest)), "tokens")
         raise self._stop(node, "adds something that a description does not have there")
 
-    def _residual(self, node: fx.Node, one: Stream, other: Stream) -> Value:
+    def _residual(self, node: fx.Node, one: TokenSignal, other: TokenSignal) -> Value:
         short, long = sorted((one, other), key=lambda s: len(s.pieces))
         at = len(short.pieces)
         if one.form != other.form or long.pieces[:at] != short.pieces or len(long.pieces) == at:
@@ -463,18 +480,18 @@ class GraphPieces:
         while len(branch) > 1 and isinstance(last := branch[-1].layer, Scale):  # a branch times a number
             scale *= last.factor
             branch.pop()
-        return Stream((*short.pieces, residual(branch, scale)), short.form)
+        return TokenSignal((*short.pieces, residual(branch, scale)), short.form)
 
     def _joined(self, node: fx.Node) -> Value:
         items: Any = node.args[0]
         axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         flows = [self.flow.get(n) for n in items]
         last = flows[-1]
-        if axis not in (1, -2) or any(f is not None for f in flows[:-1]) or not isinstance(last, Stream):
+        if axis not in (1, -2) or any(f is not None for f in flows[:-1]) or not isinstance(last, TokenSignal):
             raise self._stop(node, "joins several signals; a description has one, and residual sums")
         pieces = [self.constants.first_token(node, n) for n in reversed(items[:-1])]
         self.begun = True
-        return Stream((*last.pieces, *pieces), "tokens")
+        return TokenSignal((*last.pieces, *pieces), "tokens")
 
     # Attention written out
 
@@ -490,19 +507,19 @@ class GraphPieces:
         query, key, value = self._three(node, views)
         return Attended((query, key, value), sizes[1], causal or bool(given.get("is_causal", False)))
 
-    def _three(self, node: fx.Node, views: list[Value | None]) -> tuple[View, View, View]:
-        known = [v for v in views if isinstance(v, View) and v.phi is None]
+    def _three(self, node: fx.Node, views: list[Value | None]) -> tuple[DenseView, DenseView, DenseView]:
+        known = [v for v in views if isinstance(v, DenseView) and v.phi is None]
         if len(known) != 3 or len({id(v.base) for v in known}) > 1:
             raise self._stop(node, "queries, keys and values that are not dense layers on one signal")
         return known[0], known[1], known[2]
 
     def _product(self, node: fx.Node, flows: list[Value]) -> Value:
-        if len(flows) == 2 and isinstance(flows[0], View) and isinstance(flows[1], View):
+        if len(flows) == 2 and isinstance(flows[0], DenseView) and isinstance(flows[1], DenseView):
             self.begun = True
             sizes = self.constants.shape(node)
             if len(sizes) == 4:
                 return Scores(flows[0], flows[1], sizes[1])
-        if len(flows) == 2 and isinstance(flows[0], Scores) and flows[0].weights and isinstance(flows[1], View):
+        if len(flows) == 2 and isinstance(flows[0], Scores) and flows[0].weights and isinstance(flows[1], DenseView):
             scores = flows[0]
             return Attended(self._three(node, [scores.query, scores.key, flows[1]]), scores.heads, scores.causal)
         raise self._stop(node, "a product of signals that is not attention of one signal, head by head")
@@ -526,29 +543,29 @@ class GraphPieces:
             return self._gated(node, flows[0], flows[1])
         v = flows[0]
         number = next((a for a in node.args if not isinstance(a, fx.Node)), None)
-        if isinstance(v, (Scores, View)) and isinstance(number, (int, float)):
+        if isinstance(v, (Scores, DenseView)) and isinstance(number, (int, float)):
             return v  # of the logits: the comparison with the model says whether it is the right one
-        if isinstance(v, Stream) and v.form in ("tokens", "vector") and isinstance(number, (int, float)):
+        if isinstance(v, TokenSignal) and v.form in ("tokens", "vector") and isinstance(number, (int, float)):
             divided = "div" in dispatch.function_name(node)
             if divided and isinstance(node.args[0], fx.Node):
-                return Stream((*v.pieces, plain(Scale(1.0 / number))), v.form)
+                return TokenSignal((*v.pieces, plain(Scale(1.0 / number))), v.form)
             if not divided:
-                return Stream((*v.pieces, plain(Scale(float(number)))), v.form)
+                return TokenSignal((*v.pieces, plain(Scale(float(number)))), v.form)
         raise self._stop(node, "a product with something that a description does not have there")
 
     def _gated(self, node: fx.Node, one: Value, other: Value) -> Value:
         for gate, up in ((one, other), (other, one)):
-            if not isinstance(gate, (Stream, View)) or not isinstance(up, (Stream, View)):
+            if not isinstance(gate, (TokenSignal, DenseView)) or not isinstance(up, (TokenSignal, DenseView)):
                 continue
             base, phi, first, second = gate.base, gate.phi, gate.matrix, up.matrix
             if base is not None and base is up.base and phi and not up.phi and first is not None and second is not None:
-                dense = self.kit.dense(first, second)
-                return Stream((*base.pieces, dense, plain(Gated(phi))), base.form)
+                dense = self.builder.dense(first, second)
+                return TokenSignal((*base.pieces, dense, plain(Gated(phi))), base.form)
         raise self._stop(node, "a product of two signals that is not a gate on one signal")
 
     def _end(self, node: fx.Node, v: Value) -> Value:
-        if not isinstance(v, Stream) or v.form != "vector":
+        if not isinstance(v, TokenSignal) or v.form != "vector":
             raise self._stop(node, "a softmax within the network")
-        self.kit.notes.append(_NORMALIZED)
+        self.builder.notes.append(_NORMALIZED)
         self.ending = lambda x: self.constants.run(node, x)
         return v

@@ -14,14 +14,14 @@ from firstguess.base.errors import FirstguessError
 from firstguess.data import Batch
 from firstguess.data.items import tensors
 from firstguess.ensemble.resolved import resolve
-from firstguess.modules.guard import PrivateRandomness, private_copy
+from firstguess.modules.guard import IsolatedRandomness, own_copy
 from firstguess.modules.members.initializers import is_lookup
 from firstguess.modules.read.context import Modules
 from firstguess.modules.read.dispatch import is_attention
 from firstguess.modules.read.graph import GraphReading
 from firstguess.modules.read.huggingface import is_known, outputs, read_known
 from firstguess.modules.read.result import Unread
-from firstguess.modules.read.token_parts import Fill, Kit, Piece, Stop, Tensors
+from firstguess.modules.read.token_parts import Builder, Fill, Piece, Stop, Tensors
 from firstguess.modules.read.tokens import GraphPieces, is_leaf
 from firstguess.modules.read.tracing import sized_graph
 from firstguess.network.layers import Dense, Embed, PoolTokens
@@ -29,7 +29,6 @@ from firstguess.network.network import Network
 from firstguess.network.tensors import Place, Weights
 from firstguess.network.torch_ops import join
 
-# --------------------------------------------------------------------------------------------------------------
 # The guard of a reading: the description, filled with the model's own weights, has to give the model's own outputs.
 
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3}  # of the outputs' own size
@@ -39,7 +38,7 @@ _BIASES = 0.3
 
 @dataclass
 class _Filled:
-    """In the place of a member's draws: the model's own parameters, one after another; at last the identity."""
+    """Stand in for a member's draws: the model's own parameters, one after another; at last the identity."""
 
     fills: list[Fill]
     tensors: Tensors
@@ -87,7 +86,7 @@ def disagreement(
     small = sum(p.numel() for p in one.parameters()) < _LARGE
     one = one.double() if small else one.float()
     given = inputs.to(next(one.parameters()).dtype) if inputs.is_floating_point() else inputs
-    with PrivateRandomness(seed), torch.no_grad():
+    with IsolatedRandomness(seed), torch.no_grad():
         for larger in (False, True):
             if larger:
                 _enlarge(one, norms)
@@ -170,12 +169,12 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     """A model of a known class; None: it is none."""
     if not is_known(model):
         return None
-    kit = Kit(model, modules.draws, modules.init)
+    builder = Builder(model, modules.draws, modules.init)
     try:
         padding = _padding(model, batch)
-        known = read_known(kit)
+        known = read_known(builder)
     except Stop as stop:
-        return stopped(stop, kit)
+        return stopped(stop, builder)
     config: Any = model.config
     inputs = _varied(_inputs(model, batch), getattr(config, "vocab_size", 0), getattr(config, "pad_token_id", None))
     pieces = known.pieces
@@ -186,8 +185,8 @@ def known_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     def call(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return outputs(m(x) if padding is None else m(x, attention_mask=(x != padding).long()))
 
-    said = disagreement(model, pieces, inputs, call, classes=known.classes, norms=kit.norms)
-    return finished(model, pieces, kit, said, len(inputs))
+    said = disagreement(model, pieces, inputs, call, classes=known.classes, norms=builder.norms)
+    return finished(model, pieces, builder, said, len(inputs))
 
 
 def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> GraphReading | None:
@@ -196,7 +195,7 @@ def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     if len(given) != 1 or (batch is not None and batch.call is not None):
         return None
     inputs = next(iter(given.values()))[:_ROWS].cpu()
-    traced = private_copy(model)
+    traced = own_copy(model)
     if traced is None:
         return None
     traced.eval().requires_grad_(False)
@@ -204,26 +203,26 @@ def graph_reading(model: nn.Module, modules: Modules, batch: Batch | None) -> Gr
     call, graph, opaque = sized_graph(traced.float(), inputs, is_leaf)
     if graph is None:
         return None
-    kit = Kit(model, modules.draws, modules.init)
+    builder = Builder(model, modules.draws, modules.init)
     try:
-        walk = GraphPieces(kit, call, graph, inputs, opaque)
+        walk = GraphPieces(builder, call, graph, inputs, opaque)
     except Exception:  # a user's forward that does not run node by node: the other reader says why
         return None
     try:
         pieces, classes = walk.pieces()
     except Stop as stop:
-        return stopped(stop, kit) if walk.begun else None
+        return stopped(stop, builder) if walk.begun else None
     inputs = _varied(inputs, getattr(pieces[0].check, "vocabulary", 0), None)
     said = disagreement(
-        model, pieces, inputs, lambda m, x: outputs(m(x)), classes=classes, norms=kit.norms, ending=walk.ending
+        model, pieces, inputs, lambda m, x: outputs(m(x)), classes=classes, norms=builder.norms, ending=walk.ending
     )
-    return finished(model, pieces, kit, said, len(inputs))
+    return finished(model, pieces, builder, said, len(inputs))
 
 
-def finished(model: nn.Module, pieces: Sequence[Piece], kit: Kit, said: str, rows: int) -> GraphReading:
+def finished(model: nn.Module, pieces: Sequence[Piece], builder: Builder, said: str, rows: int) -> GraphReading:
     """The reading of all pieces; `said` is why it does not hold."""
     parts = tuple(part for piece in pieces for part in piece.parts)
-    notes = list(dict.fromkeys(kit.notes))
+    notes = list(dict.fromkeys(builder.notes))
     said = said or _shared(model, pieces)
     if said:
         return GraphReading([], parts, (Unread("", type(model).__name__, said),), notes)
@@ -245,12 +244,12 @@ def _shared(model: nn.Module, pieces: Sequence[Piece]) -> str:
     return f"{name} is used more than once; a description has new weights in every layer"
 
 
-def stopped(stop: Stop, kit: Kit) -> GraphReading:
+def stopped(stop: Stop, builder: Builder) -> GraphReading:
     """The reading up to what could not be read."""
     layers = tuple(piece.layer for piece in stop.before)
     parts = tuple(part for piece in stop.before for part in piece.parts)
     unread = (Unread(stop.path, stop.kind, stop.why),)
-    return GraphReading([layers, ()] if layers else [], parts, unread, list(dict.fromkeys(kit.notes)))
+    return GraphReading([layers, ()] if layers else [], parts, unread, list(dict.fromkeys(builder.notes)))
 
 
 def _padding(model: Any, batch: Batch | None) -> int | None:
