@@ -1,6 +1,9 @@
 """The gate: passes, fails with an explanation, and says when it is not sure."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,3 +215,17 @@ def test_data_that_can_be_read_once_are_read_once():
     found = gate.check(model, (part for part in x.split(50)), close)
     assert found.measurement.points == 150
     assert found.measurement.inits > 50
+
+
+def test_pytest_shows_the_message_and_not_our_source(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import firstguess as fg\nfrom firstguess.data import blob\n\n"
+        "def test_even():\n    fg.assert_even('9 x [dense(weight_var=2) > relu] > dense', blob(100, 30), width=50)\n"
+    )
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_it.py")]
+    found = subprocess.run(run, capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path)
+    assert found.returncode == 1
+    assert "NotEven: γ of the output is" in found.stdout
+    assert "raise NotEven(" not in found.stdout
+    assert "gate.py" not in found.stdout
+    assert "checks.py" not in found.stdout

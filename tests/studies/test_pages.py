@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -207,4 +209,21 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     with pytest.raises(KeyboardInterrupt):
         fg.study("a", fg.grid(k=range(9)), lambda p: {"v": p["k"]}, store=tmp_path).run(progress=stop)
-    assert "stopped, 1 of 9 tasks done, 8 not tried; kept in" in capsys.readouterr().err
+    assert "stopped, 1 of 9 done, kept in" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_a_script_ends_in_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "sweep.py"
+    script.write_text(
+        "import firstguess as fg\n"
+        "def value(p):\n    return {'v': p['k']}\n"
+        "def stop(ran):\n    raise KeyboardInterrupt\n"
+        "if __name__ == '__main__':\n"
+        f"    study = fg.study('a', fg.grid(k=range(6)), value, store={str(tmp_path / 'runs')!r})\n"
+        "    study.run(workers=1, progress=stop)\n"
+    )
+    found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300)
+    assert found.returncode != 0
+    assert "Traceback" not in found.stderr
+    assert found.stderr.strip().splitlines()[-1].startswith("firstguess: stopped, 1 of 6 done, kept in")
+    assert found.stderr.strip().endswith("run it again for the rest")

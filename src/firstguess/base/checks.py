@@ -93,6 +93,7 @@ def _checked(function: Callable[_P, _T], taken: tuple[str, ...]) -> Callable[_P,
 
     @functools.wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        __tracebackhide__ = True  # pytest shows the user's call, not this
         for option in kwargs:
             if option not in parameters and option not in taken:
                 close = "".join(difflib.get_close_matches(f"{option}=", named, n=1))

@@ -112,6 +112,7 @@ def assert_even(
       c rises most at layer relu (activation): from 0.00 to 0.32
       what to do: fg.diagnose(model, data) names the layer and tries remedies
     """
+    __tracebackhide__ = True  # pytest shows the user's line and the message, not this source
     of_measure = checks.given(
         width=width,
         classes=classes,
@@ -131,6 +132,7 @@ def assert_even(
 
 def assert_neutral(what: object, data: object, max_gamma: float = _GAMMA, **options: Any) -> Measurement:
     """The same as `assert_even(what, data, max_gamma=1.0)`, as it was called first."""
+    __tracebackhide__ = True
     return assert_even(what, data, max_gamma=max_gamma, **options)
 
 

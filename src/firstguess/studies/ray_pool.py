@@ -109,6 +109,7 @@ def _connect(ray: Any, address: str | None) -> None:
     if address is None and not os.environ.get("RAY_ADDRESS"):
         address = "local"  # of itself Ray would look for a cluster that was here last, and may be gone
         options["include_dashboard"] = False
+        sys.stderr.write("firstguess: starting Ray on this machine, which takes some seconds\n")
     before = os.environ.get("PYTHONPATH")
     try:
         if address == "local":  # its workers find modules where this process does

@@ -14,12 +14,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import address, reason
-from firstguess.base.text import page
+from firstguess.base.text import page, spaced
 from firstguess.base.threads import cores
 from firstguess.data import Data, as_data, load
 from firstguess.modules.measure import versions
@@ -37,6 +38,17 @@ if TYPE_CHECKING:
 
 Engine = Literal["local", "ray"]
 _FORM = 2  # of what is stored: another one starts again
+
+
+def _without_traceback(stop: KeyboardInterrupt) -> None:
+    """Let a script end without the traceback of this Ctrl-C: what there is to say of it has been said."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if error is not stop:
+            before(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 class Study:
@@ -187,11 +199,11 @@ class Study:
 
             try:
                 drive.run_in(pool)
-            except KeyboardInterrupt:
-                folder = self._kept.results.folder
-                sys.stderr.write(
-                    f"firstguess: stopped, {drive.ran}; kept in {folder}, the same run goes on from there\n"
-                )
+            except KeyboardInterrupt as stop:
+                ran, folder = drive.ran, self._kept.results.folder
+                done = f"{spaced(ran.found + ran.done)} of {spaced(total)} done, kept in {folder}"
+                sys.stderr.write(f"firstguess: stopped, {done}: run it again for the rest\n")
+                _without_traceback(stop)
                 raise
         return self
 

@@ -174,7 +174,7 @@ class Factory:
                 "a factory that needs no arguments",
                 got=f"{name}: {error}",
                 where="the factory",
-                hint=f"lambda: {name}(...)",
+                hint=f"def make(): return {name}(…), and make instead",
             ) from error
         except ValueError:  # a builtin without a signature
             pass
