@@ -7,7 +7,6 @@ from pathlib import Path
 from torch import nn
 
 import firstguess as fg
-from firstguess.cli.output import bar
 
 OUT = Path("out")
 
@@ -26,15 +25,13 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     digits = fg.data.digits()  # standardized
     for placement, report in (("before", "report.html"), ("after", "report_after.html")):
-        with bar(f"norm {placement}") as tick:
-            diagnosis = fg.diagnose(
-                network(placement),
-                digits,
-                init="kaiming_normal",
-                name=f"MLP, LayerNorm {placement} ReLU",
-                data_name="digits",
-                progress=tick,
-            )
+        diagnosis = fg.diagnose(
+            network(placement),
+            digits,
+            init="kaiming_normal",
+            name=f"MLP, LayerNorm {placement} ReLU",
+            data_name="digits",
+        )
         print(f"-- LayerNorm {placement} ReLU " + "-" * 60)
         print(diagnosis)
         print(f"wrote {diagnosis.save(OUT / report)}\n")
