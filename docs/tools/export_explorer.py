@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from firstguess.explore.static import export
+from firstguess.explore.server import export
 
 ROOT = Path(__file__).parents[2]
 

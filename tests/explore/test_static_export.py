@@ -17,7 +17,7 @@ def test_the_export_brings_its_wheel(tmp_path):
     pytest.importorskip("marimo")
     if shutil.which("uv") is None:
         pytest.skip("marimo's export needs uv: make docs installs it")
-    from firstguess.explore.static import export
+    from firstguess.explore.server import export
 
     wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
     subprocess.run([*wheel, str(ROOT)], check=True)
@@ -28,7 +28,7 @@ def test_the_export_brings_its_wheel(tmp_path):
 
 
 def test_another_file_is_refused(tmp_path):
-    from firstguess.explore.static import export
+    from firstguess.explore.server import export
 
     with pytest.raises(fg.InvalidInput, match="a wheel of firstguess"):
         export(tmp_path / "numpy-2.0-py3-none-any.whl", tmp_path)

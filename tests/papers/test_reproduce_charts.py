@@ -10,8 +10,7 @@ from charts import rows
 
 from firstguess.base.errors import InvalidInput
 from firstguess.show import charts as figures
-from firstguess.show.charts.lines import Series
-from firstguess.show.charts.panels import Panel
+from firstguess.show.charts.lines import Panel, Series
 
 
 def test_panels_draw_bars_and_steps(tmp_path: Any) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,21 +21,14 @@ if TYPE_CHECKING:
 
 
 def _drawn(name: str) -> Draw:
-    """A chart of `fg.figures` that takes the result as it is."""
+    """A chart that takes the result as it is, by its name in `charts/__init__.pyi`."""
     return lambda result, **options: getattr(charts, name)(result, **options)
-
-
-def _own(module: str, name: str) -> Draw:
-    """A chart that only results themselves ask for: `show.charts.<module>.<name>`."""
-    return lambda result, **options: getattr(
-        importlib.import_module(f"firstguess.show.charts.{module}"), name
-    )(result, **options)  # fmt: skip
 
 
 # Kind of result -> its charts by name. By the class's name: some of these classes stand above this room.
 CHARTS: dict[str, dict[str, Draw]] = {
-    "Comparison": {"differences": _own("differences", "differences_chart")},
-    "DataBias": {"standardization": _own("data_bias", "data_bias_chart")},
+    "Comparison": {"differences": _drawn("differences_chart")},
+    "DataBias": {"standardization": _drawn("data_bias_chart")},
     "Diagnosis": {
         "guesses": lambda d, **options: charts.law_chart(_measured(d), d.expected.prediction, **options),
         "initializations": lambda d, **options: charts.strip_chart(_measured(d), **options),
@@ -44,15 +36,15 @@ CHARTS: dict[str, dict[str, Draw]] = {
         "gradients": lambda d, **options: charts.gradients_chart(_gradients(d), **options),
         "advice": lambda d, **options: charts.advice_chart(d.advice, **options),
     },
-    "EmpiricalGuesses": {"guesses": _own("sampled_law", "sampled_law_chart")},
-    "Explanation": {"shares": _own("shares", "explanation_chart")},
-    "FiniteSize": {"std": _own("finite_size", "finite_size_chart")},
-    "FixedPoint": {"phases": _own("place", "fixed_point_chart")},
+    "EmpiricalGuesses": {"guesses": _drawn("sampled_law_chart")},
+    "Explanation": {"shares": _drawn("explanation_chart")},
+    "FiniteSize": {"std": _drawn("finite_size_chart")},
+    "FixedPoint": {"phases": _drawn("fixed_point_chart")},
     "Frontier": {"frontier": _drawn("frontier_chart")},
     "Gradients": {"gradients": _drawn("gradients_chart")},
     "Guesses": {"guesses": _drawn("guesses_chart")},
     "Logits": {"logits": _drawn("logits_chart")},
-    "Matched": {"shares": _own("shares", "matched_chart")},
+    "Matched": {"shares": _drawn("matched_chart")},
     "Measurement": {
         "guesses": _drawn("law_chart"),
         "depth": lambda m, **options: charts.readings_chart(None, None, m, **options),
@@ -66,15 +58,15 @@ CHARTS: dict[str, dict[str, Draw]] = {
     },
     "PredictedTraining": {"training": _drawn("training_chart")},
     "Prediction": {
-        "guesses": _own("place", "prediction_chart"),
+        "guesses": _drawn("prediction_chart"),
         "depth": lambda p, **options: charts.gamma_by_depth_chart([p], **options),
     },
-    "Repaired": {"shares": _own("shares", "repaired_chart")},
-    "Structure": {"depth": _own("place", "structure_chart")},
+    "Repaired": {"shares": _drawn("repaired_chart")},
+    "Structure": {"depth": _drawn("structure_chart")},
     "Study": {"study": lambda s, **options: s.plot(**options)},
     "TrainedMembers": {"training": _drawn("training_chart")},
-    "TrainingComparison": {"curves": _own("differences", "curves_chart")},
-    "Tuned": {"depth": _own("place", "tuned_chart")},
+    "TrainingComparison": {"curves": _drawn("curves_chart")},
+    "Tuned": {"depth": _drawn("tuned_chart")},
     "Watch": {"watch": lambda w, **options: charts.watch_chart(_seen(w.result), **options)},
     "WatchedTraining": {"watch": lambda w, **options: charts.watch_chart(_seen(w), **options)},
 }

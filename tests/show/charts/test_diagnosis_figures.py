@@ -16,7 +16,8 @@ from firstguess.base.errors import InvalidInput
 from firstguess.diagnosis.comparison import predicted_law
 from firstguess.ensemble.gradient_statistics import Level
 from firstguess.ensemble.measurement import Measurement
-from firstguess.show.charts import advice_chart, correlation_chart, gradients_chart, law, law_chart, strip_chart
+from firstguess.show.charts import advice_chart, correlation_chart, gradients_chart, law_chart, strip_chart
+from firstguess.show.charts import class_shares as law
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
 
@@ -63,7 +64,7 @@ def test_shares_that_are_compared_have_as_many_digits() -> None:
     """98.99 % and 99.02 %: alone, the second would have a digit more."""
     seen = np.tile([0.9899, *[0.0101 / 9] * 9], (20, 1))
     prediction = SimpleNamespace(expected_max=lambda: 0.9902)
-    title = law._title(Measurement(EmpiricalGuesses(seen, 1000), ()), {"predicted": prediction})  # type: ignore[dict-item]
+    title = law._law_title(Measurement(EmpiricalGuesses(seen, 1000), ()), {"predicted": prediction})  # type: ignore[dict-item]
     assert title == "Before training, 99.0 % of the data end up in one class on average; theory predicts 99.0 %"
 
 

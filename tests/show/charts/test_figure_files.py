@@ -71,7 +71,7 @@ def test_importing_firstguess_and_figures_loads_no_altair() -> None:
     code = (
         "import sys, firstguess, firstguess.show.charts as f; "
         "assert not {'altair', 'vl_convert', 'torch'} & set(sys.modules); f.guesses_chart; "
-        "import firstguess.show.charts.phases, firstguess.show.charts.measured; "
+        "import firstguess.show.charts.phases, firstguess.show.charts.class_shares; "
         "assert 'altair' in sys.modules and 'torch' not in sys.modules; "
         "assert firstguess.phase_diagram('relu', weight_vars=[1.0], bias_vars=[0.0]).block == 'relu'"
     )

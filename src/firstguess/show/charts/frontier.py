@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from firstguess.base.errors import InvalidInput
-from firstguess.show.charts import parts, theme
+from firstguess.show.charts import marks, theme
 
 if TYPE_CHECKING:
     from firstguess.theory.frontier import Frontier, FrontierPoint
@@ -20,7 +20,6 @@ _LINES = 60  # points of a curve
 _HERE, _KNOB, _REMEDY, _NEVER = theme.PALETTE[1], theme.PALETTE[0], theme.PALETTE[2], "#EFEFEC"
 _TICKS = (0, 0.1, 0.5, 1, 3, 10, 30, 100, 1000, 10_000)
 _NEAR = 16.0  # pixels between marks that share a name
-_LETTER = 7.1  # pixels of a character, on average
 
 
 def frontier_chart(frontier: Frontier, *, title: str | None = None) -> theme.Chart:
@@ -40,7 +39,7 @@ def frontier_chart(frontier: Frontier, *, title: str | None = None) -> theme.Cha
     layers += [arrow for group in groups for arrow in _arrow(frontier.here, group, frame)]
     layers += [point for group in groups for point in _point(group, frame)]
     layers += _labels(frontier, groups, frame)
-    layers += parts.key(_entries(frontier), height=-20)
+    layers += marks.key(_entries(frontier))
     chart = theme.stacked(layers, _WIDTH, _HEIGHT)
     return theme.house(chart, title or _title(frontier), _subtitle(frontier))
 
@@ -270,7 +269,7 @@ def _box(at: tuple[float, float], half: float) -> _Box:
 
 
 def _text_box(text: str, x: float, y: float, align: str) -> _Box:
-    long = _LETTER * len(text)
+    long = theme.text_width(text)
     left = x if align == "left" else x - long if align == "right" else x - long / 2
     return left, y - 9, left + long, y + 9
 
@@ -313,18 +312,18 @@ def _zone(f: Frontier, frame: _Frame, taken: Sequence[_Box]) -> list[alt.Chart]:
 
 def _in_zone(text: str, x: float, y: float, f: Frontier, frame: _Frame, taken: Sequence[_Box]) -> bool:
     """Whether the upper right corner of a text is in the grey, and the text over nothing else."""
-    g = frame.low * math.exp((x + _LETTER * len(text)) / _WIDTH * math.log(frame.high / frame.low))
+    g = frame.low * math.exp((x + theme.text_width(text)) / _WIDTH * math.log(frame.high / frame.low))
     gamma = frame.top ** (1.0 - (y - 9) / _HEIGHT) - 1.0
     inside = (1.0 + gamma) * g <= 1.0 + f.data_gamma
     return inside and not any(_cross(_text_box(text, x, y, "left"), other) for other in taken)
 
 
-def _entries(f: Frontier) -> list[parts.Entry]:
-    found = [parts.Entry("as nonlinear as this network", _HERE, dash=(7, 4))]
+def _entries(f: Frontier) -> list[marks.Entry]:
+    found = [marks.Entry("as nonlinear as this network", _HERE, dash=(7, 4))]
     if f.reached:
-        found.append(parts.Entry(f"tuned: {f.knob.replace('_', ' ')}", _KNOB, shape="circle"))
-    found.append(parts.Entry("remedy", _REMEDY, shape="diamond"))
-    return [*found, parts.Entry("first guesses only", _REMEDY, shape="diamond", filled=False)]
+        found.append(marks.Entry(f"tuned: {f.knob.replace('_', ' ')}", _KNOB, shape="circle"))
+    found.append(marks.Entry("remedy", _REMEDY, shape="diamond"))
+    return [*found, marks.Entry("first guesses only", _REMEDY, shape="diamond", filled=False)]
 
 
 def _title(f: Frontier) -> str:

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from firstguess.theory.predict import predict
+
+if TYPE_CHECKING:
+    from firstguess.modules.read.result import Structure
+    from firstguess.theory.tune import Tuned
+
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -347,3 +355,16 @@ def _subtitle(predictions: Sequence[Prediction], scale: GammaScale) -> list[str]
     if scale.infinite:
         lines.append("γ = ∞: all inputs are mapped to the same point.")
     return lines
+
+
+def structure_chart(structure: Structure, *, title: str | None = None) -> theme.Chart:
+    """γ by depth of the network that was read."""
+    if structure.network is None:
+        raise InvalidInput("a model that was read as a whole", got=repr(structure), where="Structure.plot")
+    return gamma_by_depth_chart([predict(structure.network)], title=title)
+
+
+def tuned_chart(tuned: Tuned, *, title: str | None = None) -> theme.Chart:
+    """γ by depth of the tuned network."""
+    name = re.sub(r"\d+\.\d{5,}", lambda found: f"{float(found[0]):.4g}", str(tuned.network))
+    return gamma_by_depth_chart({name: predict(tuned.network, inputs=tuned.inputs)}, title=title)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from firstguess.theory.phases.diagram import phase_diagram
+
+if TYPE_CHECKING:
+    from firstguess.theory.phases.fixed_points import FixedPoint
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
     from firstguess.theory.phases.fixed_points import FixedPoint
 
 _WIDTH, _HEIGHT = 680, 440
-_CHARACTER = 7.2  # average pixels a character of the labels
 _LETTERS = 15  # size of labels on lines
 # Both run through near-white in the middle and differ in lightness as well as hue: blue to orange, teal to purple.
 _CORRELATION = ["#3B8BC4", "#86BADF", "#CCE2F0", "#FAF7F1", "#FAD9B2", "#F0AC6B", "#DD853F"]
@@ -266,7 +272,7 @@ def _own(mark: FixedPoint) -> str:
 def _place(mark: FixedPoint, lines: Sequence[Pixel], frame: _Frame) -> tuple[list[alt.Chart], list[Pixel]]:
     """A network's own place with its variances where they cover least of the lines, and the pixels that they take."""
     x, y = frame.pixel(mark.weight_var, mark.bias_var)
-    length = len(_own(mark)) * _CHARACTER
+    length = theme.text_width(_own(mark), _LETTERS)
     choices: list[tuple[int, int, int, list[Pixel]]] = []
     for side, up in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
         box = [(x + side * t, y - 14 * up) for t in np.linspace(13, 13 + length, 20).tolist()]
@@ -286,7 +292,7 @@ def _words(
     border: _Border, path: Sequence[Pixel], taken: Sequence[Pixel], frame: _Frame
 ) -> tuple[list[alt.Chart], list[Pixel]]:
     """A line's words along it, where they cover least, and the place they take."""
-    length = len(border.words) * _CHARACTER
+    length = theme.text_width(border.words, _LETTERS)
     way = np.concatenate([[0.0], np.cumsum([math.dist(p, q) for p, q in pairwise(path)])])
     total = float(way[-1]) if path else 0.0
     if len(path) < 3 or total < 0.5 * length:  # next to nothing of the line is visible
@@ -380,3 +386,17 @@ def _subtitle(diagram: PhaseDiagram, constant: bool, frame: _Frame) -> list[str]
     if edge.size and np.any(both & ~np.isfinite(diagram.edge)):
         lines.append("Where the line of the edge ends, gradients go from vanishing to exploding in a jump.")
     return lines
+
+
+_CELLS = 40  # along each axis
+
+
+def fixed_point_chart(point: FixedPoint, *, title: str | None = None) -> theme.Chart:
+    """The place of a network in the phase diagram of its block."""
+    wide, high = max(4.0, 1.25 * point.weight_var), max(0.5, 1.25 * point.bias_var)
+    diagram = phase_diagram(
+        point.block,
+        weight_vars=np.linspace(wide / _CELLS, wide, _CELLS),
+        bias_vars=np.linspace(0.0, high, _CELLS),
+    )
+    return phase_diagram_chart(diagram, mark=point, title=title)

@@ -75,6 +75,7 @@ _CONFIG: dict[str, Any] = {
 }
 
 
+_LEGENDS = ("stroke", "fill", "shape", "strokeDash")  # what `marks.key` is made of
 NARROW = 290  # pixels of a figure on a phone: with its axis it fits 360
 
 
@@ -86,6 +87,8 @@ def stacked(layers: Sequence[alt.Chart], width: int, height: int, **properties: 
 def house(chart: Chart, title: str, subtitle: Sequence[str], *, wide: bool = False) -> Chart:
     """The chart with a title that states the finding, a subtitle that states the setting, and the house look."""
     lines = [line for text in subtitle if text for line in wrapped(text, 180 if wide else 112, 2)]
+    if not isinstance(chart, alt.Chart | alt.LayerChart):  # panels have legends of their own
+        chart = cast("Any", chart).resolve_scale(**dict.fromkeys(_LEGENDS, "independent"))
     styled: Any = chart.properties(title=alt.TitleParams(wrapped(title, 120 if wide else 78, 2), subtitle=lines))
     return styled.configure(**_CONFIG)
 
@@ -116,6 +119,11 @@ def colour(index: int) -> str:
 def dash(index: int) -> list[int]:
     """Dash of the series with this index."""
     return DASHES[index // len(PALETTE) % len(DASHES)]
+
+
+def text_width(text: str, size: float = 14) -> float:
+    """Pixels that a text of this size takes, about: letters are half as wide as they are high."""
+    return 0.52 * size * len(text)
 
 
 def wrapped(text: str, width: int, lines: int) -> list[str]:

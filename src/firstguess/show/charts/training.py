@@ -6,6 +6,7 @@ edges: where the two agree, both are still to be seen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,8 +19,10 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.text import spaced
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.show.charts import theme
-from firstguess.show.charts.parts import Entry, heading, key
-from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
+from firstguess.show.charts.marks import LINE, Entry, heading, key
+from firstguess.theory.prediction import Prediction
+from firstguess.theory.training.curves import FAVOURED, HIGH, LOW, OTHERS, Absorption, Curve, Curves
+from firstguess.theory.training.runs import KernelSpectrum, spectrum
 
 _WIDTH, _HEIGHT = 420, 300
 _DASH = [6, 4]  # of other classes
@@ -89,7 +92,7 @@ def _as_points(named: Mapping[str, Trained], run: Trained) -> bool:
 
 
 def _shape(named: Mapping[str, Trained], run: Trained) -> str:
-    return "circle" if _as_points(named, run) else ""
+    return "circle" if _as_points(named, run) else LINE
 
 
 def _absorbed_at(level: float) -> list[Any]:
@@ -174,3 +177,268 @@ def _subtitle(named: Mapping[str, Trained]) -> list[str]:
         others = " and ".join(str(counts[name]) for name in seen)
         lines.append(f"Points are means over {others} trained networks ± 2 s.e., dashed edges hold 90 % of those")
     return lines
+
+
+# --------------------------------------------------------------------------------------------------------------
+# How long the bias lasts, by depth: families of networks (phases, norms), in closed form and by the kernel.
+
+_ABSORPTION_WIDTH, _ABSORPTION_HEIGHT = 620, 420
+_LEAST = 0.5  # steps: shorter times are drawn here, a logarithm has no 0
+_LINE = 18.0  # pixels a label
+
+Times = Mapping[str, Mapping[int, Absorption]]
+
+
+def absorption_chart(
+    times: Times, *, kernel: Times | None = None, title: str | None = None, subtitle: Sequence[str] = ()
+) -> theme.Chart:
+    """Steps until the largest share is at its level, by depth: medians; the band of a single family holds 90 %.
+
+    `times` by family and depth, as `fg.predict(net).absorption(lr=…)` gives them; `kernel` likewise, from
+    `fg.predict_training(net, data=…, lr=…).absorption`, as points.
+    """
+    if not times or not all(times.values()):
+        raise InvalidInput(
+            "families of networks with their times by depth",
+            got="none",
+            where="absorption_chart",
+            hint="absorption_chart({'edge': {1: fg.predict(net).absorption(lr=1e-4)}})",
+        )
+    seen = kernel or {}
+    everything = [a for family in (*times.values(), *seen.values()) for a in family.values()]
+    finite = [s for a in everything for s in (a.quantile(LOW), a.median, a.quantile(HIGH)) if 0 < s < math.inf]
+    top = max([10.0, *finite]) * 1.5
+    low = max(_LEAST, 0.7 * min([top, *finite]))
+    depths = sorted({depth for family in (*times.values(), *seen.values()) for depth in family})
+    x = alt.X(
+        "depth:Q",
+        title="Hidden layers",
+        scale=alt.Scale(domain=[min(0, depths[0]), depths[-1] * 1.02], nice=False),
+        axis=alt.Axis(tickMinStep=1, tickCount=8, format="d"),
+    )
+    y = alt.Y(
+        "median:Q",
+        title="Steps until the bias is absorbed",
+        scale=alt.Scale(type="log", domain=[low, top], nice=False, clamp=True),
+        axis=alt.Axis(
+            values=[10.0**k for k in range(-1, 10) if low <= 10.0**k <= top],
+            labelExpr="format(datum.value, ',')",
+            grid=True,
+        ),
+    )
+    layers: list[Any] = []
+    ends: list[tuple[float, str, str]] = []
+    for index, (name, family) in enumerate(times.items()):
+        ink, rows = theme.colour(index), _rows(name, family, low, top)
+        base = alt.Chart(theme.data(rows)).encode(x=x, y=y, tooltip=_tooltip())
+        if len(times) == 1:  # bands of several families hide each other
+            layers.append(base.mark_area(color=ink, opacity=0.12).encode(y="low:Q", y2="high:Q"))
+        layers.append(base.mark_line(color=ink, strokeWidth=3, strokeDash=theme.dash(index)))
+        if name in seen:
+            dots = alt.Chart(theme.data(_rows(name, seen[name], low, top))).encode(x=x, y=y, tooltip=_tooltip())
+            mark: Any = {"filled": True, "size": 90, "opacity": 1, "stroke": "white", "strokeWidth": 1}
+            layers.append(dots.mark_point(color=ink, **mark))
+        ends.append((rows[-1]["median"], name, ink))
+    layers += _labels(ends, low, top)
+    layers += key(
+        [Entry("closed form, median" + " and 90 % of networks" * (len(times) == 1), theme.SOFT), *_kernel_key(seen)]
+    )
+    chart = theme.stacked(layers, _ABSORPTION_WIDTH, _ABSORPTION_HEIGHT)
+    return theme.house(chart, title or _absorption_title(times), subtitle or _absorption_subtitle(everything[0], seen))
+
+
+def _kernel_key(seen: Times) -> list[Entry]:
+    return [Entry("kernel of data", theme.SOFT, shape="circle")] if seen else []
+
+
+def _rows(name: str, family: Mapping[int, Absorption], low: float, top: float) -> list[dict[str, Any]]:
+    def inside(steps: float) -> float:
+        return float(np.clip(steps, low, top))
+
+    return [
+        {
+            "network": name,
+            "depth": int(depth),
+            "median": inside(found.median),
+            "low": inside(found.quantile(LOW)),
+            "high": inside(found.quantile(HIGH)),
+            "text": _steps(found.median),
+        }
+        for depth, found in sorted(family.items())
+    ]
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("network:N"),
+        alt.Tooltip("depth:Q", title="hidden layers"),
+        alt.Tooltip("text:N", title="median"),
+        alt.Tooltip("low:Q", title="5 % are below", format=",.0f"),
+        alt.Tooltip("high:Q", title="5 % are above", format=",.0f"),
+    ]
+
+
+def _labels(ends: Sequence[tuple[float, str, str]], low: float, top: float) -> list[Any]:
+    """Names at the lines' ends, moved apart where lines end close together."""
+    at: list[float] = []
+    layers: list[Any] = []
+    for value, name, ink in sorted(ends, key=lambda end: -end[0]):
+        pixel = _ABSORPTION_HEIGHT * math.log(top / value) / math.log(top / low)
+        pixel = max(pixel, at[-1] + _LINE) if at else max(pixel, _LINE / 2)
+        at.append(pixel)
+        word = alt.Chart(theme.data([{"text": theme.shortened(name, 34)}])).mark_text(
+            align="left", fontSize=15, color=ink
+        )
+        layers.append(word.encode(x=alt.value(_ABSORPTION_WIDTH + 10), y=alt.value(pixel), text="text:N"))
+    return layers
+
+
+def _steps(number: float) -> str:
+    return f"{number:,.0f}".replace(",", " ") if math.isfinite(number) else "never"
+
+
+def _absorption_title(times: Times) -> str:
+    """Of one family its first and last depth; of several who needs longest at the greatest depth that all have."""
+    if len(times) == 1:
+        name, family = next(iter(times.items()))
+        first, last = min(family), max(family)
+        a, b = family[first].median, family[last].median
+        if first == last:
+            return f"{name}: {_lasting(a)} with {_layers(first)}"
+        return f"{name}: {_lasting(a)} with {_layers(first)}, {_steps(b)} with {_layers(last)}"
+    shared = set[int].intersection(*(set(family) for family in times.values()))
+    if not shared:
+        return "Steps until the bias is absorbed, by depth"
+    depth = max(shared)
+    medians = {name: family[depth].median for name, family in times.items()}
+    slow, fast = max(medians, key=medians.__getitem__), min(medians, key=medians.__getitem__)
+    if medians[slow] == medians[fast]:
+        return f"At {_layers(depth)} all have the same median: {_lasting(medians[slow])}"
+    end = f"{slow}: {_lasting(medians[slow])} in the median, {fast}: {_steps(medians[fast])}"
+    if medians[fast] == 0.0:
+        end = f"{slow}: {_lasting(medians[slow])} in the median; {fast} has none to absorb"
+    return f"At {_layers(depth)} bias lasts longest in {end}"
+
+
+def _lasting(number: float) -> str:
+    return f"{_steps(number)} steps" if math.isfinite(number) else "never absorbed"
+
+
+def _layers(depth: int) -> str:
+    return f"{depth} hidden layer{'s' if depth != 1 else ''}"
+
+
+def _absorption_subtitle(found: Absorption, seen: Times) -> list[str]:
+    what = f"Until the largest share falls to {100 * found.level:.0f} %, full batches"
+    return [what + ("; points are predicted from kernels of data" if seen else "") + "; steps on a logarithmic scale"]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The modes of the tangent kernel: how fast the bias relaxes, and how fast the labels are learned.
+
+_MODES_WIDTH, _MODES_HEIGHT = 720, 420
+_BIAS, _SIGNAL, _OTHER = theme.PALETTE[0], theme.PALETTE[1], "#B5B5B5"
+_MODES_LEAST = 0.01  # share of a direction from which on a mode is marked
+_SMALLEST = 1e-8  # of the largest eigenvalue: below is rounding
+_LARGEST_DOT = 900.0
+
+
+def modes_chart(
+    modes: KernelSpectrum | Prediction,
+    labels: NDArray[np.int64] | Sequence[int] | None = None,
+    *,
+    title: str | None = None,
+    subtitle: Sequence[str] = (),
+) -> theme.Chart:
+    """Eigenvalues of Θ/n by rank: a mode's rate is η times its own. Dots are as large as the share of the bias's
+    direction (common to all points) and of the labels' direction that a mode holds.
+
+    `modes` is a kernel reading with its tangent, `fg.predict(net, data=x, tangent=True)`, beside the labels.
+    """
+    found = _spectrum(modes, labels)
+    n = len(found.values)
+    kept = np.flatnonzero(found.values > _SMALLEST * found.values[0])
+    x = alt.X(
+        "rank:Q",
+        title="Mode of the tangent kernel, the fastest first",
+        scale=alt.Scale(type="log", domain=[0.8, 1.25 * n], nice=False),
+        axis=alt.Axis(values=[10**k for k in range(7) if 10**k <= n], labelExpr="format(datum.value, ',')"),
+    )
+    low, top = float(found.values[kept[-1]]), float(found.values[0])
+    y = alt.Y(
+        "value:Q",
+        title="Eigenvalue λ of Θ/n",
+        scale=alt.Scale(type="log", domain=[low / 1.5, top * 2.0], nice=False),
+        axis=alt.Axis(
+            values=[10.0**k for k in range(-12, 13) if low / 1.5 <= 10.0**k <= top * 2],
+            labelExpr="format(datum.value, '~g')",
+            grid=True,
+        ),
+    )
+    layers: list[Any] = [*_rule(found.modes.bias, "λ of the bias", _BIAS, y, above=True)]
+    layers += _rule(found.modes.signal, "λ of the labels", _SIGNAL, y, above=found.modes.signal > found.modes.bias)
+    layers.append(_dots(found, kept, np.full(n, 0.02), _OTHER, x, y))
+    for share, ink in ((found.bias, _BIAS), (found.signal, _SIGNAL)):
+        layers.append(_dots(found, kept[share[kept] >= _MODES_LEAST], share, ink, x, y))
+    entries = [
+        Entry("the bias, common to all points", _BIAS, shape="circle"),
+        Entry("the labels", _SIGNAL, shape="circle"),
+        Entry("other modes", _OTHER, shape="circle"),
+    ]
+    chart = theme.stacked([*layers, *key(entries)], _MODES_WIDTH, _MODES_HEIGHT)
+    return theme.house(chart, title or _modes_title(found), subtitle or _modes_subtitle(found))
+
+
+def _spectrum(modes: Any, labels: Any) -> KernelSpectrum:
+    if isinstance(modes, KernelSpectrum):
+        return modes
+    tangent = getattr(modes, "tangent", None)
+    if tangent is None or labels is None:
+        raise InvalidInput(
+            "a kernel reading with its tangent, and labels",
+            got="no tangent" if tangent is None else "no labels",
+            where="modes_chart",
+            hint="modes_chart(fg.predict(net, data=x, tangent=True), y)",
+        )
+    return spectrum(tangent, np.asarray(labels))
+
+
+def _dots(found: KernelSpectrum, which: NDArray[Any], share: Any, ink: str, x: alt.X, y: alt.Y) -> alt.Chart:
+    rows = [
+        {"rank": int(i) + 1, "value": float(found.values[i]), "size": 24.0 + _LARGEST_DOT * float(share[i]),
+         "bias": float(found.bias[i]), "signal": float(found.signal[i])}
+        for i in which
+    ]  # fmt: skip
+    tooltip = [
+        alt.Tooltip("rank:Q", title="mode"),
+        alt.Tooltip("value:Q", title="λ", format=".4~g"),
+        alt.Tooltip("bias:Q", title="of the bias", format=".1%"),
+        alt.Tooltip("signal:Q", title="of the labels", format=".1%"),
+    ]
+    base = alt.Chart(theme.data(rows)).mark_point(filled=True, color=ink, opacity=0.75, stroke="white", strokeWidth=0.5)
+    return base.encode(x=x, y=y, tooltip=tooltip, size=alt.Size("size:Q", scale=None, legend=None))
+
+
+def _rule(value: float, name: str, ink: str, y: alt.Y, *, above: bool) -> list[Any]:
+    rows = [{"value": value, "text": f"{name}: {theme.number(value)}"}]
+    base = alt.Chart(theme.data(rows)).encode(y=y)
+    word = base.encode(text="text:N", x=alt.value(_MODES_WIDTH - 6))
+    return [
+        base.mark_rule(color=ink, strokeDash=[6, 4], strokeWidth=1.5),
+        *theme.halo(word, align="right", baseline="bottom" if above else "top", dy=-5 if above else 6, color=ink),
+    ]
+
+
+def _modes_title(found: KernelSpectrum) -> str:
+    ratio = found.modes.ratio
+    if ratio >= 1.5:
+        return f"The bias goes {theme.number(float(f'{ratio:.2g}'))} times as fast as the labels are learned"
+    if ratio > 1 / 1.5:
+        return "The bias goes about as fast as the labels are learned"
+    return f"The labels are learned {theme.number(float(f'{1 / ratio:.2g}'))} times as fast as the bias goes"
+
+
+def _modes_subtitle(found: KernelSpectrum) -> list[str]:
+    first = int(np.argmax(found.bias))
+    held = f"{100 * found.bias[first]:.0f} % of the bias is mode {first + 1}"
+    return [f"{len(found.values)} points; {held}; a dot is as large as the share of its direction in a mode"]

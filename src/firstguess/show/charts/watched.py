@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.show.charts import theme
-from firstguess.show.charts.parts import Entry, heading, key
+from firstguess.show.charts.marks import Entry, heading, key_above
 from firstguess.theory.training.curves import OTHERS, Curve, Curves
 
 _WIDTH, _HEIGHT, _GAP = 400, 300, 70
@@ -76,7 +76,7 @@ def watch_chart(watched: Watched, *, title: str | None = None, subtitle: Sequenc
     second = _recall(watched, x) if labelled else _gamma(watched, x)
     words = "Recall: share of a class that is found" if labelled else "Drift ratio γ of this network's output"
     right = theme.stacked(second, _WIDTH, _HEIGHT, title=heading(words))
-    legend = theme.stacked(key(_entries(watched, labelled)), 2 * _WIDTH + _GAP, 4)
+    legend = key_above(_entries(watched, labelled), width=2 * _WIDTH + _GAP)
     # Flush: frames, not what is written around them, stand side by side, and so do their titles.
     chart: Any = alt.vconcat(legend, alt.hconcat(left, right, spacing=_GAP, bounds="flush"), spacing=6)
     said = watched.finding

@@ -23,8 +23,8 @@ COLOURS = {"closed form": theme.PALETTE[1], "kernel": theme.PALETTE[2], "predict
 DASHES = {"closed form": [7, 4], "kernel": [1, 0], "predicted": [1, 0]}
 WIDTHS = {"closed form": 2.5, "kernel": 3.5, "predicted": 2.5}  # a solid line looks out from under dashes
 
+LINE = "M-2.2,0L2.2,0"  # the symbol of a line in a legend: longer than Vega's own, so that a dash can be seen
 _PALE = "#F2CFB3"  # the prediction's orange, as faint as the bars of what is allowed
-_CHARACTER = 7.6  # pixels of 15 points' type, on average
 
 
 # -- The distribution of class shares ----------------------------------------------------------------------------------
@@ -216,33 +216,52 @@ def heading(text: str) -> alt.TitleParams:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of this dash, or a mark of this shape (filled, or hollow), and its name."""
+    """One line of a legend: a name with a line of this dash, or with a symbol of this shape, filled or hollow."""
 
     name: str
     colour: str
     dash: Sequence[int] = (1, 0)
-    shape: str = ""
+    shape: str = LINE
     filled: bool = True
 
 
-def key(entries: Sequence[Entry], *, height: float = -18, stacked: bool = False) -> list[alt.Chart]:
-    """Which mark is which, in a row above the figure; `stacked`, one above the other."""
-    layers: list[alt.Chart] = []
-    at = 0.0
-    for place, entry in enumerate(entries):
-        top = alt.value(height - (22 * (len(entries) - 1 - place) if stacked else 0))
-        nothing = alt.Chart(theme.data([{}])).encode(y=top)
-        ink: Any = {"color": entry.colour}
-        if entry.shape:
-            mark: Any = {"shape": entry.shape, "filled": entry.filled, "size": 130, "opacity": 1, "strokeWidth": 2}
-            layers.append(nothing.mark_point(**mark, **ink).encode(x=alt.value(at + 13)))
-        else:
-            line: Any = {"strokeWidth": 3, "strokeDash": list(entry.dash)}
-            layers.append(nothing.mark_rule(**line, **ink).encode(x=alt.value(at), x2=alt.value(at + 24)))
-        word = alt.Chart(theme.data([{"text": entry.name}])).mark_text(align="left", fontSize=15)
-        layers.append(word.encode(x=alt.value(at + 31), y=top, text="text:N"))
-        at += 0.0 if stacked else 31 + _CHARACTER * len(entry.name) + 26
-    return layers
+def key(entries: Sequence[Entry], *, stacked: bool = False, width: float = 700) -> list[alt.Chart]:
+    """Vega's legend above the figure, in as many columns as fit into `width` pixels; `stacked`, in one.
+
+    A layer that draws nothing: the other layers keep their colours, whatever they are made of.
+    """
+    names = [entry.name for entry in entries]
+    longest = max((theme.text_width(name, 15) for name in names), default=0.0)
+    columns = 1 if stacked else max(1, min(len(names), int(width / (longest + 40))))
+    legend = alt.Legend(
+        title=None,
+        orient="top",
+        direction="horizontal",
+        columns=columns,
+        columnPadding=26,
+        padding=0,
+        symbolSize=120,
+        symbolStrokeWidth=2.5,
+        labelOffset=12,
+    )
+    of_entry: dict[str, list[Any]] = {
+        "stroke": [entry.colour for entry in entries],
+        "fill": [entry.colour if entry.filled else "white" for entry in entries],
+        "shape": [entry.shape for entry in entries],
+        "strokeDash": [list(entry.dash) for entry in entries],
+    }
+    channels: Any = zip(of_entry, (alt.Stroke, alt.Fill, alt.Shape, alt.StrokeDash), strict=True)
+    shown: Any = {
+        name: channel("name:N", scale=alt.Scale(domain=names, range=of_entry[name]), legend=legend)
+        for name, channel in channels
+    }
+    nothing = alt.Chart(theme.data([{"name": name} for name in names])).mark_point(size=0, opacity=1)
+    return [nothing.encode(x=alt.value(0), y=alt.value(0), **shown)]
+
+
+def key_above(entries: Sequence[Entry], *, width: float = 900) -> alt.LayerChart:
+    """The legend of several panels, to stand above them."""
+    return theme.stacked(key(entries, width=width), 1, 1)
 
 
 def _lines(names: Sequence[str]) -> list[Entry]:

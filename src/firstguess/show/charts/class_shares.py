@@ -1,0 +1,423 @@
+"""Closed form, kernel and ensemble side by side: the distribution of class shares, and γ by layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, cast
+
+import altair as alt
+import numpy as np
+
+from firstguess.base.errors import InvalidInput
+from firstguess.base.text import spaced
+from firstguess.diagnosis.comparison import check_pair, predicted_law
+from firstguess.ensemble.measurement import Measurement
+from firstguess.show.charts import marks, theme
+from firstguess.show.charts.guesses import guesses_chart
+from firstguess.theory.prediction import Prediction
+from firstguess.theory.shares import histograms
+from firstguess.theory.shares.base import ClassShares
+
+if TYPE_CHECKING:
+    from firstguess.ensemble.measurement import Measurement
+    from firstguess.theory.shares.empirical import EmpiricalGuesses
+
+
+def readings_chart(
+    closed_form: Prediction | None,
+    kernel: Prediction | None = None,
+    measurement: Measurement | None = None,
+    *,
+    title: str | None = None,
+) -> theme.Chart:
+    """The readings of one network on one data set; any may be left out, but not all.
+
+    Left: the distribution of a class's share, all readings in the same bins; the measured one is filled. Right: γ of
+    the pre-activations by layer, measured with 95 % intervals (only the output's where it has other layers).
+    """
+    predictions = _check(closed_form, kernel, measurement)
+    points = measurement.points if measurement is not None else _points(predictions)
+    laws = {name: _law(p, points) for name, p in predictions.items()}
+    chart: Any = marks.law_panel(laws, None if measurement is None else measurement.guesses)
+    gammas = {name: p.gamma.tolist() for name, p in predictions.items()}
+    measured = marks.measured_layers(measurement, {len(g) for g in gammas.values()})
+    if predictions or measured:
+        chart = alt.hconcat(chart, marks.gamma_panel(gammas, measured), spacing=48)
+    lines = _subtitle(predictions, measurement, points)
+    return theme.house(chart, title or _title(laws, measurement), lines, wide=True)
+
+
+def _check(
+    closed_form: Prediction | None, kernel: Prediction | None, measurement: Measurement | None
+) -> dict[str, Prediction]:
+    given: dict[str, object] = {"closed form": closed_form, "kernel": kernel}
+    for name, one in given.items():
+        if one is not None and (not isinstance(one, Prediction) or one.reading != name):
+            got = f"a {one.reading} prediction" if isinstance(one, Prediction) else type(one).__name__
+            raise InvalidInput(
+                f"a {name} prediction, or None",
+                got=got,
+                where="readings_chart",
+                hint="readings_chart(fg.predict(net), fg.predict(net, data=x), fg.measure(net, x))",
+            )
+    last = cast("object", measurement)
+    if last is not None and not isinstance(last, Measurement):
+        raise InvalidInput(
+            "a Measurement, or None", got=type(last).__name__, where="readings_chart", hint="fg.measure(net, x)"
+        )
+    found = {name: one for name, one in given.items() if isinstance(one, Prediction)}
+    classes = {p.guesses.classes for p in found.values()} | ({measurement.classes} if measurement else set[int]())
+    if len(classes) != 1:
+        raise InvalidInput(
+            "at least one reading, all with the same number of classes",
+            got="none" if not classes else f"{' and '.join(map(str, sorted(classes)))} classes",
+            where="readings_chart",
+            hint="fg.predict(net, classes=…)",
+        )
+    return found
+
+
+def _points(predictions: dict[str, Prediction]) -> int | None:
+    if "kernel" in predictions:
+        return predictions["kernel"].guesses.points
+    return predictions["closed form"].guesses.points
+
+
+def _law(prediction: Prediction, points: int | None) -> ClassShares:
+    """The closed form's law for as many data points as the others have."""
+    return prediction.guesses.on_points(points)
+
+
+def _title(laws: dict[str, ClassShares], measurement: Measurement | None) -> str:
+    digits = 1
+    parts = [f"{100 * law.expected_max():.{digits}f} % by {name}" for name, law in laws.items()]
+    if measurement is not None:
+        error = measurement.guesses.standard_error("expected_max")
+        room = f" ± {100 * error:.{digits}f}" if math.isfinite(error) and error > 0 else ""
+        parts.append(f"{100 * measurement.guesses.expected_max():.{digits}f}{room} % by measurement")
+    parts[0] = parts[0].replace(" % by", " % of the data by", 1)
+    return f"The largest class gets {', '.join(parts)}"
+
+
+def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | None, points: int | None) -> list[str]:
+    classes = [p.guesses.classes for p in predictions.values()] or [measurement.classes if measurement else 2]
+    origin = predictions["kernel"].provenance if "kernel" in predictions else {}
+    data = str(origin.get("data", "")) or (marks.data_name(measurement) if measurement is not None else "")
+    amount = "infinitely many data points" if points is None else f"{theme.spaced(points)} data points"
+    lines = [f"{theme.count(classes[0]).capitalize()} classes, {amount}{f': {data}' if data else ''}."]
+    said: list[str] = []
+    if "closed form" in predictions:
+        size = predictions["closed form"].finite_size
+        wide = "infinitely wide" if size is None or size.width is None else f"layers of width {size.width}"
+        said.append(f"closed form: i.i.d. inputs, {wide}")
+    if "kernel" in predictions:
+        law = predictions["kernel"].guesses
+        drawn = f", {theme.spaced(law.inits)} draws" if law.inits is not None else ""
+        said.append(f"kernel: these data, infinitely wide{drawn}")
+    if measurement is not None:
+        width = measurement.provenance.get("width")
+        wide = f" of width {width}" if width else ""
+        said.append(f"measured: {theme.spaced(measurement.inits)} initializations{wide} (± one s.e.)")
+    text = "; ".join(said)
+    lines.append(f"{text[:1].upper()}{text[1:]}.")
+    network = next((str(p.network) for p in predictions.values()), "")
+    return [*lines, *([f"Network: {network}"] if network else [])]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The measured distribution of class shares, the predicted one over it: of one of two classes, or of the largest.
+
+_WIDTH, _HEIGHT = 760, 340
+_SHORT = 40  # characters of an assumption that fits below a chart
+_LATE = 0.75  # from here on a line's name is on its left, as in `marks.mark`
+
+
+def law_chart(
+    measurement: Measurement, prediction: Prediction | None = None, *, title: str | None = None, narrow: bool = False
+) -> theme.Chart:
+    """The histogram over initializations of G₀ (two classes) or of max_c G_c (more), and the predicted law of it.
+
+    The prediction is for as many data points as were measured, in the same bins: theory.md (7), (8). `narrow` is for
+    a phone.
+    """
+    seen = measurement.guesses
+    laws = {} if prediction is None else {"predicted": predicted_law(prediction, seen.points)}
+    two = seen.classes == 2
+    histogram = histograms.of_one_class(laws, seen) if two else histograms.of_largest(laws, seen)
+    words = "Share of the data guessed to be of the first class" if two else "Share of the data in the largest class"
+    width = theme.NARROW if narrow else _WIDTH
+    layers = marks.histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if narrow else None)
+    even, average = 1 / seen.classes, seen.expected_max()
+    at = _beside(even, "even split", 10, histogram, width)
+    layers += marks.mark(even, "even split", theme.SOFT, [2, 3], 10, beside=at)
+    if not two:
+        at = _beside(average, "average", 30, histogram, width)
+        layers += marks.mark(average, "average", marks.MEASURED, [7, 4], 30, beside=at)
+    chart = theme.stacked(layers, width, _HEIGHT)
+    return theme.house(
+        chart, title or theme.unbroken(_law_title(measurement, laws)), _law_subtitle(measurement, prediction, histogram)
+    )
+
+
+def _beside(at: float, text: str, height: int, histogram: histograms.Histogram, width: int) -> float:
+    """Where a line's name begins: at the line, or past the bars that reach up to the name and would be under it."""
+    edges, low, high = histogram.edges, float(histogram.edges[0]), float(histogram.edges[-1])
+    wide = (theme.text_width(text) + 7) / width * (high - low)
+    reach = (1 - (height + 12) / _HEIGHT) * histogram.top
+    tall = [i for i in range(len(edges) - 1) if max(float(h[i]) for h in histogram.heights.values()) > reach]
+    place, left = at, at >= _LATE
+    for i in reversed(tall) if left else tall:
+        if left and place - wide < edges[i + 1] and edges[i] < place:
+            place = float(edges[i])
+        elif not left and edges[i] < place + wide and place < edges[i + 1]:
+            place = float(edges[i + 1])
+    return place if low <= place - wide * left and place + wide * (not left) <= high else at
+
+
+def _law_title(measurement: Measurement, laws: dict[str, ClassShares]) -> str:
+    seen, *rest = theme.percents(measurement.guesses.expected_max(), *(law.expected_max() for law in laws.values()))
+    text = f"Before training, {seen} of the data end up in one class on average"
+    if measurement.verdict in ("even", "leaning"):
+        even = theme.percent(1 / measurement.classes)
+        text = f"Before training, the largest class gets {seen} of the data on average (an even split: {even})"
+    return f"{text}; theory predicts {rest[0]}" if rest else text
+
+
+def _law_subtitle(
+    measurement: Measurement, prediction: Prediction | None, histogram: histograms.Histogram
+) -> list[str]:
+    seen = measurement.guesses
+    error = seen.standard_error("expected_max")
+    room = f" (standard error of that average: {100 * error:.2g} %)" if math.isfinite(error) and error > 0 else ""
+    inits, points = theme.spaced(seen.inits), theme.spaced(seen.points)
+    text = f"{inits} initializations, {theme.count(seen.classes)} classes, {points} data points{room}."
+    if prediction is not None:
+        short = [said for said in prediction.assumptions if len(said) <= _SHORT]  # the page has the others
+        assumed = theme.assumed(short) + (", and more" if len(short) < len(prediction.assumptions) else "")
+        known = "on your data" if prediction.reading == "kernel" else "for random data"
+        text += f" Predicted {known}{f'; assumed: {assumed}' if assumed else ''}."
+    if histogram.cut:
+        text += f" The {histogram.cut} distribution goes on above the figure."
+    return [text]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The distribution of class shares that were counted or drawn.
+
+
+def sampled_law_chart(guesses: EmpiricalGuesses, *, title: str | None = None) -> theme.Chart:
+    """The histogram of all class shares over initializations."""
+    share = theme.percent(guesses.expected_max())
+    drawn, points, classes = spaced(guesses.inits), spaced(guesses.points), theme.count(guesses.classes)
+    return theme.house(
+        marks.law_panel({}, guesses, bars="counted"),
+        title or theme.unbroken(f"The largest class gets {share} of the data on average"),
+        [f"{drawn} initializations, {points} data points, {classes} classes."],
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Prediction against measurement: the distribution of class shares, and γ by layer with error bars.
+
+
+def compare_chart(prediction: Prediction, measurement: Measurement, *, title: str | None = None) -> theme.Chart:
+    """What was predicted beside what was measured: class shares at the left, γ by layer at the right.
+
+    Left: the measured histogram of all class shares, and the predicted probability of the same bins for as many data
+    points, theory.md (7). Right: predicted γ with the difference that `fg.compare` allows on so many points, and
+    measured γ with 95 % intervals; only the output's where the two do not have the same number of layers with weights,
+    and no right half where no such layer was probed.
+    """
+    check_pair(prediction, measurement, "compare_chart")
+    law = predicted_law(prediction, measurement.points)
+    chart: Any = marks.law_panel({"predicted": law}, measurement.guesses)
+    theory = prediction.gamma.tolist()
+    measured = marks.measured_layers(measurement, {len(theory)})
+    if measured:
+        chart = alt.hconcat(
+            chart, marks.gamma_panel({"predicted": theory}, measured, points=measurement.points), spacing=48
+        )
+    lines = _measured_subtitle(prediction, measurement, rooms=bool(measured))
+    return theme.house(chart, title or _measured_title(law, measurement), lines, wide=bool(measured))
+
+
+def _measured_title(law: ClassShares, measurement: Measurement) -> str:
+    seen, error = measurement.guesses.expected_max(), measurement.guesses.standard_error("expected_max")
+    known = math.isfinite(error) and error > 0
+    digits = min(4, max(1, math.ceil(-math.log10(100 * error)))) if known else 1
+    room = f" ± {100 * error:.{digits}f}" if known else ""
+    predicted = f"The largest class gets {100 * law.expected_max():.{digits}f} % of the data by prediction"
+    return f"{predicted}, {100 * seen:.{digits}f}{room} % by measurement"
+
+
+def _measured_subtitle(prediction: Prediction, measurement: Measurement, *, rooms: bool) -> list[str]:
+    inits, points = theme.spaced(measurement.inits), theme.spaced(measurement.points)
+    words = f"Allowed: a difference of up to (1 + γ)/{points}, as these points have a mean of their own."
+    return [
+        f"Average over {inits} initializations ± one standard error; {theme.count(measurement.classes)} "
+        f"classes, {points} data points. Prediction: {prediction.reading}, assumes "
+        f"{', '.join(prediction.assumptions) or 'nothing else'}.",
+        f"Network: {prediction.network}",
+        *([words] * rooms),
+        *(f"Note: {finding.kind}" for finding in measurement.findings[:2]),
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Class shares as a strip: one column an initialization, divided as that network divides the data.
+
+_STRIP_WIDTH, _STRIP_HEIGHT = 760, 320
+_COLUMNS = 120
+_FEW = 6  # classes up to which each has its own colour; beyond, colours are ranks
+_RANKS = ("#0B4F7A", "#4A9CCB", "#A9D0E8", "#E4E4E4")
+
+
+def strip_chart(measurement: Measurement, *, title: str | None = None, narrow: bool = False) -> theme.Chart:
+    """How every initialization divides the data between the classes.
+
+    Two classes: columns in the order of G₀. Up to six: by favoured class. More: from the largest class of a column up,
+    in the order of its size, because a thousand colours say nothing. `narrow` is for a phone.
+    """
+    seen = measurement.guesses
+    order, bands, names, colours = _by_class(seen) if seen.classes <= _FEW else _by_rank(seen)
+    chosen = order
+    if len(order) > _COLUMNS:
+        chosen = order[np.round(np.linspace(0, len(order) - 1, _COLUMNS)).astype(int)]
+    rows = [
+        row for column, member in enumerate(chosen) for row in _column(column, bands[member], names, seen, int(member))
+    ]
+    top = _top(bands, seen.classes)
+    width = theme.NARROW if narrow else _STRIP_WIDTH
+    rects = _rects(rows, len(chosen), names, colours, top, 2 if narrow else len(names))
+    layers = [rects, *_even(seen, top, named=not narrow)]
+    chart = theme.stacked(layers, width, _STRIP_HEIGHT)
+    return theme.house(
+        chart,
+        title or theme.unbroken(_strip_title(seen)),
+        _strip_subtitle(seen, len(chosen), names[-1] if top < 1 else ""),
+    )
+
+
+def _by_class(seen: EmpiricalGuesses) -> tuple[Any, Any, list[str], list[str]]:
+    favoured = seen.fractions.argmax(axis=1)
+    order = np.argsort(-seen.fractions[:, 0]) if seen.classes == 2 else np.lexsort((-seen.largest, favoured))
+    names = [f"class {c}" for c in range(seen.classes)]
+    return order, seen.fractions, names, [theme.colour(c) for c in range(seen.classes)]
+
+
+def _by_rank(seen: EmpiricalGuesses) -> tuple[Any, Any, list[str], list[str]]:
+    ranked = -np.sort(-seen.fractions, axis=1)
+    edges = [0, 1, 3, min(10, seen.classes), seen.classes] if seen.classes > 10 else [0, 1, 2, 3, seen.classes]
+    names = ["largest class", "2nd and 3rd", "4th to 10th", f"the other {theme.spaced(seen.classes - 10)}"]
+    if seen.classes <= 10:
+        names = ["largest class", "2nd", "3rd", f"the other {seen.classes - 3}"]
+    bands = np.stack([ranked[:, a:b].sum(axis=1) for a, b in pairwise(edges)], axis=1)
+    return np.argsort(-seen.largest), bands, names, list(_RANKS)
+
+
+def _column(
+    column: int, shares: Any, names: Sequence[str], seen: EmpiricalGuesses, member: int
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    low = 0.0
+    favoured, largest = int(seen.fractions[member].argmax()), float(seen.largest[member])
+    for name, share in zip(names, shares, strict=True):
+        high = low + float(share)
+        if share > 0:
+            rows.append(
+                {"column": column, "to": column + 1, "low": low, "high": min(high, 1.0), "band": name,
+                 "share": float(share), "member": member, "favoured": f"class {favoured}", "largest": largest}
+            )  # fmt: skip
+        low = high
+    return rows
+
+
+def _rects(
+    rows: Sequence[theme.Row], columns: int, names: Sequence[str], colours: Sequence[str], top: float, side: int
+) -> alt.Chart:
+    tooltip = [
+        alt.Tooltip("member:Q", title="initialization"),
+        alt.Tooltip("band:N", title="part"),
+        alt.Tooltip("share:Q", title="of the data", format=".1%"),
+        alt.Tooltip("favoured:N", title="favoured"),
+        alt.Tooltip("largest:Q", title="its share", format=".1%"),
+    ]
+    return (
+        alt.Chart(theme.data(rows))
+        .mark_rect(clip=True, stroke="white", strokeWidth=1 if columns <= 60 and side > 2 else 0.4)
+        .encode(
+            x=alt.X(
+                "column:Q",
+                title="Initializations, one a column, sorted",
+                scale=alt.Scale(domain=[0, columns], nice=False),
+                axis=alt.Axis(labels=False, ticks=False),
+            ),
+            x2="to:Q",
+            y=alt.Y(
+                "low:Q",
+                title="Share of the data",
+                scale=alt.Scale(domain=[0, top], nice=False),
+                axis=alt.Axis(tickCount=5, labelExpr=theme.PERCENT, grid=False),
+            ),
+            y2="high:Q",
+            color=alt.Color(
+                "band:N",
+                title=None,
+                sort=list(names),
+                scale=alt.Scale(domain=list(names), range=list(colours)),
+                legend=alt.Legend(
+                    orient="top", direction="horizontal", columns=side, symbolType="square", offset=12, padding=0
+                ),
+            ),
+            tooltip=tooltip,
+        )
+    )
+
+
+def _top(bands: Any, classes: int) -> float:
+    """Where the axis ends: at all of the data, unless the ten largest of many classes are far from that."""
+    named = float(bands[:, :-1].sum(axis=1).max()) if classes > _FEW else 1.0
+    return 1.0 if named > 0.4 else 1.3 * named
+
+
+def _even(seen: EmpiricalGuesses, top: float, *, named: bool) -> list[alt.Chart]:
+    """Where an even split would put the first border, if that can be told from 0."""
+    if 1 / seen.classes < 0.02 * top:
+        return []
+    row = {"low": 1 / seen.classes, "text": "even share"}
+    base = alt.Chart(theme.data([row])).encode(y="low:Q")
+    word = base.encode(x=alt.value(_STRIP_WIDTH + 8), text="text:N")
+    rule = base.mark_rule(color=theme.INK, strokeDash=[5, 4], strokeWidth=1.5)
+    return [rule, word.mark_text(align="left", baseline="middle", color=theme.SOFT)] if named else [rule]
+
+
+def _strip_title(seen: EmpiricalGuesses) -> str:
+    half = float(np.median(seen.largest))
+    much = "all of the data" if half == 1.0 else f"at least {theme.percent(half)} of the data"
+    return f"In half of the initializations one class gets {much}"
+
+
+def _strip_subtitle(seen: EmpiricalGuesses, columns: int, beyond: str) -> list[str]:
+    shown = (
+        f"{columns} of {theme.spaced(seen.inits)} initializations, evenly chosen"
+        if columns < seen.inits
+        else f"{seen.inits} initializations"
+    )
+    times = np.bincount(seen.fractions.argmax(axis=1), minlength=seen.classes)
+    winner, count = int(times.argmax()), int(times.max())
+    favoured = f"Favoured most often: class {winner}, in {theme.percent(count / seen.inits)} of them"
+    even = f"an even chance would be {theme.percent(1 / seen.classes)}"
+    rest = f" The axis ends early: above it is only {beyond}." if beyond else ""
+    return [
+        f"{shown}, {theme.count(seen.classes)} classes, {theme.spaced(seen.points)} data points.{rest}",
+        f"{favoured}; {even}.",
+    ]
+
+
+def prediction_chart(prediction: Prediction, *, title: str | None = None) -> theme.Chart:
+    """The distribution of class shares; where it is sampled, as a histogram beside γ by layer."""
+    if prediction.guesses.inits is not None:
+        return readings_chart(None, prediction, title=title)
+    return guesses_chart(prediction, title=title)

@@ -1,0 +1,480 @@
+"""The correlation of two inputs through the network, and the steps that add it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from firstguess.base.errors import InvalidInput
+from firstguess.base.text import power_of_ten, size_change
+from firstguess.show.charts import gamma_by_depth, marks, theme
+from firstguess.show.charts.gamma_by_depth import GammaScale
+from firstguess.show.charts.theme import Row
+from firstguess.theory.bias_levels import EDGES
+
+if TYPE_CHECKING:
+    from firstguess.diagnosis.result import Advice, Cause, Diagnosis
+    from firstguess.ensemble.gradient_statistics import Gradients, Level
+    from firstguess.ensemble.measurement import Measurement
+
+_WIDTH, _HEIGHT = 620, 360
+_GUTTER = 118  # pixels at the left for the words
+_NAMED = 16  # steps up to which every step has its kind on the axis
+_MARKED = 60  # steps up to which every step has a dot
+_CAUSES = 6
+_CAUSE = theme.PALETTE[1]
+
+
+@dataclass(frozen=True)
+class _Marked:
+    rank: int
+    cause: Cause
+    at: float | None  # where on the axis, if it has a place
+
+
+def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None, narrow: bool = False) -> theme.Chart:
+    """c of two inputs after every layer in call order, with 95 % intervals; causes are numbered by their effect.
+
+    c = γ/(1+γ), theory.md (2): the share of a signal that all inputs have in common. A cause is drawn from c before
+    it to c after it, both measured at that step; its rank is by what the guesses are without it. All steps of a kind
+    together are named at the right only (below, where `narrow` is for a phone). Code between modules stands
+    just before the module that it feeds.
+    """
+    measurement = diagnosis.measurement
+    if measurement is None or not measurement.layers:
+        raise InvalidInput(
+            "a diagnosis with measured layers",
+            got="none",
+            where="correlation_chart",
+            hint="a model whose outputs are finite",
+        )
+    rows, data = _rows(measurement), next((c for c in diagnosis.causes if c.kind == "data"), None)
+    if data is not None:
+        start: dict[str, Any] = {"name": "the data", "kind": "data", "step": 0}
+        start |= {end: data.after for end in ("position", "low", "high")}
+        rows = [start, *rows]
+    marked = _marked(diagnosis.causes, measurement)
+    first, last = 0 if data is not None else 1, len(measurement.layers)
+    lowest = min([0.0, *(row["low"] for row in rows if row["low"] is not None)])
+    width = theme.NARROW if narrow else _WIDTH
+    x, y = _axes(first, last, measurement, lowest, width)
+    layers = gamma_by_depth.fills([lowest, *(edge / (1 + edge) for edge in EDGES), 1.0])
+    layers += _curve(rows, x, y, dots=last <= _MARKED)
+    layers += [
+        *_jumps([m for m in marked if m.at is not None], x, y),
+        *_names(marked, 0 if narrow else _WIDTH, _HEIGHT + 78 if narrow else 0),
+    ]
+    chart = theme.stacked(layers, width, _HEIGHT)
+    return theme.house(chart, title or theme.unbroken(_title(diagnosis.causes)), _subtitle(measurement, bool(marked)))
+
+
+def _rows(measurement: Measurement) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for step, layer in enumerate(measurement.layers, start=1):
+        c = layer.correlation if math.isfinite(layer.correlation) else None  # the line breaks there
+        low, high = (v if math.isfinite(v) else c for v in layer.correlation_interval)
+        rows.append({"name": layer.name, "kind": layer.kind, "step": step, "position": c, "low": low, "high": high})
+    return rows
+
+
+def _marked(causes: Sequence[Cause], measurement: Measurement) -> list[_Marked]:
+    """The first causes in the order of the page, with their places."""
+    places = {layer.name: step for step, layer in enumerate(measurement.layers, start=1)}
+    found: list[_Marked] = []
+    for rank, cause in enumerate([c for c in causes if c.added >= 0][:_CAUSES], start=1):
+        code = cause.kind.startswith("code: ")
+        reader = cause.name.removeprefix("code before ")
+        at: float | None = 0 if cause.kind == "data" else places.get(reader if code else cause.name)
+        found.append(_Marked(rank, cause, at - 0.5 if code and at is not None else at))
+    return found
+
+
+def _axes(first: int, last: int, measurement: Measurement, lowest: float, width: int) -> tuple[alt.X, alt.Y]:
+    few = last - first < _NAMED and width == _WIDTH
+    step = (
+        1
+        if few
+        else next(
+            s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if last / s <= (10 if width == _WIDTH else 5)
+        )
+    )
+    ticks = [*([0] if first == 0 else []), *range(1 if few else step, last + 1, step)]
+    kinds = json.dumps(["data", *(layer.kind for layer in measurement.layers)], ensure_ascii=False)
+    words = f"{kinds}[datum.value]" if few else "datum.value == 0 ? 'data' : datum.label"
+    room = _GUTTER * max(last - first, 1) / (width - _GUTTER - 14)
+    look: Any = {"labelAngle": -40, "labelAlign": "right", "labelLimit": 110, "labelOverlap": False} if few else {}
+    x = alt.X(
+        "step:Q",
+        title="Layer, in the order of the calls",
+        scale=alt.Scale(domain=[first - room, last + 14 / _GUTTER * room], nice=False),
+        axis=alt.Axis(values=ticks, labelExpr=words, labelFlush=False, **look),
+    )
+    y = alt.Y(
+        "position:Q",
+        title="Correlation c of two inputs",
+        scale=alt.Scale(domain=[lowest, 1.0], nice=False, zero=False),
+        axis=alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2~f", grid=False),
+    )
+    return x, y
+
+
+def _curve(rows: Sequence[Row], x: alt.X, y: alt.Y, *, dots: bool) -> list[alt.Chart]:
+    tooltip = [
+        alt.Tooltip("name:N", title="layer"),
+        alt.Tooltip("kind:N", title="kind"),
+        alt.Tooltip("position:Q", title="correlation c after it", format=".4f"),
+        alt.Tooltip("low:Q", title="95 % from", format=".4f"),
+        alt.Tooltip("high:Q", title="95 % to", format=".4f"),
+    ]
+    ink = theme.PALETTE[0]
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
+    mark: Any = {"filled": True, "color": ink, "size": 46 if dots else 24, "opacity": 1 if dots else 0}
+    return [
+        base.mark_area(color=ink, opacity=0.2).encode(y="low:Q", y2="high:Q"),
+        base.mark_line(color=ink, strokeWidth=2.5),
+        base.mark_point(**mark).encode(tooltip=tooltip),
+    ]
+
+
+def _jumps(marked: Sequence[_Marked], x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    rows = [
+        {"step": m.at, "position": m.cause.after, "before": m.cause.before, "added": m.cause.added, "se": m.cause.se,
+         "rank": str(m.rank), "cause": m.cause.words, "effect": m.cause.change or "not tried"}
+        for m in marked
+    ]  # fmt: skip
+    tooltip = [
+        alt.Tooltip("cause:N", title="cause"),
+        alt.Tooltip("before:Q", title="c before it", format=".4f"),
+        alt.Tooltip("position:Q", title="c after it", format=".4f"),
+        alt.Tooltip("added:Q", title="added", format="+.4f"),
+        alt.Tooltip("se:Q", title="standard error", format=".2~g"),
+        alt.Tooltip("effect:N", title="largest share, without it"),
+    ]
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
+    return [
+        base.mark_rule(color=_CAUSE, strokeWidth=3).encode(y2="before:Q"),
+        base.mark_point(shape="circle", filled=True, size=300, opacity=1, color=_CAUSE, stroke="white").encode(
+            tooltip=tooltip
+        ),
+        base.mark_text(color="white", fontWeight="bold", fontSize=13, baseline="middle", dy=1).encode(text="rank:N"),
+    ]
+
+
+def _names(marked: Sequence[_Marked], left: int, top: int) -> list[alt.Chart]:
+    """The causes in words, beside the figure: numbers on the figure never collide, names would."""
+    layers: list[alt.Chart] = []
+    if marked:
+        head = alt.Chart(theme.data([{"text": "Largest share, without it"}])).mark_text(align="left", fontSize=15)
+        layers.append(head.encode(x=alt.value(left + 24 if left else 0), y=alt.value(top + 8), text="text:N"))
+    for place, m in enumerate(marked):
+        at = top + 40 + 52 * place
+        lines = f"{m.cause.short(34)}\n{m.cause.change or 'not tried'}"
+        dot = alt.Chart(theme.data([{"text": str(m.rank)}])).encode(
+            x=alt.value(left + 34 if left else 12), y=alt.value(at + 2)
+        )
+        text = alt.Chart(theme.data([{"text": lines}])).mark_text(
+            align="left", baseline="middle", lineBreak="\n", lineHeight=18, dy=-6
+        )
+        layers += [
+            dot.mark_point(shape="circle", filled=True, size=300, opacity=1, color=_CAUSE),
+            dot.mark_text(color="white", fontWeight="bold", fontSize=13, baseline="middle", dy=1).encode(text="text:N"),
+            text.encode(x=alt.value(left + 52 if left else 34), y=alt.value(at), text="text:N"),
+        ]
+    return layers
+
+
+def _title(causes: Sequence[Cause]) -> str:
+    raising = [c for c in causes if c.added >= 0]
+    if not raising:
+        return "No step adds correlation between inputs"
+    top = raising[0]
+    name = top.short(44)
+    if not top.tried:
+        return f"Correlation between inputs, and where it rises most: {name}"
+    if not top.matters:
+        return "No step changes the guesses by itself"
+    return f"Without {name}, the largest share goes from {top.change.replace(' → ', ' to ')}"
+
+
+def _subtitle(measurement: Measurement, marked: bool) -> list[str]:
+    first = f"Measured after every layer, {theme.spaced(measurement.inits)} initializations, with 95 % intervals"
+    numbers = "; numbered: steps by what the guesses are without them, from c before to c after" if marked else ""
+    return [
+        f"{first}{numbers}.",
+        "c = 0: inputs look unrelated; c = 1: all look the same. Words are those for the output.",
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What each change does: the share of the largest class and the drift ratio, before and after.
+
+_ADVICE_WIDTH, _ROW = 300, 58
+_MOST = 8
+_BEFORE, _HELPS, _SAME = theme.SOFT, theme.PALETTE[0], theme.PALETTE[4]
+
+
+def advice_chart(advice: Sequence[Advice], *, title: str | None = None, narrow: bool = False) -> theme.Chart:
+    """Every change that was tried, as a line from before (hollow) to after (filled).
+
+    Left: the average share of the largest class. Right: γ of the output, logarithmic with a place for 0 and ∞; left out
+    where no γ is known; `narrow`, for a phone, one below the other. Changes after which guesses are not more even,
+    beyond the error, are orange.
+    """
+    shown = list(advice)[:_MOST]
+    if not shown:
+        raise InvalidInput("at least one piece of advice", got="none", where="advice_chart")
+    rows = [_row(place, one) for place, one in enumerate(shown)]
+    names = [theme.wrapped(_named(one), 18 if narrow else 34, 3) for one in shown]
+    width = theme.NARROW - 110 if narrow else _ADVICE_WIDTH
+    gamma = _gamma(rows)  # first: it finds ∞ a place
+    chart: Any = _panel(_largest(), rows, names, "Largest share, average", "largest", width, stacked=narrow)
+    if any(row["gamma_from"] is not None for row in rows):
+        other = _panel(gamma, rows, names if narrow else None, "Drift ratio γ", "gamma", width, stacked=narrow)
+        if narrow:
+            chart = alt.vconcat(chart, other, spacing=96, bounds="flush")
+        else:
+            chart = alt.hconcat(chart, other, spacing=56, bounds="flush")
+    return theme.house(chart, title or theme.unbroken(_advice_title(shown)), _advice_subtitle(shown, len(advice)))
+
+
+def _row(place: int, one: Advice) -> dict[str, Any]:
+    known = not (math.isnan(one.gamma_before) or math.isnan(one.gamma_after))
+    return {
+        "place": place,
+        "title": one.title,
+        "how": one.how,
+        "shape": "diamond" if one.how == "predicted" else "circle",
+        "fill": _HELPS if one.helps else _SAME,
+        "verdict": "less bias" if one.helps else "guesses not more even",
+        "largest_from": one.largest_before,
+        "largest_to": one.largest_after,
+        "gamma_from": one.gamma_before if known else None,
+        "gamma_to": one.gamma_after if known else None,
+        "words": f"γ {theme.number(one.gamma_before)} → {theme.number(one.gamma_after)}" if known else "γ not known",
+    }
+
+
+def _largest() -> dict[str, Any]:
+    return {
+        "scale": alt.Scale(domain=[0, 1], nice=False),
+        "axis": alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], labelExpr=theme.PERCENT, grid=True, labelFlush=False),
+    }
+
+
+def _gamma(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The axis of γ; positions of ∞ are put where the axis has them."""
+    values = [row[end] for row in rows for end in ("gamma_from", "gamma_to") if row[end] is not None]
+    scale = GammaScale.of([v for v in values if v >= 0], noise=values)
+    for row in rows:
+        for end in ("gamma_from", "gamma_to"):
+            row[end] = None if row[end] is None else scale(row[end])
+    return scale.marks()
+
+
+def _panel(
+    axis: dict[str, Any],
+    rows: Sequence[theme.Row],
+    names: Sequence[Sequence[str]] | None,
+    words: str,
+    field: str,
+    width: int,
+    *,
+    stacked: bool,
+) -> alt.LayerChart:
+    labels = json.dumps(list(names or ()), ensure_ascii=False)
+    x = alt.X(f"{field}_from:Q", title=words, **axis)
+    look: Any = {"labelExpr": f"{labels}[datum.value]", "labelLimit": 0} if names is not None else {"labels": False}
+    y = alt.Y(
+        "place:Q",
+        title=None,
+        scale=alt.Scale(domain=[len(rows) - 0.5, -0.5], nice=False),
+        axis=alt.Axis(values=list(range(len(rows))), grid=True, labelColor=theme.INK, labelLineHeight=17, **look),
+    )
+    tooltip = [
+        alt.Tooltip("title:N", title="change"),
+        alt.Tooltip("how:N", title="known by"),
+        alt.Tooltip("largest_from:Q", title="largest share before", format=".1%"),
+        alt.Tooltip("largest_to:Q", title="largest share after", format=".1%"),
+        alt.Tooltip("words:N", title="drift ratio"),
+        alt.Tooltip("verdict:N", title="result"),
+    ]
+    colour = alt.Color("fill:N", scale=None, legend=None)
+    shape = alt.Shape("shape:N", scale=None, legend=None)
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
+    after = alt.Chart(theme.data(rows)).encode(x=f"{field}_to:Q", y=y, color=colour)
+    layers = [
+        base.mark_rule(strokeWidth=3).encode(x2=f"{field}_to:Q", color=colour),
+        base.mark_point(filled=True, fill="white", stroke=_BEFORE, strokeWidth=2, size=120, opacity=1).encode(
+            tooltip=tooltip
+        ),
+        after.mark_point(filled=True, size=190, opacity=1, stroke="white", strokeWidth=1).encode(
+            shape=shape, tooltip=tooltip
+        ),
+    ]
+    if field == "largest":
+        layers += marks.key(_entries(rows), stacked=stacked)
+    return theme.stacked(layers, width, _ROW * len(rows))
+
+
+def _entries(rows: Sequence[theme.Row]) -> list[marks.Entry]:
+    found = [marks.Entry("before", _BEFORE, shape="circle", filled=False)]
+    for how, shape in (("measured", "circle"), ("predicted", "diamond")):
+        if any(row["how"] == how for row in rows):
+            found.append(marks.Entry(f"after, {how}", _HELPS, shape=shape))
+    if any(row["fill"] == _SAME for row in rows):
+        found.append(marks.Entry("guesses not more even", _SAME, shape="circle"))
+    return found
+
+
+def _named(one: Advice) -> str:
+    return f"{one.title[:1].upper()}{one.title[1:]}"
+
+
+def _advice_title(shown: Sequence[Advice]) -> str:
+    helpful = [one for one in shown if one.helps]
+    if not helpful:
+        return "None of the changes that were tried makes guesses more even"
+    best = min(helpful, key=lambda one: one.largest_after)
+    before, after = theme.percents(best.largest_before, best.largest_after)
+    return f"{theme.shortened(_named(best), 60)}: the largest share goes from {before} to {after}"
+
+
+def _advice_subtitle(shown: Sequence[Advice], total: int) -> list[str]:
+    words = "Average over initializations of the share of the data in the largest class, and γ of the output"
+    left = f" The first {len(shown)} of {total} changes." if total > len(shown) else ""
+    return [f"{words}, before and after each change.{left}"]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Gradients by layer, or along the stream: of all points, of the favoured class, of the others.
+
+_GRADIENTS_WIDTH, _GRADIENTS_HEIGHT = 760, 340
+_GRADIENTS_MARKED = 40  # layers up to which each is marked
+_ENTRIES = {
+    "all": marks.Entry("all points", theme.PALETTE[6]),
+    "favoured": marks.Entry("points of the favoured class", theme.PALETTE[1], (7, 4)),
+    "others": marks.Entry("points of the other classes", theme.PALETTE[0], (2, 3)),
+}
+
+
+def gradients_chart(gradients: Gradients, *, title: str | None = None, narrow: bool = False) -> theme.Chart:
+    """Mean square of weights' gradients at every layer, from the input to the output, with 95 % bands; of a residual
+    network that of the stream between its blocks (`GradientLayer`).
+
+    Geometric means over initializations, on a logarithmic axis: a straight line is growth by a factor a layer, χ̃ of
+    theory.md (10). Layers whose gradients are all zero leave a gap. `narrow` is for a phone.
+    """
+    if not gradients.layers:
+        raise InvalidInput("gradients of at least one layer", got="none", where="gradients_chart")
+    series = {name: _gradients_rows(gradients, name) for name in _ENTRIES}
+    known = {name: rows for name, rows in series.items() if any(row["position"] is not None for row in rows)}
+    followed = gradients.followed
+    x, y = _x(len(followed), stream=bool(gradients.stream)), _y([row for rows in known.values() for row in rows])
+    layers: list[alt.Chart] = []
+    for name, rows in known.items():
+        layers += _series(rows, _ENTRIES[name], x, y, dots=len(followed) <= _GRADIENTS_MARKED)
+    layers += marks.key([_ENTRIES[name] for name in known], stacked=narrow)
+    chart = theme.stacked(layers, theme.NARROW if narrow else _GRADIENTS_WIDTH, _GRADIENTS_HEIGHT)
+    return theme.house(chart, title or _gradients_title(gradients), _gradients_subtitle(gradients))
+
+
+def _gradients_rows(gradients: Gradients, group: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for number, layer in enumerate(gradients.followed, start=1):
+        level: Level = getattr(layer, group)
+        value = level.value if math.isfinite(level.value) else None
+        half = 1.96 * level.error if math.isfinite(level.error) else 0.0
+        rows.append(
+            {
+                "layer": number,
+                "name": layer.name,
+                "group": _ENTRIES[group].name,
+                "position": value,
+                "low": None if value is None else value - half,
+                "high": None if value is None else value + half,
+                "size": "" if value is None else f"{level.mean_square:.3g}",
+            }
+        )
+    return rows
+
+
+def _x(last: int, *, stream: bool) -> alt.X:
+    step = next(s for k in range(9) for s in (10**k, 2 * 10**k, 5 * 10**k) if last / s <= 10)
+    ticks = sorted({1, *(t for t in range(step, last + 1, step) if last - t >= 0.06 * last), last})
+    room = max(0.5, 0.03 * last)
+    labels = "datum.label" if stream else f"datum.value == {last} ? 'output' : datum.label"
+    return alt.X(
+        "layer:Q",
+        title="Place between residual blocks, from the input" if stream else "Layer with weights, from the input",
+        scale=alt.Scale(domain=[1 - room, last + room], nice=False),
+        axis=alt.Axis(values=ticks, labelExpr=labels, labelFlush=False),
+    )
+
+
+def _y(rows: Sequence[theme.Row]) -> alt.Y:
+    """A linear axis of the exponents: mean squares of deep networks leave the range of numbers."""
+    values = [row[end] for row in rows for end in ("low", "high") if row[end] is not None] or [0.0]
+    low, high = min(values), max(values)
+    room = max(0.05 * (high - low), 0.05)
+    low, high = low - room, high + room
+    ticks: list[float]
+    if high - low > 2:
+        step = max(1, math.ceil((high - low) / 7))
+        ticks = [float(k) for k in range(math.ceil(low), math.floor(high) + 1) if k % step == 0]
+        words = [power_of_ten(round(t)) for t in ticks]
+    else:
+        sizes = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
+        sizes = [size for size in sizes if low <= math.log10(size) <= high]
+        ticks, words = [math.log10(size) for size in sizes], [theme.number(size) for size in sizes]
+    names = " : ".join(f"abs(datum.value - {t!r}) < 1e-6 ? '{w}'" for t, w in zip(ticks, words, strict=True))
+    return alt.Y(
+        "position:Q",
+        title="Mean square of gradients",
+        scale=alt.Scale(domain=[low, high], nice=False, zero=False),
+        axis=alt.Axis(values=ticks, labelExpr=f"{names} : ''" if names else "''"),
+    )
+
+
+def _series(rows: Sequence[theme.Row], entry: marks.Entry, x: alt.X, y: alt.Y, *, dots: bool) -> list[alt.Chart]:
+    tooltip = [
+        alt.Tooltip("name:N", title="layer"),
+        alt.Tooltip("group:N", title="of"),
+        alt.Tooltip("size:N", title="mean square"),
+        alt.Tooltip("low:Q", title="log10, 95 % from", format=".3f"),
+        alt.Tooltip("high:Q", title="log10, 95 % to", format=".3f"),
+    ]
+    base = alt.Chart(theme.data(rows)).encode(x=x, y=y)
+    mark: Any = {"filled": True, "size": 46 if dots else 24, "opacity": 1 if dots else 0}
+    line: Any = {"strokeWidth": 2.5, "strokeDash": list(entry.dash)}
+    return [
+        base.mark_area(color=entry.colour, opacity=0.18).encode(y="low:Q", y2="high:Q"),
+        base.mark_line(color=entry.colour, **line),
+        base.mark_point(color=entry.colour, **mark).encode(tooltip=tooltip),
+    ]
+
+
+def _gradients_title(gradients: Gradients) -> str:
+    growth, word = gradients.growth, gradients.word
+    if word in ("zero", "not finite"):
+        return f"Gradients are {word}"
+    if word == "not known":
+        return "Gradients by layer"
+    if math.isnan(growth.value):
+        return f"Towards the input gradients {word}, by no one factor"
+    step = "block" if gradients.stream else "layer"
+    return f"Towards the input gradients {word}: {size_change(growth.value)} a {step}"
+
+
+def _gradients_subtitle(gradients: Gradients) -> list[str]:
+    first = f"First step of training, {gradients.inits} initializations, {gradients.points} data points, 95 % bands."
+    share = theme.percent(gradients.favoured_fraction)
+    who = f"The favoured class is the one that an initialization puts most points in ({share})"
+    if math.isfinite(gradients.contrast):
+        ratio = theme.number(10.0**gradients.contrast)
+        who += f": at the output its gradients' mean square is × {ratio} that of the others"
+    return [first, f"{who}."]
