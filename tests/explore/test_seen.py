@@ -103,7 +103,7 @@ def test_gradients_of_the_stream_are_the_product_over_its_blocks(kind):
 
 @pytest.mark.parametrize("style", ["bert", "gpt2"])
 def test_changes_of_a_transformer_are_predictions_of_their_own(style):
-    from firstguess.explore.panels import changes, table
+    from firstguess.explore.token_changes import changes, table
 
     found = changes(Choice("transformer", depth=2, length=8, style=style, classes=3))
     by_name = {change.name: change for change in found}

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from firstguess.show.charts import theme as theme
     from firstguess.show.charts.dots import Dot as Dot
     from firstguess.show.charts.dots import dots_chart as dots_chart
+    from firstguess.show.charts.lines import Panel as Panel
     from firstguess.show.charts.lines import Series as Series
-    from firstguess.show.charts.panels import Panel as Panel
-    from firstguess.show.charts.parts import heading as heading
+    from firstguess.show.charts.marks import heading as heading
     from firstguess.show.charts.theme import Chart as Chart
     from firstguess.studies.local_pool import LocalPool as LocalPool
     from firstguess.studies.ray_pool import RayPool as RayPool
@@ -94,9 +94,8 @@ _HOME = {
     "firstguess.network.layers": "Dense Embed FirstToken PoolTokens Positions",
     "firstguess.show.charts": "save theme",
     "firstguess.show.charts.dots": "Dot dots_chart",
-    "firstguess.show.charts.lines": "Series",
-    "firstguess.show.charts.panels": "Panel",
-    "firstguess.show.charts.parts": "heading",
+    "firstguess.show.charts.lines": "Panel Series",
+    "firstguess.show.charts.marks": "heading",
     "firstguess.show.charts.theme": "Chart",
     "firstguess.studies.local_pool": "LocalPool",
     "firstguess.studies.ray_pool": "RayPool",

@@ -17,7 +17,7 @@ async def _():
 
     import marimo as mo
 
-    wheel = ""  # of the page that runs in a browser alone: `firstguess.explore.server` puts its file's name here
+    wheel = ""  # of the page that runs in a browser alone: `firstguess.explore.static` puts its file's name here
     if sys.platform == "emscripten":
         micropip = importlib.import_module("micropip")
         await micropip.install(["numpy", "scipy", "pillow", "threadpoolctl"])
@@ -175,7 +175,7 @@ def _(FirstguessError, chosen, mo, network, panels, predict_changes, seen):
     def _changes():
         import importlib
 
-        token_changes = importlib.import_module("firstguess.explore.panels")
+        token_changes = importlib.import_module("firstguess.explore.token_changes")
         with mo.status.spinner(title="Predicting each change"):
             return mo.Html(token_changes.table(token_changes.changes(chosen), chosen.classes))
 

@@ -17,6 +17,8 @@ from firstguess.show.charts.dots import explanation_chart as explanation_chart
 from firstguess.show.charts.dots import finite_size_chart as finite_size_chart
 from firstguess.show.charts.dots import matched_chart as matched_chart
 from firstguess.show.charts.dots import repaired_chart as repaired_chart
+from firstguess.show.charts.files import check_path as check_path
+from firstguess.show.charts.files import save as save
 from firstguess.show.charts.frontier import frontier_chart as frontier_chart
 from firstguess.show.charts.gamma_by_depth import gamma_by_depth_chart as gamma_by_depth_chart
 from firstguess.show.charts.gamma_by_depth import structure_chart as structure_chart
@@ -28,8 +30,6 @@ from firstguess.show.charts.logits import logits_chart as logits_chart
 from firstguess.show.charts.logits import logits_film as logits_film
 from firstguess.show.charts.phases import fixed_point_chart as fixed_point_chart
 from firstguess.show.charts.phases import phase_diagram_chart as phase_diagram_chart
-from firstguess.show.charts.save import check_path as check_path
-from firstguess.show.charts.save import save as save
 from firstguess.show.charts.sweep import study_chart as study_chart
 from firstguess.show.charts.training import absorption_chart as absorption_chart
 from firstguess.show.charts.training import modes_chart as modes_chart

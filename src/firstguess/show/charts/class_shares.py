@@ -21,7 +21,6 @@ from firstguess.theory.shares import histograms
 from firstguess.theory.shares.base import ClassShares
 
 if TYPE_CHECKING:
-    from firstguess.ensemble.measurement import Measurement
     from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 

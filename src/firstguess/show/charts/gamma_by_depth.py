@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from firstguess.theory.predict import predict
-
-if TYPE_CHECKING:
-    from firstguess.modules.read.result import Structure
-    from firstguess.theory.tune import Tuned
-
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import altair as alt
 import numpy as np
@@ -23,7 +15,12 @@ from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Row
 from firstguess.theory.bias_levels import DEEPLY_BIASED, EDGES, WORDS
+from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction
+
+if TYPE_CHECKING:
+    from firstguess.modules.read.result import Structure
+    from firstguess.theory.tune import Tuned
 
 WIDTH, HEIGHT = 720, 440
 _GUTTER = 118  # pixels at the left for the words

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from firstguess.theory.phases.diagram import phase_diagram
-
-if TYPE_CHECKING:
-    from firstguess.theory.phases.fixed_points import FixedPoint
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +15,7 @@ from numpy.typing import NDArray
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.show.charts import theme
+from firstguess.theory.phases.diagram import phase_diagram
 
 if TYPE_CHECKING:
     from firstguess.theory.phases.diagram import PhaseDiagram
