@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -20,6 +20,7 @@ from firstguess.base import gaussian
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Feature
 from firstguess.base.numerics import interpolate
+from firstguess.base.record import changed
 from firstguess.network.activations.kernels import leaky_slopes
 from firstguess.network.activations.record import Activation
 from firstguess.network.signal import Signal
@@ -308,25 +309,25 @@ class FiniteSignal:
         if phi.degree is None and self.distribution.centred_first:
             raise _refuse("a scale-free activation behind a norm", str(phi))
         plain = replace(phi, centered=False) if phi.centered else phi
-        distribution = replace(self.distribution, phi=plain, q=1.0 if phi.degree is not None else self.signal.q)
-        return replace(self, signal=after, distribution=distribution, shifted=phi.centered)
+        distribution = changed(self.distribution, phi=plain, q=1.0 if phi.degree is not None else self.signal.q)
+        return changed(self, signal=after, distribution=distribution, shifted=phi.centered)
 
     def normed(self, after: Signal, *, centres: bool, eps: float) -> FiniteSignal:
         """A norm over units: before φ, or after it."""
         if eps > _SMALL_EPS * self.signal.q:
             raise _refuse("a norm whose ε is far below the variance", f"ε = {eps:g}")
         if self.distribution.phi is None and not self.inputs:
-            return replace(
+            return changed(
                 self,
                 signal=after,
-                distribution=replace(self.distribution, centred_first=centres or self.distribution.centred_first),
+                distribution=changed(self.distribution, centred_first=centres or self.distribution.centred_first),
             )
         if self.distribution.phi is None and centres:
             raise _refuse("inputs that meet a dense layer first", "a norm on the inputs")
         if self.distribution.centred_first:
             raise _refuse("a norm on one side of the activation", "norms on both")
-        distribution = replace(self.distribution, centres=centres or self.distribution.centres)
-        return replace(self, signal=after, distribution=distribution, fixed=True)
+        distribution = changed(self.distribution, centres=centres or self.distribution.centres)
+        return changed(self, signal=after, distribution=distribution, fixed=True)
 
     def normed_over_points(self, after: Signal) -> FiniteSignal:
         """A norm over the points of a batch, after a scale-free φ: theory.md (44)."""
@@ -334,8 +335,8 @@ class FiniteSignal:
         if phi is None or phi.degree is None or not self.even or self.fixed or self.distribution.centred_first:
             got = "one in front of it" if phi is None else str(phi)
             raise _refuse("a norm over points behind a scale-free activation, and no other norm", got)
-        distribution = replace(self.distribution, centres=True)
-        return replace(self, signal=after, distribution=distribution, shifted=False, fixed=True, over_points=True)
+        distribution = changed(self.distribution, centres=True)
+        return changed(self, signal=after, distribution=distribution, shifted=False, fixed=True, over_points=True)
 
     def _after_batchnorm(self) -> tuple[_Change, float, tuple[float, ...]]:
         """theory.md (44): what a layer adds, the relative variance of the points' sizes V, and the pulls.
@@ -370,22 +371,21 @@ class FiniteSignal:
         shift = kept * change.e * after.total
         if not (-after.total < after.between + shift < after.total and change.v > -_ROUNDING):
             raise _refuse("corrections that are small", f"a mean overlap of {after.correlation + kept * change.e:.3g}")
-        signal = replace(after, between=after.between + shift, spread=after.spread - shift)
-        return FiniteSignal(
-            signal,
-            nodes,
-            self.width,
-            self.even,
-            sizes,
-            signal.correlation,
-            kept**2 * max(change.v, 0.0),
-            kept**3 * change.k,
-            kept**2 * change.u,
+        signal = changed(after, between=after.between + shift, spread=after.spread - shift)
+        return changed(
+            self,
+            signal=signal,
+            nodes=nodes,
+            sizes=sizes,
+            e=signal.correlation,
+            v=kept**2 * max(change.v, 0.0),
+            k=kept**3 * change.k,
+            u=kept**2 * change.u,
             pulls=pulls,
-            points=self.points,
             triangle=kept**3 * change.triangle,
             common=kept**2 * change.common,
             leading=change.leading,
+            **_NEW_UNITS,
         )
 
     def _check(self, bias_var: float) -> None:
@@ -427,6 +427,16 @@ class FiniteSignal:
         return _Change(
             0.5 * here.curve * self.v + here.b / n, square * self.v + here.s / n, 0.0, square * self.u + here.s4 / n
         )
+
+
+# What is known of units right after weights.
+_NEW_UNITS: dict[str, Any] = {
+    "distribution": UnitDistribution(),
+    "shifted": False,
+    "inputs": False,
+    "fixed": False,
+    "over_points": False,
+}
 
 
 class _Change(NamedTuple):

@@ -88,6 +88,15 @@ class Signal:
         """E x²; 0 or inf where float64 ends (see log_q)."""
         return exp(self.log_q)
 
+    def numbers(self) -> tuple[float, float, float, float]:
+        """γ, c, 1 − c and log q at once: what is said of every layer."""
+        center = self.mean**2 + self.between
+        spread, total = self.spread, center + self.spread
+        if total <= 0.0:
+            return math.nan, math.nan, math.nan, -math.inf
+        gamma = center / spread if spread != 0.0 else math.inf
+        return gamma, center / total, spread / total, math.log(total) + self.log_scale
+
     def times(self, factor: float) -> Signal:
         """Every unit multiplied by `factor`."""
         if factor == 0.0:

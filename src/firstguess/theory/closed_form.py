@@ -279,10 +279,7 @@ def predict(
             LayerReading(
                 texts[id(layer)],
                 layer.weighted,
-                after.gamma,
-                after.correlation,
-                after.one_minus_c,
-                after.log_q,
+                *after.numbers(),
                 _gradient(layer, before),
             )
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import numpy as np
 
 from firstguess.base.checks import check_number
+from firstguess.base.record import changed
 from firstguess.base.text import number
 from firstguess.network.derivative import linear_derivative
 from firstguess.network.finite_sample import PointSample
@@ -78,7 +79,7 @@ class Scale(Layer):
         return same_map(lambda y: np.multiply(y, self.factor, out=y))
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
-        return replace(before, signal=after)
+        return changed(before, signal=after)
 
     def point_sample(self, sample: PointSample) -> PointSample:
         return sample.with_values(self.factor * sample.values)

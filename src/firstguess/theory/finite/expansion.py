@@ -183,9 +183,8 @@ def expanded(
     state, layers = start, list[LayerReading]()
     try:
         for index, (layer, state) in enumerate(finite_steps(network.layers, start)):  # after the last one it is used
-            s = state.signal
             name, slope = (text(layer), None) if wide is None else (wide[index].layer, wide[index].gradient)
-            layers.append(LayerReading(name, layer.weighted, s.gamma, s.correlation, s.one_minus_c, s.log_q, slope))
+            layers.append(LayerReading(name, layer.weighted, *state.signal.numbers(), slope))
     except FirstguessError as error:
         return None, f"by a chain of networks, as no expansion in 1/width is known here: {missing(error)}"
     classes = network.classes
