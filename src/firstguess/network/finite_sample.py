@@ -238,9 +238,10 @@ def input_gram(rng: np.random.Generator, networks: int, points: int, center: flo
     return gram
 
 
-def centred(x: Values, eps: float) -> Values:
-    """Over units: less the mean, by √(variance + ε)."""
-    return scaled_to_one(x - x.mean(axis=2, keepdims=True), eps)
+def centred(x: Values, eps: float, *, divide: bool = True) -> Values:
+    """Over units: less the mean, by √(variance + ε) if `divide`."""
+    x = x - x.mean(axis=2, keepdims=True)
+    return scaled_to_one(x, eps) if divide else x
 
 
 def scaled_to_one(x: Values, eps: float) -> Values:

@@ -37,7 +37,7 @@ class Mix(Flag):
     """What a layer mixes, apart from the units that weights sum over."""
 
     NOTHING = 0
-    NODES = auto()  # a norm over units
+    UNITS = auto()  # a norm over units
     POSITIONS = auto()  # pools and kernels, where there are positions
     POINTS = auto()  # statistics over the data
     TOKENS = auto()  # it is about the tokens of a sequence: makes, marks, mixes or pools them

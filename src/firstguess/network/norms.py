@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from firstguess.network.activations.record import Activation
 
 
-def over_units(signal: Signal, kind: str, eps: float = 0.0) -> Signal:
+def over_units(signal: Signal, kind: str, eps: float = 0.0, *, divide: bool = True) -> Signal:
     """(0, (center − mean²)/(total − mean²), 1): the mean over units goes, the centers' differences stay.
 
-    With ε: all of it times variance/(variance + ε), theory.md (21).
+    With ε: all of it times variance/(variance + ε), theory.md (21). Without `divide` the mean goes and no more.
     """
     variance = signal.between + signal.spread
     if variance == 0.0:
@@ -42,6 +42,8 @@ def over_units(signal: Signal, kind: str, eps: float = 0.0) -> Signal:
         if isinstance(signal.distribution, Gaussian)
         else Unknown(f"a {kind} of a signal that is not Gaussian", signal)
     )
+    if not divide:
+        return Signal(0.0, signal.between, signal.spread, signal.log_scale, distribution).rescaled()
     scale = _kept(math.log(variance) + signal.log_scale, eps)
     return Signal(0.0, signal.between / variance, signal.spread / variance, scale, distribution=distribution).rescaled()
 
@@ -71,14 +73,16 @@ def inverse_square(log_square: float, eps: float) -> float:
     return exp(-(float(np.logaddexp(log_square, math.log(eps))) if eps else log_square))
 
 
-def over_units_map(layer: Layer, points: Points, *, centre: bool = True, eps: float = 0.0) -> PairwiseMap:
-    """One mean (if `centre`) and one scale a data point, over units and, on images, over positions."""
+def over_units_map(
+    layer: Layer, points: Points, *, centre: bool = True, eps: float = 0.0, divide: bool = True
+) -> PairwiseMap:
+    """One mean (if `centre`) and one scale (if `divide`) a data point, over units and, on images, over positions."""
     if points.shape.images:
-        return _over_positions(layer, points, centre, eps)
-    return _centred(layer, points, eps) if centre else _scaled(layer, points, eps)
+        return _over_positions(layer, points, centre, eps, divide)
+    return _centred(layer, points, eps, divide) if centre else _scaled(layer, points, eps)
 
 
-def _centred(layer: Layer, points: Points, eps: float) -> PairwiseMap:
+def _centred(layer: Layer, points: Points, eps: float, divide: bool) -> PairwiseMap:
     """K ← (K_ab − m_a m_b)/(s_a s_b), Θ ← Θ/(s_a s_b): theory.md (11), (21). What it projects out is one unit in many.
 
     Where weights make the mean over units random, its covariance is taken off instead: theory.md (29).
@@ -91,7 +95,7 @@ def _centred(layer: Layer, points: Points, eps: float) -> PairwiseMap:
             got=f"{int(np.sum(variance <= 0.0))} points where they do not",
             hint="a larger weight or bias variance before this layer",
         )
-    mean, inverse = points.mean, 1.0 / np.sqrt(variance + eps)
+    mean, inverse = points.mean, 1.0 / np.sqrt(variance + eps) if divide else np.ones_like(variance)
     centred = bool(np.any(mean != 0.0))
 
     def step(tile: Tile) -> None:
@@ -104,7 +108,7 @@ def _centred(layer: Layer, points: Points, eps: float) -> PairwiseMap:
 
     n = points.q.size
     what = f"a {layer.kind} of {points.what}"
-    kept = variance / (variance + eps) if eps else np.ones(n)
+    kept = variance if not divide else variance / (variance + eps) if eps else np.ones(n)
     after = points.after(layer, kept, np.zeros(n), gaussian=points.gaussian, what=what)
     if zero.any():
         return PairwiseMap(after, step)
@@ -138,7 +142,7 @@ def _scaled(layer: Layer, points: Points, eps: float) -> PairwiseMap:
     return PairwiseMap(after, step) if zero.any() else PairwiseMap(after, step, unchanged)
 
 
-def _over_positions(layer: Layer, points: Points, centre: bool, eps: float) -> PairwiseMap:
+def _over_positions(layer: Layer, points: Points, centre: bool, eps: float, divide: bool) -> PairwiseMap:
     q, mean = (v.reshape(-1, points.grid.places) for v in (points.q, points.mean))
     level = mean.mean(axis=1, keepdims=True) if centre else np.zeros((q.shape[0], 1))
     variance = q.mean(axis=1, keepdims=True) - level**2
@@ -148,7 +152,7 @@ def _over_positions(layer: Layer, points: Points, centre: bool, eps: float) -> P
             got=f"{int(np.sum(variance <= 0.0))} images where they do not",
             hint="a bias variance above 0 before this layer",
         )
-    inverse = 1.0 / np.sqrt(variance + eps)
+    inverse = 1.0 / np.sqrt(variance + eps) if divide else np.ones_like(variance)
     each = np.broadcast_to(inverse, q.shape).ravel()
     off = np.broadcast_to(level, q.shape).ravel()
     old = points.mean
@@ -172,7 +176,9 @@ def _over_positions(layer: Layer, points: Points, centre: bool, eps: float) -> P
     return PairwiseMap(after, step)
 
 
-def over_units_values(points: Points, known: bool, *, centre: bool = True, eps: float = 0.0) -> UnitMap:
+def over_units_values(
+    points: Points, known: bool, *, centre: bool = True, eps: float = 0.0, divide: bool = True
+) -> UnitMap:
     """The statistics of the units drawn at once, as in a wide layer; for control variates those that formulas give."""
     places = 1 if points.grid.apart else points.grid.places
 
@@ -180,14 +186,15 @@ def over_units_values(points: Points, known: bool, *, centre: bool = True, eps: 
         images = y.reshape(y.shape[0], -1, places)
         if centre:
             images = images - images.mean(axis=(0, 2), keepdims=True)
-        scale = np.sqrt(np.mean(images * images, axis=(0, 2), keepdims=True) + eps)
-        return (images / scale).reshape(y.shape)
+        if divide:
+            images = images / np.sqrt(np.mean(images * images, axis=(0, 2), keepdims=True) + eps)
+        return images.reshape(y.shape)
 
     if not known:
         return same_map(own)
     q, mean = (v.reshape(-1, places).mean(axis=1) for v in (points.q, points.mean))
     level = mean if centre else np.zeros_like(q)
-    scale = np.repeat(1.0 / np.sqrt(q - level**2 + eps), places)
+    scale = np.repeat(1.0 / np.sqrt(q - level**2 + eps) if divide else np.ones_like(q), places)
     level = np.repeat(level, places)
 
     def control(y: Values) -> Values:

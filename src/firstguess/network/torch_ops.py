@@ -32,36 +32,45 @@ def inverse_sd(variance: Tensor, mean: Tensor | None) -> Tensor:
     return variance.add_(torch.finfo(variance.dtype).tiny).rsqrt_()
 
 
-def standardize(x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: bool = True, eps: float = 0.0) -> None:
+def standardize(
+    x: Tensor, dims: tuple[int, ...], scratch: Scratch, *, center: bool = True, eps: float = 0.0, divide: bool = True
+) -> None:
     """Subtract the mean over these dimensions (if `center`), divide by √(mean square of what is left + eps)."""
     size = math.prod(x.shape[d] for d in dims)
     mean = None
     if center:
         mean = x.sum(dims, keepdim=True).div_(size)
         x.sub_(mean)
+    if not divide:
+        return
     # Squares and a sum: a norm over a strided dimension is 15 times slower.
     square = torch.mul(x, x, out=scratch(x))
     x.mul_(inverse_sd(square.sum(dims, keepdim=True).div_(size).add_(eps), mean))
 
 
-def over_units(images: bool, *, groups: int = 1, center: bool = True, eps: float = 0.0) -> Apply:
+def over_units(images: bool, *, groups: int = 1, center: bool = True, eps: float = 0.0, divide: bool = True) -> Apply:
     """LayerNorm (one group), GroupNorm, and without centring RMSNorm: one scale per sample and group."""
 
     def of_images(x: Tensor, scratch: Scratch) -> Tensor:
-        standardize(x.view(x.shape[0], x.shape[1], groups, -1), (3,), scratch, center=center, eps=eps)
+        standardize(x.view(x.shape[0], x.shape[1], groups, -1), (3,), scratch, center=center, eps=eps, divide=divide)
         return x
 
     def of_vectors(x: Tensor, scratch: Scratch) -> Tensor:
-        standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center, eps=eps)
+        standardize(x.view(x.shape[0], groups, -1, x.shape[2]), (2,), scratch, center=center, eps=eps, divide=divide)
         return x
 
     return of_images if images else of_vectors
 
 
 def standardizing(
-    parts: Callable[[Tensor], Iterable[Tensor]], dim: int, *, center: bool = True, eps: float = 0.0
+    parts: Callable[[Tensor], Iterable[Tensor]],
+    dim: int,
+    *,
+    center: bool = True,
+    eps: float = 0.0,
+    divide: bool = True,
 ) -> Derivative:
-    """`standardize` over one dimension of each of these views, and its way back.
+    """`standardize` over one dimension of each of these views, and its backward.
 
     With y the result and s = 1/√(variance + eps), dx = s·(dy − mean dy − y·mean(y·dy)); without centring the
     mean of dy stays.
@@ -76,11 +85,17 @@ def standardizing(
             if center:
                 mean = part.mean(dim, keepdim=True)
                 part.sub_(mean)
+            if not divide:
+                continue
             scales.append(inverse_sd((part * part).mean(dim, keepdim=True).add_(eps), mean))
             part.mul_(scales[-1])
         return tuple(scales)
 
     def backward(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
+        if not divide:
+            for g in parts(gradient):
+                g.sub_(g.mean(dim, keepdim=True))
+            return gradient
         for g, y, scale in zip(parts(gradient), parts(kept), more, strict=True):
             along = (g * y).mean(dim, keepdim=True)
             if center:
@@ -91,9 +106,9 @@ def standardizing(
     return Derivative(forward, backward, "output")
 
 
-def over_units_derivative(*, groups: int = 1, center: bool = True, eps: float = 0.0) -> Derivative:
+def over_units_derivative(*, groups: int = 1, center: bool = True, eps: float = 0.0, divide: bool = True) -> Derivative:
     """Of `over_units`, on vectors."""
-    return standardizing(lambda x: (x.unflatten(1, (groups, -1)),), 2, center=center, eps=eps)
+    return standardizing(lambda x: (x.unflatten(1, (groups, -1)),), 2, center=center, eps=eps, divide=divide)
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def _norms(layers: Sequence[Layer]) -> list[int]:
     return [
         i
         for i, layer in enumerate(layers)
-        if i and layer.mixes is Mix.NODES and not layer.breaks_gaussianity and not layers[i - 1].breaks_gaussianity
+        if i and layer.mixes is Mix.UNITS and not layer.breaks_gaussianity and not layers[i - 1].breaks_gaussianity
     ]
 
 

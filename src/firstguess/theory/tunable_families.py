@@ -217,7 +217,7 @@ def activation_of(network: Network) -> Activation:
 
 def is_norm(layer: Layer) -> bool:
     """Whether it sets the mean square itself."""
-    return not layer.weighted and not layer.paths and layer.mixes in (Mix.NODES, Mix.POINTS)
+    return not layer.weighted and not layer.paths and layer.mixes in (Mix.UNITS, Mix.POINTS)
 
 
 def normed(network: Network) -> Layer | None:

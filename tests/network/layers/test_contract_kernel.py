@@ -151,7 +151,7 @@ def test_the_covariance_is_that_of_drawn_nodes(grid: str, source: str) -> None:
     q = float(found.covariance.diagonal().mean())
     simulated = math.sqrt(float(draws.var(axis=0, ddof=1).mean()) / GROUPS)
     apart = math.sqrt(float(np.mean((found.covariance - draws.mean(axis=0)) ** 2)))
-    finite = 2.0 / nodes if inner or any(Mix.NODES in layer.mixes for layer in every(net.layers)) else 0.0
+    finite = 2.0 / nodes if inner or any(Mix.UNITS in layer.mixes for layer in every(net.layers)) else 0.0
     assert apart <= Z * math.hypot(simulated, found.error * q) + finite * q
 
 

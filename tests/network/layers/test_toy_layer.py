@@ -15,8 +15,10 @@ import torch
 from torch import nn
 
 import firstguess as fg
+from firstguess.network import norms, torch_ops
+from firstguess.network.finite_sample import PointSample, centred
 from firstguess.network.layer import KINDS, Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
-from firstguess.network.points import PairwiseMap, Points, Tile, split
+from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, split
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Local, Place
 
@@ -43,7 +45,7 @@ def calm() -> Iterator[None]:
     class CalmLayer(Layer):
         kind: ClassVar[str] = "calm"
         weighted = False
-        mixes = Mix.NODES
+        mixes = Mix.UNITS
         symmetry = Symmetry.REMOVES_MEAN
         breaks_gaussianity = False
         modules: ClassVar[tuple[Any, ...]] = (Calm,)
@@ -167,8 +169,88 @@ def test_a_kind_that_leaves_a_flag_unsaid_or_inherits_is_not_registered() -> Non
         class Heir(KINDS["layernorm"]):  # type: ignore[misc]
             kind: ClassVar[str] = "heir"
             weighted = False
-            mixes = Mix.NODES
+            mixes = Mix.UNITS
             symmetry = Symmetry.REMOVES_MEAN
             breaks_gaussianity = False
 
     assert not {"vague", "heir"} & set(KINDS)
+
+
+class MeanOff(nn.Module):
+    """The mean over features goes, and no more."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(tuple(range(1, x.dim())), keepdim=True)
+
+
+@pytest.fixture
+def mean_off() -> Iterator[None]:
+    """A centring layer with all readings, by the helpers of norms: fewer than 60 lines."""
+
+    @register
+    @final
+    @dataclass(frozen=True)
+    class MeanOffLayer(Layer):
+        kind: ClassVar[str] = "mean_off"
+        weighted = False
+        mixes = Mix.UNITS
+        symmetry = Symmetry.REMOVES_MEAN
+        breaks_gaussianity = False
+        modules: ClassVar[tuple[Any, ...]] = (MeanOff,)
+        shape = keeps_shape
+
+        def moments(self, signal: Signal) -> Signal:
+            return norms.over_units(signal, self.kind, divide=False)
+
+        def gradient(self, signal: Signal) -> float:
+            return 1.0
+
+        def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
+            return norms.over_units_map(self, points, divide=False)
+
+        def sampled_units(self, points: Points, known: bool) -> UnitMap:
+            return norms.over_units_values(points, known, divide=False)
+
+        def point_sample(self, sample: PointSample) -> PointSample:
+            return sample.with_values(centred(sample.values, 0.0, divide=False))
+
+        def assumptions(self) -> Iterable[str]:
+            return ()
+
+        def tensors(self, place: Place) -> Local:
+            images = place.before.images
+            derivative = None if images else torch_ops.over_units_derivative(divide=False)
+            return Local(torch_ops.over_units(images, divide=False), derivative=derivative)
+
+        def module(self, place: Place, draw: Draw) -> nn.Module:
+            return MeanOff()
+
+        @classmethod
+        def from_module(cls, module: nn.Module, context: ReadContext) -> ReadResult:
+            return ReadResult((cls(),))
+
+    yield
+    del KINDS["mean_off"]
+
+
+@pytest.mark.usefixtures("mean_off")
+def test_a_layer_that_centres_and_does_not_divide() -> None:
+    """What a LayerNorm after it makes of it is what it makes of the signal itself; its scale is the signal's own."""
+    chain = "dense(weight_var=2) > relu > {} > dense(weight_var=2) > relu > {} > dense"
+    both, norm = (chain.format(n, n) for n in ("mean_off > layernorm", "layernorm"))
+    rng = np.random.default_rng(20261118)
+    x, images = rng.normal(size=(20, 12)) + 0.3, rng.normal(size=(6, 2, 5, 5)) + 0.3
+    pooled = "conv(padding=1) > relu > {} > conv(weight_var=2) > gelu > dense"
+    assert fg.predict(both).gamma[[0, 1, 2]] == pytest.approx(fg.predict(norm).gamma[[0, 1, 2]], rel=1e-12)
+    for text, data in ((chain, x), (pooled, images)):
+        with_it, without = (text.format(*(name,) * text.count("{}")) for name in ("mean_off > layernorm", "layernorm"))
+        mine, other = (fg.predict(one, data=data, draws=50).gamma for one in (with_it, without))
+        assert mine == pytest.approx(other, rel=1e-9)
+        drawn, also = (fg.measure(one, data, inits=4, width=16).gamma for one in (with_it, without))
+        assert drawn[[0, -1]] == pytest.approx(also[[0, -1]], rel=1e-3)
+    # E φ² − (E φ)² of a relu of N(0, 2): 1 − 1/π
+    after = fg.predict("dense(weight_var=2) > relu > mean_off > dense").layers[2]
+    assert np.exp(after.log_q) == pytest.approx(1.0 - 1.0 / np.pi, rel=1e-12)
+    finite = fg.predict("dense(weight_var=2) > relu > mean_off > dense", width=200, inputs=fg.Inputs(dimension=50))
+    assert finite.finite_size is not None
+    assert finite.finite_size.way == "chain"

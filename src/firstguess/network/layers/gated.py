@@ -36,7 +36,7 @@ class Gated(Layer):
     kind: ClassVar[str] = "gated"
     brief: ClassVar[tuple[str, ...]] = ("phi",)
     weighted = False
-    mixes = Mix.NODES
+    mixes = Mix.UNITS
     symmetry = Symmetry.NONE
     breaks_gaussianity = True
     by_token = True

@@ -48,7 +48,7 @@ class GroupNorm(Layer):
 
     kind: ClassVar[str] = "groupnorm"
     weighted = False
-    mixes = Mix.NODES
+    mixes = Mix.UNITS
     symmetry = Symmetry.REMOVES_MEAN
     breaks_gaussianity = False
     groups: int = 1

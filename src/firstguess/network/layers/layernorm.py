@@ -32,7 +32,7 @@ class LayerNorm(Layer):
 
     kind: ClassVar[str] = "layernorm"
     weighted = False
-    mixes = Mix.NODES
+    mixes = Mix.UNITS
     symmetry = Symmetry.REMOVES_MEAN
     breaks_gaussianity = False
     by_token = True

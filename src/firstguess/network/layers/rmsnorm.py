@@ -35,7 +35,7 @@ class RMSNorm(Layer):
 
     kind: ClassVar[str] = "rmsnorm"
     weighted = False
-    mixes = Mix.NODES
+    mixes = Mix.UNITS
     symmetry = Symmetry.ODD
     breaks_gaussianity = False
     by_token = True
