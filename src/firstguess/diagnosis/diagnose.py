@@ -49,6 +49,8 @@ from firstguess.diagnosis.trained_with import TrainedWith, trained_with
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind
+from firstguess.modules.hooks.examination import Examination
+from firstguess.modules.optimizers import recipe
 from firstguess.modules.options import OPTIONS, ModelOptions, settled
 from firstguess.modules.train import LR
 from firstguess.network.network import Network
@@ -61,6 +63,7 @@ _KERNEL_POINTS = 1000
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
 _LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS = 0.02, 0.34, 0.05, 0.1, 0.05, 0.1
 _LASTING, _COPIES, _ADVICE = 0.05, 0.1, 0.18
+_QUESTIONS = 0.05  # to loss, optimizer and copies
 _HEADS = 0.03  # within that for advice: centred heads
 
 
@@ -138,6 +141,8 @@ def diagnose(
     subject = Subject(what, data, points, classes, width, batch_size, seed, known)
     subject.name, subject.data_name = name or subject.name or names[0], names[1]
     run = _length(subject, steps, epochs)
+    asked = {"loss": loss, "optimizer": optimizer, "lr": lr, "steps": run if steps or epochs else None}
+    asked |= {"logits": known.get("logits"), "loader": data if hasattr(data, "dataset") else None}
     assert callable(progress)  # see `showing`
     tick = progress
     tick(0, 100)
@@ -151,7 +156,7 @@ def diagnose(
             progress=lambda done, total: tick(LOOKED + (MEASURED - LOOKED) * done // max(total, 1), 100),
         )
     except NotFinite as error:
-        return replace(_broken(subject, error, clock), faults=find_faults(look)[0])
+        return replace(_broken(subject, error, clock), faults=_faults(subject, look, None, using, asked, clock)[0])
     check_fresh(m)
     if look is not None and look.now.single and look.now.probabilities:
         subject.decide_at_half()
@@ -199,7 +204,8 @@ def diagnose(
     theory = math.nan if subject.network is None else growth(subject.network)
     train = None if gradients is None else trainability_of(gradients, plain=subject.is_plain(), predicted=theory)
     parts.tick(DIFFERENTIATED)
-    faults = find_faults(look, m)[0]
+    faults, unasked = _faults(subject, look, m, using, asked, clock)
+    notes += unasked
     lasts = None
     if subject.network is not None:
         lasts = parts.do(
@@ -296,6 +302,36 @@ def _assumed(using: TrainedWith, run: int, *, said: bool) -> str:
     parts += [] if said else [f"a run of {run} steps"]
     names = [name for name, part in (("optimizer=, loss=", using.chosen), ("steps=", not said)) if part]
     return f"{', '.join(parts)} (pass {', '.join(names)})" if parts else ""
+
+
+def _faults(
+    subject: Subject,
+    look: Examination | None,
+    m: Measurement | None,
+    using: TrainedWith,
+    asked: dict[str, Any],
+    clock: Clock,
+) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
+    """Those of a model as it is, with what its loss and optimizer tell where somebody says these."""
+    said = asked["optimizer"] is not None or asked["lr"] is not None
+    optimizer = asked["optimizer"]
+    if said and not isinstance(optimizer, torch.optim.Optimizer):
+        named = isinstance(using.make, str)
+        optimizer = recipe(using.make, using.rate(math.nan) if named else None).make
+    if subject.model is None:
+        return find_faults(look, m)
+    return find_faults(
+        look,
+        m,
+        model=subject.model,
+        batches=subject.batches,
+        loss=asked["loss"] if callable(asked["loss"]) else None,
+        optimizer=optimizer,
+        loader=asked["loader"] if said or asked["loss"] is not None else None,
+        steps=asked["steps"],
+        logits=asked["logits"],
+        seconds=clock.share(_QUESTIONS),
+    )
 
 
 def _length(subject: Subject, steps: int | None, epochs: int | None) -> int:

@@ -220,7 +220,7 @@ def explain_guess(
     from torch import nn
 
     from firstguess.data import collect, load
-    from firstguess.diagnosis.faults import find_faults
+    from firstguess.diagnosis.faults import Patient, check_loss, find_faults
     from firstguess.diagnosis.faults.base import is_notable
     from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes
     from firstguess.modules.call_model import fed
@@ -246,6 +246,8 @@ def explain_guess(
     known = settled(options)
     logits = known.pop("logits", None)
     batches = fed(model, collect(data, points), known.pop("forward", None))
+    if loss is not None:
+        check_loss(Patient(model, batches, loss, pick=logits, seed=seed))
     notes: list[str] = []
     trained, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:

@@ -32,7 +32,7 @@ from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.accumulators import LayerRecorder
 from firstguess.modules.hooks.probes import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
 from firstguess.modules.kept_body import KeptBody, kept_body
-from firstguess.modules.members.initializers import BATCH_NORMS
+from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.options import MEMORY, ModelOptions
 from firstguess.modules.outputs import (
@@ -389,6 +389,8 @@ class ModuleEngine:
         """Why vmap cannot be used, from two members on a few points; empty if it can."""
         if self._group < 2:
             return "no private copy to stack parameters on, or too little memory"
+        if self._source.private is not None and any(hooks_of(module) for module in self._source.private.modules()):
+            return "a hook writes weights into the model (nn.utils.spectral_norm, weight_norm)"
         few = [self._few(self._batches[0], 4)]
         recorder = self._recorder()
         try:

@@ -345,4 +345,6 @@ def is_probability(rows: torch.Tensor, forward: Callable[[], torch.Tensor] | Non
             found = None if forward is None else ranges.of(forward())
     except Exception:  # an operation that a mode of torch's cannot look at
         return None
+    if found is None and bool((rows == rows[0]).all()):
+        return False  # one value for all points: whichever it is, it says nothing
     return None if found is None else found[0] >= 0.0 and found[1] <= 1.0

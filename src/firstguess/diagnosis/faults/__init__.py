@@ -45,6 +45,7 @@ from firstguess.diagnosis.faults import (
 )
 from firstguess.diagnosis.faults.base import Fault, FaultName, Seen, is_notable
 from firstguess.diagnosis.faults.doctor import Doctor
+from firstguess.diagnosis.faults.looking import look_into
 from firstguess.diagnosis.faults.order import arranged
 from firstguess.diagnosis.faults.patient import Loss, NotAsked, Optimizer, Patient, check_loss
 from firstguess.ensemble.measurement import Measurement
@@ -156,6 +157,23 @@ def find_faults(
     return arranged(found, fresh), tuple(dict.fromkeys(notes))
 
 
+def explain_collapse(
+    model: Any,
+    batches: Sequence[Batch],
+    *,
+    loss: Loss = None,
+    optimizer: Optimizer = None,
+    logits: Pick = None,
+    seed: int = 0,
+    seconds: float = 5.0,
+) -> tuple[Fault, ...]:
+    """Name why a model in training gives one class now, headline first: one pass, then the questions. It is not
+    changed, and the optimizer is not stepped."""
+    look = look_into(model, batches, logits=logits, seed=seed, seconds=0.2 * seconds)
+    known: dict[str, Any] = {"loss": loss, "optimizer": optimizer, "logits": logits, "seed": seed}
+    return find_faults(look, model=model, batches=batches, seconds=0.8 * seconds, **known)[0]
+
+
 def _fresh_names(patient: Patient, found: Sequence[Fault], notes: list[str]) -> set[str]:
     """Faults that a re-initialized copy has as well; nothing where it is not needed."""
     if len(found) < 2:
@@ -177,6 +195,7 @@ __all__ = [
     "Patient",
     "Seen",
     "check_loss",
+    "explain_collapse",
     "faults_of",
     "find_faults",
 ]

@@ -62,6 +62,14 @@ class Doctor:
         best, constant = self.training.free, self.training.constant[0]
         return self.loss < best + _LEARNED * (constant - best) if not math.isnan(best + constant) else False
 
+    @cached_property
+    def has_learned(self) -> bool:
+        """The same, and False where nothing tells."""
+        try:
+            return self.learned
+        except Exception:  # no labels, no loss, or one that fails
+            return False
+
     def progress(self, start: float, end: float) -> float:
         """The part of the way from `start` to the best loss that `end` has come."""
         way = start - self.training.free

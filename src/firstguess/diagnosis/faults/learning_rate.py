@@ -12,6 +12,7 @@ from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.diagnosis.faults.probe import STEPS, Probe, Run
 
 _HARDLY = 0.1  # of the way to the best loss
+_FAR = 0.5  # of the way from the best loss to that of a constant guess
 _MORE = 5.0  # times as far by a larger rate
 _PATIENCE = 10_000  # steps, where nobody says how many are planned
 _FEW = 50  # planned steps that are few, whatever the rate
@@ -24,22 +25,27 @@ def find(seen: Seen) -> Iterator[Fault]:
         return
     probe = doctor.probe
     run = probe.run(1.0)
-    if run.wild:
-        yield from _too_high(seen, probe, run)
+    constant, best = doctor.training.constant[0], doctor.training.free
+    stalled = run.end > 0.98 * constant and probe.run(0.1).end < best + _FAR * (constant - best)
+    if run.wild or stalled:  # a tenth of the rate learns in as many steps what this one does not
+        yield from _too_high(seen, probe, run, stalled)
     elif run.start > doctor.training.free:
         yield from _too_small(seen, probe, run)
 
 
-def _too_high(seen: Seen, probe: Probe, run: Run) -> Iterator[Fault]:
+def _too_high(seen: Seen, probe: Probe, run: Run, stalled: bool) -> Iterator[Fault]:
     assert seen.doctor is not None
     rate = seen.doctor.patient.rate
-    for factor in (0.1, 0.01, 0.001):
-        calmer = probe.run(factor)
+    for tried in (0.1, 0.01, 0.001):
+        factor, calmer = tried, probe.run(tried)
         if not calmer.calm or (run.finite and not calmer.end < run.end - 0.02 * abs(run.end)):
             continue
         again = probe.run(1.0, seed=1)
-        if not again.wild:  # one unlucky start
+        if not again.wild and not (stalled and again.end > 0.98 * run.end):  # one unlucky start
             return
+        smaller = probe.run(0.1 * factor)
+        if smaller.calm and smaller.end < calmer.end:
+            factor, calmer = 0.1 * factor, smaller
         happens = (
             "leaves the numbers"
             if not run.finite
@@ -82,12 +88,12 @@ def _too_small(seen: Seen, probe: Probe, run: Run) -> Iterator[Fault]:
     planned, rate = doctor.patient.steps, doctor.patient.rate
     horizon = planned or _PATIENCE
     # Steps at a rate that is k times as large stand for k times as many.
-    first = probe.run(1.0, steps=horizon) if horizon <= 2 * STEPS else probe.run(horizon / STEPS if planned else 100.0)
+    first = probe.run(1.0, steps=horizon) if horizon <= 2 * STEPS else probe.run(horizon / STEPS)
     mine = doctor.progress(first.start, first.end)
     if not mine < _HARDLY or first.wild:
         return
     for factor in (10.0, 100.0, 1000.0):
-        more = probe.run(factor * max(1.0, horizon / STEPS) if planned else 100.0 * factor)
+        more = probe.run(factor * max(1.0, horizon / STEPS))
         far = doctor.progress(more.start, more.end)
         if more.wild:
             return

@@ -294,9 +294,12 @@ def check_loss(patient: Patient) -> None:
     """Raise one line where the loss cannot take what the model gives, with both shapes and what it probably wants."""
     if patient.loss is None or patient.batch.labels is None:
         return
-    y = patient.labels
+    try:
+        with IsolatedRandomness(patient.seed), torch.no_grad():
+            out, y = patient.outputs(patient.training_copy()), patient.labels
+    except Exception:  # of a user's model: running it says so in words
+        return
     with IsolatedRandomness(patient.seed), torch.no_grad():
-        out = patient.outputs(patient.training_copy())
         try:
             patient.loss_of(out)
             return

@@ -6,15 +6,19 @@ from firstguess.diagnosis.faults.base import Fault, Seen
 
 
 def find(seen: Seen) -> Fault | None:
-    """What the model returns is what a ReLU returned, and some of it was cut."""
+    """What the model returns is what a ReLU returned."""
     x = seen.examination
-    if not x.relu or not x.zeros or "Dropout(1)" in seen.found:
+    known = seen.doctor is not None
+    end = seen.doctor.end.name if seen.doctor is not None else ""
+    if (end not in ("ReLU", "clamp") if known else not x.relu) or "Dropout(1)" in seen.found:
+        return None
+    if end == "clamp" and not (x.relu and x.zeros):  # cut elsewhere, or at 0 and never there
         return None
     return seen.fault(
         "ReLU after the head",
         "logits go through a ReLU: where they are 0 no gradient passes, and classes tie",
         "no activation after the last layer",
-        x.relu,
-        f"{x.zeros:.0%} of them are 0",
+        x.relu or seen.now.head,
+        f"{x.zeros:.0%} of them are 0 on these points",
         zeros=x.zeros,
     )

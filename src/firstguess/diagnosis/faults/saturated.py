@@ -11,6 +11,8 @@ _DO = "smaller weights or inputs before it, or a norm"
 def find(seen: Seen) -> Fault | None:
     """More than half of all values beyond 0.99 of the range."""
     x = seen.examination
+    if seen.doctor is not None and seen.doctor.has_learned:
+        return None  # it is sure because it knows
     if seen.notable and x.now.probabilities and x.now.sure > _HALF:
         return seen.fault(
             "saturated outputs",

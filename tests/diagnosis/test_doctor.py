@@ -1,0 +1,364 @@
+"""Faults that loss, optimizer and data tell: each on two relatives of its case, and not on a healthy twin."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from doctor_cases import (
+    CE,
+    Function,
+    Text,
+    column,
+    fit,
+    images,
+    keras_binary,
+    keras_categorical,
+    mlp,
+    net,
+    one_hot,
+    points,
+    tokens,
+)
+from torch import nn, optim
+from torch.utils.data import DataLoader, TensorDataset
+
+import firstguess as fg
+from firstguess.base.errors import InvalidInput
+from firstguess.data import collect
+from firstguess.diagnosis.faults import explain_collapse, find_faults
+from firstguess.diagnosis.faults.asking import Answers, end_of
+from firstguess.diagnosis.faults.base import Fault
+from firstguess.diagnosis.faults.looking import look_into
+from firstguess.diagnosis.faults.order import EXPLAINS, RANKS, arranged
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Built = tuple[nn.Module, Any, dict[str, Any]]
+
+
+def said(model: nn.Module, data: Any, **known: Any) -> tuple[Fault, ...]:
+    batches = collect(data, 400)
+    known = {"loader": data, **known} if isinstance(data, DataLoader) else known
+    return find_faults(look_into(model, batches), model=model, batches=batches, seconds=60, **known)[0]
+
+
+def adam(m: nn.Module, rate: float = 1e-3) -> optim.Optimizer:
+    return optim.Adam(m.parameters(), rate)
+
+
+def with_(m: nn.Module, data: Any, loss: Any = CE, rate: float = 1e-3, **more: Any) -> Built:
+    return m, data, {"loss": loss, "optimizer": adam(m, rate), **more}
+
+
+def changed(m: Any, change: Callable[[Any], object]) -> Any:
+    with torch.no_grad():
+        change(m)
+    return m
+
+
+class Convolved(nn.Module):
+    """A CNN whose end is a function."""
+
+    def __init__(self, outs: int, end: Callable[[torch.Tensor], torch.Tensor] = lambda z: z) -> None:
+        super().__init__()
+        self.conv, self.head, self.end = nn.Conv2d(1, 8, 3), nn.Linear(8, outs), end
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.end(self.head(F.relu(self.conv(x)).mean((2, 3))))
+
+
+class Lstm(nn.Module):
+    def __init__(self, outs: int, last: bool = False) -> None:
+        super().__init__()
+        self.embed, self.rnn, self.head = nn.Embedding(50, 16), nn.LSTM(16, 24, batch_first=True), nn.Linear(24, outs)
+        self.last = last
+
+    def forward(self, t: torch.Tensor) -> torch.Tensor:
+        h = self.rnn(self.embed(t))[0]
+        return self.head(h[:, -1] if self.last else h.mean(1))
+
+
+class Causal(nn.Module):
+    """A causal attention whose class is read at the last position, or at the last token that is none of the padding."""
+
+    def __init__(self, real: bool = False) -> None:
+        super().__init__()
+        self.embed, self.real = nn.Embedding(50, 32), real
+        self.attention, self.head = nn.MultiheadAttention(32, 2, batch_first=True), nn.Linear(32, 2)
+
+    def forward(self, t: torch.Tensor) -> torch.Tensor:
+        x = self.embed(t)
+        mask = torch.ones(t.shape[1], t.shape[1], dtype=torch.bool).triu(1)
+        x = x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
+        where = (t != 0).sum(1) - 1 if self.real else torch.full((len(t),), t.shape[1] - 1)
+        return self.head(x[torch.arange(len(t)), where])
+
+
+def padded() -> tuple[torch.Tensor, torch.Tensor]:
+    t = torch.randint(1, 50, (96, 10), generator=torch.Generator().manual_seed(0))
+    t[torch.arange(10)[None] >= 3 + torch.arange(96)[:, None] % 5] = 0
+    return t, t[:, 0] % 2
+
+
+def numbers(scale: float = 1.0, outs: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    x, _ = points(400)
+    return x, scale * (x[:, :outs] + 0.5 * x[:, 1 : outs + 1])
+
+
+def rare(share: float) -> tuple[torch.Tensor, torch.Tensor]:
+    x, _ = points()
+    score = x[:, 0] + 0.5 * torch.randn(512, generator=torch.Generator().manual_seed(8))
+    return x, (score > score.quantile(1 - share)).long()
+
+
+def hot(share: float, outs: int = 30) -> tuple[torch.Tensor, torch.Tensor]:
+    x, _ = points()
+    return x, (torch.rand(512, outs, generator=torch.Generator().manual_seed(9)) < share).float()
+
+
+def trained(m: nn.Module, opt: optim.Optimizer, data: Any, steps: int, loss: Any = CE, **more: Any) -> Built:
+    fit(m, opt, data, loss, steps)
+    return m, data, {"loss": loss, "optimizer": opt, **more}
+
+
+def sgd(m: nn.Module, rate: float, **more: Any) -> optim.Optimizer:
+    return optim.SGD(m.parameters(), rate, **more)
+
+
+def high(make: Callable[[], nn.Module], data: Any, rate: float, kind: Any = optim.Adam, steps: int = 30) -> Built:
+    m = make()
+    return trained(m, kind(m.parameters(), rate), data, steps)
+
+
+def replaced_head() -> Built:
+    m = net()
+    opt = adam(m)
+    m[4] = nn.Linear(64, 4)
+    return m, points(), {"loss": CE, "optimizer": opt}
+
+
+def left_over() -> Built:
+    m, (x, y) = net(), points()
+    opt = sgd(m, 1e-4)
+    for _ in range(60):
+        CE(m(x), y).backward()
+    return m, (x, y), {"loss": CE, "optimizer": opt}
+
+
+def in_blocks(shuffle: bool, size: int = 64) -> Built:
+    x, y = points()
+    i = y.argsort() if not shuffle else torch.arange(len(y))
+    m = net()
+    return m, DataLoader(TensorDataset(x[i], y[i]), size), {"loss": CE, "optimizer": adam(m)}
+
+
+def off(momentum: float = 0.1, times: float = 10.0, images_: bool = False) -> Built:
+    if images_:
+        m: nn.Module = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(800, 4))
+        data: Any = images(4)
+    else:
+        m = nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 4))
+        data = points()
+    m, data, known = trained(m, adam(m, 1e-2), data, 60)
+    norm = m[1]
+    norm.momentum = momentum
+    for _ in range(1 if momentum == 1 else 40):
+        m(data[0][:32] * times)
+    return m.eval(), data, known
+
+
+FIRST_LAST: dict[str, tuple[Callable[[], Built], Callable[[], Built], Callable[[], Built]]] = {
+    "softmax over one unit": (
+        lambda: with_(Convolved(1, lambda z: z.softmax(-1)), column(images(2)), nn.BCELoss()),
+        lambda: with_(net(nn.LogSoftmax(1), out=1), column(points(classes=2)), nn.MSELoss()),
+        lambda: with_(Convolved(1, torch.sigmoid), column(images(2)), nn.BCELoss()),
+    ),
+    "head cannot reach the targets": (
+        lambda: with_(net(nn.Tanh(), out=1), numbers(20.0), nn.MSELoss()),
+        lambda: with_(net(nn.Sigmoid(), out=1), column(points(classes=2)), nn.BCEWithLogitsLoss()),
+        lambda: with_(net(nn.Tanh(), out=1), (lambda x, y: (x, y.tanh()))(*numbers()), nn.MSELoss()),
+    ),
+    "sigmoid with a softmax loss": (
+        lambda: with_(Convolved(4, torch.sigmoid), images(4), CE),
+        lambda: with_(net(nn.Sigmoid()), one_hot(points(), 4), keras_categorical),
+        lambda: with_(net(nn.Sigmoid()), one_hot(points(), 4), nn.BCELoss()),
+    ),
+    "loss wants probabilities": (
+        lambda: with_(Convolved(1), column(images(2)), nn.BCELoss()),
+        lambda: with_(net(), points(), lambda o, y: -o[torch.arange(len(y)), y].log().mean()),
+        lambda: with_(net(nn.Softmax(1)), points(), lambda o, y: -o[torch.arange(len(y)), y].log().mean()),
+    ),
+    "loss wants log-probabilities": (
+        lambda: with_(net(), points(), nn.NLLLoss()),
+        lambda: with_(Convolved(4, lambda z: z.softmax(1)), images(4), F.nll_loss),
+        lambda: with_(Convolved(4, lambda z: z.log_softmax(1)), images(4), F.nll_loss),
+    ),
+    "softmax twice": (
+        lambda: with_(Convolved(4, lambda z: F.softmax(z, dim=1)), images(4), CE),
+        lambda: with_(net(nn.Softmax(1)), one_hot(points(), 4), nn.CrossEntropyLoss(label_smoothing=0.1)),
+        lambda: with_(net(nn.LogSoftmax(1)), points(), CE),
+    ),
+    "regression loss for classes": (
+        lambda: with_(net(nn.Softmax(1)), one_hot(points(), 4), nn.L1Loss()),
+        lambda: with_(Convolved(1), column(images(6)), nn.MSELoss()),
+        lambda: with_(net(), one_hot(points(), 4), nn.MSELoss()),
+    ),
+    "targets broadcast": (
+        lambda: with_(net(out=1), (lambda x, y: (x, y[:, 0]))(*numbers()), nn.MSELoss()),
+        lambda: with_(net(nn.Sigmoid(), out=3), column(points(classes=2)), nn.MSELoss()),
+        lambda: with_(net(out=1), numbers(), nn.MSELoss()),
+    ),
+    "outputs and labels not paired": (
+        lambda: with_(net(out=1), numbers(), lambda o, y: (o.mean() - y.mean()) ** 2 + o.var()),
+        lambda: with_(net(), one_hot(points(), 4), lambda o, y: (o.softmax(1).mean(0) - y.mean(0)).square().sum()),
+        lambda: with_(net(out=1), numbers(), lambda o, y: (o - y).square().mean()),
+    ),
+    "loss does not depend on the outputs": (
+        lambda: with_(net(), points(), lambda o, y: CE(o.detach(), y)),
+        lambda: with_(Convolved(4), images(4), lambda o, y: (o.argmax(1) != y).float().mean()),
+        lambda: with_(net(), points(), lambda o, y: CE(o, y)),
+    ),
+    "class weights": (
+        lambda: with_(net(out=2), rare(0.3), nn.CrossEntropyLoss(torch.tensor([1.0, 60.0]))),
+        lambda: with_(net(out=1), column(rare(0.3)), nn.BCEWithLogitsLoss(pos_weight=torch.tensor(80.0))),
+        lambda: with_(net(out=2), rare(0.3), nn.CrossEntropyLoss(torch.tensor([1.0, 2.33]))),
+    ),
+    "targets not scaled": (
+        lambda: with_(net(out=1), numbers(1e4), nn.MSELoss()),
+        lambda: with_(net(out=2), numbers(3e3, 2), nn.SmoothL1Loss()),
+        lambda: with_(net(out=1), numbers(1.0), nn.MSELoss()),
+    ),
+    "learning rate too high": (
+        lambda: high(lambda: Text(3, layers=2), tokens(3), 0.1),
+        lambda: high(lambda: net(act=nn.Tanh, width=128), points(), 30.0, optim.SGD),
+        lambda: high(lambda: Text(3, layers=2), tokens(3), 1e-3),
+    ),
+    "learning rate too small": (
+        lambda: with_(net(), points(), CE, 1e-7),
+        lambda: with_(mlp(144, 64, 4, start=nn.Flatten()), images(4), CE, 1e-6, steps=300),
+        lambda: with_(net(), points(), CE, 1e-3, steps=200),
+    ),
+    "too few steps": (
+        lambda: with_(net(), points(), CE, 1e-4, steps=4),
+        lambda: (lambda m: (m, points(), {"loss": CE, "optimizer": sgd(m, 0.01), "steps": 10}))(net()),
+        lambda: with_(net(), points(), CE, 1e-2, steps=40),
+    ),
+    "weight decay too strong": (
+        lambda: (lambda m: trained(m, sgd(m, 0.05, weight_decay=1.0), points(), 200))(net(act=nn.Tanh)),
+        lambda: (lambda m: trained(m, optim.Adam(m.parameters(), 1e-2, weight_decay=1.0), tokens(), 60))(Lstm(4)),
+        lambda: (lambda m: trained(m, sgd(m, 0.05, weight_decay=1e-4), points(), 200))(net(act=nn.Tanh)),
+    ),
+    "dead layer": (
+        lambda: with_(changed(net(), lambda m: [p.zero_() for p in m.parameters()]), points()),
+        lambda: with_(changed(net(), lambda m: m[2].bias.fill_(-100)), points()),
+        lambda: with_(changed(net(), lambda m: [p.zero_() for p in m[4].parameters()]), points()),
+    ),
+    "identical units": (
+        lambda: with_(
+            changed(net(), lambda m: [m[k].weight.fill_(0.1) for k in (0, 2, 4)] + [m[k].bias.zero_() for k in (0, 2)]),
+            points(),
+        ),
+        lambda: with_(
+            changed(
+                net(act=nn.Tanh),
+                lambda m: [m[k].weight.fill_(0.05) for k in (0, 2, 4)] + [m[k].bias.zero_() for k in (0, 2)],
+            ),
+            points(),
+        ),
+        lambda: with_(net(act=nn.Tanh), points()),
+    ),
+    "gradients vanish": (
+        lambda: with_(mlp(20, *[48] * 7, 4, act=nn.Sigmoid), points()),
+        lambda: (lambda m: (m, points(), {"loss": CE, "optimizer": sgd(m, 0.1)}))(
+            mlp(20, *[32] * 6, 4, act=nn.Sigmoid)
+        ),
+        lambda: with_(mlp(20, *[48] * 7, 4, act=nn.Tanh), points()),
+    ),
+    "weights never initialized": (
+        lambda: with_(changed(Convolved(4), lambda m: m.head.weight.mul_(1e12)), images(4)),
+        lambda: with_(changed(Lstm(4), lambda m: m.rnn.weight_hh_l0.fill_(float("nan"))), tokens()),
+        lambda: with_(Lstm(4), tokens()),
+    ),
+    "one class of labels": (
+        lambda: with_(Convolved(4), (images(4)[0], torch.full((256,), 2)), CE),
+        lambda: with_(net(out=1), (points()[0], torch.zeros(512, 1)), nn.BCEWithLogitsLoss()),
+        lambda: with_(net(out=1), column(points(classes=2)), nn.BCEWithLogitsLoss()),
+    ),
+    "class imbalance": (
+        lambda: with_(net(out=2), rare(0.06), CE),
+        lambda: with_(net(out=1), column(rare(0.1)), nn.BCEWithLogitsLoss()),
+        lambda: with_(net(out=2), rare(0.06), nn.CrossEntropyLoss(torch.tensor([1.0, 15.0]))),
+    ),
+    "rare labels": (
+        lambda: with_(net(out=30), hot(0.02), nn.BCEWithLogitsLoss()),
+        lambda: with_(net(nn.Sigmoid(), out=30), hot(0.02), keras_binary),
+        lambda: with_(changed(net(out=30), lambda m: m[4].bias.fill_(-3.9)), hot(0.02), nn.BCEWithLogitsLoss()),
+    ),
+    "labels come in blocks": (lambda: in_blocks(False), lambda: in_blocks(False, 32), lambda: in_blocks(True)),
+    "inputs unlike the reference": (
+        lambda: with_(net(), points(), CE, reference=points()[0] / 50),
+        lambda: with_(Convolved(4), images(4), CE, reference=images(4)[0] * 255),
+        lambda: with_(Convolved(4), images(4), CE, reference=images(4, 100)[0]),
+    ),
+    "last token is padding": (
+        lambda: with_(Causal(), padded()),
+        lambda: with_(
+            Function(lambda m, t: m.head(m.embed(t)[:, -1]), embed=nn.Embedding(50, 16), head=nn.Linear(16, 2)),
+            padded(),
+        ),
+        lambda: with_(Causal(real=True), padded()),
+    ),
+    "running statistics": (lambda: off(1.0), lambda: off(0.2, 12.0, images_=True), lambda: off(0.1, 1.0)),
+    "spectral norm before its first step": (
+        lambda: with_(
+            net().apply(lambda m: nn.utils.spectral_norm(m) if isinstance(m, nn.Linear) else m).eval(), points()
+        ),
+        lambda: with_(
+            nn.Sequential(nn.Flatten(), nn.utils.spectral_norm(nn.Linear(144, 64)), nn.ReLU(), nn.Linear(64, 4)).eval(),
+            images(4),
+        ),
+        lambda: with_(net().apply(lambda m: nn.utils.spectral_norm(m) if isinstance(m, nn.Linear) else m), points()),
+    ),
+    "frozen parameters": (
+        lambda: with_(Convolved(4).requires_grad_(False), images(4)),
+        lambda: (lambda m: (m, tokens(), {"loss": CE, "optimizer": adam(m.head.requires_grad_(False))}))(Lstm(4)),
+        lambda: (lambda m: (m, tokens(), {"loss": CE, "optimizer": adam(m.head)}))(Lstm(4)),
+    ),
+    "parameters missing from the optimizer": (
+        replaced_head,
+        lambda: (lambda m: (m, images(4), {"loss": CE, "optimizer": adam(copy.deepcopy(m))}))(Convolved(4)),
+        lambda: with_(net(), points()),
+    ),
+    "gradients left over": (
+        left_over,
+        lambda: (
+            lambda b: (b[0].apply(lambda m: None), b[1], {**b[2], "optimizer": optim.Adam(b[0].parameters(), 1e-4)})
+        )(left_over()),
+        lambda: (lambda m: trained(m, sgd(m, 1e-3), points(), 5))(net()),
+    ),
+}
+
+
+@pytest.mark.parametrize("relative", [0, 1])
+@pytest.mark.parametrize("name", FIRST_LAST)
+def test_a_relative_is_named_first(name: str, relative: int):
+    torch.manual_seed(7)
+    model, data, known = FIRST_LAST[name][relative]()
+    found = said(model, data, **known)
+    assert found
+    assert found[0].name == name, [fault.words for fault in found]
+    assert found[0].message
+    assert found[0].evidence
+    assert found[0].fix
+
+
+@pytest.mark.parametrize("name", FIRST_LAST)
+def test_a_healthy_twin_is_not(name: str):
+    torch.manual_seed(8)
+    model, data, known = FIRST_LAST[name][2]()
+    assert [fault.words for fault in said(model, data, **known) if fault.name != "zero head"] == []
