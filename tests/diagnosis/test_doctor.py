@@ -362,3 +362,212 @@ def test_a_healthy_twin_is_not(name: str):
     torch.manual_seed(8)
     model, data, known = FIRST_LAST[name][2]()
     assert [fault.words for fault in said(model, data, **known) if fault.name != "zero head"] == []
+
+
+# -- What the loss says, and what comes first --------------------------------------------------------------------------
+
+
+def answers(loss: Any, out: torch.Tensor, y: torch.Tensor) -> Answers:
+    return Answers(lambda o, t: loss(o, t), out, y)
+
+
+def test_a_loss_is_known_by_what_it_says():
+    out, y = torch.zeros(64, 4), torch.arange(64) % 4
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.1)
+    assert [answers(loss, out, y).softmax_axis for loss in (CE, smooth, nn.MultiMarginLoss(), nn.NLLLoss())] == [
+        1,
+        1,
+        None,
+        None,
+    ]
+    hot = F.one_hot(y, 4).float()
+    assert answers(nn.BCELoss(), out, hot).wants_probabilities == "it fails"
+    assert not answers(nn.BCEWithLogitsLoss(), out, hot).wants_probabilities
+    assert not answers(nn.MultiMarginLoss(), out, y).wants_probabilities  # no gradient where it is satisfied
+    assert answers(keras_categorical, out, hot).normalizes
+    assert answers(nn.NLLLoss(), out, y).linear
+    assert not answers(CE, out, y).linear
+    pixels = torch.zeros(8, 3, 5, 5)
+    assert answers(CE, pixels, torch.randint(0, 3, (8, 5, 5))).softmax_axis == 1
+    assert answers(CE, out, y).constant[0] == pytest.approx(1.3863, abs=1e-3)
+    assert answers(CE, out, y).free < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("end", "name"),
+    [
+        (lambda z: z.softmax(1), "softmax"),
+        (lambda z: z.softmax(1).clamp(1e-7, 1), "softmax"),
+        (lambda z: z.softmax(1).log(), "log-softmax"),
+        (lambda z: z.exp() / z.exp().sum(1, keepdim=True), "softmax"),
+        (lambda z: torch.sigmoid(z).squeeze(-1)[:, :], "sigmoid"),
+        (lambda z: F.relu(z).view(-1, 4), "ReLU"),
+        (lambda z: z.clamp(min=0), "ReLU"),
+        (lambda z: F.leaky_relu(z), ""),
+        (lambda z: z, ""),
+    ],
+)
+def test_the_end_of_a_model_is_read_off_its_graph(end: Callable[[torch.Tensor], torch.Tensor], name: str):
+    assert end_of(end(nn.Linear(6, 4)(torch.randn(9, 6)))).name == name
+
+
+def test_symptoms_stand_under_their_cause():
+    rate, dead, bias = (Fault(name, "m") for name in ("learning rate too high", "dead units", "head bias"))
+    (headline,) = arranged([dead, bias, rate])
+    assert headline.name == "learning rate too high"
+    assert [fault.name for fault in headline.symptoms] == ["dead units", "head bias"]
+    both = arranged([dead, rate], fresh={"dead units"})  # which a re-initialized copy has too
+    assert {fault.name for fault in both} == {"learning rate too high", "dead units"}
+    again = Fault.from_dict(headline.to_dict())
+    assert again == headline
+    assert "It explains: dead units, head bias" in str(again)
+
+
+def test_no_two_faults_explain_each_other():
+    assert set(EXPLAINS) <= set(RANKS)
+    for cause, symptoms in EXPLAINS.items():
+        assert set(symptoms) <= set(RANKS)
+        assert not [name for name in symptoms if cause in EXPLAINS.get(name, ()) or name == cause], cause
+
+
+# -- The user's things come back, and nothing ends the page ------------------------------------------------------------
+
+
+def test_model_optimizer_gradients_and_randomness_are_as_before():
+    model, (x, y) = net(nn.Dropout(0.1)), points()
+    model.insert(1, nn.BatchNorm1d(64))
+    opt = optim.Adam(model.parameters(), 1e-3)
+    fit(model, opt, (x, y), steps=3)
+    loader = DataLoader(TensorDataset(x, y), 64, shuffle=True, generator=torch.Generator().manual_seed(3))
+    before = copy.deepcopy((model.state_dict(), opt.state_dict(), [p.grad for p in model.parameters()]))
+    place, mode = loader.generator.get_state(), [m.training for m in model.modules()]  # pyright: ignore
+    torch.manual_seed(5)
+    first = torch.get_rng_state()
+    e = fg.explain_guess(model, loader, loss=CE, optimizer=opt, inits=4)
+    assert e.faults == ()
+    assert torch.equal(torch.get_rng_state(), first)
+    assert torch.equal(loader.generator.get_state(), place)  # pyright: ignore
+    assert [m.training for m in model.modules()] == mode
+    after = (model.state_dict(), opt.state_dict(), [p.grad for p in model.parameters()])
+    for name, value in before[0].items():
+        assert torch.equal(value, after[0][name])
+    assert before[1]["param_groups"] == after[1]["param_groups"]
+    for key, state in before[1]["state"].items():
+        assert all(
+            torch.equal(torch.as_tensor(v), torch.as_tensor(after[1]["state"][key][k])) for k, v in state.items()
+        )
+    assert all(torch.equal(a, b) for a, b in zip(before[2], after[2], strict=True))  # type: ignore[arg-type]
+
+
+def test_a_scheduler_s_optimizer_is_not_stepped():
+    model = net()
+    opt = adam(model)
+    torch.optim.lr_scheduler.StepLR(opt, 10)
+    before = copy.deepcopy(model.state_dict())
+    fg.explain_guess(model, points(), loss=CE, optimizer=opt, inits=3)
+    assert not opt.state
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+
+
+def test_a_question_that_crashes_is_skipped_and_said():
+    class Odd(optim.Optimizer):
+        def __init__(self, params: Any, must: int) -> None:
+            super().__init__(params, {"lr": 0.1})
+
+    model = net()
+    e = fg.explain_guess(model, points(), loss=CE, optimizer=Odd(model.parameters(), 1), inits=3)
+    assert e.faults == ()
+    assert any("not asked, a Odd cannot be made again" in note for note in e.notes)
+
+
+@pytest.mark.parametrize(
+    ("loss", "data", "hint"),
+    [
+        (CE, column(points()), r"y\.squeeze\(-1\)\.long\(\)"),
+        (nn.BCEWithLogitsLoss(), points(), "one-hot"),
+        (nn.MSELoss(), (lambda x, y: (x, F.one_hot(y, 4)[:, :3].float()))(*points()), "training loop"),
+    ],
+)
+def test_a_loss_that_cannot_take_them_is_one_line(loss: Any, data: Any, hint: str):
+    with pytest.raises(InvalidInput, match=hint) as caught:
+        fg.explain_guess(net(), data, loss=loss)
+    assert "(256, 4)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_seconds_bound_it():
+    model = Text()
+    e = fg.explain_guess(model, tokens(), loss=CE, optimizer=adam(model), seconds=1.0, inits=3)
+    assert e.seconds < 20  # a pass and three initializations are run in any case; others share this machine
+
+
+def test_a_collapse_in_training_has_the_same_name():
+    torch.manual_seed(0)
+    model, data = net(), points()
+    opt = sgd(model, 30.0)
+    fit(model, opt, data, steps=20)
+    found = explain_collapse(model, collect(data, 200), loss=CE, optimizer=opt, seconds=60)
+    assert found[0].name == "learning rate too high"
+
+
+def test_diagnose_says_the_same():
+    model = net(nn.Softmax(1))
+    d = fg.diagnose(model, points(), loss=CE, optimizer=adam(model), inits=4, seconds=60, advice=False)
+    assert d.faults[0].name == "softmax twice"
+    assert fg.diagnose(net(), points(), lr=50.0, optimizer="sgd", inits=4, seconds=60, advice=False).faults[0].name == (
+        "learning rate too high"
+    )
+
+
+# -- Defects that were found on the way --------------------------------------------------------------------------------
+
+
+def test_spectral_norms_are_measured():
+    model = nn.Sequential(nn.utils.spectral_norm(nn.Linear(20, 64)), nn.ReLU(), nn.Linear(64, 4))
+    assert fg.measure(model, points()[0], inits=30).inits == 30
+
+
+def test_softmax_with_a_loss_of_probabilities_is_fine():
+    assert said(*with_(net(nn.Softmax(1)), one_hot(points(), 4), keras_categorical)[:2], loss=keras_categorical) == ()
+
+
+def test_a_classifier_that_is_sure_because_it_learned():
+    torch.manual_seed(0)
+    model = net(nn.Softmax(1), out=2)
+    model, data, known = trained(model, adam(model, 1e-2), one_hot(points(classes=2), 2), 300, keras_categorical)
+    assert said(model, data, **known) == ()
+
+
+def test_dropout_does_not_hide_one_output():
+    body = nn.Sequential(nn.Linear(20, 32), nn.ReLU())
+    model = Function(
+        lambda m, x: m.head(m.drop(m.body(x).mean(0, keepdim=True).expand(len(x), -1))),
+        body=body,
+        drop=nn.Dropout(0.3),
+        head=nn.Linear(32, 4),
+    )
+    assert [fault.name for fault in said(model, points(), loss=CE)] == ["same output for all inputs"]
+
+
+def test_a_relu_after_the_head_is_seen_before_it_cuts():
+    model = changed(net(nn.ReLU()), lambda m: m[4].bias.fill_(50.0))
+    assert said(model, points(), loss=CE)[0].name == "ReLU after the head"
+
+
+def test_a_bias_against_a_class():
+    model = changed(net(), lambda m: m[4].bias.copy_(torch.tensor([0.0, 0.0, -9.0, 0.0])))
+    found = said(model, points(), loss=CE)
+    assert [fault.name for fault in found] == ["head bias"]
+    assert "class 2" in found[0].message
+
+
+def test_every_layer_at_a_thousandth():
+    model = changed(net(act=nn.Tanh), lambda m: [nn.init.normal_(m[k].weight, std=1e-3) for k in (0, 2, 4)])
+    assert [fault.name for fault in said(model, points(), loss=CE)] == ["vanishing logits"]
+
+
+def test_a_prior_of_a_class_without_points_stays_finite():
+    x, y = points()
+    result = fg.match_prior(net(out=5), (x, y), prior="labels")
+    model = getattr(result, "model", result)
+    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())

@@ -389,7 +389,8 @@ class ModuleEngine:
         """Why vmap cannot be used, from two members on a few points; empty if it can."""
         if self._group < 2:
             return "no private copy to stack parameters on, or too little memory"
-        if self._source.private is not None and any(hooks_of(module) for module in self._source.private.modules()):
+        stacked = self._source.shared_copy
+        if stacked is not None and any(hooks_of(module) for module in stacked.modules()):
             return "a hook writes weights into the model (nn.utils.spectral_norm, weight_norm)"
         few = [self._few(self._batches[0], 4)]
         recorder = self._recorder()
