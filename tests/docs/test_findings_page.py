@@ -21,7 +21,7 @@ def sentences() -> list[tuple[str, list[str]]]:
         r"^- (.*?)(?=^- |^\n|^#|\Z)", TEXT.partition("## Limits")[0], flags=re.DOTALL | re.MULTILINE
     ):
         rest = item
-        while link := re.search(r"\(\[([a-z]+/[^\]]+)\]\(claims\.md#([^)]+)\)\)", rest):
+        while link := re.search(r"\(\[([a-z]+/[^\]]+)\]\(claims/[a-z]+\.md#([^)]+)\)\)", rest):
             found.append((rest[: link.start()], [link[1]]))
             assert link[2] == link[1].replace("/", "").replace(".", ""), link[0]
             rest = rest[link.end() :]
