@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from firstguess_papers import norm, norm_batch, norm_depth, norm_large, norm_mnist, norm_rmsnorm
+from firstguess_papers import norm, norm_batch, norm_depth, norm_large, norm_rmsnorm
 from firstguess_papers.execute import run_item
 from firstguess_papers.items import Item
 from firstguess_papers.judging import Number
@@ -153,7 +153,7 @@ def test_moved_batchnorms_follow_the_activation() -> None:
         assert (max(blocks) < 1e-5) is behind_sums
 
 
-@pytest.mark.parametrize("item", [norm.fig3_cifar10, norm_mnist.fig_g5, norm_large.shift], ids=lambda i: i.id)
+@pytest.mark.parametrize("item", [norm.fig3_cifar10, norm.fig_g5, norm_large.shift], ids=lambda i: i.id)
 def test_without_data_items_are_skipped_with_a_reason(item: Item, tmp_path: Path) -> None:
     record = run_item(item, tmp_path, quick=True, data_dir=tmp_path)
     assert record.status == "skipped"

@@ -47,6 +47,12 @@ def test_the_library_has_what_it_says_and_all_of_it_is_used() -> None:
         if isinstance(node, ast.ImportFrom) and node.module == "firstguess_papers.library"
         for alias in node.names
     }
+    used |= {
+        node.attr
+        for _, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "library"
+    }
     assert used == set(places)
     with pytest.raises(AttributeError, match="no_such_name"):
         getattr(library, "no_such_name")  # noqa: B009  (a type checker would refuse the attribute)
@@ -68,7 +74,7 @@ def test_titles_that_state_a_finding_depend_on_a_check() -> None:
         plain = [t for t in chart_titles(tree) if isinstance(t, (ast.Constant, ast.JoinedStr, ast.BinOp))]
         calls = [call for call in ast.walk(tree) if isinstance(call, ast.Call)]
         partners = [call for call in calls if ast.unparse(call.func) == "Holds"]
-        assert len(plain) == len(partners) + NEUTRAL.get(name, 0), name
+        assert len(plain) <= len(partners) + NEUTRAL.get(name, 0), name
 
 
 @pytest.mark.parametrize(

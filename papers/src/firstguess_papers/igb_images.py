@@ -3,319 +3,249 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+import firstguess as fg
 from firstguess_papers import image_networks as networks
+from firstguess_papers import library
 from firstguess_papers.image_networks import CNN_A, KINDS, Block, Kind
 from firstguess_papers.items import Holds, Outcome, item
 from firstguess_papers.judging import Number, Truth, above, all_of, entry, stated
+from firstguess_papers.measured import Cell, Found, Tested, measured
 from firstguess_papers.running import Run
 from firstguess_papers.tables import columns, largest, law_panel, row, std
 
 KAIMING = (2.0, 0.0)  # σw², σb²
+TANH, RELU = KINDS
 _SHOWN = 20  # images of a class up to which the figure of 100 classes goes
 ROOM = 0.05  # of the average largest fraction, beyond coin flips: from there on we say biased
 
 
-def _cnn(
-    run: Run, x: Any, blocks: tuple[Block, ...], kind: Kind, *, what: str, inits: int, classes: int, seed: int = 0
-) -> Any:
-    """One variant of a CNN on images, Kaiming weights, as a piece."""
+def _cnn(c: Found, x: Any, blocks: tuple[Block, ...], kind: Kind, classes: int, inits: int | None = None) -> Cell:
+    """One variant of a CNN on images, Kaiming weights."""
     sizes = ", ".join(f"{b.channels}c{b.kernel}p{b.pool}s{b.stride}" for b in blocks)
-    return run.measure(
-        networks.cnn(blocks, kind, x.shape, classes), x, name=f"{kind}: {sizes}, {classes} classes",
-        label=f"{kind}, {what}", inits=inits, init=KAIMING, probe="output", seed=run.seed + seed,
-    )  # fmt: skip
+    options = {"inits": inits or c.inits, "init": KAIMING, "seed": c.run.seed}
+    made = networks.cnn(blocks, kind, x.shape, classes)
+    return Cell(made, x, options, name=f"{kind}: {sizes}, {classes} classes")
+
+
+def _cnn_b(c: Found, spec: str, classes: int) -> dict[Kind, Cell]:
+    x = c.run.data(spec, points=c.n)
+    return {kind: _cnn(c, x, networks.cnn_b(kernel=c.kernel), kind, classes) for kind in KINDS}
 
 
 def coin_flips(classes: int, points: int) -> float:
     """The average largest fraction where every point's class is drawn evenly at random."""
-    import firstguess as fg
-
     return fg.Guesses(0.0, classes, points).expected_max()
 
 
-@item(
-    "igb/fig1",
-    "CNN-A on two CIFAR-10 classes: the choice of activation and pool decides",
-    claims=("I8",),
-    where="IGB Fig 1",
-    needs=("cifar10",),
-    about="CNN-A (kernel {kernels}, last pool 4: our sizes), cats and dogs, {n} images; {inits} networks each, Kaiming."
-    "CNN-A (kernel {kernels}, last pool 4: our sizes), cats and dogs, {n} images; {inits} networks each, Kaiming.",
+def _fig1_cells(c: Found) -> dict[Any, Cell]:
+    x = c.run.data("cifar10:test,cat-dog", points=c.n)
+    return {
+        (kind, kernel): _cnn(c, x, tuple(Block(b.channels, kernel, b.pool, b.stride) for b in CNN_A), kind, 2)
+        for kernel in c.kernels
+        for kind in KINDS
+    }
+
+
+fig1 = measured(
+    "igb/fig1", "CNN-A on two CIFAR-10 classes: the choice of activation and pool decides", "IGB Fig 1",
+    needs=("cifar10",), seconds=(13, 90),
+    about="CNN-A (kernel {kernels}, last pool 4: our sizes), cats and dogs, {n} images; {inits} networks each, "
+    "Kaiming.",
     quick=dict(n=100, inits=100, kernels=(5,)),
     full=dict(n=300, inits=250, kernels=(5, 3)),
-    seconds=(13, 90),
-)
-def fig1(run: Run) -> Outcome:
-    """I8 on images: tanh with average-pooling splits evenly, ReLU with max-pooling does not."""
-    from firstguess import figures
-
-    n, inits, kernels = run.take("n inits kernels")
-    x = run.data("cifar10:test,cat-dog", points=n)
-    rows: list[dict[str, Any]] = []
-    panels: list[Any] = []
-    must: list[Truth] = []
-    said: list[str] = []
-    for kernel in kernels:
-        blocks = tuple(Block(b.channels, kernel, b.pool, b.stride) for b in CNN_A)
-        found = [_cnn(run, x, blocks, kind, what=f"kernel {kernel}", inits=inits, classes=2) for kind in KINDS]
-        rows += [row(kind, m, kernel=kernel) for kind, m in zip(KINDS, found, strict=True)]
-        panels += [law_panel(f"{kind}, kernel {kernel}", m) for kind, m in zip(KINDS, found, strict=True)]
-        must += [above(std(found[1]), std(found[0]), by=0.1)]
-        said.append(f"kernel {kernel}: std of G₀ {std(found[0])} against {std(found[1])}, largest fraction "
-                    f"{largest(found[0])} against {largest(found[1])}")  # fmt: skip
-    chart = figures.panels_chart(
-        panels,
-        title="Cats or dogs? Guesses of two variants of CNN-A",
-        subtitle=[f"Fraction of {n} CIFAR-10 images guessed to be cats by CNN-A before training; {inits} networks."],
-        columns=2,
-        width=320,
-    )
-    return Outcome(
-        [
-            entry(
-                "I8",
-                "CNN-A on cat and dog images: std of G₀ is larger by over 0.1 for ReLU with max-pooling than for "
-                "tanh with average-pooling",
-                "; ".join(said),
-                must,
-            )
-        ],
-        {"laws": columns(rows)},
-        {"laws": chart},
-        [
-            "The paper does not name its kernel and last pool: ours are 5 and 4; the full setting repeats it with "
-            "kernel 3."
-        ],
-        holds={"laws": Holds("Cats or dogs? tanh + average-pool is undecided, ReLU + max-pool is sure")},
-    )
-
-
-@item(
-    "igb/fig10",
-    "CNN-B on MNIST, even or odd: data correlations amplify",
-    claims=("I13",),
-    where="IGB Fig 10",
-    needs=("mnist",),
-    about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images, standardized, {inits} networks "
-    "each, Kaiming; half as many on noise with independent pixels.",
-    quick=[dict(kernel=5, n=40, inits=60)],
-    full=[dict(kernel=9, n=150, inits=50), dict(kernel=5, n=100, inits=80)],
-    seconds=(20, 100),
-)
-def fig10(run: Run) -> Outcome:
-    """I13: both variants are biased on MNIST, ReLU + max-pool more; on noise images both less."""
-    import firstguess as fg
-    from firstguess import figures
-
-    sizes = run.takes("kernel n inits")
-    rows: list[dict[str, Any]] = []
-    panels: list[Any] = []
-    must: list[Truth] = []
-    amplify: list[Truth] = []
-    said: list[str] = []
-    for kernel, n, inits in sizes:
-        x = run.data("mnist:test,even-odd", points=n)
-        rng = np.random.default_rng([run.seed, 10])
-        noise = fg.data.as_data(rng.standard_normal((n, *x.shape), dtype=np.float32))
-        flips = coin_flips(2, n)
-        on: dict[str, list[Number]] = {}
-        for label, data, runs in (("MNIST", x, inits), ("noise", noise, inits // 2)):
-            for kind in KINDS:
-                what = f"{label}, kernel {kernel}"
-                m = _cnn(run, data, networks.cnn_b(kernel=kernel), kind, what=what, inits=runs, classes=2)
-                on.setdefault(label, []).append(largest(m))
-                rows.append(row(kind, m, data=label, kernel=kernel))
-                if kernel == sizes[0][0]:
-                    panels.append(law_panel(f"{kind}, {label}", m, note=f"largest fraction {largest(m)}"))
-        must += [above(value, flips, by=ROOM) for value in on["MNIST"]]
-        must.append(above(on["MNIST"][1], on["MNIST"][0]))
-        amplify += [above(a, b) for a, b in zip(on["MNIST"], on["noise"], strict=True)]
-        pairs = "; ".join(f"{label}: {a} (tanh), {b} (ReLU)" for label, (a, b) in on.items())
-        said.append(f"kernel {kernel}, average largest fraction, {pairs}; coin flips {flips:.3f}")
-    chart = figures.panels_chart(
-        panels,
-        title='Even or odd? Guesses of two variants of CNN-B on digits and on noise',
-        subtitle=[f"CNN-B with kernel {sizes[0][0]} before training, {sizes[0][2]} networks on {sizes[0][1]} images: "
-        "MNIST (even or "
-                  "odd), or independent Gaussian pixels."],
-        columns=2, width=320,
-    )  # fmt: skip
-    return Outcome(
-        [
-            entry(
-                "I13",
-                f"the average largest fraction on MNIST is over {ROOM} above coin flips for both, and larger for "
-                "ReLU with max-pooling; without a limit it is larger on MNIST than on noise for both variants",
-                "; ".join(said),
-                must,
-                within=amplify,
-                limit="not for both: one variant is no more biased on MNIST than on independent pixels",
-            )
-        ],
-        {"laws": columns(rows)},
-        {"laws": chart},
-        ["Kernel, channels and last pool of CNN-B are ours where the paper does not give them."],
-        holds={"laws": Holds("On digits both networks are biased, ReLU with max-pooling more")},
-    )
-
-
-@item(
-    "igb/fig11",
-    "CNN-B on CIFAR-10, ten classes",
-    claims=("I14",),
-    where="IGB Fig 11",
-    needs=("cifar10",),
-    about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images; {inits} networks each, Kaiming.",
-    quick=[dict(kernel=5, n=60, inits=50)],
-    full=[dict(kernel=9, n=200, inits=50), dict(kernel=5, n=100, inits=100)],
-    seconds=(13, 100),
-)
-def fig11(run: Run) -> Outcome:
-    """I14: E max larger for ReLU + max-pool; class means alike."""
-    from firstguess import figures
-    from firstguess_papers.library import equal_means_test
-
-    sizes = run.takes("kernel n inits")
-    rows: list[dict[str, Any]] = []
-    panels: list[Any] = []
-    must: list[Truth] = []
-    said: list[str] = []
-    for kernel, n, inits in sizes:
-        x = run.data("cifar10:test", points=n)
-        found: list[Number] = []
-        for kind in KINDS:
-            m = _cnn(run, x, networks.cnn_b(kernel=kernel), kind, what=f"kernel {kernel}", inits=inits, classes=10)
-            _, chance = equal_means_test(m.guesses.fractions)
-            means = m.guesses.class_means
-            found.append(largest(m))
-            must.append(chance > 1e-4)
-            rows.append(row(kind, m, kernel=kernel, smallest_mean=float(means.min()), largest_mean=float(means.max()),
-                            p_alike=chance))  # fmt: skip
-            said.append(f"{kind}, kernel {kernel}: largest {found[-1]}, class means {means.min():.3f} to "
-            f"{means.max():.3f} "
-                        f"(alike: p = {chance:.2g})")  # fmt: skip
-            if kernel == sizes[0][0]:
-                panels.append(law_panel(kind, m, bins=25, note=f"average largest fraction {largest(m)}"))
-        must.append(above(found[1], found[0], by=ROOM))
-    chart = figures.panels_chart(
-        panels,
-        title='Ten classes: guesses of two variants of CNN-B',
-        subtitle=[f"All guess fractions of {sizes[0][2]} untrained CNN-B (kernel {sizes[0][0]}) on {sizes[0][1]} "
-        "CIFAR-10 images. Each "
-                  "class gets a tenth on average over networks."],
-        columns=2, width=320, common=False,
-    )  # fmt: skip
-    return Outcome(
-        [
-            entry(
-                "I14",
-                f"the average largest fraction is larger by over {ROOM} for ReLU with max-pooling; class means over "
-                "networks are alike in both (χ² test, level 1e-4)",
-                "; ".join(said),
-                must,
-            )
-        ],
-        {"laws": columns(rows)},
-        {"laws": chart},
-        holds={"laws": Holds("Ten classes: ReLU with max-pooling gives most images to one of them")},
-    )
-
-
-@item(
-    "igb/fig12",
-    "A hundred classes: most get nothing",
-    claims=("I15",),
-    where="IGB Fig 12",
-    needs=("cifar100",),
-    about="CNN-B (16 channels, kernel {kernel}) on {n} CIFAR-100 images, 100 classes; {inits} networks each, Kaiming.",
-    quick=[dict(kernel=5, n=300, inits=14)],
-    full=[dict(kernel=9, n=400, inits=20), dict(kernel=5, n=300, inits=30)],
-    seconds=(14, 110),
-    version=2,
-)
-def fig12(run: Run) -> Outcome:
-    """I15: the share of classes without any guess, and where the histogram is highest."""
-    from firstguess import figures
-
-    sizes = run.takes("kernel n inits")
-    rows: list[dict[str, Any]] = []
-    panels: list[Any] = []
-    must: list[Truth] = []
-    limits: list[Truth] = []
-    said: list[str] = []
-    shares: list[float] = []  # of classes that get nothing, in percent, by kind
-    for kernel, n, inits in sizes:
-        x = run.data("cifar100:test", points=n)
-        empty_by_chance = (1 - 1 / 100) ** n
-        for kind in KINDS:
-            m = _cnn(run, x, networks.cnn_b(kernel=kernel), kind, what=f"kernel {kernel}", inits=inits, classes=100)
-            per_network = (m.guesses.fractions == 0).mean(axis=1)
-            empty = Number(float(per_network.mean()), float(per_network.std(ddof=1) / np.sqrt(inits)))
-            counts = np.bincount(np.round(m.guesses.fractions * n).astype(int).ravel())
-            checks: list[Truth] = [above(empty, 0.5), bool(counts.argmax() == 0)]
-            (must if kind.startswith("ReLU") else limits).extend(checks)
-            rows.append(row(kind, m, kernel=kernel, empty=empty.value, empty_error=empty.error))
-            said.append(f"{kind}, kernel {kernel}: {empty} of classes get nothing (coin flips "
-            f"{empty_by_chance:.3f}), largest "
-                        f"{largest(m)}")  # fmt: skip
-            if kernel == sizes[0][0]:
-                panels.append(_counts(kind, counts, n, f"{100 * empty.value:.0f} % of classes get nothing"))
-                shares.append(100 * empty.value)
-    chart = figures.panels_chart(
-        panels,
-        title=stated(
-            all_of(must),
-            f"Of a hundred classes, ReLU with max-pooling never guesses {shares[1]:.0f} %, tanh with average-pooling "
-            f"{shares[0]:.0f} %",
-            f"A hundred classes: {shares[0]:.0f} % get nothing with tanh and average-pooling, {shares[1]:.0f} "
-            "% with ReLU "
-            "and max-pooling",
+    cells=_fig1_cells,
+    rows=lambda c, _, kernel: {"kernel": kernel},
+    tests=[Tested(
+        "I8",
+        "CNN-A on cat and dog images: std of G₀ is larger by over 0.1 for ReLU with max-pooling than for tanh with "
+        "average-pooling",
+        lambda c: "; ".join(
+            f"kernel {k}: std of G₀ {std(c[TANH, k])} against {std(c[RELU, k])}, largest fraction "
+            f"{largest(c[TANH, k])} "
+            f"against {largest(c[RELU, k])}"
+            for k in c.kernels
         ),
-        subtitle=[
-            f"Images that a class gets: all 100 classes of {sizes[0][2]} untrained CNN-B (kernel {sizes[0][0]}) on "
-            f"{sizes[0][1]} CIFAR-100 images. Classes with more than {_SHOWN} are not shown."
-        ],
-        columns=2,
-        width=320,
-        x_title=f"Images guessed to be of one class (of {sizes[0][1]})",
-        percent=False,
-    )
-    return Outcome(
-        [
-            entry(
-                "I15",
-                "ReLU with max-pooling: over half of the classes get no guess, and 0 is the most frequent count; "
-                "without a limit the "
-                "same for tanh with average-pooling",
-                "; ".join(said),
-                must,
-                within=limits,
-                limit="with tanh and average-pooling fewer than half of the classes go empty, or 0 is not the most "
-                "frequent count",
-            )
-        ],
-        {"laws": columns(rows)},
-        {"laws": chart},
-        ["Images of CIFAR-100's test split, as many of it as are at hand (version 1 of this item took CIFAR-10's)."],
-    )
+        lambda c: [above(std(c[RELU, k]), std(c[TANH, k]), by=0.1) for k in c.kernels],
+    )],
+    charts=lambda every: {"laws": fg.figures.panels_chart(
+        [law_panel(f"{kind}, kernel {k}", m) for (kind, k), m in every[0].cells.items()],
+        title="Cats or dogs? Guesses of two variants of CNN-A",
+        subtitle=[f"Fraction of {every[0].n} CIFAR-10 images guessed to be cats by CNN-A before training; "
+                  f"{every[0].inits} networks."],
+        columns=2, width=320,
+    )},
+    holds={"laws": Holds("Cats or dogs? tanh + average-pool is undecided, ReLU + max-pool is sure")},
+    notes=["The paper does not name its kernel and last pool: ours are 5 and 4; the full setting repeats it with "
+           "kernel 3."],
+)  # fmt: skip
 
 
-def _counts(label: str, counts: Any, n: int, note: str) -> Any:
+def _fig10_cells(c: Found) -> dict[Any, Cell]:
+    x = c.run.data("mnist:test,even-odd", points=c.n)
+    rng = np.random.default_rng([c.run.seed, 10])
+    noise = fg.data.as_data(rng.standard_normal((c.n, *x.shape), dtype=np.float32))
+    return {
+        (kind, label): _cnn(c, data, networks.cnn_b(kernel=c.kernel), kind, 2, inits)
+        for label, data, inits in (("MNIST", x, c.inits), ("noise", noise, c.inits // 2))
+        for kind in KINDS
+    }
+
+
+fig10 = measured(
+    "igb/fig10", "CNN-B on MNIST, even or odd: data correlations amplify", "IGB Fig 10",
+    needs=("mnist",), seconds=(20, 100),
+    about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images, standardized, {inits} networks "
+    "each, "
+    "Kaiming; half as many on noise with independent pixels.",
+    quick=dict(kernel=5, n=40, inits=60),
+    full=[dict(kernel=9, n=150, inits=50), dict(kernel=5, n=100, inits=80)],
+    cells=_fig10_cells,
+    rows=lambda c, _, label: {"data": label, "kernel": c.kernel},
+    quantities=lambda c: {
+        "flips": coin_flips(2, c.n), "tanh": largest(c[TANH, "MNIST"]), "relu": largest(c[RELU, "MNIST"]),
+        "tanh_noise": largest(c[TANH, "noise"]), "relu_noise": largest(c[RELU, "noise"]),
+    },
+    tests=[Tested(
+        "I13",
+        f"the average largest fraction on MNIST is over {ROOM} above coin flips for both, and larger for ReLU with "
+        "max-pooling; without a limit it is larger on MNIST than on noise for both variants",
+        "kernel {kernel}, average largest fraction, MNIST: {tanh} (tanh), {relu} (ReLU); noise: {tanh_noise} (tanh), "
+        "{relu_noise} (ReLU); coin flips {flips:.3f}",
+        lambda c: [above(c.tanh, c.flips, by=ROOM), above(c.relu, c.flips, by=ROOM), above(c.relu, c.tanh)],
+        within=lambda c: [above(c.tanh, c.tanh_noise), above(c.relu, c.relu_noise)],
+        limit="not for both: one variant is no more biased on MNIST than on independent pixels",
+    )],
+    charts=lambda every: {"laws": fg.figures.panels_chart(
+        [law_panel(f"{kind}, {label}", m, note=f"largest fraction {largest(m)}")
+         for (kind, label), m in every[0].cells.items()],
+        title="Even or odd? Guesses of two variants of CNN-B on digits and on noise",
+        subtitle=[f"CNN-B with kernel {every[0].kernel} before training, {every[0].inits} networks on {every[0].n} "
+                  f"images: "
+                  "MNIST (even or odd), or independent Gaussian pixels."],
+        columns=2, width=320,
+    )},
+    holds={"laws": Holds("On digits both networks are biased, ReLU with max-pooling more")},
+    notes=["Kernel, channels and last pool of CNN-B are ours where the paper does not give them."],
+)  # fmt: skip
+
+
+def _means(m: Any) -> dict[str, float]:
+    means = m.guesses.class_means
+    chance = library.equal_means_test(m.guesses.fractions)[1]
+    return {"smallest_mean": float(means.min()), "largest_mean": float(means.max()), "p_alike": chance}
+
+
+fig11 = measured(
+    "igb/fig11", "CNN-B on CIFAR-10, ten classes", "IGB Fig 11",
+    needs=("cifar10",), seconds=(13, 100),
+    about="CNN-B (16 channels, kernel {kernel}, last pool 4: our sizes), {n} images; {inits} networks each, Kaiming.",
+    quick=dict(kernel=5, n=60, inits=50),
+    full=[dict(kernel=9, n=200, inits=50), dict(kernel=5, n=100, inits=100)],
+    cells=lambda c: _cnn_b(c, "cifar10:test", 10),
+    rows=lambda c, kind: {"kernel": c.kernel, **_means(c[kind])},
+    tests=[Tested(
+        "I14",
+        f"the average largest fraction is larger by over {ROOM} for ReLU with max-pooling; class means over networks "
+        f"are "
+        "alike in both (χ² test, level 1e-4)",
+        lambda c: "; ".join(
+            "{}, kernel {}: largest {}, class means {smallest_mean:.3f} to {largest_mean:.3f} (alike: p = "
+            "{p_alike:.2g})"
+            .format(kind, c.kernel, largest(m), **_means(m)) for kind, m in c.cells.items()
+        ),
+        lambda c: [*(_means(m)["p_alike"] > 1e-4 for m in c.cells.values()),
+                   above(largest(c[RELU]), largest(c[TANH]), by=ROOM)],
+    )],
+    charts=lambda every: {"laws": fg.figures.panels_chart(
+        [law_panel(kind, m, bins=25, note=f"average largest fraction {largest(m)}")
+         for kind, m in every[0].cells.items()],
+        title="Ten classes: guesses of two variants of CNN-B",
+        subtitle=[f"All guess fractions of {every[0].inits} untrained CNN-B (kernel {every[0].kernel}) on {every[0].n} "
+                  "CIFAR-10 images. Each class gets a tenth on average over networks."],
+        columns=2, width=320, common=False,
+    )},
+    holds={"laws": Holds("Ten classes: ReLU with max-pooling gives most images to one of them")},
+)  # fmt: skip
+
+
+def _empty(m: Any) -> Number:
+    """The share of classes that get nothing."""
+    each = (m.guesses.fractions == 0).mean(axis=1)
+    return Number(float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
+
+
+def _counts(c: Found, kind: Kind) -> Any:
+    """How often a class gets 0, 1, … images."""
+    return np.bincount(np.round(c[kind].guesses.fractions * c.n).astype(int).ravel())
+
+
+def _most_get_nothing(c: Found, kind: Kind) -> list[Truth]:
+    return [above(_empty(c[kind]), 0.5), bool(_counts(c, kind).argmax() == 0)]
+
+
+def _fig12_chart(every: Sequence[Found]) -> dict[str, Any]:
+    c = every[0]
+    tanh, relu = (100 * _empty(c[kind]).value for kind in KINDS)
+    return {"laws": fg.figures.panels_chart(
+        [_panel(c, kind) for kind in KINDS],
+        title=stated(
+            all_of(check for one in every for check in _most_get_nothing(one, RELU)),
+            f"Of a hundred classes, ReLU with max-pooling never guesses {relu:.0f} %, tanh with average-pooling "
+            f"{tanh:.0f} %",
+            f"A hundred classes: {tanh:.0f} % get nothing with tanh and average-pooling, {relu:.0f} % with ReLU and "
+            "max-pooling",
+        ),
+        subtitle=[f"Images that a class gets: all 100 classes of {c.inits} untrained CNN-B (kernel {c.kernel}) on "
+                  f"{c.n} "
+                  f"CIFAR-100 images. Classes with more than {_SHOWN} are not shown."],
+        columns=2, width=320, x_title=f"Images guessed to be of one class (of {c.n})", percent=False,
+    )}  # fmt: skip
+
+
+def _panel(c: Found, kind: Kind) -> Any:
     """How often a class gets k images, and how often it would if every image's class were drawn evenly."""
     from scipy import stats
 
-    from firstguess_papers.library import Panel
-
-    k = np.arange(_SHOWN + 1)
+    counts = _counts(c, kind)
     shares = np.zeros(_SHOWN + 1)
     shares[: len(counts)] = counts[: _SHOWN + 1] / counts.sum()
-    even: Any = stats.binom.pmf(k, n, 1 / 100)
-    return Panel(label, np.arange(_SHOWN + 2) - 0.5, shares, {"coin flips": even}, note)
+    even: Any = stats.binom.pmf(np.arange(_SHOWN + 1), c.n, 1 / 100)
+    note = f"{100 * _empty(c[kind]).value:.0f} % of classes get nothing"
+    return library.Panel(kind, np.arange(_SHOWN + 2) - 0.5, shares, {"coin flips": even}, note)
+
+
+fig12 = measured(
+    "igb/fig12", "A hundred classes: most get nothing", "IGB Fig 12",
+    needs=("cifar100",), seconds=(14, 110), version=2,
+    about="CNN-B (16 channels, kernel {kernel}) on {n} CIFAR-100 images, 100 classes; {inits} networks each, Kaiming.",
+    quick=dict(kernel=5, n=300, inits=14),
+    full=[dict(kernel=9, n=400, inits=20), dict(kernel=5, n=300, inits=30)],
+    cells=lambda c: _cnn_b(c, "cifar100:test", 100),
+    rows=lambda c, kind: {"kernel": c.kernel, "empty": _empty(c[kind]).value, "empty_error": _empty(c[kind]).error},
+    tests=[Tested(
+        "I15",
+        "ReLU with max-pooling: over half of the classes get no guess, and 0 is the most frequent count; without a "
+        "limit the "
+        "same for tanh with average-pooling",
+        lambda c: "; ".join(
+            f"{kind}, kernel {c.kernel}: {_empty(m)} of classes get nothing (coin flips {(1 - 1 / 100) ** c.n:.3f}), "
+            f"largest "
+            f"{largest(m)}"
+            for kind, m in c.cells.items()
+        ),
+        lambda c: _most_get_nothing(c, RELU),
+        within=lambda c: _most_get_nothing(c, TANH),
+        limit="with tanh and average-pooling fewer than half of the classes go empty, or 0 is not the most frequent "
+        "count",
+    )],
+    charts=_fig12_chart,
+    notes=["Images of CIFAR-100's test split, as many of it as are at hand (version 1 of this item took CIFAR-10's)."],
+)  # fmt: skip
 
 
 @item(
@@ -336,8 +266,6 @@ def _counts(label: str, counts: Any, n: int, note: str) -> Any:
 )
 def fig13(run: Run) -> Outcome:
     """I16: the average largest fraction is above that of coin flips."""
-    from firstguess import figures
-
     n, inits, chosen = run.take("n inits models")
     x = run.data("cifar10:test", points=n)
     with warnings.catch_warnings():
@@ -354,7 +282,7 @@ def fig13(run: Run) -> Outcome:
             for name, make in models.items()
         }
     flips = coin_flips(10, n)
-    chart = figures.panels_chart(
+    chart = fg.figures.panels_chart(
         [law_panel(name, m, bins=25, note=f"average largest fraction {largest(m)}") for name, m in found.items()],
         title='Guesses of residual networks and transformers before training',
         subtitle=[f"All guess fractions of {inits} untrained networks on {n} CIFAR-10 images, ten classes. Coin "

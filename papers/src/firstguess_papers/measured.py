@@ -69,7 +69,7 @@ class Tested:
     """
 
     claim: str
-    statement: str
+    statement: Words
     said: Words
     must: Callable[[Found], Iterable[Truth]]
     within: Callable[[Found], Iterable[Truth]] = lambda _: ()
@@ -81,7 +81,7 @@ class Tested:
         """The verdict over all sets of sizes."""
         return entry(
             self.claim,
-            self.statement,
+            _text(self.statement, found[0]),
             "; ".join(_text(self.said, one) for one in found),
             [check for one in found for check in self.must(one)],
             within=[check for one in found for check in self.within(one)],

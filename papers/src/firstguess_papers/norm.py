@@ -1,20 +1,23 @@
-"""NORM: where the norm sits. The law of the guesses on random data and on CIFAR-10 (Fig 3)."""
+"""NORM: where the norm sits. The law of the guesses on random data, CIFAR-10 (Fig 3) and MNIST (Figs G.5, G.6)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firstguess_papers.items import Entry, Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, below, entry, same
+import firstguess as fg
+from firstguess_papers.items import Holds
+from firstguess_papers.judging import Number, Truth, above, below, same
+from firstguess_papers.measured import Cell, Found, Tested, measured
 from firstguess_papers.running import Run
-from firstguess_papers.tables import columns, law_panel, row, std
+from firstguess_papers.tables import law_panel, std
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from firstguess import EmpiricalGuesses, Measurement, Prediction
+    from firstguess import EmpiricalGuesses, Measurement
     from firstguess.data import Data
 
 PLACES = {
@@ -27,9 +30,8 @@ PLACES = {
 DEPTHS = (1, 20)
 ONE_LAYER = 0.2270630  # std of G₀ after one plain ReLU layer, √(arcsin(1/π)/2π): theory.md §3
 NEUTRAL = ONE_LAYER / 3  # what still counts as neutral in the checks of this file
+NEARLY = 0.05  # std of G₀ beyond even guesses that still counts as nearly neutral, on digits
 ROOM = 0.03  # difference of two standard deviations of G₀ that does not matter: an eighth of ONE_LAYER
-
-Found = dict[tuple[str, int, int], "Measurement"]  # (place, depth, width)
 
 
 def network(place: str, depth: int) -> str:
@@ -42,8 +44,6 @@ def kernel_law(run: Run, text: str, data: Data, *, classes: int = 2) -> Empirica
     from firstguess import EmpiricalGuesses
 
     def compute() -> dict[str, object]:
-        import firstguess as fg
-
         p = fg.predict(text, data=data, classes=classes, draws=4000, seed=run.seed)
         assert isinstance(p.guesses, EmpiricalGuesses)
         return {"fractions": p.guesses.fractions, "gamma": float(p.gamma[-1])}
@@ -52,32 +52,6 @@ def kernel_law(run: Run, text: str, data: Data, *, classes: int = 2) -> Empirica
         {"kernel": text, "data": data.hash, "classes": classes, "draws": 4000}, compute, label=f"kernel of {text}"
     )
     return EmpiricalGuesses(kept["fractions"], data.n, run.seed)
-
-
-def _laws(run: Run, data: Data, widths: tuple[int, ...], inits: int, wider: int = 0) -> Found:
-    found: Found = {}
-    for width in widths:
-        for depth in DEPTHS:
-            for place in PLACES:
-                found[place, depth, width] = run.measure(
-                    network(place, depth),
-                    data,
-                    inits=inits if width == widths[0] else wider,
-                    width=width,
-                    classes=2,
-                    probe="output",
-                    label=f"{place}, {depth} layers of {width}",
-                )
-    return found
-
-
-def _rows(found: Found, data: str) -> list[dict[str, object]]:
-    import firstguess as fg
-
-    return [
-        row(place, m, data=data, depth=depth, width=width, theory_std=fg.predict(network(place, depth)).guesses.std())
-        for (place, depth, width), m in found.items()
-    ]
 
 
 def beyond_even(m: Measurement) -> Number:
@@ -101,219 +75,275 @@ def paired(one: Measurement, other: Measurement) -> Number:
     return Number(float(a.std(ddof=1) - b.std(ddof=1)), error)
 
 
-def _spread(found: Found, place: str, depth: int, width: int) -> Number:
-    return std(found[place, depth, width])
-
-
-def _agree(found: Found, places: tuple[str, ...], widths: tuple[int, ...]) -> list[Truth]:
-    import firstguess as fg
-
-    return [
-        fg.compare(fg.predict(network(place, depth)), found[place, depth, width]).agrees
-        for place in places
+def _cells(c: Found, x: Data, **options: Any) -> dict[Any, Cell]:
+    """Every place of the norm at every depth, of the first width and of the others, with their numbers of networks."""
+    c.known["x"] = x
+    many = c.inits if isinstance(c.inits, tuple) else (c.inits, *[c.wider] * (len(c.widths) - 1))
+    return {
+        (place, depth, width): Cell(network(place, depth), x, {"inits": inits, "width": width, **options})
+        for width, inits in zip(c.widths, many, strict=True)
         for depth in DEPTHS
-        for width in widths
-    ]
+        for place in PLACES
+    }
 
 
-@item(
-    "norm/fig3",
-    "Norm before or after the activation: how untrained networks split random data",
-    claims=("N1", "N2", "N3", "N4"),
-    where="NORM Fig 3, Th 4.1-4.4",
-    about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; blob of {n} points in 1000 dimensions, all of "
-    "them one batch; {inits} networks each, {wider} of the wider ones.",
-    quick=dict(n=400, widths=(100, 200), inits=300, wider=100),
-    full=dict(n=1000, widths=(100, 400), inits=1000, wider=150),
-    seconds=(12, 120),
-)
-def fig3(run: Run) -> Outcome:
-    """N1–N4: std(G₀) at two depths and widths, against the closed form for as many points."""
-    import firstguess as fg
-    from firstguess import figures
+def _spreads(c: Found, place: str) -> str:
+    """std of G₀ at both depths, width by width."""
+    return "; ".join(f"width {w}: {' → '.join(str(std(c[place, depth, w])) for depth in DEPTHS)}" for w in c.widths)
 
-    n, widths, inits, wider = run.take("n widths inits wider")
-    found = _laws(run, fg.data.blob(n, 1000, seed=run.seed), widths, inits, wider)
+
+def _of(c: Found, place: str) -> list[Measurement]:
+    return [c[place, depth, width] for depth in DEPTHS for width in c.widths]
+
+
+def _agree(c: Found, place: str) -> list[Truth]:
+    keys = [(depth, width) for depth in DEPTHS for width in c.widths]
+    return [fg.compare(fg.predict(network(place, d)), c[place, d, w]).agrees for d, w in keys]
+
+
+def _laws(every: Sequence[Found], title: str, subtitle: str, theory: Any) -> dict[str, Any]:
+    """A panel a place and depth at the first width, with the laws that `theory(place, depth)` gives."""
+    c = every[0]
     panels = [
         law_panel(
             f"{place}, {depth} layer{'s' if depth > 1 else ''}",
-            found[place, depth, widths[0]],
-            theory={"theory": fg.predict(network(place, depth))},
-            note=f"std {std(found[place, depth, widths[0]])}",
+            c[place, depth, c.widths[0]],
+            theory=theory(place, depth),
+            note=f"std {std(c[place, depth, c.widths[0]])}",
         )
         for depth in DEPTHS
         for place in PLACES
     ]
-    chart = figures.panels_chart(
-        panels,
-        title="Guesses with norms before and after the activation",
-        subtitle=[
-            f"Random data, {n:,} points; layers of {widths[0]}, {inits:,} networks a panel. Lines: closed form for "
-            "infinite width and as many points, no free parameter."
-        ],
-        columns=5,
-        width=200,
-    )
-    return Outcome(
-        [_batchnorm_before(found, widths), *_after(found, widths), _layernorm_before(found, widths)],
-        {"laws": columns(_rows(found, "blob"))},
-        {"laws": chart},
-        ["The paper's numbers of points and networks are not given: ours. Every check is made at both widths."],
-        holds={
-            "laws": Holds(
-                "After the activation a norm makes guesses even; before it, bias stays (BatchNorm) or grows (LayerNorm)"
-            )
-        },
+    return {"laws": fg.figures.panels_chart(panels, title=title, subtitle=[subtitle], columns=5, width=200)}
+
+
+def _neutral(claim: str, place: str) -> Tested:
+    return Tested(
+        claim,
+        f"{place} ReLU: std of G₀ beyond that of even guesses is below {NEUTRAL:.3f}, a third of one plain layer's, at "
+        f"1 "
+        "and 20 layers; without a limit if nowhere clearly more than even guesses have (γ = 0)",
+        lambda c: (
+            f"1 → 20 layers, {_spreads(c, place)}; even guesses of independent points have {0.5 / np.sqrt(c.n):.4f}"
+        ),
+        lambda c: [below(beyond_even(m), NEUTRAL) for m in _of(c, place)],
+        within=lambda c: [above(std(m), 0.5 / np.sqrt(c.n)) is not True for m in _of(c, place)],
+        limit="only in wide networks is nothing left: narrow deep ones keep a little (see the two widths)",
     )
 
 
-def _said(found: Found, place: str, widths: tuple[int, ...]) -> str:
-    return "; ".join(
-        f"width {w}: {' → '.join(str(_spread(found, place, depth, w)) for depth in DEPTHS)}" for w in widths
-    )
+def _as_without(c: Found) -> list[Truth]:
+    checks: list[Truth] = []
+    for w in c.widths:
+        checks += [same(paired(c["LayerNorm before", d, w], c["no norm", d, w]), 0.0, room=ROOM) for d in DEPTHS]
+        checks.append(above(std(c["LayerNorm before", 20, w]), std(c["LayerNorm before", 1, w]), by=2 * ROOM))
+    return checks
 
 
-def _batchnorm_before(found: Found, widths: tuple[int, ...]) -> Entry:
-    must: list[Truth] = []
-    for w in widths:
-        must += [same(_spread(found, "BatchNorm before", depth, w), ONE_LAYER, room=ROOM) for depth in DEPTHS]
-    return entry(
-        "N1",
-        f"with BatchNorm before ReLU, std of G₀ at 1 and at 20 layers is that of one plain layer ({ONE_LAYER:.4f}) "
-        f"within {ROOM}",
-        f"1 → 20 layers, {_said(found, 'BatchNorm before', widths)}",
-        must,
-        within=_agree(found, ("BatchNorm before",), widths),
-        limit="the level is kept within the room, but some law differs from the closed form (finite width)",
-    )
+fig3 = measured(
+    "norm/fig3", "Norm before or after the activation: how untrained networks split random data",
+    "NORM Fig 3, Th 4.1-4.4",
+    about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; blob of {n} points in 1000 dimensions, all of "
+    "them "
+    "one batch; {inits} networks each, {wider} of the wider ones.",
+    quick=dict(n=400, widths=(100, 200), inits=300, wider=100),
+    full=dict(n=1000, widths=(100, 400), inits=1000, wider=150),
+    seconds=(12, 120),
+    cells=lambda c: _cells(c, c.blob(c.n, 1000), classes=2),
+    rows=lambda c, place, depth, width: {
+        "data": "blob", "depth": depth, "width": width, "theory_std": fg.predict(network(place, depth)).guesses.std(),
+    },
+    tests=[
+        Tested(
+            "N1",
+            f"with BatchNorm before ReLU, std of G₀ at 1 and at 20 layers is that of one plain layer ({ONE_LAYER:.4f}) "
+            f"within "
+            f"{ROOM}",
+            lambda c: f"1 → 20 layers, {_spreads(c, 'BatchNorm before')}",
+            lambda c: [same(std(m), ONE_LAYER, room=ROOM) for m in _of(c, "BatchNorm before")],
+            within=lambda c: _agree(c, "BatchNorm before"),
+            limit="the level is kept within the room, but some law differs from the closed form (finite width)",
+        ),
+        _neutral("N2", "BatchNorm after"),
+        _neutral("N4", "LayerNorm after"),
+        Tested(
+            "N3",
+            f"with LayerNorm before ReLU, std of G₀ is that without a norm within {ROOM}, at 1 and at 20 layers, and "
+            f"larger "
+            f"at 20 by more than {2 * ROOM:g}",
+            lambda c: f"1 → 20 layers, {_spreads(c, 'LayerNorm before')}; no norm: {_spreads(c, 'no norm')}",
+            _as_without,
+            within=lambda c: _agree(c, "LayerNorm before"),
+            limit="as without a norm, but some law differs from the closed form: finite width weakens deep bias",
+        ),
+    ],
+    charts=lambda every: _laws(
+        every, "Guesses with norms before and after the activation",
+        f"Random data, {every[0].n:,} points; layers of {every[0].widths[0]}, {every[0].inits:,} networks a panel. "
+        f"Lines: "
+        "closed form for infinite width and as many points, no free parameter.",
+        lambda place, depth: {"theory": fg.predict(network(place, depth))},
+    ),
+    holds={"laws": Holds(
+        "After the activation a norm makes guesses even; before it, bias stays (BatchNorm) or grows (LayerNorm)"
+    )},
+    notes=["The paper's numbers of points and networks are not given: ours. Every check is made at both widths."],
+)  # fmt: skip
 
 
-def _after(found: Found, widths: tuple[int, ...]) -> list[Entry]:
-    entries: list[Entry] = []
-    for claim, place in (("N2", "BatchNorm after"), ("N4", "LayerNorm after")):
-        cases = [found[place, depth, w] for depth in DEPTHS for w in widths]
-        even = 0.5 / np.sqrt(cases[0].points)
-        entries.append(
-            entry(
-                claim,
-                f"{place} ReLU: std of G₀ beyond that of even guesses is below {NEUTRAL:.3f}, a third of one plain "
-                "layer's, at 1 and 20 layers; without a limit if nowhere clearly more than even guesses have (γ = 0)",
-                f"1 → 20 layers, {_said(found, place, widths)}; even guesses of independent points have {even:.4f}",
-                [below(beyond_even(m), NEUTRAL) for m in cases],
-                within=[above(std(m), even) is not True for m in cases],
-                limit="only in wide networks is nothing left: narrow deep ones keep a little (see the two widths)",
-            )
-        )
-    return entries
+def _kernels(c: Found, deepest: int = 20) -> dict[tuple[str, int], EmpiricalGuesses]:
+    """Kernel readings by place and depth; of BatchNorm, which takes time, up to a depth."""
+    keys = [(place, depth) for place in PLACES for depth in DEPTHS if depth <= deepest or "Batch" not in place]
+    return {(place, depth): kernel_law(c.run, network(place, depth), c.x) for place, depth in keys}
 
 
-def _layernorm_before(found: Found, widths: tuple[int, ...]) -> Entry:
-    must: list[Truth] = []
-    for w in widths:
-        must += [same(paired(found["LayerNorm before", d, w], found["no norm", d, w]), 0.0, room=ROOM) for d in DEPTHS]
-        must.append(
-            above(_spread(found, "LayerNorm before", 20, w), _spread(found, "LayerNorm before", 1, w), by=2 * ROOM)
-        )
-    return entry(
-        "N3",
-        f"with LayerNorm before ReLU, std of G₀ is that without a norm within {ROOM}, at 1 and at 20 layers, and "
-        f"larger at 20 by more than {2 * ROOM:g}",
-        f"1 → 20 layers, {_said(found, 'LayerNorm before', widths)}; no norm: {_said(found, 'no norm', widths)}",
-        must,
-        within=_agree(found, ("LayerNorm before",), widths),
-        limit="as without a norm, but some law differs from the closed form: finite width weakens deep bias",
-    )
+def _off_random(c: Found) -> dict[Any, Number]:
+    """std of G₀ less that of the closed form for random data."""
+    known = {key: fg.predict(network(*key), points=c.n).guesses.std() for key in _keys()}
+    return {key: std(m) - Number(known[key[:2]]) for key, m in c.cells.items()}
 
 
-@item(
-    "norm/fig3-cifar10",
-    "The same on CIFAR-10: how far random data serve as a model of images",
-    claims=("N8",),
-    where="NORM Fig 3",
-    needs=("cifar10",),
+def _keys() -> list[tuple[str, int]]:
+    return [(place, depth) for depth in DEPTHS for place in PLACES]
+
+
+def _farthest(numbers: Mapping[Any, Number]) -> Any:
+    return max(numbers, key=lambda key: abs(numbers[key].value))
+
+
+def _named(c: Found, key: Any) -> str:
+    return f"{key[0]}, {key[1]} layers"
+
+
+fig3_cifar10 = measured(
+    "norm/fig3-cifar10", "The same on CIFAR-10: how far random data serve as a model of images", "NORM Fig 3",
+    needs=("cifar10",), seconds=(12, 150),
     about="1 and 20 hidden ReLU layers of {widths}, Kaiming, two outputs; {n} CIFAR-10 images, standardized by "
-    "channel, one batch; {inits} networks each, {wider} of the wider ones. Kernel reading of the same images "
-    "(BatchNorm: up to {deepest} layers).",
+    "channel, one "
+    "batch; {inits} networks each, {wider} of the wider ones. Kernel reading of the same images (BatchNorm: up to "
+    "{deepest} layers).",
     quick=dict(n=250, widths=(100,), inits=240, wider=0, deepest=1),
     full=dict(n=600, widths=(100, 400), inits=1000, wider=150, deepest=20),
-    seconds=(12, 150),
-)
-def fig3_cifar10(run: Run) -> Outcome:
-    """N8: std(G₀) on images against the closed form for random data, and against the kernel reading."""
-    import firstguess as fg
-    from firstguess import figures
+    cells=lambda c: _cells(c, c.run.data("cifar10", points=c.n), classes=2),
+    quantities=lambda c: {"kernels": _kernels(c, c.deepest), "off": _off_random(c), "worst": _farthest(_off_random(c))},
+    rows=lambda c, place, depth, width: {
+        "data": "cifar10", "depth": depth, "width": width,
+        "theory_std": fg.predict(network(place, depth)).guesses.std(),
+        "kernel_std": c.kernels[place, depth].std() if (place, depth) in c.kernels else None,
+    },
+    tests=[
+        Tested(
+            "N8",
+            "std of G₀ on CIFAR-10 within 0.05 of the closed form for random data: without a norm and with one before "
+            "the "
+            "activation; without a limit if also with one after it",
+            lambda c: ", ".join(f"{p}, {d}: {std(c[p, d, c.widths[0]])}" for p, d in _keys())
+            + f"; the largest difference is {c.off[c.worst]} ({_named(c, c.worst)})",
+            lambda c: [same(value, 0.0, room=0.05) for key, value in c.off.items() if "after" not in key[0]],
+            within=lambda c: [same(value, 0.0, room=0.05) for key, value in c.off.items() if "after" in key[0]],
+            limit="not with a norm after the activation: images are not independent of each other, and LayerNorm does "
+            "not "
+            "remove what they share",
+            otherwise=lambda c: f"off by more than 0.05: {_named(c, c.worst)}, {c.off[c.worst]}",
+        ),
+        Tested(
+            "N8",
+            f"beyond the paper: the kernel reading of the same images gives std of G₀ within {ROOM}",
+            lambda c: ", ".join(f"{p}, {d}: {law.std():.4f}" for (p, d), law in c.kernels.items()),
+            lambda c: [same(std(c[p, d, c.widths[-1]]), law.std(), room=ROOM) for (p, d), law in c.kernels.items()],
+            otherwise="finite width: the kernel is for infinitely wide layers",
+        ),
+    ],
+    charts=lambda every: _laws(
+        every, "CIFAR-10: guesses with norms before and after the activation",
+        f"{every[0].n:,} images, two outputs; layers of {every[0].widths[0]}, {every[0].inits:,} networks a panel. "
+        f"Kernel: "
+        "infinite width, these very images, no free parameter.",
+        lambda p, d: {"random data": fg.predict(network(p, d))}
+        | ({"kernel, these images": every[0].kernels[p, d]} if (p, d) in every[0].kernels else {}),
+    ),
+    holds={"laws": Holds(
+        "CIFAR-10 follows the theory for random data, without a norm and with one before ReLU", entries=(0,)
+    )},
+    notes=["Two outputs on images of all ten classes: labels play no part before training.",
+           "Numbers of images and networks are ours."],
+)  # fmt: skip
 
-    n, widths, inits, wider, deepest = run.take("n widths inits wider deepest")
-    x = run.data("cifar10", points=n)
-    found = _laws(run, x, widths, inits, wider)
-    kernels = {
-        (place, depth): kernel_law(run, network(place, depth), x)
-        for place in PLACES
+
+def _places(c: Found, depth: int) -> str:
+    return ", ".join(f"{place} {std(c[place, depth, c.widths[0]])}" for place in PLACES)
+
+
+def _lower_after(c: Found) -> list[Truth]:
+    less = [
+        below(std(c[f"{norm} after", depth, w]), std(c[f"{norm} before", depth, w]))
+        for norm in ("BatchNorm", "LayerNorm")
         for depth in DEPTHS
-        if depth <= deepest or "Batch" not in place
+        for w in c.widths
+    ]
+    layernorm = [above(beyond_even(c["LayerNorm after", 1, w]), NEARLY) for w in c.widths]
+    return [*less, *layernorm, *(below(beyond_even(m), NEARLY) for m in _of(c, "BatchNorm after"))]
+
+
+def _off_kernel(c: Found) -> dict[Any, Number]:
+    return {
+        key: std(c[(*key, c.widths[-1])]) - Number(law.std(), law.standard_error("std"))
+        for key, law in c.kernels.items()
     }
-    panels = []
-    for depth in DEPTHS:
-        for place in PLACES:
-            theory: dict[str, Prediction | EmpiricalGuesses] = {"random data": fg.predict(network(place, depth))}
-            panel = law_panel(
-                f"{place}, {depth} layer{'s' if depth > 1 else ''}",
-                found[place, depth, widths[0]],
-                theory=theory | ({"kernel, these images": kernels[place, depth]} if (place, depth) in kernels else {}),
-                note=f"std {std(found[place, depth, widths[0]])}",
-            )
-            panels.append(panel)
-    differences = {
-        key: std(m) - Number(fg.predict(network(key[0], key[1]), points=n).guesses.std()) for key, m in found.items()
-    }
-    biased = [d for (place, _, _), d in differences.items() if "after" not in place]
-    after = [d for (place, _, _), d in differences.items() if "after" in place]
-    known = [same(std(found[p, d, widths[-1]]), kernels[p, d].std(), room=ROOM) for p, d in kernels]
-    chart = figures.panels_chart(
-        panels,
-        title="CIFAR-10: guesses with norms before and after the activation",
-        subtitle=[
-            f"{n:,} images, two outputs; layers of {widths[0]}, {inits:,} networks a panel. Kernel: infinite width, "
-            "these very images, no free parameter."
-        ],
-        columns=5,
-        width=200,
-    )
-    worst = max(differences, key=lambda key: abs(differences[key].value))
-    shown = ", ".join(f"{place}, {depth}: {std(m)}" for (place, depth, width), m in found.items() if width == widths[0])
-    rows = _rows(found, "cifar10")
-    for line, key in zip(rows, found, strict=True):
-        line["kernel_std"] = kernels[key[0], key[1]].std() if (key[0], key[1]) in kernels else None
-    return Outcome(
-        [
-            entry(
-                "N8",
-                "std of G₀ on CIFAR-10 within 0.05 of the closed form for random data: without a norm and with one "
-                "before the activation; without a limit if also with one after it",
-                f"{shown}; the largest difference is {differences[worst]} ({worst[0]}, {worst[1]} layers)",
-                [same(d, 0.0, room=0.05) for d in biased],
-                within=[same(d, 0.0, room=0.05) for d in after],
-                limit="not with a norm after the activation: images are not independent of each other, and LayerNorm "
-                "does not remove what they share",
-                otherwise=f"off by more than 0.05: {worst[0]}, {worst[1]} layers, {differences[worst]}",
-            ),
-            entry(
-                "N8",
-                f"beyond the paper: the kernel reading of the same images gives std of G₀ within {ROOM}",
-                ", ".join(f"{p}, {d}: {kernels[p, d].std():.4f}" for p, d in kernels),
-                known,
-                otherwise="finite width: the kernel is for infinitely wide layers",
-            ),
-        ],
-        {"laws": columns(rows)},
-        {"laws": chart},
-        [
-            "Two outputs on images of all ten classes: labels play no part before training.",
-            "Numbers of images and networks are ours.",
-        ],
-        holds={
-            "laws": Holds(
-                "CIFAR-10 follows the theory for random data, without a norm and with one before ReLU", entries=(0,)
-            )
-        },
-    )
+
+
+fig_g5 = measured(
+    "norm/fig-g5", "The norm's place on MNIST, even against odd digits", "NORM Figs G.5, G.6 (initialization)",
+    needs=("mnist",), seconds=(15, 150),
+    about="1 and 20 hidden ReLU layers of {widths} (NORM: 100), Kaiming; {n} MNIST digits, standardized, one batch; "
+    "{inits} "
+    "networks each. Kernel reading of the same digits.",
+    quick=dict(n=160, widths=(100, 200), inits=(400, 100)),
+    full=dict(n=500, widths=(100, 400), inits=(1000, 150)),
+    cells=lambda c: _cells(c, c.run.data("mnist:even-odd", points=c.n)),
+    quantities=lambda c: {"kernels": {(p, d): kernel_law(c.run, network(p, d), c.x) for p, d in _keys()}},
+    rows=lambda c, place, depth, width: {
+        "depth": depth, "width": width, "kernel_std": c.kernels[place, depth].std(),
+        "closed_form_std": fg.predict(network(place, depth), points=c.n).guesses.std(),
+    },
+    tests=[
+        Tested(
+            "N9",
+            f"std of G₀ is lower with the norm after than before (both norms, depths, widths); beyond even guesses it "
+            f"is "
+            f"above {NEARLY} for LayerNorm after one layer and below {NEARLY} for BatchNorm after, at 1 and 20 layers",
+            lambda c: f"1 layer: {_places(c, 1)}; 20 layers: {_places(c, 20)}",
+            _lower_after,
+        ),
+        Tested(
+            "N9",
+            f"it departs in size: without a norm, std of G₀ after one layer is above that of random data "
+            f"({ONE_LAYER:.4f})",
+            lambda c: str(std(c["no norm", 1, c.widths[0]])),
+            lambda c: [above(std(c["no norm", 1, c.widths[0]]), ONE_LAYER)],
+        ),
+        Tested(
+            "N9",
+            "beyond the paper: the kernel reading gives std of G₀ in all ten cases within 0.03 of networks of the "
+            "larger width",
+            lambda c: f"largest difference {_off_kernel(c)[_farthest(_off_kernel(c))]} "
+            f"({_named(c, _farthest(_off_kernel(c)))}); LayerNorm after one layer: kernel "
+            f"{c.kernels['LayerNorm after', 1].std():.4f}, measured {std(c['LayerNorm after', 1, c.widths[-1]])}",
+            lambda c: [same(value, 0.0, room=ROOM) for value in _off_kernel(c).values()],
+            otherwise="finite width: at 20 layers narrow networks differ from infinitely wide ones",
+        ),
+    ],
+    charts=lambda every: _laws(
+        every, "MNIST: guesses with norms before and after the activation",
+        f"{every[0].n} digits, even against odd; layers of {every[0].widths[0]}, {every[0].inits[0]:,} networks a "
+        f"panel. The "
+        "kernel reading knows the digits, the closed form does not; neither has a free parameter.",
+        lambda p, d: {"kernel, these digits": every[0].kernels[p, d],
+                      "closed form, random data": fg.predict(network(p, d))},
+    ),
+    holds={"laws": Holds(
+        "On MNIST a norm after ReLU still means less bias, but LayerNorm after one layer is far from neutral",
+        entries=(0,),
+    )},
+    notes=["The number of digits is ours: the kernel reading with BatchNorm takes time as its square."],
+)  # fmt: skip
