@@ -136,10 +136,54 @@ def softshrink(threshold: float = 0.5) -> Activation:
     )
 
 
+class Ramp(nn.Module):
+    """A user's class: torch has no such function, and its parameter has a name of its own."""
+
+    def __init__(self, how_steep: float = 1.0) -> None:
+        super().__init__()
+        self.how_steep = how_steep
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(self.how_steep * x)
+
+
+def ramp(beta: float = 1.0) -> Activation:
+    """x·σ(βx), which torch has for β = 1 only."""
+
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return 0.5 * (1.0 + np.tanh(0.5 * beta * x))
+
+    return Activation(
+        "test_ramp",
+        (("beta", beta),),
+        rise=lambda x: x * sigmoid(x),
+        derivative=lambda x: sigmoid(x) * (1.0 + beta * x * (1.0 - sigmoid(x))),
+        features=(Feature(0.0, math.pi / beta),),
+        near=(0.5, 0.5),
+        far=(0.0, 1.0),
+        torch=TorchNames(module=Ramp, arguments=(("how_steep", "beta"),)),
+        text_argument="beta",
+    )
+
+
+@pytest.mark.usefixtures("registered", "one_thread")
+def test_an_activation_of_a_users_class_whose_parameter_has_another_name() -> None:
+    x = torch.randn(30, 10, generator=torch.Generator().manual_seed(3))
+    model = nn.Sequential(nn.Linear(10, 20), Ramp(1.7), nn.Linear(20, 3))
+    found = read(model, x).network
+    assert found is not None
+    assert str(found.layers[1].phi) == "test_ramp(beta=1.7)"
+    built = build(found, 10, width=20)
+    ramps = [one for one in built.modules() if isinstance(one, Ramp)]
+    assert [one.how_steep for one in ramps] == [1.7]
+    silu = fg.predict("dense > test_ramp(1) > dense").gamma
+    assert silu == pytest.approx(fg.predict("dense > silu > dense").gamma, rel=1e-9)
+
+
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))
-    for one in (COSINE, HARDSIGMOID, softshrink):
+    for one in (COSINE, HARDSIGMOID, softshrink, ramp):
         registry.register(one)
 
 

@@ -193,9 +193,10 @@ class TorchNames(NamedTuple):
     """
 
     inplace: str = ""  # what an ensemble runs; an overload `.out` writes where it reads. "": the function, in NumPy
-    module: str = ""  # a class of torch.nn; "": one that calls calls[0]
+    module: str | type = ""  # a class of torch.nn by its name, or any class; "": one that calls calls[0]
     calls: tuple[str, ...] = ()  # functions and methods that are this activation
-    arguments: tuple[tuple[str, str], ...] = ()  # torch's keyword -> the activation's parameter, in torch's order
+    # The keyword of torch, or the attribute of the class, -> the activation's parameter, in the order of its arguments.
+    arguments: tuple[tuple[str, str], ...] = ()
     fixed: tuple[tuple[str, float | str], ...] = ()  # keywords that must have these values to be this activation
     refuse: str = ""  # what to say of other values, as a format of them
     read: bool = True  # False: it is built with this module, which is not read as it

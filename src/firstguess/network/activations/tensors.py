@@ -129,6 +129,8 @@ def module_of(phi: Activation) -> nn.Module:
     """The module of torch.nn that is this activation before centring, or one that calls its function."""
     from torch import nn
 
+    if phi.torch is not None and isinstance(phi.torch.module, type):
+        return phi.torch.module(*_keywords(phi, phi.torch).values())
     if phi.torch is not None and phi.torch.module:
         return getattr(nn, phi.torch.module)(**_keywords(phi, phi.torch))
     return _elementwise_class()(phi)
@@ -183,13 +185,13 @@ class Spelling(NamedTuple):
         given = {key: value(index, key, default) for index, (key, default) in enumerate(self.keywords, 1)}
         for name, names in self.candidates:
             if all(given[key] == wanted for key, wanted in names.fixed):
-                return registry.activation(name, **{ours: given[theirs] for theirs, ours in names.arguments})
+                return registry.activation(name, **{ours: float(given[theirs]) for theirs, ours in names.arguments})
         refuse = next((names.refuse for _, names in self.candidates if names.refuse), "")
         return refuse.format(**given) or "a description has no such variant"
 
 
-def module_names() -> tuple[str, ...]:
-    """The classes of torch.nn that are activations."""
+def module_names() -> tuple[str | type, ...]:
+    """The classes that are activations: of torch.nn by name, and users'."""
     return _names(tuple(registry.names()))[0]
 
 
@@ -199,7 +201,7 @@ def call_names() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1)
-def _names(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _names(names: tuple[str, ...]) -> tuple[tuple[str | type, ...], tuple[str, ...]]:
     known = [one for name in names for one in _read(registry.activation(name))]
     modules, calls = (one.module for one in known if one.module), (call for one in known for call in one.calls)
     return tuple(dict.fromkeys(modules)), tuple(dict.fromkeys(calls))
@@ -224,7 +226,8 @@ def _tables(names: tuple[str, ...]) -> tuple[dict[type[nn.Module], Spelling], di
     for name in names:
         for one in _read(registry.activation(name)):
             if one.module:
-                modules.setdefault(getattr(nn, one.module), []).append((name, one))
+                kind = one.module if isinstance(one.module, type) else getattr(nn, one.module)
+                modules.setdefault(kind, []).append((name, one))
             for key in (key for call in one.calls for key in targets(call)):
                 calls.setdefault(key, []).append((name, one))
     ordered = sorted(modules, key=lambda kind: -len(kind.mro()))
@@ -249,6 +252,7 @@ def _spelling(candidates: list[tuple[str, TorchNames]]) -> Spelling:
     keywords: dict[str, Any] = {}
     for _, names in candidates:
         for key in (*(theirs for theirs, _ in names.arguments), *(key for key, _ in names.fixed)):
-            kind = cast("Callable[..., nn.Module]", getattr(nn, names.module))
-            keywords[key] = inspect.signature(kind).parameters[key].default
+            kind = names.module if isinstance(names.module, type) else getattr(nn, names.module)
+            given = inspect.signature(cast("Callable[..., nn.Module]", kind)).parameters.get(key)
+            keywords[key] = None if given is None else given.default  # an attribute of a class that is no argument
     return Spelling(tuple(candidates), tuple(keywords.items()))

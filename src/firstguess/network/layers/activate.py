@@ -284,7 +284,7 @@ class Activate(Layer):
             slope = context.constants.get("weight")
             phi = "its slopes differ" if slope is None else activation("prelu", slope=slope)
         else:
-            spelling = spelled.by_module()[spelled.resolve(f"torch.nn.{context.claim}")]
+            spelling = next(one for kind, one in spelled.by_module().items() if isinstance(module, kind))
             phi = spelling.meaning(lambda _, key, default: getattr(module, key, default))
         return ReadResult(why=phi) if isinstance(phi, str) else ReadResult((cls(phi),))
 
