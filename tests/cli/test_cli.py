@@ -34,7 +34,8 @@ def test_predict_a_description() -> None:
     assert data["gamma"][-1] == pytest.approx(18.390547, abs=1e-6)
     assert len(data["gamma"]) == 21
     assert data["network"] == {"text": TEXT, "classes": 10}
-    assert data["regime"] == data["verdict"] == "deeply biased"
+    assert data["verdict"] == "deeply biased"
+    assert "regime" not in data
     assert data["has_bias"] is True
 
 

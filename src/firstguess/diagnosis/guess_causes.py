@@ -167,7 +167,6 @@ def _expected(seen: Observed, _: list[Fault]) -> Fault | None:
             "interval": [low, high],
             "gamma": gamma,
             "verdict": m.verdict,
-            "regime": m.regime,
             "first_layer_above_1": over,
         },
     )

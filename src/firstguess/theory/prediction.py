@@ -262,7 +262,6 @@ class Prediction(Shown):
         data = {
             "network": self.network.to_dict(),
             "reading": self.reading,
-            "regime": self.regime,
             "verdict": self.verdict,
             "has_bias": self.has_bias,
             "gamma": self.gamma.tolist(),
@@ -271,6 +270,7 @@ class Prediction(Shown):
             "gradient_growth": [None if math.isnan(g) else g for g in self.gradient_growth.tolist()],
             "guesses": self.guesses.to_dict(),
             "expected_max": self.guesses.expected_max(),
+            "over_90": self.guesses.prob_max_above(0.9),
             "std": self.guesses.std(),
             "layers": [asdict(layer) for layer in self.layers],
             "assumptions": list(self.assumptions),
