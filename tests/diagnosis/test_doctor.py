@@ -555,10 +555,20 @@ def test_a_relu_after_the_head_is_seen_before_it_cuts():
 
 
 def test_a_bias_against_a_class():
-    model = changed(net(), lambda m: m[4].bias.copy_(torch.tensor([0.0, 0.0, -9.0, 0.0])))
-    found = said(model, points(), loss=CE)
+    torch.manual_seed(0)
+    model, (x, y) = net(), points()
+    usual = int(model(x).argmax(1).mode().values)
+    found = said(changed(model, lambda m: m[4].bias[usual].sub_(9.0)), (x, y), loss=CE)
     assert [fault.name for fault in found] == ["head bias"]
-    assert "class 2" in found[0].message
+    assert f"class {usual}" in found[0].message
+
+
+def test_a_zero_head_that_learns_is_a_cause_and_no_fault():
+    model = changed(net(), lambda m: [p.zero_() for p in m[4].parameters()])
+    e = fg.explain_guess(model, points(), loss=CE, optimizer=adam(model), inits=3)
+    assert e.kinds == ("zero head",)
+    assert e.faults == ()
+    assert fg.explain_guess(model, points(), inits=3).faults[0].name == "zero head"  # nobody says what it is trained by
 
 
 def test_every_layer_at_a_thousandth():

@@ -78,10 +78,14 @@ class Explanation(Shown):
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """The causes that are faults, the headline first; what another one explains is among its symptoms."""
+        """The causes that are faults, the headline first; what another one explains is among its symptoms.
+
+        A zero head that the loss moves is a cause of ties, and no fault.
+        """
         from firstguess.diagnosis.faults import FaultName
 
-        return tuple(cause for cause in self.causes if cause.name in get_args(FaultName))
+        known = get_args(FaultName)
+        return tuple(c for c in self.causes if c.name in known and not c.numbers.get("meant"))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN as text; `Explanation.from_dict` reads it back."""

@@ -70,6 +70,16 @@ class Doctor:
         except Exception:  # no labels, no loss, or one that fails
             return False
 
+    def moves(self, layer: str) -> bool:
+        """Whether the loss has a gradient for a layer; False where there is no loss."""
+        if self.patient.loss is None:
+            return False
+        try:
+            grads = next(iter(self.probe.gradients(self.patient.training_copy())), {})
+        except Exception:  # of a user's model or loss
+            return False
+        return f"{layer}.weight" in grads and bool(grads[f"{layer}.weight"].any())
+
     def progress(self, start: float, end: float) -> float:
         """The part of the way from `start` to the best loss that `end` has come."""
         way = start - self.training.free

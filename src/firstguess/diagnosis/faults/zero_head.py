@@ -30,4 +30,5 @@ def find(seen: Seen) -> Fault | None:
         now.head,
         ties=now.ties,
         weights_zero=now.head_zero,
+        meant=seen.doctor is not None and seen.doctor.moves(now.head),
     )
