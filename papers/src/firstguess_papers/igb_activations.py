@@ -3,281 +3,185 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from scipy import integrate, special
 
-from firstguess_papers.items import Holds, Outcome, item
-from firstguess_papers.judging import Number, Truth, above, all_of, entry, same, stated
-from firstguess_papers.running import Run
-from firstguess_papers.tables import columns, gamma, largest, row, std
+import firstguess as fg
+from firstguess_papers import library
+from firstguess_papers.igb import ONE, theory_gamma
+from firstguess_papers.items import Holds
+from firstguess_papers.judging import Number, Truth, above, all_of, same, stated
+from firstguess_papers.measured import Cell, Found, Tested, measured
+from firstguess_papers.sweeps import points, predicted
+from firstguess_papers.tables import gamma, largest, std
 
 
-@item(
-    "igb/criterion",
-    "Every registered activation: bias iff its mean is not 0",
-    claims=("I5",),
-    where="IGB App. G",
+def _one_layer(name: str) -> Any:
+    # ten outputs: γ is an average over output nodes, so five times the networks
+    return fg.Network.parse(f"dense > {name} > dense", classes=10)
+
+
+def _activation(name: str) -> Any:
+    return fg.activation(name) if "(" not in name else fg.centered(name[9:-1])
+
+
+def _criterion(c: Found) -> dict[str, Any]:
+    """By activation: γ, that of theory, whether it should cause bias; and whether these agree."""
+    g = {name: gamma(m) for name, m in c.cells.items()}
+    theory = {name: theory_gamma(_one_layer(name)) for name in g}
+    causes = {name: bool(fg.causes_bias(_activation(name))) for name in g}
+    right = {name: above(v, 0.0) if causes[name] else same(v, 0.0, room=0.02) for name, v in g.items()}
+    close = {name: same(v, theory[name], room=0.02 + 0.1 * theory[name]) for name, v in g.items()}
+    biased, neutral = ({name: v for name, v in g.items() if causes[name] == flag} for flag in (True, False))
+    least, worst = min(biased, key=lambda k: biased[k].value), max(neutral, key=lambda k: abs(neutral[k].value))
+    said = (
+        f"{len(biased)} measurements with a mean: the smallest γ is {biased[least]} ({least}); {len(neutral)} without: "
+        f"the largest |γ| is {neutral[worst]} ({worst})"
+    )
+    off = ", ".join(name for name, ok in close.items() if ok is False)
+    wrong = ", ".join(name for name, ok in right.items() if ok is not True)
+    return {
+        "theory": theory,
+        "causes": causes,
+        "right": right,
+        "close": close,
+        "said": said,
+        "off": off,
+        "wrong": wrong,
+    }
+
+
+def _criterion_series(c: Found, flag: bool, label: str) -> Any:
+    some = {name: gamma(m) for name, m in c.cells.items() if c.causes[name] == flag}
+    known, shown = [max(c.theory[name], 1e-4) for name in some], [max(g.value, 1e-4) for g in some.values()]
+    return library.Series(label, known, shown, [g.error for g in some.values()], "points")
+
+
+criterion = measured(
+    "igb/criterion", "Every registered activation: bias iff its mean is not 0", "IGB App. G",
     about="One hidden layer of {width} (our size), σw² = 1; blobs in {d} dimensions, {n} points; {inits} networks of "
     "ten outputs an activation: all registered ones, and four with their mean taken off.",
-    quick=[dict(width=300, d=300, n=500, inits=150)],
+    quick=dict(width=300, d=300, n=500, inits=150),
     full=[dict(width=300, d=1000, n=1000, inits=600), dict(width=1000, d=1000, n=1000, inits=150)],
     seconds=(12, 90),
-)
-def criterion(run: Run) -> Outcome:
-    """I5: γ of the output is 0 (within 0.02) iff E φ = 0, and equals theory."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-    from firstguess_papers.library import activation_names as names
-
-    sizes = run.takes("width d n inits")
-    chosen = [*names(), *(f"centered({name})" for name in ("relu", "gelu", "softplus", "abs"))]
-    rows: list[dict[str, Any]] = []
-    right: list[Truth] = []
-    close: list[Truth] = []
-    for width, d, n, inits in sizes:
-        x = fg.data.blob(n, d, seed=run.seed)
-        for name in chosen:
-            # ten outputs: γ is an average over output nodes, so five times the networks
-            net = fg.Network.parse(f"dense > {name} > dense", classes=10)
-            m = run.measure(net, x, inits=inits, width=width, probe="output", label=f"{name}, width {width}")
-            predicted = float(fg.predict(net).gamma[-1])
-            phi = fg.activation(name) if "(" not in name else fg.centered(name[9:-1])
-            causes = bool(fg.causes_bias(phi))
-            seen = gamma(m)
-            right.append(above(seen, 0.0) if causes else same(seen, 0.0, room=0.02))
-            close.append(same(seen, predicted, room=0.02 + 0.1 * predicted))
-            rows.append(
-                row(name, m, width=width, theory_gamma=predicted, mean=phi.moments(0.0, 1.0).mean, causes=causes)
-            )
-    wrong = [str(r["name"]) for r, ok in zip(rows, right, strict=True) if ok is not True]
-    off = [str(r["name"]) for r, ok in zip(rows, close, strict=True) if ok is False]
-    biased = [r for r in rows if r["causes"]]
-    neutral = [r for r in rows if not r["causes"]]
-    worst = max(neutral, key=lambda r: abs(r["gamma"]))
-    least = min(biased, key=lambda r: r["gamma"])
-    first = [r for r in rows if r["width"] == sizes[0][0]]
-    chart = figures.lines_chart(
-        [
-            Series(label, [max(r["theory_gamma"], 1e-4) for r in first if r["causes"] == flag],
-                   [max(r["gamma"], 1e-4) for r in first if r["causes"] == flag],
-                   [r["gamma_error"] for r in first if r["causes"] == flag], "points")
-            for flag, label in ((True, "mean is not 0"), (False, "mean is 0"))
-        ]
-        + [Series("theory = measured", [1e-4, 100.0], [1e-4, 100.0], mark="dashed")],
-        title='Bias of every activation, measured and by theory',
-        subtitle=[f"Drift ratio γ after one hidden layer of {sizes[0][0]}, {len(chosen)} activations; random data, ± "
-        "2 standard "
-                  "errors. Values below 0.0001 are drawn there."],
+    cells=lambda c: {
+        name: Cell(_one_layer(name), c.blob(c.n, c.d))
+        for name in [*library.activation_names(), *(f"centered({k})" for k in ("relu", "gelu", "softplus", "abs"))]
+    },
+    quantities=_criterion,
+    table="activations",
+    rows=lambda c, name: {
+        "width": c.width, "theory_gamma": c.theory[name], "mean": _activation(name).moments(0.0, 1.0).mean,
+        "causes": c.causes[name],
+    },
+    tests=[Tested(
+        "I5",
+        lambda c: f"{len(c.cells)} activations: γ above 0 where the mean is not 0; 0 within 0.02 where it is (odd "
+        "ones, and those with their mean taken off). Without a limit: all within 10 % + 0.02 of theory",
+        "{said}",
+        lambda c: c.right.values(),
+        within=lambda c: c.close.values(),
+        limit="at this width some depart from theory by more: {off}",
+        otherwise="not as the criterion says: {wrong}",
+    )],
+    charts=lambda every: {"activations": fg.figures.lines_chart(
+        [_criterion_series(every[0], True, "mean is not 0"), _criterion_series(every[0], False, "mean is 0"),
+         library.Series("theory = measured", [1e-4, 100.0], [1e-4, 100.0], mark="dashed")],
+        title="Bias of every activation, measured and by theory",
+        subtitle=[f"Drift ratio γ after one hidden layer of {every[0].width}, {len(every[0].cells)} activations; "
+                  f"random "
+                  "data, ± 2 standard errors. Values below 0.0001 are drawn there."],
         x_title="γ by theory", y_title="γ measured", x_scale="log", y_scale="log", width=520, height=420,
         x_domain=(5e-5, 200.0), y_domain=(5e-5, 200.0),
-    )  # fmt: skip
-    return Outcome(
-        [
-            entry(
-                "I5",
-                f"{len(chosen)} activations: γ above 0 where the mean is not 0; 0 within 0.02 where it is (odd ones, "
-                "and those with their mean taken off). Without a limit: all within 10 % + 0.02 of theory",
-                f"{len(biased)} measurements with a mean: the smallest γ is "
-                f"{Number(least['gamma'], least['gamma_error'])} "
-                f"({least['name']}); {len(neutral)} without: the largest |γ| is "
-                f"{Number(worst['gamma'], worst['gamma_error'])} ({worst['name']})",
-                right,
-                within=close,
-                limit=f"at this width some depart from theory by more: {', '.join(dict.fromkeys(off))}",
-                otherwise=f"not as the criterion says: {', '.join(dict.fromkeys(wrong))}",
-            )
-        ],
-        {"activations": columns(rows)},
-        {"activations": chart},
-        holds={"activations": Holds("An activation causes bias exactly when its mean is not 0")},
-    )
+    )},
+    holds={"activations": Holds("An activation causes bias exactly when its mean is not 0")},
+)  # fmt: skip
+
+SHIFTS = (0.0, 0.25, 0.5, 1.0, 2.0)
+ODD = {"linear": "linear", "tanh": "tanh", "erf": "erf", "sin": "sin", "ReLU": "relu"}
+CENTRED = "the same, centred"
 
 
-@item(
-    "igb/uncentred",
-    "Uncentred inputs bring bias with any activation",
-    claims=("I7",),
-    where="IGB §4.1",
-    needs=("digits",),
+def _uncentred_cells(c: Found) -> dict[Any, Cell]:
+    rng = np.random.default_rng([c.run.seed, 7])
+    pixels = fg.data.as_data(rng.random((c.n, c.d), dtype=np.float32))
+    raw = c.run.data("digits", points=c.n, standardize="none")
+    digits = fg.data.as_data(raw.flat() / 16 if float(raw.x.max()) > 1 else raw.flat())
+    sets = {"uniform pixels": pixels, CENTRED: pixels.standardize("pixel"), "digits": digits}
+    shifted = {f"blob + {shift}": c.blob(c.n, c.d).shift(shift) for shift in SHIFTS}
+    moved = {(name, label, c.widths[0]): (phi, x) for name, phi in ODD.items() for label, x in shifted.items()}
+    moved |= {(name, label, w): (name, x) for w in c.widths for name in ("tanh", "sin") for label, x in sets.items()}
+    return {key: Cell(f"dense > {phi} > dense", x, {"width": key[2]}) for key, (phi, x) in moved.items()}
+
+
+def _shifted_gamma(name: str, shift: float) -> float:
+    """γ of the output on data shifted by a constant, in closed form."""
+    inputs = fg.Inputs(mean_square=shift**2, variance=1.0)
+    return float(fg.predict(f"dense > {ODD[name]} > dense", inputs=inputs).gamma[-1])
+
+
+def _uncentred(c: Found) -> dict[str, Any]:
+    """γ by activation and shift; checks of these and of pixels."""
+    moved = {name: {s: gamma(c[name, f"blob + {s}", c.widths[0]]) for s in SHIFTS} for name in ODD}
+    checks: list[Truth] = []
+    for g in (g for name, g in moved.items() if name != "ReLU"):
+        checks += [same(g[0.0], 0.0, room=0.02), above(g[0.5], g[0.0]), above(g[2.0], g[0.5])]
+    images = {key: m for key, m in c.cells.items() if not key[1].startswith("blob")}
+    checks += [same(gamma(m), 0.0, room=0.02) if key[1] == CENTRED else above(gamma(m), 0.3)
+               for key, m in images.items()]  # fmt: skip
+    said = [f"{name} on {label}, width {w}: γ = {gamma(m)}, largest fraction {largest(m)}"
+            for (name, label, w), m in images.items()]  # fmt: skip
+    by_one = " ".join(f"{name} {g[1.0]}" for name, g in moved.items())
+    return {"moved": moved, "checks": checks, "said": f"blobs shifted by 1: {by_one}; {'; '.join(said)}"}
+
+
+def _uncentred_chart(every: Sequence[Found]) -> dict[str, Any]:
+    c = every[0]
+    most = max(g[1.0].value for name, g in c.moved.items() if name != "ReLU")
+    return {"shift": fg.figures.lines_chart(
+        [series for name, g in c.moved.items()
+         for series in (points(name, g), predicted(name, SHIFTS, [_shifted_gamma(name, s) for s in SHIFTS]))],
+        title=stated(
+            all_of(c.checks),
+            f"Moving the data off zero biases networks whose activation is odd: by 1, γ is up to {most:.2g}",
+            f"Data moved off zero: by 1, γ of odd activations is up to {most:.2g}",
+        ),
+        subtitle=[f"Drift ratio γ of the output, one hidden layer of {c.widths[0]}; points: measured ± 2 standard "
+                  f"errors, "
+                  "lines: closed form."],
+        x_title="Constant added to all inputs (their spread is 1)", y_title="Drift ratio γ of the output",
+        y_scale="symlog", width=640, dodge=True,
+    )}  # fmt: skip
+
+
+uncentred = measured(
+    "igb/uncentred", "Uncentred inputs bring bias with any activation", "IGB §4.1",
+    needs=("digits",), seconds=(12, 80),
     about="Linear, tanh, erf, sin and ReLU, one hidden layer of {widths} (our size), σw² = 1; blobs in {d} dimensions "
     "shifted by 0 to 2, uniform pixels from 0 to 1, digits from 0 to 1; {n} points, {inits} networks each.",
     quick=dict(d=300, n=500, inits=150, widths=(300,)),
     full=dict(d=1000, n=500, inits=600, widths=(300, 1000)),
-    seconds=(12, 80),
-)
-def uncentred(run: Run) -> Outcome:
-    """I7: γ of odd activations grows with the shift of the data; pixels in [0, 1] bias them; centring cures."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
-    d, n, inits, widths = run.take("d n inits widths")
-    shifts = (0.0, 0.25, 0.5, 1.0, 2.0)
-    kinds = {"linear": "linear", "tanh": "tanh", "erf": "erf", "sin": "sin", "ReLU": "relu"}
-    rows: list[dict[str, Any]] = []
-    series: list[Series] = []
-    must: list[Truth] = []
-    said: list[str] = []
-    for name, phi in kinds.items():
-        net = f"dense > {phi} > dense"
-        found: list[Number] = []
-        theory: list[float] = []
-        for shift in shifts:
-            x = fg.data.blob(n, d, seed=run.seed).shift(shift)
-            m = run.measure(net, x, inits=inits, width=widths[0], probe="output", label=f"{name}, shift {shift}")
-            found.append(gamma(m))
-            theory.append(float(fg.predict(net, inputs=fg.Inputs(mean_square=shift**2, variance=1.0)).gamma[-1]))
-            rows.append(row(name, m, data=f"blob + {shift}", width=widths[0], theory_gamma=theory[-1]))
-        series += [
-            Series(name, shifts, [g.value for g in found], [g.error for g in found], "points"),
-            Series(name, shifts, theory, mark="line"),
-        ]
-        if name != "ReLU":
-            must += [same(found[0], 0.0, room=0.02), above(found[2], found[0]), above(found[-1], found[2])]
-    rng = np.random.default_rng([run.seed, 7])
-    pixels = fg.data.as_data(rng.random((n, d), dtype=np.float32))
-    raw = run.data("digits", points=n, standardize="none")
-    digits = fg.data.as_data(raw.flat() / 16 if float(raw.x.max()) > 1 else raw.flat())
-    for width in widths:
-        for name, phi in (("tanh", "tanh"), ("sin", "sin")):
-            net = f"dense > {phi} > dense"
-            for label, x in (
-                ("uniform pixels", pixels), ("the same, centred", pixels.standardize("pixel")), ("digits", digits)
-            ):  # fmt: skip
-                m = run.measure(
-                    net, x, inits=inits, width=width, probe="output", label=f"{name}, {label}, width {width}"
-                )
-                rows.append(row(name, m, data=label, width=width))
-                said.append(f"{name} on {label}, width {width}: γ = {gamma(m)}, largest fraction {largest(m)}")
-                centred = label.endswith("centred")
-                must.append(same(gamma(m), 0.0, room=0.02) if centred else above(gamma(m), 0.3))
-    most = max(float(r["gamma"]) for r in rows if r["data"] == "blob + 1.0" and r["name"] != "ReLU")
-    chart = figures.lines_chart(
-        series,
-        title=stated(
-            all_of(must),
-            f"Moving the data off zero biases networks whose activation is odd: by 1, γ is up to {most:.2g}",
-            f"Data moved off zero: by 1, γ of odd activations is up to {most:.2g}",
-        ),
-        subtitle=[f"Drift ratio γ of the output, one hidden layer of {widths[0]}; points: measured ± 2 standard "
-        "errors, lines: "
-                  "closed form."],
-        x_title="Constant added to all inputs (their spread is 1)", y_title="Drift ratio γ of the output",
-        y_scale="symlog", width=640, dodge=True,
-    )  # fmt: skip
-    odd = " ".join(f"{r['name']} {Number(r['gamma'], r['gamma_error'])}" for r in rows if r["data"] == "blob + 1.0")
-    return Outcome(
-        [
-            entry(
-                "I7",
-                "odd activations (linear, tanh, erf, sin): γ = 0 within 0.02 on centred blobs, growing with a shift "
-                "of ½ and of 2; tanh and sin on pixels from 0 to 1 and on digits: γ above 0.3, and 0 within 0.02 "
-                "once each pixel is centred",
-                f"blobs shifted by 1: {odd}; {'; '.join(said)}",
-                must,
-            )
-        ],
-        {"uncentred": columns(rows)},
-        {"shift": chart},
-    )
-
-
-@item(
-    "igb/maxpool",
-    "Max-pooling creates bias and amplifies it",
-    claims=("I8",),
-    where="IGB §4.2, App. E",
-    about="One hidden layer, linear or ReLU, max-pool of K = {pools} over 200·K nodes (at most {most}; our sizes); "
-    "blobs in {d} dimensions, {n} points; {inits} networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
-    quick=dict(d=200, n=300, inits=200, pools=(1, 2, 4, 9, 25), most=2000),
-    full=dict(d=200, n=500, inits=400, pools=(1, 2, 4, 9, 25, 100), most=10_000),
-    seconds=(12, 80),
-)
-def maxpool(run: Run) -> Outcome:
-    """I8: γ grows with K and follows theory.md (9); E max/√(2 ln K) tends to 1, slowly."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
-    d, n, inits, pools, most = run.take("d n inits pools most")
-    x = fg.data.blob(n, d, seed=run.seed)
-    rows: list[dict[str, Any]] = []
-    series: list[Series] = []
-    must: list[Truth] = []
-    close: list[Truth] = []
-    said: list[str] = []
-    for name, phi in (("linear", "linear"), ("ReLU", "relu")):
-        found: list[Number] = []
-        theory: list[float] = []
-        for k in pools:
-            net = f"dense(weight_var=2) > {phi} > maxpool({k}) > dense(weight_var=2)"
-            width = min(200 * k, most)
-            m = run.measure(net, x, inits=inits, width=width, probe="output", label=f"{name}, pool of {k}")
-            found.append(gamma(m))
-            theory.append(float(fg.predict(net).gamma[-1]))
-            rows.append(row(name, m, pool=k, width=width, theory_gamma=theory[-1]))
-            close.append(same(found[-1], theory[-1], room=0.05 + 0.15 * theory[-1]))
-        must += [above(b, a) for a, b in pairwise(found)]
-        if name == "linear":
-            must.append(same(found[0], 0.0, room=0.02))
-        said.append(f"{name}: γ = " + ", ".join(f"{g} (K = {k})" for k, g in zip(pools, found, strict=True)))
-        series += [
-            Series(name, pools, [g.value for g in found], [g.error for g in found], "points"),
-            Series(name, pools, theory, mark="line"),
-        ]
-    sizes = [2.0, 4.0, 9.0, 25.0, 100.0, 1e4, 1e6, 1e9, 1e12]
-    ratios = [largest_of(k)[0] / math.sqrt(2 * math.log(k)) for k in sizes]
-    spreads = [largest_of(k)[1] / largest_of(k)[0] for k in sizes]
-    tends = all(b > a for a, b in pairwise(ratios)) and ratios[-1] > 0.95
-    narrows = all(b < a for a, b in pairwise(spreads))
-    growth = figures.lines_chart(
-        series,
-        title='Bias by the size of max-pools',
-        subtitle=["Drift ratio γ of the output; points: measured ± 2 standard errors, lines: theory.md (9)."],
-        x_title="Nodes in a pool, K", y_title="Drift ratio γ of the output", x_scale="log", y_scale="symlog", width=640,
-    )  # fmt: skip
-    rule = figures.lines_chart(
-        [Series("mean of the maximum / √(2 ln K)", sizes, ratios), Series("its spread / its mean", sizes, spreads)],
-        title=stated(
-            tends and abs(ratios[1] - 1) > 0.1,
-            "√(2 ln K) is where the maximum of K Gaussians ends, not where pools in use are",
-            "The maximum of K Gaussians by √(2 ln K)",
-        ),
-        x_title="Nodes in a pool, K", y_title="Ratio", x_scale="log", y_domain=(0.0, 1.2), rules={"limit": 1.0},
-        width=640,
-    )  # fmt: skip
-    return Outcome(
-        [
-            entry(
-                "I8",
-                "γ grows with every step of K, for linear (from 0, within 0.02, at K = 1) and for ReLU; without a "
-                "limit within 15 % + 0.05 of theory.md (9)",
-                "; ".join(said),
-                must,
-                within=close,
-                limit="few pooled nodes: some measured γ depart from theory by more than 15 %",
-            ),
-            entry(
-                "I8",
-                "the maximum of K Gaussians: mean/√(2 ln K) rises with K and passes 0.95 by K = 10¹², its relative "
-                "spread falls; without a limit the mean is within 10 % of √(2 ln K) for K = 4 and 9",
-                ", ".join(
-                    f"K = {k:g}: {r:.3f} (spread {s:.2f})" for k, r, s in zip(sizes, ratios, spreads, strict=True)
-                ),
-                [tends, narrows],
-                within=[abs(ratios[1] - 1) < 0.1, abs(ratios[2] - 1) < 0.1],
-                limit="convergence is logarithmic: at the pool sizes of image networks √(2 ln K) is far too large; "
-                "use the exact moments, theory.md (9)",
-            ),
-        ],
-        {"pools": columns(rows), "maxima": {"k": sizes, "ratio": ratios, "relative_spread": spreads}},
-        {"pools": growth, "maxima": rule},
-        holds={"pools": Holds("A larger pool makes a network more biased, with or without ReLU", entries=(0,))},
-    )
+    cells=_uncentred_cells,
+    quantities=_uncentred,
+    table="uncentred",
+    rows=lambda c, name, label, width: {"data": label, "width": width} | (
+        {"theory_gamma": _shifted_gamma(name, float(label[7:]))} if label.startswith("blob") else {}
+    ),
+    tests=[Tested(
+        "I7",
+        "odd activations (linear, tanh, erf, sin): γ = 0 within 0.02 on centred blobs, growing with a shift of ½ and "
+        "of "
+        "2; tanh and sin on pixels from 0 to 1 and on digits: γ above 0.3, and 0 within 0.02 once each pixel is "
+        "centred",
+        "{said}",
+        lambda c: c.checks,
+    )],
+    charts=_uncentred_chart,
+)  # fmt: skip
 
 
 def largest_of(k: float) -> tuple[float, float]:
@@ -295,97 +199,175 @@ def largest_of(k: float) -> tuple[float, float]:
     return mean, math.sqrt(square - mean**2)
 
 
-@item(
-    "igb/weight_scale",
-    "Weights of order 1/N: what an arg-max sees",
-    claims=("I11",),
-    where="IGB §5",
+POOLED = {"linear": "linear", "ReLU": "relu"}
+MAXIMA = [2.0, 4.0, 9.0, 25.0, 100.0, 1e4, 1e6, 1e9, 1e12]
+
+
+def _pooled(name: str, k: int) -> str:
+    return ONE.format(f"{POOLED[name]} > maxpool({k})")
+
+
+def _maxpool(c: Found) -> dict[str, Any]:
+    """γ by pool, and that of theory; mean of the largest of K by √(2 ln K), and its spread by its mean."""
+    found = [(k, *largest_of(k)) for k in MAXIMA]
+    ratios, spreads = (
+        [mean / math.sqrt(2 * math.log(k)) for k, mean, _ in found],
+        [std / mean for _, mean, std in found],
+    )
+    rises = all(b > a for a, b in pairwise(ratios)) and ratios[-1] > 0.95
+    return {
+        "by_pool": {name: {k: gamma(c[name, k]) for k in c.pools} for name in POOLED},
+        "theory": {key: theory_gamma(_pooled(*key)) for key in c.cells},
+        "ratios": ratios, "spreads": spreads, "tends": [rises, all(b < a for a, b in pairwise(spreads))],
+    }  # fmt: skip
+
+
+def _maxpool_charts(every: Sequence[Found]) -> dict[str, Any]:
+    c = every[0]
+    growth = fg.figures.lines_chart(
+        [series for name, g in c.by_pool.items()
+         for series in (points(name, g), predicted(name, c.pools, [c.theory[name, k] for k in c.pools]))],
+        title="Bias by the size of max-pools",
+        subtitle=["Drift ratio γ of the output; points: measured ± 2 standard errors, lines: theory.md (9)."],
+        x_title="Nodes in a pool, K", y_title="Drift ratio γ of the output", x_scale="log", y_scale="symlog", width=640,
+    )  # fmt: skip
+    rule = fg.figures.lines_chart(
+        [library.Series("mean of the maximum / √(2 ln K)", MAXIMA, c.ratios),
+         library.Series("its spread / its mean", MAXIMA, c.spreads)],
+        title=stated(
+            all_of([c.tends[0], abs(c.ratios[1] - 1) > 0.1]),
+            "√(2 ln K) is where the maximum of K Gaussians ends, not where pools in use are",
+            "The maximum of K Gaussians by √(2 ln K)",
+        ),
+        x_title="Nodes in a pool, K", y_title="Ratio", x_scale="log", y_domain=(0.0, 1.2), rules={"limit": 1.0},
+        width=640,
+    )  # fmt: skip
+    return {"pools": growth, "maxima": rule}
+
+
+maxpool = measured(
+    "igb/maxpool", "Max-pooling creates bias and amplifies it", "IGB §4.2, App. E",
+    about="One hidden layer, linear or ReLU, max-pool of K = {pools} over 200·K nodes (at most {most}; our sizes); "
+    "blobs "
+    "in {d} dimensions, {n} points; {inits} networks each. The maximum of K Gaussians by quadrature, K to 10¹².",
+    quick=dict(d=200, n=300, inits=200, pools=(1, 2, 4, 9, 25), most=2000),
+    full=dict(d=200, n=500, inits=400, pools=(1, 2, 4, 9, 25, 100), most=10_000),
+    seconds=(12, 80),
+    cells=lambda c: {
+        (name, k): Cell(_pooled(name, k), c.blob(c.n, c.d), {"width": min(200 * k, c.most)})
+        for name in POOLED for k in c.pools
+    },
+    quantities=_maxpool,
+    table="pools",
+    rows=lambda c, name, k: {"pool": k, "width": min(200 * k, c.most), "theory_gamma": c.theory[name, k]},
+    tables=lambda every: {"maxima": {"k": MAXIMA, "ratio": every[0].ratios, "relative_spread": every[0].spreads}},
+    tests=[
+        Tested(
+            "I8",
+            "γ grows with every step of K, for linear (from 0, within 0.02, at K = 1) and for ReLU; without a limit "
+            "within 15 % + 0.05 of theory.md (9)",
+            lambda c: "; ".join(
+                f"{name}: γ = " + ", ".join(f"{v} (K = {k})" for k, v in g.items()) for name, g in c.by_pool.items()
+            ),
+            lambda c: [*(above(b, a) for g in c.by_pool.values() for a, b in pairwise(g.values())),
+                       same(c.by_pool["linear"][1], 0.0, room=0.02)],
+            within=lambda c: [same(gamma(c[key]), t, room=0.05 + 0.15 * t) for key, t in c.theory.items()],
+            limit="few pooled nodes: some measured γ depart from theory by more than 15 %",
+        ),
+        Tested(
+            "I8",
+            "the maximum of K Gaussians: mean/√(2 ln K) rises with K and passes 0.95 by K = 10¹², its relative spread "
+            "falls; without a limit the mean is within 10 % of √(2 ln K) for K = 4 and 9",
+            lambda c: ", ".join(
+                f"K = {k:g}: {r:.3f} (spread {s:.2f})" for k, r, s in zip(MAXIMA, c.ratios, c.spreads, strict=True)
+            ),
+            lambda c: c.tends,
+            within=lambda c: [abs(ratio - 1) < 0.1 for ratio in c.ratios[1:3]],
+            limit="convergence is logarithmic: at the pool sizes of image networks √(2 ln K) is far too large; use the "
+            "exact moments, theory.md (9)",
+        ),
+    ],
+    charts=_maxpool_charts,
+    holds={"pools": Holds("A larger pool makes a network more biased, with or without ReLU", entries=(0,))},
+)  # fmt: skip
+
+SCALED = {"ReLU": ("relu", 0.0), "GELU": ("gelu", 0.0), "sigmoid": ("sigmoid", 0.0), "ReLU with biases": ("relu", 0.1)}
+FLIPS = 0.5 / math.sqrt(300)  # std of G₀ of 300 coin flips
+
+
+def _scaled(name: str, width: int, small: bool) -> str:
+    phi, bias = SCALED[name]
+    dense = f"dense(weight_var={2 / width if small else 2!r}, bias_var={bias})"
+    return f"{dense} > {phi} > {dense}"
+
+
+def _scales(c: Found) -> dict[str, Any]:
+    """With weights of order 1/√N and 1/N at the largest width: std of G₀; and what small ones do from end to end."""
+    pair = {name: [std(c[name, c.widths[-1], small]) for small in (False, True)] for name in SCALED}
+    coins = {name: same(seen[1], FLIPS, room=0.03) for name, seen in pair.items()}
+    one, two = (c["ReLU", width, True] for width in (c.widths[0], c.widths[-1]))
+    before, after = (Number(m.weights_layers[-1].center, m.weights_layers[-1].center_se) for m in (one, two))
+    unchanged = all_of(same(std(c["ReLU", w, True]), std(c["ReLU", w, False]), room=0.03) for w in c.widths)
+    still = "ReLU's guesses do not change at all (std equal within 0.03 at every N). " if unchanged else ""
+    return {
+        "first": c.widths[0], "last": c.widths[-1], "pair": pair, "coins": coins, "fall": after / before,
+        "gammas": (gamma(one), gamma(two)), "said": "; ".join(f"{name} {a} → {b}" for name, (a, b) in pair.items()),
+        "why": f"{still}Not neutral: {', '.join(name for name, ok in coins.items() if ok is not True)}",
+    }  # fmt: skip
+
+
+weight_scale = measured(
+    "igb/weight_scale", "Weights of order 1/N: what an arg-max sees", "IGB §5",
     about="One hidden layer of N = {widths}, inputs of N dimensions (blobs, 300 points); standard deviation of weights "
     "√2/√N or √2/N; ReLU, GELU and sigmoid without biases, ReLU with biases of variance 0.1; {inits} networks each.",
     quick=dict(widths=(100, 400), inits=300),
     full=dict(widths=(100, 400, 1600), inits=1000),
     seconds=(12, 80),
-)
-def weight_scale(run: Run) -> Outcome:
-    """I11: centers and spreads shrink together; ReLU's arg-max sees nothing; what smooth activations and biases do."""
-    import firstguess as fg
-    from firstguess import figures
-    from firstguess_papers.library import Series
-
-    widths, inits = run.take("widths inits")
-    cases = {
-        "ReLU": ("relu", 0.0),
-        "GELU": ("gelu", 0.0),
-        "sigmoid": ("sigmoid", 0.0),
-        "ReLU with biases": ("relu", 0.1),
-    }
-    rows: list[dict[str, Any]] = []
-    found: dict[tuple[str, int, bool], fg.Measurement] = {}
-    for width in widths:
-        x = fg.data.blob(300, width, seed=run.seed)
-        for name, (phi, bias) in cases.items():
-            for small in (False, True):
-                dense = f"dense(weight_var={2 / width if small else 2!r}, bias_var={bias})"
-                shown = f"{name}, N = {width}, weights 1/{'N' if small else '√N'}"
-                m = run.measure(f"{dense} > {phi} > {dense}", x, inits=inits, width=width, probe="output", label=shown)
-                found[name, width, small] = m
-                last = m.weights_layers[-1]
-                rows.append(row(name, m, width=width, small=small, center=last.center, spread=last.spread))
-    at = widths[-1]
-    pair = {name: (std(found[name, at, False]), std(found[name, at, True])) for name in cases}
-    unchanged = all_of(same(std(found["ReLU", w, True]), std(found["ReLU", w, False]), room=0.03) for w in widths)
-    neutral = {name: same(seen[1], 0.5 / math.sqrt(300), room=0.03) for name, seen in pair.items()}
-    center = [found["ReLU", w, True].weights_layers[-1] for w in widths]
-    fall = Number(center[-1].center, center[-1].center_se) / Number(center[0].center, center[0].center_se)
-    said = "; ".join(f"{name} {a} → {b}" for name, (a, b) in pair.items())
-    chart = figures.lines_chart(
-        {
-            f"Weights of order 1/{'N' if small else '√N'}": [
-                Series(name, widths, [std(found[name, w, small]).value for w in widths],
-                       [std(found[name, w, small]).error for w in widths])
-                for name in cases
-            ]
-            for small in (False, True)
-        },
-        title=f"Weights of order 1/N instead of 1/√N, spread of guesses at N = {at}: "
-        + ", ".join(f"{name} {a.value:.2f} → {b.value:.2f}" for name, (a, b) in pair.items()),
+    cells=lambda c: {
+        (name, width, small): Cell(_scaled(name, width, small), c.blob(300, width), {"width": width})
+        for width in c.widths for name in SCALED for small in (False, True)
+    },
+    quantities=_scales,
+    table="scales",
+    rows=lambda c, name, width, small: {"width": width, "small": small} | {
+        part: getattr(c[name, width, small].weights_layers[-1], part) for part in ("center", "spread")
+    },
+    tests=[
+        Tested(
+            "I11",
+            "as guesses, in general (ReLU, GELU, sigmoid; ReLU with biases): with weights of order 1/N the standard "
+            "deviation of G₀ at N = {last} is that of coin flips (within 0.03)",
+            "standard deviation of G₀, weights 1/√N → 1/N: {said}",
+            lambda c: c.coins.values(),
+            otherwise="the arg-max does not see a common scale: {why}",
+        ),
+        Tested(
+            "I11",
+            "as an absolute statement about centers: with weights of order 1/N the center variance of ReLU's outputs "
+            "falls by more than half from N = {first} to {last}; without a limit γ falls as well",
+            "center variance × {fall}; γ {gammas[0]} → {gammas[1]}",
+            lambda c: [above(Number(0.5), c.fall)],
+            within=lambda c: [above(*c.gammas, by=0.1) is True],
+            limit="the spread over data falls with it: their ratio γ, and so the guesses, stay",
+        ),
+        Tested(
+            "I11",
+            "for a smooth activation with φ(0) = 0 (GELU): small weights make it linear, so G₀ is split as by coin "
+            "flips (within 0.03)",
+            f"GELU: {{pair[GELU][0]}} → {{pair[GELU][1]}}, coin flips {FLIPS:.4f}",
+            lambda c: [c.coins["GELU"]],
+        ),
+    ],
+    charts=lambda every: {"scales": fg.figures.lines_chart(
+        {f"Weights of order 1/{'N' if small else '√N'}": [
+            library.Series(name, c.widths, [std(c[name, w, small]).value for w in c.widths],
+                           [std(c[name, w, small]).error for w in c.widths])
+            for c in every for name in SCALED] for small in (False, True)},
+        title=f"Weights of order 1/N instead of 1/√N, spread of guesses at N = {every[0].last}: "
+        + ", ".join(f"{name} {a.value:.2f} → {b.value:.2f}" for name, (a, b) in every[0].pair.items()),
         subtitle=["Standard deviation of a guess fraction ± 2 standard errors; one hidden layer, two classes, 300 "
-        "random points."],
+                  "random points."],
         x_title="Width N", y_title="Standard deviation of a guess fraction", x_scale="log", y_domain=(0.0, 0.55),
-        rules={"coin flips": 0.5 / math.sqrt(300)},
-    )  # fmt: skip
-    return Outcome(
-        [
-            entry(
-                "I11",
-                "as guesses, in general (ReLU, GELU, sigmoid; ReLU with biases): with weights of order 1/N the "
-                "standard deviation "
-                f"of G₀ at N = {at} is that of coin flips (within 0.03)",
-                f"standard deviation of G₀, weights 1/√N → 1/N: {said}",
-                list(neutral.values()),
-                otherwise="the arg-max does not see a common scale: "
-                + ("ReLU's guesses do not change at all (std equal within 0.03 at every N). " if unchanged else "")
-                + "Not neutral: "
-                + ", ".join(name for name, ok in neutral.items() if ok is not True),
-            ),
-            entry(
-                "I11",
-                "as an absolute statement about centers: with weights of order 1/N the center variance of ReLU's "
-                f"outputs falls by more than half from N = {widths[0]} to {at}; without a limit γ falls as well",
-                f"center variance × {fall}; γ {gamma(found['ReLU', widths[0], True])} → "
-                f"{gamma(found['ReLU', at, True])}",
-                [above(Number(0.5), fall)],
-                within=[above(gamma(found["ReLU", widths[0], True]), gamma(found["ReLU", at, True]), by=0.1) is True],
-                limit="the spread over data falls with it: their ratio γ, and so the guesses, stay",
-            ),
-            entry(
-                "I11",
-                "for a smooth activation with φ(0) = 0 (GELU): small weights make it linear, so G₀ is split as by "
-                "coin flips (within 0.03)",
-                f"GELU: {pair['GELU'][0]} → {pair['GELU'][1]}, coin flips {0.5 / math.sqrt(300):.4f}",
-                [neutral["GELU"]],
-            ),
-        ],
-        {"scales": columns(rows)},
-        {"scales": chart},
-    )
+        rules={"coin flips": FLIPS},
+    )},
+)  # fmt: skip
