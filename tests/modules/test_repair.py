@@ -122,14 +122,25 @@ def test_what_is_refused_and_why() -> None:
         fg.repair(mlp(), x, gamma=-1.0)
     with pytest.raises(fg.InvalidInput, match=r"nn\.Module"):
         fg.repair("mlp", x)  # type: ignore[arg-type]
-    model, even = mlp(1), fg.repair(mlp(1), x, gamma=100.0)
+    even = fg.repair(mlp(1), x, gamma=100.0)
     assert "nothing was changed" in str(even)
+
+
+def test_a_trained_body_with_a_fresh_head_is_repaired_without_force() -> None:
+    x, model = torch.randn(300, 20), mlp(1)
     with torch.no_grad():
-        direction = torch.randn(64, 1) @ torch.randn(1, 20)
-        model[0].weight.add_(direction)  # type: ignore[operator, arg-type]
+        model[0].weight.add_(torch.randn(64, 1) @ torch.randn(1, 20))  # type: ignore[operator, arg-type]
+    fixed = fg.repair(model, x, gamma=0.0)
+    assert fixed.changed == (f"{len(model) - 1}.bias",)
+    assert fixed.largest[1] < fixed.largest[0] or fixed.gamma[1] < fixed.gamma[0]
     with pytest.raises(fg.InvalidInput, match=r"0\.weight looks trained.*force=True"):
-        fg.repair(model, x)
-    fg.repair(model, x, force=True)
+        fg.repair(model, x, gamma=0.0, how="layers")  # which would move biases of the trained layers
+    head = model[len(model) - 1]
+    with torch.no_grad():
+        head.weight.add_(3.0 * torch.randn(len(head.weight), 1) @ torch.randn(1, 64))  # type: ignore[operator, arg-type]
+    with pytest.raises(fg.InvalidInput, match=r"looks trained.*force=True"):
+        fg.repair(model, x, gamma=0.0)
+    fg.repair(model, x, gamma=0.0, force=True)
 
 
 def test_a_head_of_zeros_is_not_called_even() -> None:

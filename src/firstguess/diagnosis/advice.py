@@ -142,6 +142,7 @@ class Trial:
     goal: Goal = "even start"
     width: int = 1000
     at: str = ""  # of which width changes are predicted, where the page has another prediction
+    only: str = ""  # the one remedy that applies, where part of the model keeps its values
     descent: Descent | None = None  # for the steps until a bias is absorbed; None: not asked for, or not known
 
 
@@ -174,6 +175,8 @@ def _try_all(trial: Trial, found: list[Advice], notes: list[str]) -> None:
     m = trial.case.measurement
     least = _STUDIED * m.seconds / max(1, m.inits)
     for index, (name, remedy) in enumerate(REMEDIES.items()):
+        if trial.only and name != trial.only:
+            continue
         if name in _SLOW and trial.seconds - (time.perf_counter() - started) < _LEAST:
             notes.append(f"not tried, because time was up: {name}")
             continue

@@ -229,8 +229,6 @@ def diagnose(
     tried = Advised()
     if to_fix := serious(faults, gradients, seen):
         notes.append(f"no remedies were tried: {to_fix[0].name} comes first")
-    elif advice and partly:
-        notes.append("no remedies: they change layers and how these are drawn, and part of the model keeps its values")
     elif advice:
         case = Case(
             subject.network,
@@ -256,6 +254,7 @@ def diagnose(
             goal,
             width,
             "" if expected.wide is None else ", infinite width",
+            "centre the head" if partly else "",
             _descent(subject, lasts),
         )
         tried = parts.do("remedies", lambda: advise(trial)) or tried

@@ -22,7 +22,7 @@ from firstguess.modules.call_model import Caller, Forward, fed
 from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.hooks.probes import hooked
 from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
-from firstguess.modules.members.sources import Mode, looked_into
+from firstguess.modules.members.sources import Mode, looked_into, source_of
 from firstguess.modules.members.untrained import TRAINED, score
 from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
 
@@ -249,7 +249,8 @@ def repair(
     (37). `gamma=0` takes all of it off.
 
     Args:
-        model: An untrained model; one that looks trained is refused, unless `force=True`.
+        model: An untrained model, or a trained one with a fresh head; one whose head is trained too is refused, unless
+            `force=True`.
         data: What it will be trained on: a loader, arrays, or anything that `fg.measure` takes.
         gamma: The wanted γ; where it is lower already, nothing is changed.
         how: "head" moves one bias. "layers" centres every layer, as far as the output needs it: measured, not
@@ -275,12 +276,16 @@ def repair(
         raise InvalidInput("a γ of at least 0", got=gamma, where="repair(gamma)", hint="gamma=0.2")
     if how not in ("head", "layers"):
         raise InvalidInput('"head" or "layers"', got=how, where="repair(how)", hint='how="head"')
-    if not force:
-        refuse_trained(model, "repair")
     whole = load(data) if isinstance(data, str) else data
     batches = fed(
         model, collect(whole, count(points, 2, "number of points", "repair(points)", "points=512"), seed=seed), forward
     )
+    if not force:
+        try:
+            refuse_trained(model, "repair")
+        except InvalidInput:
+            if how != "head" or not _has_fresh_head(model, batches, logits, mode, seed):
+                raise
     fixed = model if in_place else own_copy(unwrapped(model))
     if fixed is None:
         raise InvalidInput("a model that can be copied", got=type(model).__name__, where="repair", hint="in_place=True")
@@ -310,6 +315,17 @@ def repair(
         moved, notes = (head.key,), (_NOTE,)
     after = now()
     return _result(fixed, how, before, after, part, moved, keys, notes)
+
+
+def _has_fresh_head(model: nn.Module, batches: Sequence[Batch], pick: Pick, mode: Mode, seed: int) -> bool:
+    """Whether the head is drawn where `fg.measure` keeps what looks trained: fine-tuning moves only its bias."""
+    head = logits_of(model, batches[:1], pick=pick, mode=mode).head
+    own = None if head is None else getattr(head.module, "weight", None)
+    if head is None or own is None:
+        return False
+    with source_of(model, batches, logits=pick).member(seed) as drawn:
+        other: Any = drawn.get_submodule(head.path).weight
+        return not torch.equal(other, own)
 
 
 def _head_off(logits: LogitRows, head: Any, part: float) -> None:
