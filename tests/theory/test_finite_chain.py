@@ -12,7 +12,7 @@ from firstguess.base.errors import NotCovered
 from firstguess.network.finite_sample import input_gram, lower
 from firstguess.theory.finite.expansion import expanded
 from firstguess.theory.finite.monte_carlo import SampledPoints, sample_points
-from firstguess.theory.shares.agreement import agreement_probability
+from firstguess.theory.shares.gaussian_argmax import agreement_probability
 from firstguess.theory.shares.mixture import share_distribution
 
 FAR = 5.5  # standard errors: 4e-8 a comparison

@@ -165,7 +165,7 @@ def test_tiles_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None
     x = images(9, 1, 5, 5)
     text = "conv(padding=1) > relu > avgpool(4) > batchnorm > conv(padding=1) > gelu > dense"
     whole = run(text, x, tangent=True)
-    monkeypatch.setattr("firstguess.theory.kernel.cost._TILE", 50)
+    monkeypatch.setattr("firstguess.theory.kernel.tiles._TILE", 50)
     told: list[tuple[int, int]] = []
     tiled = run(text, x, tangent=True, progress=lambda done, total: told.append((done, total)))
     np.testing.assert_allclose(tiled.covariance, whole.covariance, rtol=1e-10)

@@ -10,7 +10,7 @@ import pytest
 
 import firstguess as fg
 from firstguess.theory.finite.expansion import expanded
-from firstguess.theory.shares.agreement import agreement_probability
+from firstguess.theory.shares.gaussian_argmax import agreement_probability
 from firstguess.theory.shares.many_classes import PairMoments, pair_moments, spectrum, strength, unit_traces
 from firstguess.theory.shares.mixture import share_distribution
 

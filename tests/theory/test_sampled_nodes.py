@@ -22,15 +22,13 @@ import firstguess as fg
 from firstguess.base.errors import NotCovered
 from firstguess.network.layers import Activate, MaxPool
 from firstguess.network.network import Network
-from firstguess.network.points import Points, Tile
+from firstguess.network.points import Points, Remark, Tile
 from firstguess.network.pooling import max_moments
-from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Shape
-from firstguess.theory.kernel.cost import Budget
 from firstguess.theory.kernel.kernel import image_kernel, kernel
 from firstguess.theory.kernel.monte_carlo import by_sampled_units
 from firstguess.theory.kernel.propagation import Folding
-from firstguess.theory.kernel.tiles import Pending, Stored
+from firstguess.theory.kernel.tiles import Budget, Pending, Stored
 
 Z = 5.6
 

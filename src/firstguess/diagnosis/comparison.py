@@ -19,9 +19,9 @@ from firstguess.diagnosis.training_comparison import TrainingComparison, compare
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.prediction import Prediction
-from firstguess.theory.shares.agreement import agreement_probability
 from firstguess.theory.shares.base import ClassShares
 from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.gaussian_argmax import agreement_probability
 from firstguess.theory.training.result import PredictedTraining
 
 # --------------------------------------------------------------------------------------------------------------

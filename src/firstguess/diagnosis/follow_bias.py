@@ -20,7 +20,7 @@ from firstguess.diagnosis.bias_duration import EDGE, LEFT, Array, Lasting, Optim
 from firstguess.ensemble.predict_training import measured, trust_of
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.walk import every, needs_images
-from firstguess.theory.kernel.cost import Budget
+from firstguess.theory.kernel.tiles import Budget
 from firstguess.theory.training.curves import looked_at
 from firstguess.theory.training.problem import Problem, prepare
 from firstguess.theory.training.result import PredictedTraining

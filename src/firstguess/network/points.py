@@ -9,7 +9,7 @@ it wants the whole matrix. Flat data are a grid of one position, images one of H
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -364,3 +364,33 @@ class Joint(NamedTuple):
 def same_map(op: Op) -> UnitMap:
     """A layer that does to control variates what it does to units."""
     return UnitMap(op, op)
+
+
+# Remarks on a reading, which know their kind and size.
+
+
+class Remark(str):
+    """Something the result has to say; of several of one kind the largest speaks for all (`merged`)."""
+
+    kind: str
+    size: float
+
+    def __new__(cls, said: str, kind: str, size: float) -> Remark:
+        made = super().__new__(cls, said)
+        made.kind, made.size = kind, size
+        return made
+
+
+def merged(remarks: Iterable[str]) -> tuple[str, ...]:
+    """Every remark once, and of each kind of `Remark` only the largest, with the number of layers it stands for."""
+    plain: dict[str, None] = {}
+    kinds: dict[str, list[Remark]] = {}
+    for remark in remarks:
+        if isinstance(remark, Remark):
+            kinds.setdefault(remark.kind, []).append(remark)
+        else:
+            plain[remark] = None
+    for group in kinds.values():
+        worst = max(group, key=lambda r: r.size)
+        plain[worst if len(group) == 1 else f"{worst} (the worst of {len(group)} layers)"] = None
+    return tuple(str(said) for said in plain)

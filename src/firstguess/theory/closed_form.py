@@ -25,9 +25,8 @@ from firstguess.network.sampled_distribution import SAMPLED, Pairs
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.walk import every, needs_tokens, sequence
-from firstguess.theory.kernel.cost import Budget, segment
 from firstguess.theory.kernel.propagation import Folding, propagate
-from firstguess.theory.kernel.tiles import Pending, Stored, all_pairs
+from firstguess.theory.kernel.tiles import Budget, Pending, Stored, all_pairs, segment
 from firstguess.theory.prediction import LayerReading, Prediction
 from firstguess.theory.shares.gaussian import Guesses
 from firstguess.theory.tokens import prototype_kernel, reading

@@ -18,14 +18,12 @@ from firstguess.base.text import duration
 from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, Mix, Symmetry, text
 from firstguess.network.network import Network
-from firstguess.network.points import Points
-from firstguess.network.remarks import merged
+from firstguess.network.points import Points, merged
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import every, sequence, shapes
-from firstguess.theory.kernel.cost import Budget
 from firstguess.theory.kernel.kernel import Kernel, KernelLayer, read_pending
 from firstguess.theory.kernel.propagation import propagate
-from firstguess.theory.kernel.tiles import Pending, all_pairs
+from firstguess.theory.kernel.tiles import Budget, Pending, all_pairs
 from firstguess.theory.prediction import LayerReading
 
 _COPIES = 7  # matrices of all pairs of tokens that are alive at once

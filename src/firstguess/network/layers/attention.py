@@ -13,8 +13,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.attention_theory import Heads, annealed, sampled, uniform
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
-from firstguess.network.points import AllPairsMap, Done, Points
-from firstguess.network.remarks import Remark
+from firstguess.network.points import AllPairsMap, Done, Points, Remark
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import check_tokens

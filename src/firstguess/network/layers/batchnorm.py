@@ -33,12 +33,12 @@ from firstguess.network.points import (
     Joint,
     Need,
     Points,
+    Remark,
     UnitMap,
     Values,
     mean_of_pairs,
 )
 from firstguess.network.read_result import FLAT, IMAGE, ReadContext
-from firstguess.network.remarks import Remark
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
 from firstguess.network.source import SourceWriter

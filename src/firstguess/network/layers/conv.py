@@ -11,7 +11,7 @@ import numpy as np
 from firstguess.base.checks import check_count, check_flag, check_number, check_weights
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.network import weights as weight_laws
+from firstguess.network import weights as distributions
 from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile
 from firstguess.network.random_sums import random_sum
@@ -57,7 +57,7 @@ class Conv(Layer):
         check_count(self.stride, "stride", "conv")
         check_count(self.padding, "padding", "conv", low=0)
         check_flag(self.frozen, "frozen", "conv")
-        object.__setattr__(self, "init", weight_laws.checked(self.init, "conv"))
+        object.__setattr__(self, "init", distributions.checked(self.init, "conv"))
         check_weights(self.weight_var, self.bias_var, "conv")
 
     def shape(self, before: Shape, units: int | None) -> Shape:
@@ -82,12 +82,12 @@ class Conv(Layer):
         return replace(self, init=init)
 
     def moments(self, signal: Signal) -> Signal:
-        weight_laws.covered(self.init)
+        distributions.covered(self.init)
         return replace(random_sum(signal, self.weight_var, self.bias_var), distribution=Gaussian(positions=True))
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
         """K'[p, p'] = σw²/k² · Σ_δ K[p+δ, p'+δ] + σb², zeros as padding: theory.md (11) by position."""
-        weight_laws.covered(self.init)
+        distributions.covered(self.init)
         shape = self.shape(points.shape, points.default_width)
         assert shape.grid is not None
         grid, after = points.grid, shape.grid
@@ -145,7 +145,7 @@ class Conv(Layer):
 
     def assumptions(self) -> Iterable[str]:
         yield "conv: positions of an image are alike (homogeneous inputs), borders are ignored"
-        yield from weight_laws.assumed(self.init)
+        yield from distributions.assumed(self.init)
 
     def tensors(self, place: Place) -> Weights:
         """A grouped convolution; for the data, which all initializations share, one with all their kernels."""

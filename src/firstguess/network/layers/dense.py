@@ -11,7 +11,7 @@ import numpy as np
 
 from firstguess.base.checks import check_count, check_flag, check_number, check_weights
 from firstguess.base.text import number
-from firstguess.network import weights as weight_laws
+from firstguess.network import weights as distributions
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
@@ -40,8 +40,8 @@ class Dense(Layer):
 
     `init` is the distribution of the weights: normal, uniform, orthogonal, rademacher (±1), laplace, student(3) (heavy
     tails). In the wide limit all of finite variance have the same moments, so it changes nothing in theory
-    (`weight_laws`); it does in the ensemble reading. `width` is the number of units, where a description wants to fix
-    it. `frozen` weights are not trained: the tangent kernel has no part of theirs.
+    (`network.weights`); it does in the ensemble reading. `width` is the number of units, where a description wants to
+    fix it. `frozen` weights are not trained: the tangent kernel has no part of theirs.
     """
 
     kind: ClassVar[str] = "dense"
@@ -60,7 +60,7 @@ class Dense(Layer):
         check_number(self.weight_var, "weight_var", "dense", hint="dense(weight_var=2)")
         check_number(self.bias_var, "bias_var", "dense", hint="dense(bias_var=0.1)")
         check_count(self.width, "width", "dense")
-        object.__setattr__(self, "init", weight_laws.checked(self.init, "dense"))
+        object.__setattr__(self, "init", distributions.checked(self.init, "dense"))
         check_flag(self.frozen, "frozen", "dense")
         check_weights(self.weight_var, self.bias_var, "dense")
 
@@ -80,11 +80,11 @@ class Dense(Layer):
         return replace(self, init=init)
 
     def moments(self, signal: Signal) -> Signal:
-        weight_laws.covered(self.init)
+        distributions.covered(self.init)
         return random_sum(signal, self.weight_var, self.bias_var)
 
     def covariance(self, points: Points, fold: Fold) -> PairwiseMap:
-        weight_laws.covered(self.init)
+        distributions.covered(self.init)
         if not points.shape.images:
             return random_sum_map(self, points, self.weight_var, self.bias_var, "a dense layer", frozen=self.frozen)
         return self._over_positions(points)
@@ -111,14 +111,14 @@ class Dense(Layer):
         return self.weight_var
 
     def assumptions(self) -> Iterable[str]:
-        yield from weight_laws.assumed(self.init)
+        yield from distributions.assumed(self.init)
 
     def finite(self, before: FiniteSignal, after: Signal) -> FiniteSignal:
-        weight_laws.expandable(self.init)
+        distributions.expandable(self.init)
         return before.weighted(after, self.bias_var, self.width or before.width)
 
     def point_sample(self, sample: PointSample) -> PointSample:
-        weight_laws.covered(self.init)
+        distributions.covered(self.init)
         return sample.weighted(self.weight_var, self.bias_var, self.width or sample.width, self.init)
 
     def tensors(self, place: Place) -> Weights:

@@ -13,7 +13,6 @@ from firstguess.base.checks import check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.text import number
-from firstguess.network.finite_folds import through
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, sequence_text, steps
 from firstguess.network.layers.scale import Scale
@@ -23,7 +22,7 @@ from firstguess.network.shapes import Shape
 from firstguess.network.signal import Signal
 from firstguess.network.source import RESIDUAL, SourceWriter
 from firstguess.network.tensors import Draw, Paths, Place
-from firstguess.network.walk import shapes, unsigned, wants_all_pairs
+from firstguess.network.walk import shapes, through, unsigned, wants_all_pairs
 
 if TYPE_CHECKING:
     from torch import nn

@@ -16,8 +16,7 @@ from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
-from firstguess.network.points import AllPairsMap, Done, Points, split
-from firstguess.network.remarks import Remark
+from firstguess.network.points import AllPairsMap, Done, Points, Remark, split
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import check_tokens

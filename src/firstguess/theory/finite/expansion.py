@@ -19,17 +19,17 @@ from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.network.finite_folds import finite_steps
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Symmetry, text
 from firstguess.network.network import Network
 from firstguess.network.signal import Signal
+from firstguess.network.walk import finite_steps
 from firstguess.theory.finite.monte_carlo import sample_points, whole_batch
 from firstguess.theory.prediction import FiniteSize, LayerReading, Prediction, missing
-from firstguess.theory.shares.agreement import agreement_probability
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
+from firstguess.theory.shares.gaussian_argmax import agreement_probability
 from firstguess.theory.shares.many_classes import MOST_CLASSES, PairMoments
 from firstguess.theory.shares.mixture import gauss_hermite, share_distribution
 

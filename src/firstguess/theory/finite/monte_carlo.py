@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from firstguess.base.checks import float_range
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.finite_folds import through
 from firstguess.network.finite_sample import PointSample, Values, input_gram
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
-from firstguess.network.walk import every
+from firstguess.network.walk import every, through
 from firstguess.theory.prediction import LayerReading
-from firstguess.theory.shares.agreement import AgreementProbability, agreement_probability
+from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agreement_probability
 from firstguess.theory.shares.many_classes import PairMoments, pair_moments
 
 # --------------------------------------------------------------------------------------------------------------

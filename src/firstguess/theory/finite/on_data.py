@@ -19,13 +19,13 @@ from numpy.polynomial import chebyshev
 from firstguess.base.checks import float_range
 from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.finite_folds import finite_steps, through
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import steps
 from firstguess.network.network import Network
 from firstguess.network.signal import Gaussian, Signal
+from firstguess.network.walk import finite_steps, through
 from firstguess.theory.finite.monte_carlo import (
     HEADS,
     POINTS,
@@ -38,8 +38,8 @@ from firstguess.theory.finite.monte_carlo import (
 )
 from firstguess.theory.kernel.kernel import KernelLayer
 from firstguess.theory.prediction import FiniteSize, missing
-from firstguess.theory.shares.agreement import AgreementProbability, agreement_probability
 from firstguess.theory.shares.argmax_sampling import factor
+from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agreement_probability
 
 # --------------------------------------------------------------------------------------------------------------
 # The kernel reading at finite width where no expansion holds: handfuls of the data through networks of real width.

@@ -20,12 +20,10 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import text
 from firstguess.network.network import Network
-from firstguess.network.points import Points
-from firstguess.network.remarks import Remark, merged
+from firstguess.network.points import Points, Remark, merged
 from firstguess.network.shapes import Grid, Shape
-from firstguess.theory.kernel.cost import Budget
 from firstguess.theory.kernel.propagation import propagate
-from firstguess.theory.kernel.tiles import Gram, Pending, Pixels, all_pairs
+from firstguess.theory.kernel.tiles import Budget, Gram, Pending, Pixels, all_pairs
 
 
 @dataclass(frozen=True)

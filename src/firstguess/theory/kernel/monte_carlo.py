@@ -24,12 +24,10 @@ from firstguess.base.gaussian import Array
 from firstguess.base.numerics import positive, root
 from firstguess.network.layer import Fold, Layer, Mix, text
 from firstguess.network.layers import Residual
-from firstguess.network.points import Done, Joint, Need, Op, PairwiseMap, Points, UnitMap, Values, mean_of_pairs
-from firstguess.network.remarks import Remark
+from firstguess.network.points import Done, Joint, Need, Op, PairwiseMap, Points, Remark, UnitMap, Values, mean_of_pairs
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.walk import shapes
-from firstguess.theory.kernel.cost import Budget
-from firstguess.theory.kernel.tiles import Mapped, Pending, Stored, Summary, all_pairs
+from firstguess.theory.kernel.tiles import Budget, Mapped, Pending, Stored, Summary, all_pairs
 
 _UNITS = 16384  # without control variates the error of a covariance would be 1/√_UNITS = 0.8 % of the diagonal
 _AT_ONCE = 1024  # pairs of units ±u

@@ -12,9 +12,8 @@ from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import Layer, text
 from firstguess.network.points import AllPairsMap, Done, Points, mean_of_pairs
-from firstguess.theory.kernel.cost import Budget, segment, sums_ahead
 from firstguess.theory.kernel.monte_carlo import SampledUnits, by_sampled_sums, by_sampled_units
-from firstguess.theory.kernel.tiles import Mapped, Pending, Summary, all_pairs
+from firstguess.theory.kernel.tiles import Budget, Mapped, Pending, Summary, all_pairs, segment, sums_ahead
 
 
 def propagate(layers: Sequence[Layer], pending: Pending, budget: Budget, *, prefix: str = "") -> Pending:

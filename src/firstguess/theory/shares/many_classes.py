@@ -18,7 +18,7 @@ from scipy import special
 
 from firstguess.base.gaussian import Array
 from firstguess.base.ties import guesses
-from firstguess.theory.shares.agreement import agreement_probability
+from firstguess.theory.shares.gaussian_argmax import agreement_probability
 
 # --------------------------------------------------------------------------------------------------------------
 # How the overlaps of pairs of points hang together within a network: what the distribution of many classes needs.

@@ -19,9 +19,9 @@ from scipy import special
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.statistics import FloatArray
-from firstguess.theory.shares.agreement import agreement_probability
 from firstguess.theory.shares.base import SEED, ClassShares, at_steps
 from firstguess.theory.shares.gaussian import Guesses
+from firstguess.theory.shares.gaussian_argmax import agreement_probability
 from firstguess.theory.shares.many_classes import (
     MOST_CLASSES,
     PairMoments,

@@ -23,9 +23,8 @@ from firstguess.network.points import Points
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.walk import every
-from firstguess.theory.kernel.cost import Budget
 from firstguess.theory.kernel.propagation import propagate
-from firstguess.theory.kernel.tiles import Pending, Stored, all_pairs
+from firstguess.theory.kernel.tiles import Budget, Pending, Stored, all_pairs
 from firstguess.theory.training.curves import Absorption
 
 # --------------------------------------------------------------------------------------------------------------
