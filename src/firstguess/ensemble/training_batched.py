@@ -20,7 +20,8 @@ from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds, o
 from firstguess.ensemble.training_loop import Observe, Values
 from firstguess.ensemble.training_plain import room_for
 from firstguess.ensemble.training_plan import Plan
-from firstguess.network.tensors import Derivative, Kept, Local, OverData, Paths, Place, Unbatched, Weights
+from firstguess.network.derivative import Derivative, Kept
+from firstguess.network.tensors import Local, OverData, Paths, Place, Unbatched, Weights
 
 # A description as operations that many members go through side by side, forward and backward.
 #

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
+from firstguess.network.derivative import Derivative
 from firstguess.network.shapes import Shape
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Weights:
     fan_in: int
     weight_var: float
     bias_var: float
-    init: str = "normal"  # a distribution of `network.weights`
+    init: str = "normal"  # a distribution of `weight_laws`
     product: Callable[[Tensor, Tensor, Tensor | None, bool], Tensor] | None = None
     room: float = 0.0  # what the product allocates on its way, in copies of its input
     trained: bool = True
@@ -131,35 +132,3 @@ class Draw(Protocol):
     def path(self, places: Sequence[Place]) -> nn.Module:
         """The modules of these layers, one after another."""
         ...
-
-
-# Derivatives of operations, for members that are trained side by side.
-
-
-Kept: TypeAlias = "tuple[Tensor, ...]"
-
-
-@dataclass(frozen=True)
-class Derivative:
-    """An operation on a batch of points in training, layout (inits, units, points), and its way back.
-
-    `forward(x, out)` writes the result into `out`, which may be x itself unless the input is kept, and gives what
-    `backward` needs besides. `backward(gradient, kept, more)` makes, of the gradient by the result, in place, that by
-    the input; `kept` is the input or the output, as `keeps` says, as it was then.
-    """
-
-    forward: Callable[[Tensor, Tensor], Kept]
-    backward: Callable[[Tensor, Tensor, Kept], Tensor]
-    keeps: Literal["input", "output", "nothing"]
-
-
-def linear_derivative(factor: float, shift: float = 0.0) -> Derivative:
-    """Of factor · x + shift."""
-
-    def forward(x: Tensor, out: Tensor) -> Kept:
-        if out is not x:
-            out.copy_(x)
-        out.mul_(factor).add_(shift)
-        return ()
-
-    return Derivative(forward, lambda gradient, kept, more: gradient.mul_(factor), "nothing")
