@@ -68,7 +68,7 @@ def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Answ
     try:
         return _by_closed_form(layers, q)
     except NotCovered as error:
-        if not all(has_reading(type(layer), "nodes") for layer in layers):
+        if not all(has_reading(type(layer), "sampled_units") for layer in layers):
             raise
         if layers[-1].symmetry is Symmetry.REMOVES_MEAN or getattr(getattr(layers[-1], "phi", None), "centered", False):
             return Answer(False, f"{text(layers[-1])} takes off the mean that nodes had in front of it", 0.0)
