@@ -8,6 +8,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from firstguess.base.text import plain
+
 _T = TypeVar("_T")
 
 
@@ -22,38 +24,48 @@ def changed(record: _T, **values: Any) -> _T:
     return made
 
 
-def to_dict(record: Any, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields of a dataclass as values that JSON can hold: arrays and tuples as lists, records as dicts.
+def to_dict(record: Any, **more: Any) -> dict[str, Any]:
+    """The fields of a dataclass, and `more` of the same kind, as values that strict JSON can hold.
 
-    A field that has a `to_dict` of its own is asked for it.
+    Arrays and tuples become lists, records dicts (by their own `to_dict` where they have one), inf and nan text.
     """
-    return {f.name: plain(getattr(record, f.name)) for f in dataclasses.fields(record) if f.name not in without}
+    values = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return {name: plain(_listed(value)) for name, value in (values | more).items()}
 
 
-def plain(value: Any) -> Any:
-    """One value of `to_dict`."""
-    if hasattr(value, "to_dict") and not isinstance(value, type):
+def _listed(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
         return value.to_dict()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(value):
         return to_dict(value)
     if isinstance(value, np.ndarray | np.generic):
         return cast(Any, value).tolist()
-    if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in cast(Mapping[Any, Any], value).items()}
+    if isinstance(value, dict):
+        return {key: _listed(one) for key, one in cast(dict[Any, Any], value).items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in cast(list[Any], value)]
+        return [_listed(one) for one in cast(list[Any], value)]
     return value
 
 
-def from_dict(kind: type[_T], data: Mapping[str, Any], **converted: Any) -> _T:
-    """A dataclass of the values of `to_dict`: lists become tuples; `converted` are fields that need more than that.
+def from_dict(kind: type[_T], data: Mapping[str, Any], **read: Any) -> _T:
+    """The dataclass of `to_dict`, by the annotations of its fields: floats, arrays, tuples; `read` has what is more.
 
-    Fields that `data` lacks get their defaults, and names that are no fields are left out, so that files of other
-    versions can be read.
+    Fields that `data` lacks get their defaults; names that are no fields (what `to_dict` added) are left out.
     """
-    names = {f.name for f in dataclasses.fields(cast(Any, kind)) if f.init}
-    values = {name: _tuples(value) for name, value in data.items() if name in names}
-    return kind(**(values | converted))
+    fields = (f for f in dataclasses.fields(cast(Any, kind)) if f.init and f.name in data and f.name not in read)
+    return kind(**{f.name: _value(data[f.name], str(f.type)) for f in fields}, **read)
+
+
+def _value(value: Any, annotation: str) -> Any:
+    if value is None:
+        return None
+    if annotation.startswith("float"):
+        return float(value)
+    if annotation.startswith("Array"):
+        return np.array(value, dtype=np.float64)
+    if annotation.startswith("NDArray[np.str_]"):
+        return np.array(value, dtype=np.str_)
+    return _tuples(value) if annotation.startswith("tuple") else value
 
 
 def _tuples(value: Any) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from firstguess.base import record
 from firstguess.base.errors import InvalidInput
 from firstguess.base.plottable import Shown
-from firstguess.base.text import elided, plain
+from firstguess.base.text import elided
 from firstguess.theory.shares.gaussian import Guesses
 
 Treatment = Literal["none", "global", "channel", "pixel", "centre"]
@@ -109,17 +110,13 @@ class DataBias(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `DataBias.from_dict` reads it back."""
-        return plain(
-            {**asdict(self), "recommended": self.recommended, "recommendation": self.recommendation, "top": list(TOP)}
-        )
+        said = {"recommended": self.recommended, "recommendation": self.recommendation}
+        return record.to_dict(self, **said, top=list(TOP))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> DataBias:
         """The inverse of `to_dict`."""
-        own: dict[str, Any] = {k: data[k] for k in cls.__dataclass_fields__}
-        own |= {k: tuple(own[k]) for k in ("shape", "shares", "notes")}
-        own["correlation"] = float(own["correlation"])  # "nan" where all points but one are zero
-        return cls(**own)
+        return record.from_dict(cls, data)
 
     def __repr__(self) -> str:
         return f"DataBias({elided(self.name, 80)}: γ₀ = {self.gamma:.4g}, {self.points} points)"

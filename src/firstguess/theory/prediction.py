@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from firstguess.base import record
 from firstguess.base.checks import number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
@@ -73,13 +74,6 @@ def _distribution(data: dict[str, Any]) -> Guesses | MixedGuesses | EmpiricalGue
     return EmpiricalGuesses.from_dict(data)
 
 
-def _size(data: dict[str, Any] | None) -> FiniteSize | None:
-    if data is None:
-        return None
-
-    return FiniteSize.from_dict(data)
-
-
 @dataclass(frozen=True)
 class LayerReading:
     """One layer of a prediction: the signal after it."""
@@ -94,9 +88,7 @@ class LayerReading:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LayerReading:
-        same = ("layer", "weights")
-        values: dict[str, Any] = {k: v if k in same or v is None else float(v) for k, v in data.items()}
-        return cls(**values)
+        return record.from_dict(cls, data)
 
 
 @dataclass(frozen=True)
@@ -293,7 +285,7 @@ class Prediction(Shown):
             dict(data["provenance"]),
             data["seconds"],
             None if data.get("per_point") is None else np.array(data["per_point"]),
-            finite_size=_size(data.get("finite_size")),
+            finite_size=None if data.get("finite_size") is None else FiniteSize.from_dict(data["finite_size"]),
             own_guess=data.get("own_guess"),
         )
 
@@ -389,7 +381,7 @@ class FiniteSize(Shown):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> FiniteSize:
-        return cls(**data)
+        return record.from_dict(cls, data)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import ArrayLike, NDArray
 
+from firstguess.base import record
 from firstguess.base.checks import check_number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Function
 from firstguess.base.numerics import interpolate
 from firstguess.base.plottable import Shown
-from firstguess.base.text import elided, plain
+from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
 from firstguess.theory.phases.fixed_points import (
     AT_EDGE,
@@ -40,7 +41,6 @@ from firstguess.theory.phases.layer_map import RepeatedBlock, Stage, as_block, a
 
 _LOW, _HIGH = -28.0, 28.0  # log q beyond which a variance is called 0 or infinite on a grid
 _STEPS = 449
-_NUMBERS = ["weight_vars", "bias_vars", "q", "c", "gamma", "chi", "edge", "variance_edge", "neutrality", "fine"]
 
 
 @dataclass(frozen=True)
@@ -74,38 +74,12 @@ class PhaseDiagram(Shown):
         return np.vectorize(phase_name, otypes=["U64"])(self.phase, self.regime)
 
     def to_dict(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"block": self.block, "error": self.error, "note": self.note}
-        for name in _NUMBERS:
-            values: Array = getattr(self, name)
-            data[name] = values.tolist()
-        data = plain(data)
-        return {**data, "phase": self.phase.tolist(), "regime": self.regime.tolist()}
+        return record.to_dict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> PhaseDiagram:
-        def numbers(name: str) -> Array:
-            return np.array(data[name], dtype=np.float64)
-
-        def words(name: str) -> NDArray[np.str_]:
-            return np.array(data[name], dtype=np.str_)
-
-        return cls(
-            data["block"],
-            numbers("weight_vars"),
-            numbers("bias_vars"),
-            numbers("q"),
-            numbers("c"),
-            numbers("gamma"),
-            numbers("chi"),
-            words("phase"),
-            words("regime"),
-            numbers("edge"),
-            numbers("variance_edge"),
-            numbers("neutrality"),
-            error=float(data["error"]),
-            fine=numbers("fine").reshape(4, -1),
-            note=data.get("note", ""),
-        )
+        fine = np.array(data["fine"], dtype=np.float64).reshape(4, -1)
+        return record.from_dict(cls, data, fine=fine)
 
     def __repr__(self) -> str:
         return f"PhaseDiagram({elided(self.block, 80)}, {self.bias_vars.size} × {self.weight_vars.size} points)"

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from firstguess.base import record
 from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Function
 from firstguess.base.plottable import Shown
-from firstguess.base.text import elided, plain
+from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
 from firstguess.network.inputs import Inputs
 from firstguess.network.layers import Dense, steps
@@ -62,13 +63,11 @@ class FixedPoint(Shown):
         return phase_name(self.phase, self.regime)
 
     def to_dict(self) -> dict[str, Any]:
-        return plain({**asdict(self), "regime": self.regime, "name": self.name})
+        return record.to_dict(self, regime=self.regime, name=self.name)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> FixedPoint:
-        words, derived = ("block", "phase", "note"), ("regime", "name")
-        values: dict[str, Any] = {k: v if k in words else float(v) for k, v in data.items() if k not in derived}
-        return cls(**values)
+        return record.from_dict(cls, data)
 
     def __repr__(self) -> str:
         where = f"weight_var={self.weight_var:g}, bias_var={self.bias_var:g}"

@@ -66,12 +66,7 @@ class Curve:
 
     def to_dict(self) -> dict[str, list[float]]:
         """Plain data: mean, band and standard error."""
-        return {
-            "mean": self.mean.tolist(),
-            "low": self.low.tolist(),
-            "high": self.high.tolist(),
-            "se": self.se.tolist(),
-        }
+        return {name: getattr(self, name).tolist() for name in ("mean", "low", "high", "se")}
 
 
 def _over(draws: Array, what: Any) -> Array:
