@@ -7,7 +7,7 @@ LIGHT := .venv/.light
 STAMP := .venv/.ready
 DOCS_STAMP := .venv/.docs-ready
 
-.PHONY: help setup demo test test-rest test-all lint types unit browser format bench docs clean
+.PHONY: help setup demo test test-rest test-all lint types unit browser format bench zoo docs clean
 
 help:  ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -62,6 +62,9 @@ browser:  ## Install Chromium for the browser tests, where this is root on a mac
 format: $(STAMP)  ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+zoo: $(STAMP)  ## Visit every architecture that is installed, an hour or two, resumable; then docs/zoo.md (nightly)
+	$(BIN)/python benchmarks/zoo.py run && $(BIN)/python benchmarks/zoo.py write
 
 bench: $(STAMP)  ## Run the benchmarks (nothing else should run meanwhile)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

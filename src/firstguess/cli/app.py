@@ -30,6 +30,7 @@ from firstguess.cli import (
     sweep,
     train,
     tune,
+    zoo,
 )
 from firstguess.cli.help import run
 
@@ -83,7 +84,7 @@ def frame(
 _GROUPS = {
     "Your model": (diagnose.diagnose, explain.explain, check.check, measure.measure, train.train, repair.repair),
     "Theory": (predict.predict, phases.phases, tune.tune, activations.activations, explore.explore),
-    "Research": (sweep.sweep, reproduce.reproduce),
+    "Research": (sweep.sweep, reproduce.reproduce, zoo.zoo),
     "Set-up": (data.data, doctor.doctor),
 }
 for _title, _commands in _GROUPS.items():

@@ -1,0 +1,316 @@
+"""Published architectures before training: made small, drawn by their own code, compared with a plain loop.
+
+An architecture of Hugging Face is a class of `transformers` with a configuration made small by the names of its fields;
+any other is a function without arguments that gives a model and its inputs. `visit` is one task: three ensembles (a
+plain loop that knows nothing of firstguess, the class, one instance re-drawn), and the first values of its weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import math
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.ensemble.member_statistics import Finding, FindingKind
+from firstguess.modules.measure import measure
+from firstguess.modules.members.initializers import BATCH_NORMS
+from firstguess.modules.outputs import find_logits
+
+TASKS = {
+    "sequence": "SEQUENCE_CLASSIFICATION",
+    "language": "CAUSAL_LM",
+    "masked": "MASKED_LM",
+    "choice": "MULTIPLE_CHOICE",
+    "image": "IMAGE_CLASSIFICATION",
+    "audio": "AUDIO_CLASSIFICATION",
+    "token": "TOKEN_CLASSIFICATION",
+}
+_POINTS, _LENGTH, _VOCABULARY, _LABELS, _SIDE = 48, 8, 120, 5, 32
+_MOST = 30_000_000  # parameters of an architecture that was shrunk
+_SMALL: dict[int, str] = {
+    32: "hidden_size d_model n_embd embed_dim dim emb_dim embedding_size model_dim d_embed decoder_hidden_size "
+    "encoder_hidden_size word_embed_proj_dim moe_intermediate_size shared_expert_intermediate_size conv_dim hidden_dim "
+    "pooler_output_size true_hidden_size input_embedding_size output_embedding_size d_latents output_hidden_size "
+    "linear_key_head_dim linear_value_head_dim image_size",
+    48: "intermediate_size encoder_ffn_dim decoder_ffn_dim d_ff d_inner ffn_dim ffn_hidden_size dff "
+    "shared_intermediate_size dense_intermediate_size",
+    4: "num_attention_heads n_head n_heads encoder_attention_heads decoder_attention_heads num_heads num_experts "
+    "num_local_experts n_routed_experts moe_num_experts index_n_heads linear_num_value_heads linear_num_key_heads",
+    2: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers "
+    "num_key_value_heads num_kv_heads num_experts_per_tok num_experts_per_token num_query_groups "
+    "num_encoder_layers num_blocks",
+    8: "head_dim d_kv d_head attention_head_size qk_nope_head_dim qk_rope_head_dim v_head_dim rotary_dim mamba_d_state "
+    "state_size index_head_dim patch_size kv_channels attention_head_dim",
+    16: "kv_lora_rank q_lora_rank qk_head_dim num_latents",
+    1: "n_group topk_group n_groups",
+    64: "max_position_embeddings n_positions max_source_positions max_target_positions max_seq_len block_size",
+    _VOCABULARY: "vocab_size entity_vocab_size",
+}
+_FIELDS = {name: value for value, names in _SMALL.items() for name in names.split()}
+_LAYERS = {name for name in _FIELDS if "layer" in name} | {"vocab_size"}
+# More layers, for those that mix several kinds; as many key heads as heads; heads of a size where none is set.
+_DEEPER = (
+    _FIELDS | dict.fromkeys((n for n in _FIELDS if "layer" in n), 8) | {"num_key_value_heads": 4, "num_kv_heads": 4}
+)
+_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model that can be drawn again and again, and what it is called with."""
+
+    make: Callable[[], nn.Module]
+    inputs: Any
+    note: str = ""
+
+
+# -- Hugging Face ------------------------------------------------------------------------------------------------------
+
+
+def architectures() -> list[str]:
+    """All that transformers has for these tasks, as "task/model type"."""
+    auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
+    found = {task: list(getattr(auto, f"MODEL_FOR_{name}_MAPPING_NAMES")) for task, name in TASKS.items()}
+    return [f"{task}/{kind}" for task, kinds in found.items() for kind in kinds]
+
+
+def shrunk(name: str) -> Case:
+    """One of `architectures`, as small as its configuration's fields allow; raises InvalidInput with every reason."""
+    task, kind = name.split("/")
+    auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
+    transformers: Any = importlib.import_module("transformers")
+    found = getattr(auto, f"MODEL_FOR_{TASKS[task]}_MAPPING_NAMES")[kind]
+    cls = getattr(transformers, found if isinstance(found, str) else found[0])
+    config = transformers.models.auto.configuration_auto.CONFIG_MAPPING[kind]
+    reasons: list[str] = []
+    for fields in (_FIELDS, _DEEPER, {k: v for k, v in _FIELDS.items() if "head" not in k}, _only(_LAYERS)):
+        try:
+            with _quiet():
+                made = _config(config, fields)
+                with torch.device("meta"):
+                    size = sum(p.numel() for p in cls(made).parameters())
+                if size > _MOST:
+                    raise ValueError(f"{size / 1e6:.0f} million parameters")
+                case = Case(lambda made=made: cls(made), {})
+                for inputs in _inputs(task, cls, made):
+                    try:
+                        with torch.no_grad():
+                            find_logits(case.make().eval()(**inputs), None)
+                    except Exception as error:
+                        reasons.append(_brief(error))
+                        continue
+                    return Case(case.make, inputs, cls.__name__)
+        except Exception as error:
+            reasons.append(_brief(error))
+    raise InvalidInput("an architecture that can be shrunk", got="; ".join(dict.fromkeys(reasons)), where=name)
+
+
+def _only(names: set[str]) -> dict[str, int]:
+    return {name: _FIELDS[name] for name in names}
+
+
+def _config(config: Any, fields: Mapping[str, int]) -> Any:
+    """A configuration with every field that has a small value, sub-configurations and lists alike."""
+    default = vars(config())
+    given: dict[str, Any] = {}
+    for name, value in default.items():
+        if name in fields and (isinstance(value, int) or (value is None and fields is _DEEPER)):
+            given[name] = fields[name]
+        elif fields and name in ("depths", "layer_depths", "num_blocks_per_stage") and isinstance(value, list):
+            given[name] = [1] * len(cast("list[int]", value))
+        elif fields and name in ("hidden_sizes", "embed_dims", "dims", "channels", "neck_hidden_sizes"):
+            sizes = cast("list[int]", value) if isinstance(value, list) else []
+            given |= {name: [max(8, size // 64 * 8) for size in sizes]} if sizes else {}
+        elif hasattr(value, "to_dict") and name.endswith("_config"):
+            given[name] = _config(type(value), fields).to_dict()
+        elif name == "use_cache":
+            given[name] = False
+        elif name in _TOKENS and (value is None or isinstance(value, int)):
+            given[name] = _TOKENS[name]
+    return config(**given, num_labels=_LABELS)
+
+
+def _inputs(task: str, cls: Any, config: Any) -> Iterator[dict[str, torch.Tensor]]:
+    """What it may take, the likeliest first."""
+    stream = torch.Generator().manual_seed(32)
+    if task in ("image", "audio"):
+        name = cls.main_input_name
+        side = getattr(config, "image_size", _SIDE)
+        side = side if isinstance(side, int) else side[0]
+        shapes = [(3, side, side), (3, 224, 224)] if task == "image" else [(4000,), (80, 200), (1024, 128)]
+        for shape in shapes:
+            yield {name: torch.randn(_POINTS // (2 if len(shape) > 1 else 3), *shape, generator=stream)}
+        return
+    text = getattr(config, "text_config", config)
+    most = min(int(getattr(text, "vocab_size", _VOCABULARY) or _VOCABULARY), 1000)
+    shape = (_POINTS, 4, _LENGTH) if task == "choice" else (_POINTS, _LENGTH)
+    ids = torch.randint(5, most, shape, generator=stream)
+    yield {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    yield {"input_ids": ids}
+    ended = ids.clone()
+    ended[..., -1] = _TOKENS["eos_token_id"]
+    yield {"input_ids": ended}
+    yield {"input_ids": ids, "decoder_input_ids": ids}
+    long = torch.randint(5, most, (*shape[:-1], 64), generator=stream)
+    yield {"input_ids": long, "attention_mask": torch.ones_like(long)}
+
+
+# -- One visit ---------------------------------------------------------------------------------------------------------
+
+
+def visit(case: Case, *, inits: int = 16, seconds: float = 10.0) -> dict[str, Any]:
+    """One row: the largest share by a plain loop, by the class and by the instance, and what its first values are."""
+    began = time.perf_counter()
+    row: dict[str, Any] = {"class": case.note, "failed": ""}
+    with _quiet():
+        own = _own(case, inits, seconds)
+        torch.manual_seed(7)
+        model = case.make()
+        before = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        row |= {
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "own": float(own.mean()),
+            "own_inits": len(own),
+        }
+        for which, what in (("class", case.make), ("instance", model)):
+            try:
+                m = measure(what, case.inputs, inits=inits, seconds=seconds, seed=11)
+            except FirstguessError as error:
+                row[f"{which}_refused"] = str(error)
+                continue
+            tops = m.guesses.fractions.max(axis=1)
+            row |= {f"{which}_share": float(tops.mean()), f"{which}_z": _apart(tops, own), f"{which}_inits": m.inits}
+            row |= {"classes": m.classes, "points": m.points}
+            if which == "class":
+                row |= {"gamma": float(m.gamma[-1]), "verdict": m.verdict}
+            row[f"{which}_findings"] = [f"{f.kind}: {f.layer or ''} {f.message}".strip() for f in m.findings]
+            if which == "instance":
+                row |= _strange(m.findings)
+        after = model.state_dict()
+        row["came_back"] = all(
+            torch.equal(after[name], value) or bool(value.isnan().any()) for name, value in before.items()
+        )
+        row["never_initialized"] = never_initialized(case.make)
+        row |= _explained(model, case, seconds)
+    row["seconds"] = time.perf_counter() - began
+    return row
+
+
+_STRANGE = (FindingKind.OTHER_VALUES, FindingKind.RANDOM_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOT_FINITE)
+
+
+def audit(case: Case) -> dict[str, list[str]]:
+    """What its first values are, without comparing: weights no initializer gives, never initialized, dead layers."""
+    with _quiet():
+        torch.manual_seed(7)
+        found = _strange(measure(case.make(), case.inputs, inits=2, seed=11).findings)
+    return found | {"never_initialized": never_initialized(case.make)}
+
+
+def _strange(findings: Sequence[Finding]) -> dict[str, list[str]]:
+    return {
+        "no_initializer": [f.layer for f in findings if f.kind in _STRANGE],
+        "dead": [f.layer for f in findings if f.kind == FindingKind.DEAD],
+    }
+
+
+def _explained(model: nn.Module, case: Case, seconds: float) -> dict[str, Any]:
+    """Faults that are named, and what theory says where the model is read."""
+    from firstguess.diagnosis.explain_guess import explain_guess
+    from firstguess.modules.read.read import read
+    from firstguess.theory.predict import predict
+
+    found: dict[str, Any] = {}
+    try:
+        told = explain_guess(model, case.inputs, inits=8, seconds=min(seconds, 5.0))
+        found["faults"] = [fault.name for fault in getattr(told, "faults", ())]
+    except Exception as error:
+        found["explain_failed"] = _brief(error)
+    try:
+        network = read(model, case.inputs).network
+        if network is not None:
+            found["predicted"] = float(predict(network, data=_first(case.inputs).numpy()).guesses.expected_max())
+    except Exception as error:
+        found["not_predicted"] = _brief(error)
+    return found
+
+
+def _own(case: Case, inits: int, seconds: float) -> np.ndarray:
+    """Largest shares by a loop of plain PyTorch."""
+    found: list[float] = []
+    began = time.perf_counter()
+    for seed in range(inits):
+        torch.manual_seed(1000 + seed)
+        model = case.make()
+        for module in model.modules():  # BatchNorm by its batch, no dropout: as `measure` has it
+            module.training = isinstance(module, BATCH_NORMS)
+        with torch.no_grad():
+            raw = find_logits(model(**case.inputs) if isinstance(case.inputs, dict) else model(case.inputs), None)
+        if not bool(torch.isfinite(raw).all()):
+            continue
+        rows = raw.reshape(-1, raw.shape[-1])
+        shares = np.bincount(rows.argmax(1).numpy(), minlength=rows.shape[1]) / len(rows)
+        found.append(float(shares.max()))
+        if time.perf_counter() - began > seconds and len(found) > 3:
+            break
+    return np.array(found)
+
+
+def _first(inputs: Any) -> torch.Tensor:
+    return next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
+
+
+def _apart(x: np.ndarray, y: np.ndarray) -> float:
+    """The difference of two means in standard errors; 0 where both are the same constant."""
+    if len(x) < 2 or len(y) < 2:
+        return math.nan
+    error = math.sqrt(x.var(ddof=1) / len(x) + y.var(ddof=1) / len(y))
+    off = float(x.mean() - y.mean())
+    return off / error if error > 0.0 else 0.0 if off == 0.0 else math.inf
+
+
+def never_initialized(make: Callable[[], nn.Module]) -> list[str]:
+    """Parameters and buffers that nobody wrote to: torch fills new memory with NaN meanwhile, which they still have."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with _quiet():
+            model = make()
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    return [
+        name for name, value in model.state_dict().items() if value.is_floating_point() and bool(value.isnan().any())
+    ]
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    import logging
+
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def _brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:160]
