@@ -54,7 +54,7 @@ def test_the_page_is_what_train_gives():
     data = fg.data.two_blobs(30, 10)
     r = fg.train(TEXT, data=data, inits=3, width=20, optimizer="gd", lr=0.01, steps=30, seed=4)
     assert said.strip() == str(r).strip()
-    assert "steps until it is 0.6" in said
+    assert "steps until the largest share is 0.6 (absorbed)" in said
 
 
 def test_json_and_a_figure(tmp_path: Path):

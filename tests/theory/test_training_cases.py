@@ -174,3 +174,12 @@ def test_even_is_the_papers_neutral():
     assert seen[0].largest.draws[:, 0].max() <= 0.55
     with pytest.raises(fg.InvalidInput, match="'even'"):
         fg.train(RELU, data=data, inits=3, width=30, steps=3, start="odd")
+
+
+def test_absorption_says_what_its_level_is_and_prints_no_median_of_networks_without_bias() -> None:
+    from firstguess.theory.training.curves import Absorption
+
+    half = Absorption(0.636, np.array([0.0, 0.0, 0.0, 12.0, 40.0]))
+    assert half.label == "steps until the largest share is 0.636 (absorbed)"
+    assert half.words(100) == "60 % of networks start below it; the others take 12 in the median"
+    assert Absorption(0.6, np.array([0.0, 3.0, 5.0])).words(100).startswith("3 in the median")

@@ -74,7 +74,7 @@ class TrainedMembers(Followed, Shown):
                 f"{_at(self.largest, 0)} at the start, {_at(self.largest, -1)} after {spaced(last)} steps",
             )
         )
-        rows.append((f"steps until it is {found.level:.3g}", found.words(last)))
+        rows.append((found.label, found.words(last)))
         rows.append(("accuracy at the end", _at(self.accuracy, -1)))
         favoured, others = self.accuracy["favoured"], self.accuracy["others"]
         rows.append(("  of the favoured class", f"{_at(favoured, 0)} at the start, {_at(favoured, -1)} at the end"))

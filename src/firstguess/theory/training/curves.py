@@ -170,7 +170,17 @@ class Absorption:
         low, high = self.quantile(LOW), self.quantile(HIGH)
         if high == 0.0:
             return "0: it is so at the start"
+        if self.median == 0.0:  # a median over networks with nothing to absorb says nothing of the others
+            late = self.draws[self.draws > 0.0]
+            begun = f"{100 * (1 - len(late) / len(self.draws)):.0f} % of networks start below it"
+            middle = float(np.quantile(late, 0.5, method="inverted_cdf"))
+            return f"{begun}; the others take {said(middle)} in the median"
         return f"{said(self.median)} in the median, 90 % of networks {said(low)} to {said(high)}"
+
+    @property
+    def label(self) -> str:
+        """What the steps are counted to."""
+        return f"steps until the largest share is {self.level:.3g} (absorbed)"
 
     @property
     def within(self) -> float:

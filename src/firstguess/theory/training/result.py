@@ -63,7 +63,7 @@ class PredictedTraining(Followed, Shown):
         rows = [
             ("network", str(self.network)),
             ("largest share", f"{start:.3f} at the start, {end:.3f} after {spaced(float(self.steps[-1]))} steps"),
-            (f"steps until it is {found.level:.3g}", found.words(int(self.steps[-1]))),
+            (found.label, found.words(int(self.steps[-1]))),
             ("accuracy at the end", f"{float(self.accuracy.mean[-1]):.3f}"),
             (
                 "bias is faster than signal by",
