@@ -126,8 +126,9 @@ def test_a_plain_loop_that_collapses_says_why() -> None:
 def test_a_gate_in_pytest_and_in_the_shell(tmp_path: Path) -> None:
     (tmp_path / "mynets.py").write_text(
         "from torch import nn\n\n\ndef make():\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 50), *[m for _ in range(9) for m in (nn.ReLU(), nn.Linear(50, 50))],"
-        " nn.ReLU(), nn.Linear(50, 10))\n\n\nclass Net(nn.Linear):\n    pass\n"
+        "    deep = [m for _ in range(9) for m in (nn.ReLU(), nn.Linear(50, 50))]\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 50), *deep, nn.ReLU(), nn.Linear(50, 10))\n\n\n"
+        "class Net(nn.Linear):\n    pass\n"
     )
     (tmp_path / "test_it.py").write_text(
         "import firstguess as fg\nfrom mynets import make\n\n\ndef test_even():\n"
