@@ -30,7 +30,7 @@ from firstguess.network.layer import Layer, text
 from firstguess.network.layers import Embed, Unembed
 from firstguess.network.network import Network
 from firstguess.network.walk import check_vocabulary, every, shapes
-from firstguess.theory.kernel.kernel import KernelLayer
+from firstguess.theory.kernel.tiles import KernelLayer
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.tokens import TokenStream, reading, token_covariances
@@ -122,7 +122,7 @@ def predict_language(
         )
     k = heads.logits()
     off = (float(k.sum()) - float(np.trace(k))) / max(k.size - len(k), 1)
-    found = [KernelLayer(text(s.layer), s.layer.weighted, s.q, s.q_ab) for s in stream.pending.summaries]
+    found = [*stream.pending.summaries]
     found.append(KernelLayer(text(head), True, float(k.diagonal().mean()), off))
     assumptions = dict.fromkeys(line for layer in every(network.layers) for line in layer.assumptions())
     distribution = f"the law is sampled: {some} draws of {size}-dimensional tokens and of the head"

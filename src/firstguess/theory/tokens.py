@@ -21,9 +21,9 @@ from firstguess.network.network import Network
 from firstguess.network.points import Points, merged
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import every, sequence, shapes
-from firstguess.theory.kernel.kernel import Kernel, KernelLayer, read_pending
+from firstguess.theory.kernel.kernel import Kernel, read_pending
 from firstguess.theory.kernel.propagation import propagate
-from firstguess.theory.kernel.tiles import Budget, Pending, all_pairs
+from firstguess.theory.kernel.tiles import Budget, KernelLayer, Pending, all_pairs
 from firstguess.theory.prediction import LayerReading
 
 _COPIES = 7  # matrices of all pairs of tokens that are alive at once

@@ -36,7 +36,7 @@ from firstguess.theory.finite.monte_carlo import (
     shares_of,
     whole_batch,
 )
-from firstguess.theory.kernel.kernel import KernelLayer
+from firstguess.theory.kernel.tiles import KernelLayer
 from firstguess.theory.prediction import FiniteSize, missing
 from firstguess.theory.shares.argmax_sampling import factor
 from firstguess.theory.shares.gaussian_argmax import AgreementProbability, agreement_probability

@@ -23,17 +23,7 @@ from firstguess.network.network import Network
 from firstguess.network.points import Points, Remark, merged
 from firstguess.network.shapes import Grid, Shape
 from firstguess.theory.kernel.propagation import propagate
-from firstguess.theory.kernel.tiles import Budget, Gram, Pending, Pixels, all_pairs
-
-
-@dataclass(frozen=True)
-class KernelLayer:
-    """Mean-field summary of one layer: diagonal and off-diagonal means of its covariance."""
-
-    layer: str
-    weights: bool
-    q: float
-    q_ab: float
+from firstguess.theory.kernel.tiles import Budget, Gram, KernelLayer, Pending, Pixels, all_pairs
 
 
 @dataclass(frozen=True)
@@ -138,9 +128,8 @@ def read_pending(network: Network, pending: Pending, budget: Budget, started: fl
         )
     with float_range():
         k, t = all_pairs(pending, budget)
-    readings = tuple(KernelLayer(text(s.layer), s.layer.weighted, s.q, s.q_ab) for s in pending.summaries)
     seconds = time.perf_counter() - started
-    return Kernel(k, t, readings, merged(pending.remarks), seconds, sampling_error(pending.remarks))
+    return Kernel(k, t, tuple(pending.summaries), merged(pending.remarks), seconds, sampling_error(pending.remarks))
 
 
 def sampling_error(remarks: Iterable[str]) -> float:

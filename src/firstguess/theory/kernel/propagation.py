@@ -13,7 +13,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.layer import Layer, text
 from firstguess.network.points import AllPairsMap, Done, Points, mean_of_pairs
 from firstguess.theory.kernel.monte_carlo import SampledUnits, by_sampled_sums, by_sampled_units
-from firstguess.theory.kernel.tiles import Budget, Mapped, Pending, Summary, all_pairs, segment, sums_ahead
+from firstguess.theory.kernel.tiles import Budget, KernelLayer, Mapped, Pending, all_pairs, segment, sums_ahead
 
 
 def propagate(layers: Sequence[Layer], pending: Pending, budget: Budget, *, prefix: str = "") -> Pending:
@@ -53,7 +53,7 @@ def propagate(layers: Sequence[Layer], pending: Pending, budget: Budget, *, pref
                 done = found_map.apply(*all_pairs(pending, budget))
                 pending = pending.stored(*done[:3], said=done.remarks)
                 off = mean_of_pairs(done.k, done.points)
-                pending.summaries.append(Summary(layer, float(done.points.shown.mean()), off))
+                pending.summaries.append(KernelLayer.of(layer, float(done.points.shown.mean()), off))
             else:
                 pending.layers.append(Mapped(layer, points, found_map))
             _check_scale(pending)

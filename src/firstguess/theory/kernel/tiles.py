@@ -30,12 +30,18 @@ _TILE_BYTES = 256 * 256 * 8
 _NOISE = 4e-15  # of the terms of a series, which are computed in float64: smaller ones are left out
 
 
-class Summary(NamedTuple):
-    """Diagonal and off-diagonal means of the covariance after one layer."""
+@dataclass(frozen=True)
+class KernelLayer:
+    """Means of a layer's covariances: of the diagonal, and off it."""
 
-    layer: Layer
+    layer: str
+    weights: bool
     q: float
     q_ab: float
+
+    @classmethod
+    def of(cls, layer: Layer, q: float, q_ab: float) -> KernelLayer:
+        return cls(layer.text(), layer.weighted, q, q_ab)
 
 
 class Mapped(NamedTuple):
@@ -135,7 +141,7 @@ class Pending:
     source: CovarianceSource
     points: Points
     layers: list[Mapped] = field(default_factory=list[Mapped])
-    summaries: list[Summary] = field(default_factory=list[Summary])
+    summaries: list[KernelLayer] = field(default_factory=list[KernelLayer])
     remarks: list[str] = field(default_factory=list[str])
 
     @property
@@ -169,7 +175,7 @@ def all_pairs(pending: Pending, budget: Budget) -> tuple[Array, Array | None]:
         k, t, sums = _by_images(pending, budget)
     for mapped, total in zip(pending.layers, sums, strict=True):
         after = mapped.after
-        pending.summaries.append(Summary(mapped.layer, float(after.shown.mean()), float(total / after.pairs)))
+        pending.summaries.append(KernelLayer.of(mapped.layer, float(after.shown.mean()), float(total / after.pairs)))
     return k, t
 
 
