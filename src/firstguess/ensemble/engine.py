@@ -47,9 +47,9 @@ class DescriptionEngine:
     tenth of a layer of width 100 and a hundredth of one of width 1000. `moments` 4 adds skewness and kurtosis.
 
     Member i depends on (seed, i) only. With `reduce` two exact reductions for Gaussian weights are used where they are
-    shorter (performance.md): they draw other numbers of the same law, and `notes` names them. `memory` bounds what the
-    engine allocates, in bytes; the data, if already float32 and contiguous, are not copied. `group` and `chunk` (inits
-    and points carried together) are chosen for speed; results do not depend on them beyond rounding.
+    shorter (performance.md): they draw other numbers of the same distribution, and `notes` names them. `memory` bounds
+    what the engine allocates, in bytes; the data, if already float32 and contiguous, are not copied. `group` and
+    `chunk` (inits and points carried together) are chosen for speed; results do not depend on them beyond rounding.
 
     >>> from firstguess.network.builders import mlp
     >>> x = np.random.default_rng(0).standard_normal((200, 20), dtype=np.float32)

@@ -81,8 +81,8 @@ def bias_test(output: Output | None, inits: int, points: int) -> BiasTest:
     Points: γ̂ is an average of the overlaps c_ab of different points, which is not 0 on a finite sample although it
     is on average; its variance is 2·E c²/n(n − 1), and no number of initializations lowers it. E c² shows in how much
     the spread, a mean square over the points, differs between outputs: r·k/2 = 1/n + E c² for Gaussian outputs (more
-    in narrow networks, which errs on the safe side). The sum of both is taken as a shifted gamma law of its variance
-    and skewness.
+    in narrow networks, which errs on the safe side). The sum of both is taken as a shifted gamma distribution of its
+    variance and skewness.
     """
     if output is None or inits < 2 or points < 2 or math.isnan(output.gamma):
         return BiasTest(math.nan)
@@ -290,7 +290,7 @@ class Measurement(Shown):
 
     @property
     def guess_gamma(self) -> float:
-        """The γ whose law, theory.md (6)-(8) for these classes and points, has the average largest share seen."""
+        """The γ whose distribution, theory.md (6)-(8) for these classes and points, has the largest share seen."""
         return gamma_of_share(self.guesses.expected_max(), self.classes, self.points)
 
     @property

@@ -36,9 +36,9 @@ def build(
 
     `inputs` is the data (n, d) or (n, channels, height, width), or the shape of one data point; a `centered` activation
     takes off the mean predicted for these data, or for the blob where only a shape is given. The weights are those of
-    `DescriptionEngine(…, reduce=False)`: an exact reduction draws other numbers of the same law. BatchNorm uses the
-    batch that it is given, or consecutive batches where the description says their size. Untrained norms have no
-    parameters here.
+    `DescriptionEngine(…, reduce=False)`: an exact reduction draws other numbers of the same distribution. BatchNorm
+    uses the batch that it is given, or consecutive batches where the description says their size. Untrained norms have
+    no parameters here.
 
     >>> model = build(Network.parse("dense(weight_var=2) > relu > dense"), 10, width=32)
     >>> [type(module).__name__ for module in model], tuple(model[0].weight.shape)

@@ -37,7 +37,8 @@ def conditional_pays(points: int, fan_in: int, units: int) -> bool:
 
 
 def triangular(data: Tensor) -> Tensor:
-    """Points by points: with Xᵀ = QR the rows of Rᵀ have the overlaps of the data, so W x and W' r are equal in law.
+    """Points by points: with Xᵀ = QR the rows of Rᵀ have the overlaps of the data, so W x and W' r are equal in
+    distribution.
 
     In float64, some dimensions at a time: R of (R so far, next rows) is R of all of them, and needs little memory.
     """

@@ -18,8 +18,7 @@ from torch import Tensor
 from firstguess.base.errors import FirstguessError
 from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds, orders
 from firstguess.ensemble.training_loop import Observe, Values
-from firstguess.ensemble.training_plain import room_for
-from firstguess.ensemble.training_plan import Plan
+from firstguess.ensemble.training_plan import Plan, room_for
 from firstguess.network.derivative import Derivative, Kept
 from firstguess.network.tensors import Local, OverData, Paths, Place, Unbatched, Weights
 

@@ -118,3 +118,15 @@ def mean_loss(kind: str) -> MeanLoss:
         return float(0.5 * np.square(f).sum(axis=1).mean())
 
     return squared if kind == "squared" else cross_entropy
+
+
+def room_for(need: float, threads: int, memory: float) -> int:
+    """How many threads memory has room for, each of which needs `need` bytes."""
+    if need > memory:
+        raise InvalidInput(
+            f"memory for one network in training, {need:.2g} bytes",
+            got=f"{memory:.2g} bytes that are free",
+            where="train",
+            hint="a smaller batch, a smaller width, or fewer points",
+        )
+    return max(1, min(threads, int(memory // need)))

@@ -41,7 +41,7 @@ from firstguess.modules.outputs import (
     Tally,
     as_rows,
     check_classes_known,
-    check_told,
+    check_known,
     classes_of,
     ending,
     find_logits,
@@ -287,7 +287,7 @@ class ModuleEngine:
         told = is_probability(rows, lambda: self._forward(model, batch, copies=True)[1])
         if told is None:  # on a few points: on all of them it is within 0 and 1 by chance less often
             told = is_probability(self._forward(model, self._batches[0], copies=True)[1], None)
-        return "probability" if check_told(told, self._pick) else ""
+        return "probability" if check_known(told, self._pick) else ""
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""

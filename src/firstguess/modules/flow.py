@@ -244,7 +244,7 @@ def _is_constant(values: Array) -> bool:
 
 
 def _measured_sources(plan: StepPlan, name: str, curves: dict[str, Array]) -> tuple[str, ...]:
-    """The sources that were measured; through parents and views to what is behind them."""
+    """The sources that were measured; through parents and views to what they come from."""
     result: list[str] = []
     queue = list(plan.sources.get(name, ()))
     seen: set[str] = set()

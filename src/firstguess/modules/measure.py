@@ -360,7 +360,7 @@ def _one_model(fractions: NDArray[np.float64], stats: NDArray[np.float64], point
 def _preference(guesses: EmpiricalGuesses) -> list[Finding]:
     """A head that prefers a class whatever its weights are: no initialization of exchangeable classes does that."""
     excess, chance = statistics.equal_means_test(guesses.fractions)
-    if chance > 1e-6 or excess < 3:  # 3: with many classes and few members, χ² is too narrow for the law of T
+    if chance > 1e-6 or excess < 3:  # 3: with many classes and few members, χ² is too narrow for the distribution of T
         return []
     means = guesses.class_means
     first = int(means.argmax())

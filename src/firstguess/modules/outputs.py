@@ -197,7 +197,7 @@ def ending(rows: torch.Tensor, before: torch.Tensor | None) -> Ending:
     return "sigmoid" if torch.allclose(rows, torch.sigmoid(before), atol=1e-6) else ""
 
 
-def check_told(told: bool | None, pick: Pick) -> bool:
+def check_known(told: bool | None, pick: Pick) -> bool:
     """Whether one output is a probability (bounded.py); raise where nothing tells."""
     if told is None and not callable(pick):
         raise InvalidInput(

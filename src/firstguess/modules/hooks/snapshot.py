@@ -25,7 +25,7 @@ from firstguess.modules.outputs import (
     Pick,
     Tally,
     as_rows,
-    check_told,
+    check_known,
     classes_of,
     ending,
     find_logits,
@@ -159,7 +159,7 @@ class _View:
             self.ending = ending(rows[fine], before[fine] if before is not None else None)
             if not self.ending and (before is None or not torch.equal(rows, before)):
                 told = is_probability(rows[fine], lambda: find_logits(self.call(model, batch, copies=True), self.pick))
-                self.ending = "probability" if check_told(told, self.pick) else ""
+                self.ending = "probability" if check_known(told, self.pick) else ""
         if self.ending == "probability":
             before = torch.logit(rows.float(), EPS)
         if self.watch is not None:

@@ -1,7 +1,8 @@
 """What a model's own values say of how its constructor draws them, where that is not what its initializers do.
 
 An instance does not say how it was built. But a bias that is all zeros where the initializer draws numbers, or weights
-beyond the ends of the initializer's law, were not drawn by it; then a re-draw follows the instance, and says so.
+beyond the ends of the initializer's distribution, were not drawn by it; then a re-draw follows the instance, and says
+so.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from firstguess.modules.members.weight_statistics import SHAPED, Numbers, differ
 ALPHA = 1e-6  # how often a model as its initializers draw it is said to be another, by a test of any of its parameters
 _EQUAL = 1e-7  # chance, from which on equal entries are no accident
 _CLOSE = 0.005  # relative, for values that were bfloat16 once
-_KNOWN = 1_000  # entries from which a law is known well enough to compare with
-_DRAWS = 1_000  # so that the ends of a uniform law are known also for a few biases
+_KNOWN = 1_000  # entries from which a distribution is known well enough to compare with
+_DRAWS = 1_000  # so that the ends of a uniform distribution are known also for a few biases
 _BUDGET = 2_000_000  # numbers that one initializer draws beyond two initializations
 _ZEROS = 4  # exact ones among 65 536 entries: float32 has one by chance in 4 of 1000 draws
 _FEW = 8  # entries by which equal tensors are looked for
@@ -107,7 +108,7 @@ def learn(draw: Callable[[], object], parameters: Mapping[str, torch.Tensor]) ->
 def learn_more(
     draw: Callable[[], object], parameters: Mapping[str, torch.Tensor], laws: dict[str, InitializerStatistics]
 ) -> None:
-    """Draw more often, while a law is not known and not too much has been drawn."""
+    """Draw more often, while a distribution is not known and not too much has been drawn."""
     room = _BUDGET // max(1, sum(parameter.numel() for parameter in parameters.values()))
     few = {name: parameters[name] for name, law in laws.items() if name in parameters and not law.known}
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in few}
@@ -169,7 +170,7 @@ class ObservedWeights:
         """The known rules that a weight may come from."""
         return list(fitting(self.numbers, tuple(self.value.shape))) if self.value.ndim > 1 else []
 
-    def of_law(self, law: InitializerStatistics, now: torch.Tensor, alpha: float) -> bool:
+    def drawn_by(self, law: InitializerStatistics, now: torch.Tensor, alpha: float) -> bool:
         """Whether these values, but for those aside, may be one more draw of `law`; `now` is one."""
         if law.fixed:
             size = float(now.abs().max())
@@ -195,7 +196,7 @@ class Adjustment:
 
 
 def follow(strange: list[tuple[ObservedWeights, InitializerStatistics]]) -> list[Adjustment]:
-    """What makes draws of each law draws as the model's own, for values that are not of this law."""
+    """What makes draws of each distribution draws as the model's own, for values that are not of this distribution."""
     fits = [own.rules for own, _ in strange if own.rules]
     names = [{name for name, _ in rules} for rules in fits]
     shared = set.intersection(*names) if names else set[str]()  # one constructor mostly uses one rule
@@ -253,7 +254,7 @@ def _orthogonal(parameter: torch.Tensor, gains: list[float]) -> None:
 
 def _scaled(own: ObservedWeights, law: InitializerStatistics, shared: set[str], *, plain: bool) -> Adjustment:
     """A draw with the size that the model's values have, or that of the one rule that they fit; uniform or normal as
-    they are, if its own law is one of the two."""
+    they are, if its own distribution is one of the two."""
     mine, others = own.numbers, law.numbers
     centre, start = (mine.mean if mine.off_centre else 0.0), (others.mean if others.off_centre else 0.0)
     size = math.sqrt(mine.variance if centre else mine.mean_square)
@@ -268,7 +269,7 @@ def _scaled(own: ObservedWeights, law: InitializerStatistics, shared: set[str], 
             rule, square = found[0]
             size = math.sqrt(square / own.value[0].numel())
         elif flat and mine.count >= SHAPED:
-            # The ends of a uniform law are known to 1/n, its standard deviation to 0.45/√n only.
+            # The ends of a uniform distribution are known to 1/n, its standard deviation to 0.45/√n only.
             size = mine.reach * (1 + 1 / mine.count) / math.sqrt(3)
     certain = bool(rule) and flat and mine.count >= SHAPED  # trained weights do not end where a rule's do
     kind = FindingKind.OWN_RULE if certain else FindingKind.OTHER_SCALE
@@ -352,7 +353,7 @@ class _FittedDistribution:
             parameter.normal_(self.mean, self.size)
 
     def fits(self, value: torch.Tensor) -> bool:
-        """Whether a vector may be of this law, by its mean square about the mean."""
+        """Whether a vector may be of this distribution, by its mean square about the mean."""
         n = value.numel()
         square = float((value.double() - self.mean).square().sum()) / self.size**2
         below = float(special.chdtr(n, square))
@@ -376,7 +377,7 @@ def random_vectors(owns: Iterable[ObservedWeights]) -> list[Adjustment]:
 
 
 def _common(long: list[ObservedWeights], laws: Mapping[str, _FittedDistribution]) -> _FittedDistribution | None:
-    """The one law that all have: a constructor mostly uses one."""
+    """The one distribution that all have: a constructor mostly uses one."""
     values = torch.cat([own.value.detach().flatten().double() for own in long])
     means = {laws[own.name].mean for own in long}
     if len(long) > 1 and means != {0.0}:
@@ -412,7 +413,7 @@ def random_findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
 
 
 def _law(value: torch.Tensor) -> _FittedDistribution | None:
-    """The law that entries look drawn from; None if they are few, or have structure."""
+    """The distribution that entries look drawn from; None if they are few, or have structure."""
     x = value.detach().double()
     n = x.numel()
     if n < _LONG or int(x.unique().numel()) < n // 2:
@@ -429,7 +430,7 @@ def _law(value: torch.Tensor) -> _FittedDistribution | None:
 
 
 def _distances(x: torch.Tensor) -> tuple[float, float]:
-    """√n times how far the entries are from a normal law, and from a uniform one between their ends."""
+    """√n times how far the entries are from a normal distribution, and from a uniform one between their ends."""
     n = x.numel()
     ordered = x.sort().values
     steps = torch.arange(n, dtype=torch.float64, device=x.device) / n

@@ -203,7 +203,7 @@ class Redraw:
         looks = self._looks({name: own for name, own in owns.items() if not laws[name].fixed})
         kept_layers = {layer_of(name) for name in looks}
         # Now, because a call that is run alone below writes parameters that a later one would set.
-        settled = {name for name, law in laws.items() if law.fixed and owns[name].of_law(law, parameters[name], 0.0)}
+        settled = {name for name, law in laws.items() if law.fixed and owns[name].drawn_by(law, parameters[name], 0.0)}
         last = {name: call for call in usable for name in (*call.writes, *call.changes)}
         for call in self.calls:
             mine = {name: laws[name] for name in call.writes if name in laws and last[name] is call}
@@ -215,7 +215,7 @@ class Redraw:
             own = owns[name].beside(law)
             if name in settled or layer_of(name) in kept_layers or not own.finite:
                 continue
-            if not law.fixed and own.blank is None and own.of_law(law, parameters[name], alpha):
+            if not law.fixed and own.blank is None and own.drawn_by(law, parameters[name], alpha):
                 continue
             others = [call for call in usable if name in call.writes][:-1]
             found, fits = self._writer(owns[name], law, others, alpha)
@@ -234,7 +234,7 @@ class Redraw:
         if self._chosen:
             self.calls = needed(usable, self._chosen)
         if looks:
-            # 8 standard deviations of a normal law: one of 1e15 entries.
+            # 8 standard deviations of a normal distribution: one of 1e15 entries.
             far = {n for n, own in owns.items() if own.numbers.reach > 8 * math.sqrt(laws[n].numbers.mean_square)}
             bounded = {n for n in far if not laws[n].fixed and laws[n].numbers.kurtosis < 3.5}
             yield from self._keep_trained(looks, follow(strange), bounded, laws, kept)
@@ -296,7 +296,7 @@ class Redraw:
         self, own: ObservedWeights, last: InitializerStatistics, others: list[Initializer], alpha: float
     ) -> tuple[tuple[Initializer, InitializerStatistics] | None, bool]:
         """Of several initializers of a parameter, the one whose size is nearest to the model's own values, if it is not
-        the last; and whether these are of its law."""
+        the last; and whether these are of its distribution."""
         parameter = dict(self.model.named_parameters())[own.name]
         best, nearest = None, (True, own.distance(last))
         for call in others:
@@ -304,7 +304,7 @@ class Redraw:
             learn_more(call.run, named(self.model, call.module), laws)
             law = laws[own.name]
             mine = own.beside(law)
-            rank = (mine.blank is not None or not mine.of_law(law, parameter, alpha), mine.distance(law))
+            rank = (mine.blank is not None or not mine.drawn_by(law, parameter, alpha), mine.distance(law))
             if rank < nearest:
                 best, nearest = (call, law), rank
         return best, not nearest[0]

@@ -305,17 +305,19 @@ def scale_finding(scale: float, weights: Collection[str]) -> Finding:
 # Of independent entries the largest singular value stays at the Marchenko-Pastur edge σ(√m + √n), within Tracy-Widom
 # fluctuations of about ½(m^-½ + n^-½)^⅓·σ. Training adds directions that many rows share, and they stand out of it.
 # Rows and columns are brought to one size and their means taken off first, so that neither scale, nor blocks of
-# different scale (a fused projection of q, k and v), nor a law with a mean, nor rows of zeros (padding) count. The
-# edge itself is that of the same entries with random signs, which keeps whatever law, zeros and outliers they have.
+# different scale (a fused projection of q, k and v), nor a distribution with a mean, nor rows of zeros (padding) count.
+# The edge itself is that of the same entries with random signs, which keeps whatever distribution, zeros and outliers
+# they have.
 
-# In standard deviations of Tracy and Widom's law, whose tail is exp(−⅔s^1.5): below 1e-9 a weight, 1e-6 a model of a
-# thousand. Of 12 000 fresh weights of 30 laws none was above 5, but for copied rows, which are taken once.
+# In standard deviations of Tracy and Widom's distribution, whose tail is exp(−⅔s^1.5): below 1e-9 a weight, 1e-6 a
+# model of a thousand. Of 12 000 fresh weights of 30 distributions none was above 5, but for copied rows, which are
+# taken once.
 TRAINED = 8.0
 _SCREEN = 4.0  # beyond the edge of equal variances, from where on random signs are asked
 _SHORT, _LONG = 256, 1024  # rows and columns that are looked at, at even distances
 _LEAST = 8  # rows and columns: fewer have no power
 _SIGNS = 4  # draws of random signs
-_SD = 1.27  # of Tracy and Widom's law for real entries
+_SD = 1.27  # of Tracy and Widom's distribution for real entries
 
 
 def has_power(value: torch.Tensor) -> bool:

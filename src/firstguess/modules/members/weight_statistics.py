@@ -12,7 +12,7 @@ from scipy import special
 TORCH_DEFAULT = "PyTorch's default"
 _FALSE_ALARM = 1e-6  # how often a rule that holds is not recognised by its bound
 _SIGMAS = 5.0  # two-sided 6e-7
-SHAPED = 160  # entries from which a normal law goes beyond √3 standard deviations but for one time in 1e6
+SHAPED = 160  # entries from which a normal distribution goes beyond √3 standard deviations but for one time in 1e6
 _SAME = 0.02  # relative differences in size, or of the mean in standard deviations, that change no reading
 _ROUNDED = 0.005  # of a bound: values that were bfloat16 once
 _MOST = 1 << 16  # entries that are looked at: their size is then known to 0.3 %
@@ -54,12 +54,12 @@ class Numbers:
 
     @property
     def variance(self) -> float:
-        """Variance about the mean; unbiased if all draws have one law."""
+        """Variance about the mean; unbiased if all draws have one distribution."""
         return max(self.square - self.total * self.mean, 0.0) / max(self.count - 1, 1)
 
     @property
     def kurtosis(self) -> float:
-        """E w⁴ / (E w²)²: 3 for a normal law, 1.8 for a uniform one (about 0)."""
+        """E w⁴ / (E w²)²: 3 for a normal distribution, 1.8 for a uniform one (about 0)."""
         return self.fourth / self.count / self.mean_square**2 if self.mean_square > 0.0 else math.nan
 
     @property
@@ -82,7 +82,7 @@ class Numbers:
 
     @property
     def uniform(self) -> bool:
-        """Whether no entry lies beyond √3 standard deviations, where a uniform law ends and a normal one does not."""
+        """Whether no entry lies beyond √3 standard deviations, where uniform numbers end and normal ones do not."""
         room = 1.0 + _SIGMAS * self.standard_error / self.mean_square if self.mean_square > 0.0 else 1.0
         return self.reach**2 <= 3.0 * self.mean_square * room
 
@@ -90,8 +90,9 @@ class Numbers:
     def law(self) -> str:
         """normal, uniform or orthogonal; "" where the entries look like neither, or are too few to tell.
 
-        By the fourth moment, within 5 standard errors: kurtosis 3 (√(24/n) each) of a normal law, 1.8 (√(1.32/n), by
-        the delta method) of a uniform one, which also ends; truncated and heavy-tailed ones have another.
+        By the fourth moment, within 5 standard errors: kurtosis 3 (√(24/n) each) of a normal distribution, 1.8
+        (√(1.32/n), by the delta method) of a uniform one, which also ends; truncated and heavy-tailed ones have
+        another.
         """
         if self.gain is not None:
             return "orthogonal"
@@ -193,8 +194,9 @@ def sampled(value: torch.Tensor, most: int = _MOST) -> torch.Tensor:
 def differs(own: Numbers, law: Numbers, alpha: float) -> bool:
     """Whether `own` values cannot be one more draw of the `law` that others were drawn from.
 
-    By the ends of a uniform law (exact), by the F-ratio of variances (exact for a normal law, with fewer degrees of
-    freedom for one of heavier tails) and by the mean (Student's t): each is wrong with probability `alpha` at most.
+    By the ends of a uniform distribution (exact), by the F-ratio of variances (exact for a normal distribution, with
+    fewer degrees of freedom for one of heavier tails) and by the mean (Student's t): each is wrong with probability
+    `alpha` at most.
 
     >>> def numbers(*tensors):
     ...     found = Numbers()
@@ -228,7 +230,7 @@ def differs(own: Numbers, law: Numbers, alpha: float) -> bool:
 
 
 def _flat(law: Numbers) -> bool:
-    """Whether a law looks uniform between its ends, wherever its middle is."""
+    """Whether a distribution looks uniform between its ends, wherever its middle is."""
     middle, half = (law.high + law.low) / 2, (law.high - law.low) / 2
     return half**2 <= 3.0 * law.variance * (1 + _SIGMAS * math.sqrt(0.8 / law.count)) and (
         abs(middle - law.mean) <= _SIGMAS * math.sqrt(law.variance / law.count)

@@ -148,7 +148,7 @@ def parameter_names(model: nn.Module) -> Iterator[str]:
 
 @dataclass
 class Modules:
-    """The meaning of every module of `model`, with what is known of its parameters' laws."""
+    """The meaning of every module of `model`, with what is known of its parameters' distributions."""
 
     model: nn.Module
     draws: ParameterDraws
@@ -190,7 +190,7 @@ class Modules:
     def _random(
         self, path: str, module: nn.Module, say: Callable[[Any, ReadContext], ReadResult], context: ReadContext
     ) -> ReadResult:
-        """A module whose weights are drawn: their law goes to its kind; biases that are one constant are a shift."""
+        """A module whose weights are drawn: its kind gets their distribution; biases of one constant are a shift."""
         found = self.estimates.get(path)
         weight = tensor_at(self.model, self._name(path, "weight"))
         if found is None or weight is None:
@@ -205,7 +205,7 @@ class Modules:
         rule, weight_var = found.choose(self.favourites) if found.weight.constant is None else ("zero", 0.0)
         bias_var = found.bias_var()
         units, orthogonal = int(weight.shape[0]), found.weight.gain is not None
-        weights = RandomWeights(weight_var, bias_var, units, orthogonal, _odd_law(found, weight_var, bias_var))
+        weights = RandomWeights(weight_var, bias_var, units, orthogonal, _odd_distribution(found, weight_var, bias_var))
         meaning = say(module, replace(context, weights=weights))
         if meaning.why:
             return replace(meaning, zero=meaning.why == _ZERO and not constant)
@@ -231,8 +231,8 @@ def _weighted(kind: type[Layer] | None) -> bool:
     return kind is not None and kind.weighted
 
 
-def _odd_law(found: Estimate, weight_var: float, bias_var: float) -> str:
-    """Why weights and biases have a law that a description does not say; "" if it does."""
+def _odd_distribution(found: Estimate, weight_var: float, bias_var: float) -> str:
+    """Why weights and biases have a distribution that a description does not say; "" if it does."""
     if found.weight.off_centre and found.weight.constant != 0.0:
         return "its weights have a mean other than 0, which the theory does not cover"
     if found.bias is not None and found.bias.constant is None and found.bias.off_centre:

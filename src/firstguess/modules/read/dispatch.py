@@ -83,7 +83,7 @@ _DROPOUTS = (
 _SOFTMAXES = (F.softmax, F.log_softmax, torch.softmax, torch.log_softmax, "softmax", "log_softmax")
 
 
-def passive_call(call: Call) -> ReadResult | None:
+def identity_call(call: Call) -> ReadResult | None:
     """The meaning of a function or method (by its name) that is none of a layer's, None if this is no such one."""
     if call.target in _COPIES or call.target in _COPYING:
         return ReadResult()
@@ -105,7 +105,7 @@ class Claim(NamedTuple):
 
 def claim(module: nn.Module) -> Claim | None:
     """Who says what a module is; None: nobody, as where a known class has a forward of its own."""
-    known, endings = _claims(tuple(by_module().items()))
+    known, endings = _module_table(tuple(by_module().items()))
     if "forward" not in vars(module):
         forward = type(module).forward
         for kind, found in known.items():
@@ -120,13 +120,13 @@ def claim(module: nn.Module) -> Claim | None:
 def call_claim(target: Any) -> tuple[str, type[Layer]] | None:
     """Who says what a function (or a method, by its name) is, and by which name in its `calls`."""
     try:
-        return _call_claims(tuple(by_call().items())).get(target)
+        return _call_table(tuple(by_call().items())).get(target)
     except TypeError:  # someone's callable that has no hash
         return None
 
 
 @lru_cache(maxsize=4)
-def _claims(names: _Names) -> tuple[dict[type[nn.Module], Claim], dict[str, Claim]]:
+def _module_table(names: _Names) -> tuple[dict[type[nn.Module], Claim], dict[str, Claim]]:
     """By class, subclasses before what they derive from; and by the ending of a class's name."""
     known = {cls: Claim(cls.__name__, None, meaning) for cls, meaning in PASSIVE.items()}
     endings: dict[str, Claim] = {}
@@ -140,7 +140,7 @@ def _claims(names: _Names) -> tuple[dict[type[nn.Module], Claim], dict[str, Clai
 
 
 @lru_cache(maxsize=4)
-def _call_claims(names: tuple[tuple[str, type[Layer]], ...]) -> dict[Any, tuple[str, type[Layer]]]:
+def _call_table(names: tuple[tuple[str, type[Layer]], ...]) -> dict[Any, tuple[str, type[Layer]]]:
     return {target: (name, kind) for name, kind in names for target in targets(name)}
 
 
@@ -167,7 +167,7 @@ def refusal(module: nn.Module) -> str:
         return "a description has two-dimensional convolutions only, and no transposed ones"
     if isinstance(module, (*BATCH_NORMS, nn.InstanceNorm1d, nn.InstanceNorm3d)):
         return "a description has BatchNorm (1d, 2d), InstanceNorm2d, LayerNorm, RMSNorm and GroupNorm only"
-    known, _ = _claims(tuple(by_module().items()))
+    known, _ = _module_table(tuple(by_module().items()))
     base = next((cls.__name__ for cls in known if isinstance(module, cls)), None)
     return f"a {base} with a forward of its own" if base is not None else "a description has no such layer"
 
@@ -216,7 +216,7 @@ def function(node: fx.Node, context: ReadContext, after: tuple[int, ...] | None)
     if (claimed := call_claim(call.target)) is not None:
         name, kind = claimed
         return kind.from_call(call, replace(context, claim=name))
-    if (passive := passive_call(call)) is not None:
+    if (passive := identity_call(call)) is not None:
         return passive
     target: Any = node.target
     name = function_name(node)

@@ -202,7 +202,7 @@ def _repeats(trail: Trail, end: fx.Node, weights: fx.Node) -> bool:
     """Whether a signal is correlated with what these weights put out.
 
     Its terms that end in other weights are not, even where these ones go into them: the later weights and their
-    negatives have the same law, and only one of the two signals changes sign with them.
+    negatives have the same distribution, and only one of the two signals changes sign with them.
     """
     curved: list[fx.Node] = []
     todo, seen = [end], set[fx.Node]()

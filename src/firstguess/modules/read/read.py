@@ -48,8 +48,8 @@ def read(
     Nothing is guessed: `network` is None unless every module and function between input and output is one that a
     description can say, and what is not is listed with its path and the reason. σw² = fan-in · E W² and σb² = E b²
     (theory.md §1) are of freshly drawn weights, as `fg.measure` draws them; where they fit a known rule (PyTorch's
-    default, Kaiming, Xavier, LeCun, orthogonal; within 5 standard errors, uniform laws by their bounds to 1e-6), the
-    description has that rule's exact numbers. The model and the random generators are left as they were.
+    default, Kaiming, Xavier, LeCun, orthogonal; within 5 standard errors, uniform distributions by their bounds to
+    1e-6), the description has that rule's exact numbers. The model and the random generators are left as they were.
 
     >>> structure = read(nn.Sequential(nn.Linear(100, 400), nn.ReLU(), nn.Linear(400, 10)))
     >>> print(structure.network.where("layernorm after relu"))  # doctest: +ELLIPSIS

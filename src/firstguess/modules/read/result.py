@@ -60,7 +60,7 @@ class Structure(Shown):
 
     @property
     def law(self) -> str:
-        """The one law that all weights look drawn from (normal, uniform, orthogonal); "" if not one, or not known."""
+        """The distribution that all weights look drawn from (normal, uniform, orthogonal); "" if there is none."""
         laws = {part.variances.distribution for part in self.parts if part.variances is not None}
         return laws.pop() if len(laws) == 1 else ""
 

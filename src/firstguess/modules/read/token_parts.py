@@ -155,7 +155,7 @@ class Laws:
     def __init__(self, model: nn.Module, draws: ParameterDraws, init: Init = None) -> None:
         self.model, self.draws, self.init = model, draws, init
         self._known: dict[str, Estimate] = {}
-        self._sizes: dict[str, float] = {}  # E w² of laws that follow no rule
+        self._sizes: dict[str, float] = {}  # E w² of distributions that follow no rule
         self._measure_sizes()
 
     def numbers(self, name: str, path: str) -> Numbers:
@@ -261,7 +261,7 @@ _GRID = torch.linspace(-9.0, 9.0, 601, dtype=torch.float64)
 
 
 class Builder:
-    """Pieces of one model, with the laws of its parameters over draws."""
+    """Pieces of one model, with the distributions of its parameters over draws."""
 
     def __init__(self, model: nn.Module, draws: ParameterDraws, init: Init = None) -> None:
         self.model = model
