@@ -1,4 +1,4 @@
-"""Laws of random weights, from their values: sizes, bounds, rules that they fit, whether two samples have the same."""
+"""Distributions of random weights, from their values: sizes, bounds, rules they fit, whether two samples agree."""
 
 from __future__ import annotations
 
