@@ -84,19 +84,19 @@ def check(
         print_json(found.to_dict() | {"passed": passed, "faults": [fault.to_dict() for fault in faults]})
     else:
         typer.echo("\n".join(lines))
-    _tell_github(what, lines, passed=passed)
+    _tell_github(what, lines, passed=passed, aside=json)
     if not passed:
         raise typer.Exit(1)
 
 
-def _tell_github(what: str, lines: list[str], *, passed: bool) -> None:
+def _tell_github(what: str, lines: list[str], *, passed: bool, aside: bool) -> None:
     """Errors beside the change, and a summary of the step, where GitHub Actions runs this."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
     for line in lines:
         if not line.startswith("passed"):
             said = line.replace("%", "%25").replace("\n", "%0A")
-            typer.echo(f"::error title=firstguess check {what}::{said}")
+            typer.echo(f"::error title=firstguess check {what}::{said}", err=aside)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(summary, "a", encoding="utf-8") as file:
             file.write(f"### firstguess check: {what} {'passed' if passed else 'failed'}\n\n")
