@@ -54,7 +54,20 @@ NAMES_RUNNERS = NAMES_EVERYWHERE | set(
 )
 # In docstrings: `a name` and what is quoted do not count.
 DOCS_EVERYWHERE = ["handful", "foretold by", "drawn anew each"]
-DOCS_GROUND = ["handful", "foretold", "knob", "stretch", "twins", "law", "laws", "behind", "in front of", "drawn anew"]
+DOCS_GROUND = [
+    "handful",
+    "foretold",
+    "knob",
+    "stretch",
+    "twins",
+    "law",
+    "laws",
+    "behind",
+    "in front of",
+    "drawn anew",
+    "so many",
+    "as asked",
+]
 DOCS_RUNNERS = ["handful", "foretold", "pupil", "lesson", "borrowed", "law", "laws", "in front of", "drawn anew"]
 
 

@@ -394,8 +394,10 @@ def correlated_leaky(left: float, right: float, c: Array) -> Array:
 # Where many directions share the variance this is f at C/mean diagonal; where few dominate, theirs shrink and the
 # others grow.
 
-_ALL = 300  # up to so many points every direction is taken apart
-_LEADING = 96  # beyond, so many; the rest stand for as many equal ones as give the same trace and trace of squares
+_ALL = 300  # points up to which every direction is taken apart
+_LEADING = (
+    96  # directions beyond that; the rest stand for as many equal ones as give the same trace and trace of squares
+)
 # the integral over s = log t, tr C = 1: integrand ~ e^s on the left, at least e^{−s/2} on the right, analytic in |Im s|
 # < π
 _STEP = 0.25

@@ -44,7 +44,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, texts: Iterable[str], size: int) -> Vocabulary:
-        """The words that come most often in these texts, so many that there are `size` ids; ties alphabetically."""
+        """The words that come most often in these texts, until there are `size` ids; ties alphabetically."""
         if whole_number(size, "size") <= _SPECIAL:
             raise InvalidInput(f"a vocabulary of more than {_SPECIAL} ids", got=size, where="Vocabulary", hint="20_000")
         counts = Counter(word for text in texts for word in _WORD.findall(text.lower()))

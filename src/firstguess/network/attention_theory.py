@@ -66,7 +66,7 @@ def _integrands(beta: float) -> tuple[float, Array, Array]:
 
 @lru_cache(maxsize=64)
 def _ratios(counts: tuple[int, ...]) -> CubicSpline:
-    """β_eff²/β² of so many tokens as a function of β, from a grid that is finer where β is small."""
+    """β_eff²/β² of a number of tokens, as a function of β, from a grid that is finer where β is small."""
     from scipy.interpolate import CubicSpline
 
     beta = _LARGEST * np.linspace(0.0, 1.0, _GRID) ** 2

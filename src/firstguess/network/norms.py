@@ -292,7 +292,7 @@ def centre_points(k: Array, places: int, batch: int | None) -> None:
 
 
 def effective(k: Array, size: int | None) -> tuple[float, float]:
-    """Of batches of so many rows: the least number of effective directions, the least share of the variance left."""
+    """The least number of effective directions of a batch of rows, and the least share of the variance that is left."""
     rows = k.shape[0]
     each = rows if size is None else min(size, rows)
     directions, share = math.inf, 1.0
@@ -428,7 +428,7 @@ class BatchNormed:
 
 @lru_cache(maxsize=4096)
 def cosines(nodes: int, c: float, one_minus_c: float) -> tuple[Array, Array]:
-    """(angles θ, weights) of the distribution of r = cos θ for groups of so many units at correlation c ≥ 0.
+    """(angles θ, weights) of the distribution of r = cos θ for groups of `nodes` units at correlation c ≥ 0.
 
     >>> theta, weights = cosines(4, 0.5, 0.5)
     >>> print(f"{weights @ np.cos(theta):.10f}")      # 4/3π·₂F₁(½, ½; 5/2; ¼)
@@ -451,7 +451,7 @@ def cosines(nodes: int, c: float, one_minus_c: float) -> tuple[Array, Array]:
 
 
 def normalized(nodes: int, c: float, one_minus_c: float) -> tuple[float, float]:
-    """(E r, 1 − E r): center and spread of a Gaussian node after a norm over groups of so many."""
+    """(E r, 1 − E r): center and spread of a Gaussian unit after a norm over groups of `nodes`."""
     theta, weights = cosines(nodes, c, one_minus_c)
     spread = float(weights @ (2.0 * np.sin(0.5 * theta) ** 2))
     if c > 0.5:

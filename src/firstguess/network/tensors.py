@@ -82,7 +82,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Local:
-    """An operation on any segment of the points; `batch`: on segments that hold whole batches of so many.
+    """An operation on any segment of the points; `batch`: on segments that hold whole batches of this size.
 
     Without a `derivative` members are trained one by one, as modules.
     """

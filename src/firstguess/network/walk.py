@@ -95,7 +95,7 @@ def shapes(
 ) -> list[Shape]:
     """The shape before every layer, and after the last one.
 
-    Weights that name no width get `units`; the last ones, if `last` is given, so many that `last` units (channels)
+    Weights that name no width get `units`; the last ones, if `last` is given, as many as make `last` units (channels)
     come out after the pools that follow. An error names the layer that it came from, `first` being the first's number.
     """
     found = [before]

@@ -29,7 +29,7 @@ _FOURTH = 4.0  # and its fourth moment, which says how fast sums become Gaussian
 
 
 def student(degrees: float) -> str:
-    """The text of Student's t with so many degrees of freedom, as `init` holds it.
+    """The text of Student's t with these degrees of freedom, as `init` holds it.
 
     >>> student(3.0), student(2.5)
     ('student(3)', 'student(2.5)')

@@ -59,11 +59,11 @@ def predict(
     The distribution is sampled with `draws` initializations; `points` uses a random subset. `tangent=True` also carries
     the tangent kernel (theory.md (12)), for which `width` is the fan-in of layers without a width of their own (1000).
 
-    `width`: layers that name no width have so many units, and guesses are those of such networks (theory.md §12), with
-    what that changed in `finite_size`; `inputs=fg.Inputs(dimension=…)` says how many dimensions i.i.d. inputs have.
-    None: infinitely many of both. Convolutions and tokens have no finite width here.
-    Networks with convolutions that would take longer than about `seconds` are refused, with what would fit.
-    `precision="float32"` halves memory; the covariance is then good to about 1e-6 (less after a batchnorm: `kernel`).
+    `width`: layers that name no width have this number of units, and guesses are those of such networks (theory.md
+    §12), with what that changed in `finite_size`; `inputs=fg.Inputs(dimension=…)` says how many dimensions i.i.d.
+    inputs have. None: infinitely many of both. Convolutions and tokens have no finite width here. Networks with
+    convolutions that would take longer than about `seconds` are refused, with what would fit. `precision="float32"`
+    halves memory; the covariance is then good to about 1e-6 (less after a batchnorm: `kernel`).
 
     >>> p = predict("20 x [dense(weight_var=2) > relu] > dense(weight_var=2)")
     >>> print(f"{p.gamma[1]:.6f} {p.gamma[-1]:.6f} {p.regime}")

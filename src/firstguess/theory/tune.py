@@ -198,7 +198,7 @@ def described(network: object, where: str) -> Network:
 
 
 def given_by(net: Network, data: Any, inputs: Inputs | Tokens | None, where: str) -> Inputs | Tokens:
-    """What the closed form is given: as asked, as the data are, or the papers' blob."""
+    """What the closed form is given: `inputs`, what the data are, or the papers' blob."""
     tokens = needs_tokens(net.layers)
     if data is None:
         if inputs is None and tokens:

@@ -335,7 +335,7 @@ def _error(made: Table, part: _Part, refine: float) -> float:
 
 
 _GRID = 0.25  # ends of a table lie on this grid in log q: the layers of a deep network then share a few tables
-_MOST_EXACT = 24  # up to so many distinct sizes their moments are computed one by one
+_MOST_EXACT = 24  # distinct sizes up to which moments are computed one by one
 
 
 def kernel_map(phi: Activation, q: Array) -> Map:

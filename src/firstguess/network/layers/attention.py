@@ -40,7 +40,7 @@ class Attention(Layer):
 
     Variances are times the fan-in, as a dense layer's: `weight_var` of queries, keys and values, `out_var` of the
     output (None: the same), `bias_var` and `out_bias_var` of their biases. `causal`: a token attends to itself and
-    those before it; `window`: only to those nearer than so many places, |s − t| < window. `groups`: so many keys and
+    those before it; `window`: only to those nearer than this, |s − t| < window. `groups`: the number of keys and
     values, each of heads/groups queries (None: one of each a head); their distribution is the same, (23) being an
     average over heads, and only a finite network has fewer values to average over. `rotary`: queries and keys turn with
     their place, `base` being the longest wave's. `by` says how the kernel takes the weights A; by itself it goes by the

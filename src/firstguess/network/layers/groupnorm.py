@@ -40,7 +40,7 @@ _NARROW = 16  # units (channels) of a module's groups below which they are descr
 @final
 @dataclass(frozen=True)
 class GroupNorm(Layer):
-    """One mean and one scale per sample and group: so many `groups`, or groups of so many units (channels) `each`.
+    """One mean and one scale per sample and group: the number of `groups`, or the units (channels) of `each`.
 
     `groups` are taken to be wide: each is a LayerNorm and so is the whole. Groups of a few units `each` are not,
     however wide the layer: what they leave is exact in closed form (`group_law`), and sampled in the kernel reading.

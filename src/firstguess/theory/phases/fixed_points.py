@@ -207,7 +207,7 @@ def _at_limit(block: RepeatedBlock, weight_var: float, bias_var: float, log_q: f
 
 
 def _kept_gamma(block: RepeatedBlock, weight_var: float, bias_var: float) -> float:
-    """γ after so many layers that the block has become linear: it no longer changes."""
+    """γ where the block has become linear and no longer changes it."""
     dense = Dense(weight_var, bias_var)
     signal = dense.moments(Inputs().signal())
     for _ in range(5000):

@@ -202,7 +202,7 @@ def strength(shape: ShareSpectrum, excess: float, classes: int, first: float) ->
         ab, aa, bb = (np.einsum("pi,pi->p", *pair) for pair in ((g[0], g[1]), (g[0], g[0]), (g[1], g[1])))
         ma, mb = g[0] @ inside, g[1] @ inside
     else:
-        # cosines of points in so many directions: half a beta distribution about 0
+        # cosines of points in this number of directions: half a beta distribution about 0
         half = 0.5 * (shape.directions - 1.0)
         ab = 2.0 * rng.beta(half, half, _PAIRS // 2) - 1.0
         aa = bb = np.ones_like(ab)

@@ -158,7 +158,7 @@ class Absorption:
         return self.quantile(0.5)
 
     def quantile(self, level: float) -> float:
-        """The number of steps within which so many networks are done; inf where they are not."""
+        """The number of steps within which this share of the networks is done; inf where they are not."""
         return float(np.quantile(self.draws, level, method="inverted_cdf"))
 
     def words(self, last: int) -> str:

@@ -92,7 +92,7 @@ def _softmax(f: Values) -> Values:
 
 
 class Product:
-    """Z(0) − c·ΘS and how often it was asked for."""
+    """Z(0) − c·ΘS, and the number of these products."""
 
     def __init__(self, theta: Values, start: Values, factor: float) -> None:
         self.theta, self.start = theta, start
@@ -234,7 +234,7 @@ class _Coefficients:
 
 
 def _coefficients(stages: int) -> _Coefficients:
-    """Of the second-order method with so many stages."""
+    """Coefficients of the second-order method with a number of stages."""
     w0 = 1.0 + _DAMPING / stages**2
     t, d, dd = [1.0, w0], [0.0, 1.0], [0.0, 0.0]  # Chebyshev polynomials at w0 and their derivatives
     for j in range(2, stages + 1):

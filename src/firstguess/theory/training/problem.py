@@ -114,7 +114,7 @@ def prepare(
     draws: int = 200,
     memory: float = 2e9,
 ) -> Problem:
-    """Check what was asked, and carry the kernels."""
+    """Check the arguments and compute the kernels."""
     network = as_network(network, classes, where="predict_training")
     train, held = labelled(data, "data"), None if test is None else labelled(test, "test")
     network = with_classes(network, classes, train, held)
