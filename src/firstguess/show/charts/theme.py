@@ -81,13 +81,14 @@ NARROW = 290  # pixels of a figure on a phone: with its axis it fits 360
 
 def stacked(layers: Sequence[alt.Chart], width: int, height: int, **properties: Any) -> alt.LayerChart:
     """Layers in one frame, the first at the bottom."""
-    return cast("alt.LayerChart", alt.layer(*layers).properties(width=width, height=height, **properties))
+    frame: Any = alt.layer(*layers).resolve_scale(**dict.fromkeys(_LEGENDS, "independent"))  # a legend is one layer's
+    return frame.properties(width=width, height=height, **properties)
 
 
 def house(chart: Chart, title: str, subtitle: Sequence[str], *, wide: bool = False) -> Chart:
     """The chart with a title that states the finding, a subtitle that states the setting, and the house look."""
     lines = [line for text in subtitle if text for line in wrapped(text, 180 if wide else 112, 2)]
-    if not isinstance(chart, alt.Chart | alt.LayerChart):  # panels have legends of their own
+    if not isinstance(chart, alt.Chart | alt.LayerChart):  # and a panel's
         chart = cast("Any", chart).resolve_scale(**dict.fromkeys(_LEGENDS, "independent"))
     styled: Any = chart.properties(title=alt.TitleParams(wrapped(title, 120 if wide else 78, 2), subtitle=lines))
     return styled.configure(**_CONFIG)
