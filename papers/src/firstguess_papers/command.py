@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.errors import InvalidInput
-from firstguess.cli.data import DataDir
 from firstguess.cli.output import Json, print_json, print_pairs, print_table, say
+from firstguess.cli.subjects import DataDir
 
 if TYPE_CHECKING:
     from firstguess_papers.items import Item
@@ -96,7 +96,7 @@ def reproduce(
     if engine not in (None, "local", "ray"):
         raise InvalidInput("local or ray", got=engine, where="--engine", hint="--engine ray")
     _make(out)
-    options: dict[str, Any] = {"quick": quick, "data_dir": data_dir, "seed": seed, "fresh": fresh}
+    options: dict[str, Any] = {"quick": quick, "data_dir": data_dir and str(data_dir), "seed": seed, "fresh": fresh}
     if engine is None:
         done = list(_run_all(chosen, out, options))
     else:

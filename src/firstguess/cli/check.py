@@ -9,8 +9,8 @@ import typer
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.progress import bar
+from firstguess.cli import subjects
 from firstguess.cli.output import Json, print_json
-from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
 
@@ -25,9 +25,9 @@ Exit code: 0 passed, 1 a fault or too biased, 2 bad input, 130 interrupted.
 
 
 def check(
-    what: Subject,
-    data: DataName,
-    data_dir: DataDir = None,
+    what: subjects.Subject,
+    data: subjects.DataName,
+    data_dir: subjects.DataDir = None,
     max_gamma: Annotated[
         float | None,
         typer.Option(
@@ -37,17 +37,17 @@ def check(
     max_share: Annotated[
         float | None, typer.Option(help="The largest average fraction of the largest class that passes.")
     ] = None,
-    inits: Annotated[int, typer.Option(help="Initializations at most; 50 where they decide.")] = 400,
-    points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: 1000, or all]")] = None,
-    width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
-    batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
-    standardize: Standardize = None,
-    init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
-    redraw: Redraw = None,
+    inits: Annotated[int, typer.Option(help="Number of initializations at most; 50 where they decide.")] = 400,
+    points: subjects.Points = None,
+    width: subjects.Width = 1000,
+    batch_size: subjects.BatchSize = None,
+    standardize: subjects.Standardize = None,
+    init: subjects.Init = None,
+    redraw: subjects.Redraw = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail wherever the measured number is above the limit, sure or not.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="The result depends on the seed only.")] = 0,
+    seed: subjects.Seed = 0,
     json: Json = False,
 ) -> None:
     """Fail (exit code 1) if the model or its data have a fault, or untrained networks favour one class too much.
@@ -56,8 +56,8 @@ def check(
     """
     from firstguess.diagnosis import gate
 
-    chosen, options = subject(what, init=init, width=width, redraw=redraw)
-    source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed)
+    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
+    source: Any = subjects.load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed)
     with bar("drawing networks") as tick:
         try:
             faults = gate.faults_to_fix(chosen, source)

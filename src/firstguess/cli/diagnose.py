@@ -8,8 +8,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from firstguess.base.errors import InvalidInput
+from firstguess.cli import subjects
 from firstguess.cli.output import Json, leave_if_interrupted, print_json, say
-from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
 
@@ -20,23 +20,23 @@ firstguess diagnose "10 x [dense(weight_var=2) > layernorm > relu] > dense" --da
 
 
 def diagnose(
-    what: Subject,
-    data: DataName,
-    data_dir: DataDir = None,
+    what: subjects.Subject,
+    data: subjects.DataName,
+    data_dir: subjects.DataDir = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the report: one .html file that opens offline.")
     ] = None,
-    inits: Annotated[int, typer.Option(help="Initializations, as many on every machine.")] = 64,
+    inits: subjects.Inits = 64,
     points: Annotated[int, typer.Option(help="Data points at most.")] = 1000,
     seconds: Annotated[
         float,
         typer.Option(help="About how long it may take; a verdict of fewer initializations is called preliminary."),
     ] = 180.0,
-    width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
-    batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
-    standardize: Standardize = None,
-    init: Annotated[str | None, typer.Option(help="For a model: another initializer, as for measure.")] = None,
-    redraw: Redraw = None,
+    width: subjects.Width = 1000,
+    batch_size: subjects.BatchSize = None,
+    standardize: subjects.Standardize = None,
+    init: subjects.Init = None,
+    redraw: subjects.Redraw = None,
     no_advice: Annotated[bool, typer.Option("--no-advice", help="Try no remedies.")] = False,
     optimizer: Annotated[
         str | None, typer.Option(help="What you will train with: gd (full batches), sgd or adam. [default: adam]")
@@ -47,7 +47,7 @@ def diagnose(
     goal: Annotated[
         str, typer.Option(help="What advice is ranked by: even start, trainability or worst class early.")
     ] = "even start",
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    seed: subjects.Seed = 0,
     json: Json = False,
 ) -> None:
     """Say what to do about how an untrained network guesses: fix this, worth a change, harmless, nothing to do.
@@ -60,8 +60,10 @@ def diagnose(
         raise InvalidInput("a report ending in .html", got=str(report), where="--report", hint="--report report.html")
     if report is not None and not report.absolute().parent.is_dir():
         raise InvalidInput("a folder that exists", got=str(report.parent), where="--report")
-    chosen, options = subject(what, init=init, width=width, redraw=redraw)
-    source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True)
+    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
+    source: Any = subjects.load_data(
+        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
+    )
     d = fg.diagnose(
         chosen,
         source,

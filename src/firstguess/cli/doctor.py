@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from firstguess._version import __version__
-from firstguess.cli.data import DataDir
+from firstguess.cli import subjects
 from firstguess.cli.output import Json, print_json, print_pairs
 
 EXAMPLES = """Examples:
@@ -23,12 +23,12 @@ firstguess doctor --data-dir ~/data --json
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-def doctor(data_dir: DataDir = None, json: Json = False) -> None:
+def doctor(data_dir: subjects.DataDir = None, json: Json = False) -> None:
     """Show versions, cores, optional packages, the data sets that are found, and the browser.
 
     Nothing is computed and nothing changed; torch is not loaded.
     """
-    found = report(data_dir)
+    found = report(None if data_dir is None else str(data_dir))
     if json:
         print_json(found)
         return

@@ -9,8 +9,8 @@ import typer
 from firstguess.base.errors import InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import is_path
+from firstguess.cli import subjects
 from firstguess.cli.output import Json, print_json
-from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
 
@@ -21,15 +21,15 @@ firstguess explain mymodels.py:net --data mnist:even-odd --data-dir data
 
 
 def explain(
-    what: Subject,
-    data: DataName,
-    data_dir: DataDir = None,
+    what: subjects.Subject,
+    data: subjects.DataName,
+    data_dir: subjects.DataDir = None,
     inits: Annotated[int, typer.Option(help="Initializations to compare with.")] = 50,
     points: Annotated[int, typer.Option(help="Data points at most.")] = 1000,
     seconds: Annotated[float, typer.Option(help="About how long it may take.")] = 30.0,
-    standardize: Standardize = None,
-    redraw: Redraw = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    standardize: subjects.Standardize = None,
+    redraw: subjects.Redraw = None,
+    seed: subjects.Seed = 0,
     json: Json = False,
 ) -> None:
     """Explain the guesses of one model as it is: expected from its architecture, caused by the data, or a fault.
@@ -42,8 +42,10 @@ def explain(
         raise InvalidInput(
             "a model, module:name", got=what, where="explain", hint="firstguess diagnose for descriptions"
         )
-    chosen, options = subject(what, init=None, width=0, redraw=redraw)
-    source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True)
+    chosen, options = subjects.subject(what, init=None, width=0, redraw=redraw)
+    source: Any = subjects.load_data(
+        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
+    )
     with bar("explaining") as tick:
         found = fg.explain_guess(
             chosen, source, inits=inits, points=points, seconds=seconds, seed=seed, progress=tick, **options

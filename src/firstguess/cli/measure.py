@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from firstguess.base.progress import bar
-from firstguess.cli import on_data
+from firstguess.cli import on_data, subjects
 from firstguess.cli.output import Figure, Json, check_figure, leave_if_interrupted, print_json, say
-from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, Subject, load_data, subject
 
 EXAMPLES = """Examples:
 
@@ -22,26 +21,20 @@ firstguess measure mymodels:Net --data mnist:even-odd --data-dir data --init kai
 
 
 def measure(
-    what: Subject,
-    data: DataName,
-    data_dir: DataDir = None,
-    inits: Annotated[int | None, typer.Option(help="Initializations. [default: 100]")] = None,
-    width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
-    classes: Annotated[int | None, typer.Option(help="Classes. [default: those of the data, or 2]")] = None,
-    points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: 1000, or all]")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Batches for a model; BatchNorm depends on it.")] = None,
-    standardize: Standardize = None,
-    shift: Annotated[float, typer.Option(help="Add a constant to all inputs.")] = 0.0,
-    init: Annotated[
-        str | None,
-        typer.Option(
-            help="For a model: kaiming_normal, kaiming_uniform, xavier_normal, "
-            "xavier_uniform, orthogonal, or WEIGHT_VAR,BIAS_VAR."
-        ),
-    ] = None,
-    redraw: Redraw = None,
+    what: subjects.Subject,
+    data: subjects.DataName,
+    data_dir: subjects.DataDir = None,
+    inits: Annotated[int | None, typer.Option(help="Number of initializations. [default: 100]")] = None,
+    width: subjects.Width = 1000,
+    classes: subjects.Classes = None,
+    points: subjects.Points = None,
+    batch_size: subjects.BatchSize = None,
+    standardize: subjects.Standardize = None,
+    shift: subjects.Shift = 0.0,
+    init: subjects.Init = None,
+    redraw: subjects.Redraw = None,
     precision: Annotated[float | None, typer.Option(help="Stop when the 95 % interval is this narrow (±).")] = None,
-    seed: Annotated[int, typer.Option(help="Member i depends on the seed and i only.")] = 0,
+    seed: subjects.Seed = 0,
     json: Json = False,
     figure: Figure = None,
 ) -> None:
@@ -52,8 +45,10 @@ def measure(
     import firstguess as fg
 
     check_figure(figure)
-    chosen, options = subject(what, init=init, width=width, redraw=redraw)
-    source: Any = load_data(data, data_dir=data_dir, points=points, standardize=standardize, shift=shift, seed=seed)
+    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
+    source: Any = subjects.load_data(
+        data, data_dir=data_dir, points=points, standardize=standardize, shift=shift, seed=seed
+    )
     with bar("drawing networks") as drawing:
         m = fg.measure(
             chosen,

@@ -10,9 +10,8 @@ import typer
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.progress import bar
-from firstguess.cli import completion, on_data
-from firstguess.cli.completion import Placement, described_by
-from firstguess.cli.data import DATA_HELP, DataDir
+from firstguess.cli import completion, on_data, subjects
+from firstguess.cli.completion import described_by
 from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
@@ -112,27 +111,14 @@ def predict(
             '"20 x [dense(weight_var=2) > relu] > dense(weight_var=2)".',
         ),
     ],
-    depth: Annotated[int | None, typer.Option(help="Hidden layers. [default: 1; cnn: 2]")] = None,
-    activation: Annotated[
-        str | None,
-        typer.Option(autocompletion=completion.activations, help="See 'firstguess activations'. [default: relu]"),
-    ] = None,
-    norm: Annotated[
-        str | None,
-        typer.Option(
-            autocompletion=completion.norms,
-            help="batchnorm, layernorm, rmsnorm, groupnorm, batchnorm(batch=16). [default: none]",
-        ),
-    ] = None,
-    placement: Annotated[
-        Placement | None, typer.Option(help="Of the norm: before or after the activation. [default: before]")
-    ] = None,
-    pool: Annotated[str | None, typer.Option(help="maxpool(4) or avgpool(4) after the activation.")] = None,
-    weight_var: Annotated[
-        float | None, typer.Option(help="σw²: weights have variance σw²/fan-in. [default: 2]")
-    ] = None,
-    bias_var: Annotated[float | None, typer.Option(help="σb², the variance of biases. [default: 0]")] = None,
-    classes: Annotated[int | None, typer.Option(help="Number of classes. [default: the data's, or 2]")] = None,
+    depth: subjects.Depth = None,
+    activation: subjects.Activation = None,
+    norm: subjects.Norm = None,
+    placement: subjects.NormPlacement = None,
+    pool: subjects.Pool = None,
+    weight_var: subjects.WeightVar = None,
+    bias_var: subjects.BiasVar = None,
+    classes: subjects.Classes = None,
     points: Annotated[
         int | None, typer.Option(help="Size of the data set. [default: infinite; with --data at most 1000]")
     ] = None,
@@ -140,9 +126,11 @@ def predict(
     variance: Annotated[float | None, typer.Option(help="v0 of i.i.d. inputs: total variance/d. [default: 1]")] = None,
     data: Annotated[
         str | None,
-        typer.Option(autocompletion=completion.data_sets, help=f"Your data instead of i.i.d. inputs: {DATA_HELP}"),
+        typer.Option(
+            autocompletion=completion.data_sets, help=f"Your data instead of i.i.d. inputs: {subjects.DATA_HELP}"
+        ),
     ] = None,
-    data_dir: DataDir = None,
+    data_dir: subjects.DataDir = None,
     standardize: Annotated[
         Standardize | None,
         typer.Option(
@@ -150,8 +138,8 @@ def predict(
         ),
     ] = None,
     shift: Annotated[float | None, typer.Option(help="Added to every entry of the data. [default: 0]")] = None,
-    draws: Annotated[int | None, typer.Option(help="Initializations drawn for the law. [default: 10000]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of points, draws and measured weights. [default: 0]")] = None,
+    draws: Annotated[int | None, typer.Option(help="Initializations to draw. [default: 10000]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed. [default: 0]")] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="With --data: closed form, kernel and a measured ensemble side by side.")
     ] = False,
@@ -159,7 +147,7 @@ def predict(
     width: Annotated[
         int | None,
         typer.Option(
-            help="Nodes of the layers that name no width: the guesses of such networks, beside those at infinite "
+            help="Units of layers that name no width: the guesses of such networks, compared with infinite "
             "width. Nearly even networks of width 100 are far from it. [default: infinite; measured ones: 1000]"
         ),
     ] = None,
@@ -195,7 +183,7 @@ def predict(
     json: Json = False,
     figure: Figure = None,
     draw: Annotated[
-        Drawing, typer.Option(help="What --figure shows: guesses (their law) or depth (γ by layer).")
+        Drawing, typer.Option(help="What --figure shows: guesses (their distribution) or depth (γ by layer).")
     ] = Drawing.guesses,
 ) -> None:
     """Predict how an untrained network spreads its guesses over the classes.
@@ -209,7 +197,8 @@ def predict(
 
     check_figure(figure)
     asked = _asked(
-        {"data": data, "points": points, "data_dir": data_dir, "standardize": standardize, "shift": shift,
+        {"data": data, "points": points, "data_dir": data_dir and str(data_dir),
+         "standardize": standardize, "shift": shift,
          "draws": draws, "seed": seed, "inits": inits, "width": width},
         compare=compare, inputs={"mean_square": mean_square, "variance": variance, "dimension": dimension},
     )  # fmt: skip

@@ -9,8 +9,8 @@ import typer
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import is_path
+from firstguess.cli import subjects
 from firstguess.cli.output import Json, print_json, say
-from firstguess.cli.subjects import DataDir, DataName, Standardize, load_data
 
 EXAMPLES = """Examples:
 
@@ -22,18 +22,18 @@ firstguess repair mymodels:Net --data mnist:even-odd --data-dir data --gamma 0 -
 
 def repair(
     what: Annotated[str, typer.Argument(help="A model's class or factory, package.module:name.", metavar="MODEL")],
-    data: DataName,
+    data: subjects.DataName,
     out: Annotated[Path, typer.Option(help="Write the weights there, as safetensors.", metavar="FILE")],
-    data_dir: DataDir = None,
-    gamma: Annotated[float, typer.Option(help="The wanted γ of the output; 0 takes all of the bias off.")] = 0.2,
+    data_dir: subjects.DataDir = None,
+    gamma: Annotated[float, typer.Option(help="The wanted γ of the output; 0 removes all of the bias.")] = 0.2,
     how: Annotated[str, typer.Option(help="head: one bias is moved; layers: all are centred.")] = "head",
     points: Annotated[int, typer.Option(help="Points over which means are taken.")] = 512,
-    standardize: Standardize = None,
+    standardize: subjects.Standardize = None,
     force: Annotated[bool, typer.Option("--force", help="Also a model that looks trained.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the model's weights, if its factory draws them, and of points.")] = 0,
+    seed: subjects.Seed = 0,
     json: Json = False,
 ) -> None:
-    """Repair a model's first guesses: a copy whose head's bias takes mean logits off.
+    """Write a copy of a model whose output bias is shifted so that no class is favoured on average.
 
     It changes first guesses, not trainability.
     """
@@ -57,7 +57,9 @@ def repair(
         ) from error
     if not isinstance(made, nn.Module):
         raise InvalidInput("a factory of nn.Module", got=type(made).__name__, where=what)
-    source = load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True)
+    source = subjects.load_data(
+        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
+    )
     fixed = fg.repair(made, source, gamma=gamma, how=cast("Any", how), points=points, force=force, seed=seed)
     fixed.save(out)
     if json:

@@ -1,4 +1,4 @@
-"""What a command is given as a network: a description, or module:name for a model of the user's."""
+"""The options that commands share, each written once, and what they mean: a network or a model, and data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ DataName = Annotated[
         help="digits, blob:n=2000,d=3072, mnist:even-odd, cifar10:cat-dog, x.npz, …",
     ),
 ]
-DataDir = Annotated[Path | None, typer.Option(help="Where data sets are. [default: $FIRSTGUESS_DATA]")]
+DATA_HELP = (
+    "digits, mnist, fashion_mnist, cifar10, cifar100, tiny-imagenet (with a choice: mnist:even-odd), "
+    "blob:n=2000,d=100, or a file."
+)
+DataDir = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Folder with the data sets. [default: $FIRSTGUESS_DATA]")
+]
 Standardize = Annotated[
     str | None,
     typer.Option(
@@ -40,13 +46,47 @@ Standardize = Annotated[
         help="global, channel, pixel, centre or none. [default: as in the papers]",
     ),
 ]
+Points = Annotated[int | None, typer.Option(help="Random subset of this size. [default: 1000, or all]")]
+Shift = Annotated[float, typer.Option(help="Add a constant to all inputs.")]
+Inits = Annotated[int, typer.Option(help="Number of initializations.")]
+Width = Annotated[int, typer.Option(help="Units of layers that name no width (descriptions).")]
+Classes = Annotated[int | None, typer.Option(help="Number of classes. [default: the data's, or 2]")]
+BatchSize = Annotated[int | None, typer.Option(help="Batch size for a model; BatchNorm depends on it.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 
+# Of a network that is named by its builder.
+Depth = Annotated[int | None, typer.Option(help="Hidden layers of mlp, residual_mlp, cnn. [default: 1; cnn: 2]")]
+Activation = Annotated[
+    str | None,
+    typer.Option(autocompletion=completion.activations, help="See 'firstguess activations'. [default: relu]"),
+]
+Norm = Annotated[
+    str | None,
+    typer.Option(
+        autocompletion=completion.norms,
+        help="batchnorm, layernorm, rmsnorm, groupnorm, batchnorm(batch=16). [default: none]",
+    ),
+]
+NormPlacement = Annotated[
+    completion.Placement | None, typer.Option(help="Norm before or after the activation. [default: before]")
+]
+Pool = Annotated[str | None, typer.Option(help="maxpool(4) or avgpool(4) after the activation (mlp, cnn).")]
+WeightVar = Annotated[float | None, typer.Option(help="σw²: weights have variance σw²/fan-in. [default: 2]")]
+BiasVar = Annotated[float | None, typer.Option(help="σb², the variance of biases. [default: 0]")]
 
+# Of a model.
+Init = Annotated[
+    str | None,
+    typer.Option(
+        help="For a model: kaiming_normal, kaiming_uniform, xavier_normal, xavier_uniform, orthogonal, or "
+        "WEIGHT_VAR,BIAS_VAR."
+    ),
+]
 Redraw = Annotated[
     str | None,
     typer.Option(
-        help="For a model, what is fresh: names such as 'classifier*' (several with commas), head or all; the rest is "
-        "kept. [default: what does not look trained]"
+        help="For a model, what to re-initialize: names such as 'classifier*' (several with commas), head or all; the "
+        "rest is kept. [default: what does not look trained]"
     ),
 ]
 

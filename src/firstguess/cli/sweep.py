@@ -11,7 +11,7 @@ import typer
 from firstguess.base.checks import given
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import spaced
-from firstguess.cli.data import DataDir
+from firstguess.cli import subjects
 from firstguess.cli.output import Json, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ def sweep(
     workers: Annotated[int | None, typer.Option(help="Processes of this machine. [default: one a core]")] = None,
     cpus: Annotated[int | None, typer.Option(help="Processors a task, on Ray. [default: 1]")] = None,
     gpus: Annotated[float | None, typer.Option(help="GPUs a task, on Ray. [default: none]")] = None,
-    retries: Annotated[int | None, typer.Option(help="Of a task whose process or node died. [default: 3]")] = None,
+    retries: Annotated[int | None, typer.Option(help="Retries when a worker dies. [default: 3]")] = None,
     seconds: Annotated[float | None, typer.Option(help="Time limit of a task.")] = None,
     memory: Annotated[float | None, typer.Option(help="Bytes that a task may use: 4e9.")] = None,
     store: Annotated[Path | None, typer.Option(help="Another store than the file's.")] = None,
-    data_dir: DataDir = None,
+    data_dir: subjects.DataDir = None,
     page: Annotated[
         Path | None,
         typer.Option("--report", "--page", metavar="FILE", help="Write the study as .html when it is done."),
@@ -68,7 +68,7 @@ def sweep(
     study: Annotated[str | None, typer.Option(help="For table: which one, where the store has several.")] = None,
     json: Json = False,
 ) -> None:
-    """Run a study: all combinations of a grid, each computed once and kept; the same command goes on after anything.
+    """Run a study: all combinations of a grid, each result is cached; rerun the same command to resume.
 
     Exit code 1: there are tasks without a result; the list of them is printed.
     """

@@ -10,11 +10,10 @@ import typer
 from firstguess.base.errors import InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import is_path
-from firstguess.cli import completion
-from firstguess.cli.completion import WORDS, Placement, described_by
+from firstguess.cli import completion, subjects
+from firstguess.cli.completion import WORDS, described_by
 from firstguess.cli.on_data import POINTS, Asked
 from firstguess.cli.output import Figure, Json, check_figure, print_json, say
-from firstguess.cli.subjects import DataDir, DataName, Redraw, Standardize, subject
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -43,7 +42,7 @@ def train(
             help="mlp, residual_mlp or cnn; a description; or module:factory (a class or function that makes a model).",
         ),
     ],
-    data: DataName,
+    data: subjects.DataName,
     test: Annotated[
         str | None, typer.Option(help="Held-out points: data likewise, or how many points of --data are held out.")
     ] = None,
@@ -64,30 +63,24 @@ def train(
     level: Annotated[
         float | None, typer.Option(help="Share of the largest class at which the bias counts as absorbed.")
     ] = None,
-    depth: Annotated[int | None, typer.Option(help="Hidden layers of mlp, residual_mlp, cnn.")] = None,
-    activation: Annotated[
-        str | None,
-        typer.Option(autocompletion=completion.activations, help="Of mlp, residual_mlp, cnn. [default: relu]"),
-    ] = None,
-    norm: Annotated[
-        str | None,
-        typer.Option(autocompletion=completion.norms, help="Of mlp, residual_mlp, cnn: batchnorm, layernorm, …"),
-    ] = None,
-    placement: Annotated[Placement | None, typer.Option(help="Of the norm: before or after. [default: before]")] = None,
-    pool: Annotated[str | None, typer.Option(help="Of mlp and cnn: maxpool(4) or avgpool(4).")] = None,
-    weight_var: Annotated[float | None, typer.Option(help="Of mlp, residual_mlp, cnn: σw². [default: 2]")] = None,
-    bias_var: Annotated[float | None, typer.Option(help="Of mlp, residual_mlp, cnn: σb². [default: 0]")] = None,
-    width: Annotated[int, typer.Option(help="Nodes of layers that name no width (descriptions).")] = 1000,
-    classes: Annotated[int | None, typer.Option(help="Classes. [default: those of the data]")] = None,
-    data_dir: DataDir = None,
-    points: Annotated[int | None, typer.Option(help="So many points, drawn at random. [default: 1000, or all]")] = None,
-    standardize: Standardize = None,
-    init: Annotated[str | None, typer.Option(help="For a model: as for 'firstguess measure'.")] = None,
-    redraw: Redraw = None,
-    seed: Annotated[int, typer.Option(help="Member i depends on the seed and i only: weights, order of data.")] = 0,
+    depth: subjects.Depth = None,
+    activation: subjects.Activation = None,
+    norm: subjects.Norm = None,
+    placement: subjects.NormPlacement = None,
+    pool: subjects.Pool = None,
+    weight_var: subjects.WeightVar = None,
+    bias_var: subjects.BiasVar = None,
+    width: subjects.Width = 1000,
+    classes: subjects.Classes = None,
+    data_dir: subjects.DataDir = None,
+    points: subjects.Points = None,
+    standardize: subjects.Standardize = None,
+    init: subjects.Init = None,
+    redraw: subjects.Redraw = None,
+    seed: subjects.Seed = 0,
     threads: Annotated[int | None, typer.Option(help="Members at a time. [default: one a core]")] = None,
     store: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep members here: what was stopped goes on from there.")
+        Path | None, typer.Option(metavar="FOLDER", help="Keep members here: a stopped training resumes from there.")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Predict the same without training, and print both side by side.")
@@ -98,7 +91,7 @@ def train(
     """Train many initializations, and follow their guesses: how long does the bias last, and whom does it favour?
 
     Largest share, accuracies and loss are looked at after 0 to 7 steps, then ten times a decade. Ctrl-C keeps the
-    curves so far; with --store, the same command goes on where it was.
+    curves so far; with --store, the same command resumes.
     """
     import firstguess as fg
 
@@ -141,12 +134,12 @@ def _subject(
     """A description or what makes a model, and the options of `fg.train` that only its kind takes."""
     if what in WORDS:
         described = described_by(what, words, classes)
-        subject(str(described), init=init, width=width, redraw=redraw)
+        subjects.subject(str(described), init=init, width=width, redraw=redraw)
         return described, {"width": width}
     idle = ["--" + name.replace("_", "-") for name, value in words.items() if value is not None]
     if idle and is_path(what):
         raise InvalidInput("these options with mlp, residual_mlp or cnn only", got=", ".join(idle), where=what)
-    chosen, options = subject(what, init=init, width=width, redraw=redraw)
+    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
     if not isinstance(chosen, str):
         return chosen, {**options, "classes": classes}
     return described_by(what, words, classes), options

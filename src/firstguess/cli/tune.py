@@ -8,10 +8,9 @@ from typing import Annotated, Any, cast
 import typer
 
 from firstguess.base import files
-from firstguess.cli import completion
+from firstguess.cli import completion, subjects
 from firstguess.cli.completion import described_by
 from firstguess.cli.output import Figure, Json, check_figure, print_json, say
-from firstguess.cli.subjects import DataDir, Standardize, load_data
 
 EXAMPLES = """Examples:
 
@@ -39,17 +38,15 @@ def tune(
     knob: Annotated[
         str | None, typer.Option(help="slope, branch_scale, variances or affine. [default: by activation]")
     ] = None,
-    depth: Annotated[int | None, typer.Option(help="Hidden layers, of mlp and residual_mlp.")] = None,
-    activation: Annotated[
-        str | None, typer.Option(autocompletion=completion.activations, help="Of mlp and residual_mlp.")
-    ] = None,
-    norm: Annotated[str | None, typer.Option(autocompletion=completion.norms, help="Of mlp and residual_mlp.")] = None,
+    depth: subjects.Depth = None,
+    activation: subjects.Activation = None,
+    norm: subjects.Norm = None,
     data: Annotated[
         str | None, typer.Option(autocompletion=completion.data_sets, help="Data whose own γ counts, such as digits.")
     ] = None,
-    data_dir: DataDir = None,
-    standardize: Standardize = None,
-    width: Annotated[int, typer.Option(help="Nodes of a layer in the code.")] = 100,
+    data_dir: subjects.DataDir = None,
+    standardize: subjects.Standardize = None,
+    width: Annotated[int, typer.Option(help="Units of a layer in the code.")] = 100,
     code: Annotated[Path | None, typer.Option(help="Write runnable PyTorch there.", metavar="FILE")] = None,
     json: Json = False,
     figure: Figure = None,
@@ -57,7 +54,8 @@ def tune(
     """Tune a network: the bias you want, at the gradients you need.
 
     At constant gradients γ is the network's nonlinearity, (1 + γ)·g = P: a knob moves along that frontier. --figure
-    draws it, with where the network stands and where other remedies lead. Tuning makes depth harmless, not useful.
+    draws it, with where the network stands and where other remedies lead. Tuning lets a deep
+    plain network train as well as a shallow one, not better.
     """
     import firstguess as fg
 
@@ -66,7 +64,7 @@ def tune(
     net = described_by(network, {"depth": depth, "activation": activation, "norm": norm}, None)
     points: Any = None
     if data is not None:
-        points = load_data(data, data_dir=data_dir, points=None, standardize=standardize)
+        points = subjects.load_data(data, data_dir=data_dir, points=None, standardize=standardize)
     s = fg.tune(net, gamma=gamma, gradients=gradients, knob=cast("Any", knob), data=points)
     if json:
         print_json(s.to_dict())
