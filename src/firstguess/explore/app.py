@@ -44,7 +44,7 @@ def _(FirstguessError, choice, mo, panels):
     depth = mo.ui.slider(1, 100, value=start.depth, label="Depth", show_value=True)
     norm = mo.ui.dropdown(list(choice.NORMS), value=start.norm, label="Norm")
     after = mo.ui.dropdown(
-        {"before": False, "after": True}, value="after" if start.after else "before", label="Its place"
+        {"before": False, "after": True}, value="after" if start.after else "before", label="Norm position"
     )
     pool = mo.ui.dropdown(list(choice.POOLS), value=start.pool, label="Pooling")
     style = mo.ui.dropdown(list(choice.STYLES), value=start.style, label="Style")
@@ -53,7 +53,7 @@ def _(FirstguessError, choice, mo, panels):
     bias_var = mo.ui.slider(0.0, 2.0, 0.01, value=start.bias_var, label="Bias variance", show_value=True)
     classes = mo.ui.slider(2, 100, value=start.classes, label="Classes", show_value=True)
     mean_square = mo.ui.slider(
-        0.0, 4.0, 0.05, value=start.mean_square, label="Common part of inputs (mean square)", show_value=True
+        0.0, 4.0, 0.05, value=start.mean_square, label="Input mean² (0 = centred)", show_value=True
     )
     _rates = [round(m * 10.0**k, 10) for k in range(-8, 0) for m in (1, 2, 5)] + [1.0]
     lr = mo.ui.slider(

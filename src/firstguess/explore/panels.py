@@ -374,7 +374,7 @@ def _frontier(seen: Seen) -> str:
         here = 0 in together
         told = "; ".join(marks[k].name for k in together)
         drawing.dot(*places[together[0]], names, BLUE if here else GREEN, name=told, size=6 if here else 4.5)
-    said = "Numbers are the changes of the table. But for a centred head, no network lies below the dashed line."
+    said = "Numbers are the changes of the table. Only centring the head can go below the dashed line."
     return _panel("Bias against gradients", drawing.svg(said) + f"<p>{said}</p>")
 
 
