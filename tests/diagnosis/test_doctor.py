@@ -554,6 +554,13 @@ def test_a_relu_after_the_head_is_seen_before_it_cuts():
     assert said(model, points(), loss=CE)[0].name == "ReLU after the head"
 
 
+def test_one_rectified_output_within_0_and_1_is_no_probability():
+    torch.manual_seed(0)
+    model = net(nn.ReLU(), out=1)
+    e = fg.explain_guess(model, numbers(), loss=nn.MSELoss(), optimizer=adam(model), inits=3)
+    assert e.kinds[0] == "ReLU after the head"
+
+
 def test_a_bias_against_a_class():
     torch.manual_seed(0)
     model, (x, y) = net(), points()

@@ -259,6 +259,7 @@ _ENDS: dict[str, Range] = {
     **dict.fromkeys(("sigmoid", "_softmax", "_safe_softmax", "hardsigmoid"), (0.0, 1.0)),
     **dict.fromkeys(("tanh", "erf", "sin", "cos"), (-1.0, 1.0)),
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "convolution", "embedding"), _FREE),
+    **dict.fromkeys(("linear", "matmul", "conv1d", "conv2d", "conv3d"), _FREE),  # whole in inference mode
 }
 _KEEPS = {
     "mean", "stack", "cat", "view", "_unsafe_view", "reshape", "squeeze", "unsqueeze", "select", "slice", "index",
