@@ -160,6 +160,23 @@ def test_an_item_is_interrupted_resumed_and_written(tmp_path: Path) -> None:
     assert [(line["claim"], line["item"], line["verdict"]) for line in lines] == [("I4", "beyond/small", "holds")]
 
 
+def test_other_sizes_are_computed_and_never_count_as_the_published_ones(tmp_path: Path) -> None:
+    out = ("--out", str(tmp_path))
+    found = small("--quick", "--set", "inits=14", *out)
+    said = " ".join(found.stdout.split())
+    assert "inits=14: not the published setting" in said
+    assert "One large network does not show the ensemble's average" in said  # the claim, with its verdict
+    assert "all checks passed" in said
+    record = json.loads(next(tmp_path.rglob("quick inits=14/**/record.json")).read_text())
+    assert record["sizes"] == [{"inits": 14}]
+    assert "14 networks" in record["settings"]
+    assert not (tmp_path / "quick").exists()
+    assert "a size of beyond/small: inits" in small("--quick", "--set", "width=4", *out, code=2).stderr
+    assert "SIZE=VALUE" in small("--quick", "--set", "width", *out, code=2).stderr
+    page = str(tmp_path / "claims.md")
+    assert "published settings" in small("--set", "inits=4", "--ledger", page, *out, code=2).stderr
+
+
 def test_full_records_are_kept_beside_the_page_and_merged(tmp_path: Path) -> None:
     page = tmp_path / "claims.md"
     small("--out", str(tmp_path / "one"), "--ledger", str(page))

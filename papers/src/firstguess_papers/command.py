@@ -20,11 +20,20 @@ if TYPE_CHECKING:
     from firstguess_papers.records import Record
     from firstguess_papers.running import Progress
 
+MEANINGS = {  # of the verdicts
+    "holds": "all checks passed, with their errors",
+    "holds with a limit": "it holds where the paper has it; a neighbouring case breaks it, or is not decided",
+    "does not hold": "a check failed by more than its error",
+    "not tested": "the numbers decide nothing here",
+}
+
 EXAMPLES = """Examples:
 
 firstguess reproduce --list
 
 firstguess reproduce igb/fig5 --quick
+
+firstguess reproduce igb/fig5 --quick --set width=400
 
 firstguess reproduce igb norm --quick --data-dir data
 
@@ -58,6 +67,10 @@ def reproduce(
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Copy that page's figures there; full runs: beside it.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SIZE=VALUE", help="Another size, e.g. width=400 (several: n=100,800)."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything anew.")] = False,
     seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
@@ -95,15 +108,23 @@ def reproduce(
         )
     if engine not in (None, "local", "ray"):
         raise InvalidInput("local or ray", got=engine, where="--engine", hint="--engine ray")
+    changed = _changed(set_ or [])
+    if changed and ledger is not None:
+        raise InvalidInput(
+            "the published settings, for the ledger", got="--set", where="--ledger", hint="without --set"
+        )
+    for item in chosen:
+        item.sizes(quick, changed)  # what is no size of it is said before anything runs
     _make(out)
     options: dict[str, Any] = {"quick": quick, "data_dir": data_dir and str(data_dir), "seed": seed, "fresh": fresh}
+    options |= {"changed": changed} if changed else {}
     if engine is None:
         done = list(_run_all(chosen, out, options))
     else:
         done = list(_run_together(chosen, out, options, engine, address))
     known = registry.items()
     here = records.read_all(out, quick, list(known))
-    path = records.write_ledger(out, here, quick)
+    path = records.folder_of(out, quick, "", changed) if changed else records.write_ledger(out, here, quick).parent
     if ledger is not None:
         if not quick:
             folder = records.kept_in(ledger)
@@ -114,8 +135,8 @@ def reproduce(
     if json:
         print_json([record.to_dict() for record in done])
     else:
-        _show(done)
-        say(f"files in {path.parent}")
+        _show(done, ", ".join(set_ or []))
+        say(f"files in {path}")
     if done and all(record.status == "skipped" for record in done):
         say("nothing ran: every item was skipped")
         raise typer.Exit(1)
@@ -240,9 +261,46 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _show(done: Sequence[Record]) -> None:
+def _changed(given: Sequence[str]) -> dict[str, Any]:
+    """Sizes by name, from `name=value` or `name=value,value`.
+
+    >>> _changed(["width=400", "n=100,800", "rate=1e-3"])
+    {'width': 400, 'n': (100, 800), 'rate': 0.001}
+    """
+    found: dict[str, Any] = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not equals or not name.isidentifier() or not text:
+            raise InvalidInput("SIZE=VALUE", got=one, where="--set", hint="--set width=400")
+        values = [_number(part) for part in text.split(",")]
+        found[name] = values[0] if len(values) == 1 else tuple(values)
+    return found
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _show(done: Sequence[Record], changed: str) -> None:
+    from firstguess_papers.claims import CLAIMS
+
     for record in done:
         for entry in record.entries:
             why = [("because", entry.why)] if entry.why else []
-            pairs = [("tested", entry.statement), ("measured", entry.measured), ("verdict", entry.verdict), *why]
+            claimed = [("claim", CLAIMS[entry.claim].text)] if entry.claim in CLAIMS else []
+            own = [("sizes", f"{changed}: not the published setting, and not for the ledger")] if changed else []
+            means = f"{entry.verdict}: {MEANINGS[entry.verdict]}"
+            pairs = [
+                *claimed,
+                ("tested", entry.statement),
+                ("measured", entry.measured),
+                ("verdict", means),
+                *why,
+                *own,
+            ]
             print_pairs(f"{entry.claim}  {record.id}", pairs)
