@@ -22,7 +22,7 @@ def test_panels_draw_bars_and_steps(tmp_path: Any) -> None:
     found = rows(chart)
     assert {row["exact"] for row in found if "exact" in row} == {1.5, 0.5}
     assert sorted(row["density"] for row in found if "order" in row) == [0, 0, 0, 0, 0.25, 0.25, 1, 1, 1, 1, 1.75, 1.75]
-    assert {row["text"] for row in found if "text" in row} == {"measured", "theory", "other"}
+    assert {row["name"] for row in found if "name" in row} == {"measured", "theory", "other"}
     figures.save(chart, tmp_path / "panels.svg")
     assert "γ = 1" in (tmp_path / "panels.svg").read_text(encoding="utf-8")
 
