@@ -113,7 +113,8 @@ def write() -> None:
 def _counts(rows: dict[str, Any], ran: dict[str, Any]) -> dict[str, str]:
     found = {"visited": str(len(rows)), "ran": str(len(ran)), "failed": str(len(rows) - len(ran))}
     for which in ("class", "instance"):
-        z = np.array([row[f"{which}_z"] for row in ran.values() if row.get(f"{which}_z") is not None])
+        kept = [row for row in ran.values() if "zero head" not in row.get("faults", [])]  # whose guesses are ties
+        z = np.array([row[f"{which}_z"] for row in kept if row.get(f"{which}_z") is not None])
         z = z[np.isfinite(z)]
         found |= {f"{which}_n": str(len(z)), f"{which}_mean": f"{z.mean():.2f}", f"{which}_sd": f"{z.std(ddof=1):.2f}"}
         found[f"{which}_far"] = str(int((np.abs(z) > 4).sum()))
