@@ -237,7 +237,7 @@ def test_measurements_are_kept_and_interruptions_are_not(tmp_path: Path, monkeyp
         ran.append(start)
         return original(self, start, min(stop, start + 7))
 
-    monkeypatch.setattr(DescriptionEngine, "stretch", property(lambda self: 7), raising=False)
+    monkeypatch.setattr(DescriptionEngine, "batch_hint", property(lambda self: 7))
     monkeypatch.setattr(DescriptionEngine, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_item(make(function), tmp_path, quick=True)
