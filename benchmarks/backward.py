@@ -95,7 +95,8 @@ def steps(name: str, text: str) -> tuple[Callable[[], object], Callable[[], obje
         (F.cross_entropy(logits, wanted, reduction="sum") / BATCH).backward()
         return theirs.step()
 
-    own(), autograd()  # the same gradients, before anything is timed
+    own()
+    autograd()  # the same gradients, before anything is timed
     found = torch.cat([(w.grad if w.grad is not None else w).flatten(1) for w in weights], 1)
     mine = torch.cat([op.matrix_gradient.flatten(1) for op in every_dense(group._ops)], 1)  # pyright: ignore
     assert torch.allclose(found, mine, rtol=1e-3, atol=1e-6), float((found - mine).abs().max())

@@ -36,7 +36,7 @@ def asked(build: Any, seed: int, seconds: float) -> tuple[str, float]:
 
 
 def table(title: str, source: str, seconds: float) -> list[float]:
-    from doctor_cases import CASES
+    from doctor_cases import CASES  # pyright: ignore[reportMissingImports]
 
     times: list[float] = []
     rows: list[tuple[str, str, str]] = []
@@ -53,7 +53,7 @@ def table(title: str, source: str, seconds: float) -> list[float]:
 
 
 def healthy(every: int, seconds: float) -> list[float]:
-    from doctor_healthy import HEALTHY
+    from doctor_healthy import HEALTHY  # pyright: ignore[reportMissingImports]
 
     times: list[float] = []
     alarms = 0

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from firstguess import FirstguessError, InvalidInput, __version__
 from firstguess_papers import records
@@ -43,7 +44,7 @@ def run_item(
     folder.mkdir(parents=True, exist_ok=True)
     made = provenance(item)  # before: what is edited while it runs did not make these numbers
     run = Run(item, quick, Store(folder / "pieces"), data_dir, seed, progress, fresh, changed)
-    crew = crew or (lambda _: nullcontext())
+    workers: Callable[[Path], AbstractContextManager[Any]] = crew or (lambda _: nullcontext())
     started = time.perf_counter()
     status: Status = "done"
     reason = ""
@@ -51,7 +52,7 @@ def run_item(
     charts: list[str] = []
     try:
         _need_packages(item)
-        with crew(folder / "pieces") as run.crew:
+        with workers(folder / "pieces") as run.crew:
             outcome = item.function(run)
         _check(item, outcome)
         charts = _write(outcome, folder)

@@ -236,7 +236,8 @@ def later(kind: type[T], make: Callable[[], T]) -> T:
     def ask(self: object, name: str) -> Any:
         return getattr(value(), name)
 
-    return kind.__new__(type(kind.__name__, (kind,), {"__getattribute__": ask}))
+    lazy: Any = type(kind.__name__, (kind,), {"__getattribute__": ask})
+    return kind.__new__(lazy)
 
 
 def _pack(m: Measurement) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def module_of(phi: Activation) -> nn.Module:
     if phi.torch is not None and isinstance(phi.torch.module, type):
         return phi.torch.module(*_keywords(phi, phi.torch).values())
     if phi.torch is not None and phi.torch.module:
-        return getattr(nn, phi.torch.module)(**_keywords(phi, phi.torch))
+        return getattr(nn, str(phi.torch.module))(**_keywords(phi, phi.torch))
     return _elementwise_class()(phi)
 
 
@@ -185,7 +185,8 @@ class Spelling(NamedTuple):
         given = {key: value(index, key, default) for index, (key, default) in enumerate(self.keywords, 1)}
         for name, names in self.candidates:
             if all(given[key] == wanted for key, wanted in names.fixed):
-                return registry.activation(name, **{ours: float(given[theirs]) for theirs, ours in names.arguments})
+                parameters: dict[str, Any] = {ours: float(given[theirs]) for theirs, ours in names.arguments}
+                return registry.activation(name, **parameters)
         refuse = next((names.refuse for _, names in self.candidates if names.refuse), "")
         return refuse.format(**given) or "a description has no such variant"
 

@@ -81,7 +81,8 @@ NARROW = 290  # pixels of a figure on a phone: with its axis it fits 360
 
 def stacked(layers: Sequence[alt.Chart], width: int, height: int, **properties: Any) -> alt.LayerChart:
     """Layers in one frame, the first at the bottom."""
-    frame: Any = alt.layer(*layers).resolve_scale(**dict.fromkeys(_LEGENDS, "independent"))  # a legend is one layer's
+    own: dict[str, Any] = dict.fromkeys(_LEGENDS, "independent")  # a legend is one layer's
+    frame: Any = alt.layer(*layers).resolve_scale(**own)
     return frame.properties(width=width, height=height, **properties)
 
 
