@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.ties import guesses
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.measure import measure
 from firstguess.modules.members.initializers import BATCH_NORMS
@@ -260,7 +261,7 @@ def _own(case: Case, inits: int, seconds: float) -> np.ndarray:
         if not bool(torch.isfinite(raw).all()):
             continue
         rows = raw.reshape(-1, raw.shape[-1])
-        shares = np.bincount(rows.argmax(1).numpy(), minlength=rows.shape[1]) / len(rows)
+        shares = np.bincount(guesses(rows.numpy(), np.random.default_rng(seed)), minlength=rows.shape[1]) / len(rows)
         found.append(float(shares.max()))
         if time.perf_counter() - began > seconds and len(found) > 3:
             break

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
+from firstguess.base.ties import guesses
 from firstguess.diagnosis.faults.base import Fault, Seen
 
 _MOST, _HALF, _TIMES = 0.85, 0.5, 4.0  # share of the largest class; or half, and so many times an even share
@@ -87,7 +89,8 @@ def _recall(seen: Seen, y: torch.Tensor, classes: int) -> float:
     if a.width == 1:
         guess = (out > (0.5 if seen.doctor.end.name == "sigmoid" else 0.0)).long().reshape(-1)
     else:
-        guess = out.argmax(a.axis).reshape(-1)
+        best = guesses(out.movedim(a.axis, -1).cpu().float().numpy(), np.random.default_rng(0))
+        guess = torch.from_numpy(best).to(y.device).reshape(-1)
     if len(guess) != len(y):
         return 0.0
     right = torch.bincount(y[guess == y], minlength=classes).double()
