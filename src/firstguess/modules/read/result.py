@@ -122,4 +122,6 @@ def short(text: str) -> str:
 
 def _variances(data: dict[str, Any]) -> Variances:
     numbers = {k: float(data[k]) for k in ("weight_var", "weight_se", "bias_var", "bias_se")}
-    return Variances(**numbers, rule=data["rule"], draws=data["draws"], distribution=data.get("distribution", data.get("law", "")))
+    return Variances(
+        **numbers, rule=data["rule"], draws=data["draws"], distribution=data.get("distribution", data.get("law", ""))
+    )

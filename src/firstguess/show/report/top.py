@@ -41,7 +41,12 @@ def head(d: Diagnosis) -> Markup:
 
 
 def _answers(d: Diagnosis) -> Markup:
-    rows = [_row(name, wording.sentence(words), _LINKS.get(name, "")) for name, words in rows_of(d)]
+    # A line of code is not a sentence: it stands whole in the box below.
+    said = [
+        (name, f"{words.partition('#')[2]}: the code below" if "   # " in words else words)
+        for name, words in rows_of(d)
+    ]
+    rows = [_row(name, wording.sentence(words), _LINKS.get(name, "")) for name, words in said]
     coded = with_code(d)
     code = Markup("") if coded is None else Markup("").join([_preface(coded), code_block(coded.code, "the fix")])
     return Markup("").join([tag("dl", *rows, class_="answers") if rows else Markup(""), code])
