@@ -181,7 +181,12 @@ def test_workflows_are_yaml() -> None:
     yaml = pytest.importorskip("yaml")
     workflow, hooks = (yaml.safe_load(b.code) for b in blocks(ROOT / "docs" / "ci.md") if b.language == "yaml")
     steps = workflow["jobs"]["even"]["steps"]
-    assert steps[-1]["run"].startswith("firstguess check ")
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    given, inputs = set(steps[-1]["with"]), action["inputs"]
+    assert {name for name, of in inputs.items() if of.get("required")} <= given <= set(inputs)
+    (step,) = action["runs"]["steps"]
+    assert step["run"].splitlines()[-1].startswith("firstguess check ")
+    assert {f"${{{{ inputs.{name} }}}}" for name in inputs} == set(step["env"].values())
     (hook,) = hooks["repos"][0]["hooks"]
     assert {"id", "name", "entry", "language"} <= set(hook)
 

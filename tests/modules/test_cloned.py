@@ -140,7 +140,7 @@ def test_nothing_was_redrawn(build: Callable[[], nn.Module]) -> None:
     """All members are one model: that is said, and there is no error bar instead of one of zero."""
     model, x = build(), torch.randn(50, 8)
     found = fg.measure(model, x, inits=12)
-    assert [f for f in found.findings if f.kind is FindingKind.NOT_REDRAWN and "nothing was re-drawn" in f.message]
+    assert [f for f in found.findings if f.kind is FindingKind.NOTHING_DRAWN and "nothing was re-drawn" in f.message]
     assert found.guesses.inits == 1
     assert math.isnan(found.guesses.interval("expected_max")[0])
     assert not (found.gamma_se == 0.0).any()

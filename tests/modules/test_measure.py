@@ -70,7 +70,7 @@ def test_members_are_asked_for_in_stretches_and_progress_is_told():
     assert m.gamma.shape == m.gamma_se.shape == m.correlation.shape == m.correlation_se.shape == (2,)
     assert m.gamma_interval.shape == (2, 2)
     assert [layer.name for layer in m.layers] == ["in", "relu", "out"]
-    assert run(FakeEngine(stretch=3), inits=20).guesses == m.guesses
+    assert run(FakeEngine(batch_hint=3), inits=20).guesses == m.guesses
 
 
 def test_interruption_keeps_what_was_computed():
@@ -104,12 +104,12 @@ def test_precision_stops_as_soon_as_the_interval_is_narrow(classes):
     assert told[-1] == (m.inits, m.inits)
     assert not m.findings
     # Neither the size of a stretch nor the number allowed changes where it stops.
-    again = run(FakeEngine(classes=classes, stretch=64), inits=4000, precision=0.02)
+    again = run(FakeEngine(classes=classes, batch_hint=64), inits=4000, precision=0.02)
     assert again.guesses == m.guesses
 
 
 def test_precision_is_never_reached_by_few_members():
-    constant = FakeEngine(gamma=0.0, points=10**6, stretch=1)  # narrow at once
+    constant = FakeEngine(gamma=0.0, points=10**6, batch_hint=1)  # narrow at once
     assert run(constant, inits=1000, precision=0.01).inits == 50
     short = run(FakeEngine(), inits=30, precision=0.001)
     assert short.inits == 30

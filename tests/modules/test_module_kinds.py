@@ -216,7 +216,7 @@ def test_recurrent_networks() -> None:
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        (nn.Linear, "lambda: Linear"),
+        (nn.Linear, r"def make\(\): return Linear\("),
         (lambda: 3, "nn.Module"),
         (_ONE.eval, "give the model itself"),
         (3, "nn.Module"),

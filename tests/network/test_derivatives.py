@@ -65,4 +65,15 @@ def test_a_function_of_ones_own_goes_back_by_its_derivative() -> None:
     more = d.forward(x, out)
     torch.testing.assert_close(out, torch.sin(2 * x))
     torch.testing.assert_close(d.backward(g.clone(), x, more), g * 2 * torch.cos(2 * x))
-    assert derivative(fg.activation(np.sin), elementwise(phi)) is None
+
+
+def test_a_function_without_its_derivative_goes_back_numerically_unless_it_jumps() -> None:
+    from firstguess.network.activations.tensors import derivative, elementwise
+
+    phi = fg.activation(lambda x: np.sin(2 * x), name="mine")
+    d = derivative(phi, elementwise(phi))
+    assert d is not None
+    x, g = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    torch.testing.assert_close(d.backward(g.clone(), x, d.forward(x, torch.empty_like(x))), g * 2 * torch.cos(2 * x))
+    step = fg.activation(lambda x: np.where(x > 0.0, 1.0, 0.0), name="step", kinks=(0.0,))
+    assert derivative(step, elementwise(step)) is None

@@ -83,7 +83,7 @@ def test_swapped_arguments() -> None:
 def test_options_of_a_network_and_missing_data() -> None:
     with pytest.raises(fg.InvalidInput, match=r"Try: fg\.mlp\(depth=3\) as the network"):
         fg.predict("mlp", depth=3)  # type: ignore[call-arg]
-    with pytest.raises(fg.InvalidInput, match=r"got no data\. Try: data="):
+    with pytest.raises(fg.InvalidInput, match=r"got no data\. Try: fg\.measure\(model, x\)"):
         fg.measure("mlp")  # type: ignore[call-arg]
 
 

@@ -190,7 +190,7 @@ def test_one_initialization_says_that_it_has_no_interval() -> None:
     m = fg.measure(model, torch.randn(60, 8), inits=1)
     d = fg.diagnose(model, torch.randn(60, 8), inits=1, seconds=2, advice=False)
     for text in (str(m), m._repr_html_(), str(d)):
-        assert "no interval from one initialization" in text
+        assert "no interval from one initialization" in " ".join(text.split())  # wherever the line is broken
         assert "nan to nan" not in text
         assert "± nan" not in text
     data = json.loads(json.dumps(m.to_dict()))

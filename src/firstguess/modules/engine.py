@@ -291,7 +291,7 @@ class ModuleEngine:
 
     def _look(self, model: nn.Module) -> None:
         """What to say about BatchNorm, and how large the model is."""
-        if next(model.parameters(), None) is None:
+        if next(model.parameters(), None) is None and next(model.buffers(), None) is None:  # buffers may be drawn, too
             message = "the model has no parameters: a class by accident (nn.Sequential for a model of yours)?"
             self._note(FindingKind.NOT_REDRAWN, message)
         self._state_bytes = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
