@@ -228,7 +228,7 @@ def later(kind: type[T], make: Callable[[], T]) -> T:
     ...     pass
     >>> made = []
     >>> word = later(Word, lambda: made.append(1) or Word("bias"))
-    >>> made, isinstance(word, Word), word.upper(), word.lower(), made
+    >>> list(made), isinstance(word, Word), word.upper(), word.lower(), made
     ([], True, 'BIAS', 'bias', [1])
     """
     value = functools.cache(make)

@@ -34,6 +34,7 @@ class FirstguessError(Exception):
     def reason(self) -> str:
         """What was missing, for a page of results: no call of the reader's failed, so there is nothing to try again.
 
+        >>> from firstguess.base.errors import NotCovered
         >>> NotCovered("a Gaussian signal", got="a sum", where="layer 5 (relu)", hint="use fg.measure").reason
         'it needs a Gaussian signal; here: a sum (layer 5 (relu))'
         """

@@ -438,7 +438,7 @@ def through_leaky(c: Array, left: float, right: float) -> tuple[Array, Array]:
 
     φ does not care for scale: φ(y)/|y| is what a piecewise linear activation makes of a node after a BatchNorm.
 
-    >>> k, mean = through_rays(np.array([[1.0, -1.0], [-1.0, 1.0]]), 0.0, 1.0)    # relu of (1, −1) or of (−1, 1)
+    >>> k, mean = through_leaky(np.array([[1.0, -1.0], [-1.0, 1.0]]), 0.0, 1.0)    # relu of (1, −1) or of (−1, 1)
     >>> print(np.abs(k).round(6).tolist(), mean.round(6))
     [[0.5, 0.0], [0.0, 0.5]] [0.5 0.5]
     """

@@ -261,7 +261,7 @@ def proportion(
 def rule_of_three(count: int, *, level: float = 0.95) -> float:
     """The largest share of a population that `count` draws may all have missed: Clopper and Pearson's, two-sided.
 
-    >>> print(f"{unseen(20):.3f}")
+    >>> print(f"{rule_of_three(20):.3f}")
     0.168
     """
     return 1.0 - (0.5 * (1.0 - level)) ** (1.0 / count)
@@ -274,7 +274,7 @@ def equal_means_test(fractions: FloatArray) -> tuple[float, float]:
     It is R if every member makes the same guesses. Zero heads whose ties are broken at random are alike.
 
     >>> always_the_first = np.tile([0.9, 0.1], (50, 1))
-    >>> round(alike(always_the_first)[0], 6)
+    >>> round(equal_means_test(always_the_first)[0], 6)
     50.0
     """
     inits, classes = fractions.shape
@@ -304,7 +304,7 @@ def permutation_test(
     for columns that go together.
 
     >>> one, other = np.arange(6.0)[:, None], np.arange(6.0)[:, None] + 10
-    >>> alone, together = dealt_anew([(one, other)])
+    >>> alone, together = permutation_test([(one, other)])
     >>> abs(together - 2 / 924) < 0.002  # two of all deals differ as much as this one
     True
     """

@@ -180,7 +180,7 @@ def percent_apart(text: str) -> str:
 def share_change(before: float, after: float) -> str:
     """A change of shares, with as many digits as tell the two apart, up to a hundredth of a percent.
 
-    >>> percents(0.731, 0.66), percents(0.9991, 0.9987)
+    >>> share_change(0.731, 0.66), share_change(0.9991, 0.9987)
     ('73 % → 66 %', '99.91 % → 99.87 %')
     """
     texts = [(f"{before:.{digits}%}", f"{after:.{digits}%}") for digits in range(3)]

@@ -90,6 +90,7 @@ def causes(seen: Observed) -> tuple[Fault, ...]:
 def is_clear(raw: FloatArray, cured: FloatArray) -> bool:
     """Whether so many pairs say if centring helps: it does by far more than `_SURE` standard errors, or surely not.
 
+    >>> import numpy as np
     >>> raw, noise = np.full(40, 0.5), np.resize([0.1, -0.1], 40)
     >>> is_clear(raw, 0.3 + noise), is_clear(raw, 0.5 + noise), is_clear(raw, 0.45 + noise)
     (True, True, False)

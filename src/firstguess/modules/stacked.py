@@ -35,7 +35,7 @@ _WORDS: dict[Way, str] = {
 class StrategyChoice:
     """Tries each way, then stays with the fastest.
 
-    >>> choice = Choice("auto", ["loop", "vmap"])
+    >>> choice = StrategyChoice("auto", ["loop", "vmap"])
     >>> for seconds in (0.02, 0.01, 0.01, 0.01):
     ...     choice.record(choice.way(), seconds)
     >>> choice.way(members=1), choice.way()  # one member is no trial of several at once

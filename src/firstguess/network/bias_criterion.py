@@ -59,7 +59,7 @@ def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Answ
     >>> [bool(causes_bias(x)) for x in ("gelu", "tanh", "centered(gelu)", "tanh > maxpool(2)", "relu > layernorm")]
     [True, False, False, True, False]
     >>> causes_bias("tanh > maxpool(2)")
-    True: maxpool(2) gives units a mean over centred data: 0.362 (57.6% of their root mean square)
+    True: maxpool(2) gives nodes a mean over centred data: 0.362 (57.6% of their root mean square)
     """
     check_variance(q, "causes_bias(q)", "q=1")
     layers = _layers(what)

@@ -27,7 +27,7 @@ Reduce = Callable[[Values, tuple[int, ...]], Values]
 def pool_units(size: int, grid: Grid, reduce: Reduce) -> Op:
     """Windows side by side: `size` units, or k×k = size positions; what is left over at the border is not pooled.
 
-    >>> pool = pool_nodes(4, Grid((2, 4)), lambda y, axes: y.max(axis=axes))
+    >>> pool = pool_units(4, Grid((2, 4)), lambda y, axes: y.max(axis=axes))
     >>> pool(np.arange(8.0)[None, :]).tolist()          # one unit on one image of 2×4 positions
     [[5.0, 7.0]]
     """

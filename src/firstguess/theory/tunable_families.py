@@ -56,8 +56,8 @@ class Shifted(NamedTuple):
 def averages(phi: Activation, a: float, b: float = 0.0) -> Averages:
     """By quadrature.
 
-    >>> from firstguess.network.activations import lookup
-    >>> round(averages(lookup.activation("relu"), 1.0).slope, 12)
+    >>> from firstguess.network.activations import registry
+    >>> round(averages(registry.activation("relu"), 1.0).slope, 12)
     0.5
     """
 

@@ -177,7 +177,7 @@ def sample_points(
 
     >>> from firstguess.network.network import Network
     >>> net = Network.parse("2 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)")
-    >>> found = few_points(net, Inputs(dimension=100), 100, networks=500)
+    >>> found = sample_points(net, Inputs(dimension=100), 100, networks=500)
     >>> print(abs(found.overlap - 0.00505) < 5 * found.overlap_error)     # the expansion (42)
     True
     """

@@ -101,7 +101,7 @@ class Counts:
     whatever k is: outside ±6/√n it is 0 or 1, inside it is integrated. A probability costs the same at every n. Against
     the sums of `binomial_mixture` it is the same within 1e-11 at n = 10³, 10⁴ and 10⁵, whose own accuracy that is.
 
-    >>> distribution = Counts(Curve.line(1.0, 0.0), 9)  # γ = 1: every count is equally likely
+    >>> distribution = Counts(ShareCurve.line(1.0, 0.0), 9)  # γ = 1: every count is equally likely
     >>> print(f"{distribution.at_least(8):.12f} {distribution.exactly(3):.12f} {Counts(0.5, 4).at_least(4):.4f}")
     0.200000000000 0.100000000000 0.0625
     """

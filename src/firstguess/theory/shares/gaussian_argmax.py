@@ -114,7 +114,7 @@ def binomial_mixture(curve: ShareCurve, points: int) -> FloatArray:
     is within 1e-21 of 0 or 1 the rest of the distribution goes to the count 0 or n as a whole. Beyond about 1e-12 the
     accuracy is that of log-Gamma: 1e-11 at n = 10⁴, 1e-9 at n = 10⁶.
 
-    >>> binomial_mixture(Curve.line(1.0, 0.0), 3).round(12).tolist()  # γ = 1: every count is equally likely
+    >>> binomial_mixture(ShareCurve.line(1.0, 0.0), 3).round(12).tolist()  # γ = 1: every count is equally likely
     [0.25, 0.25, 0.25, 0.25]
     """
     ends = np.clip(curve.inverse(np.array([-9.0, 9.0])), -9.5, 9.5)
