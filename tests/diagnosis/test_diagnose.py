@@ -140,10 +140,13 @@ def test_unreadable_models_are_measured_and_edited():
     assert centred.helps
 
 
-def test_the_page_fits_and_the_data_are_plain():
+def test_the_page_fits_and_the_data_are_plain(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "100")
     d = fg.diagnose(mlp(4, "before", classes=10), BLOB, inits=20, init=(2.0, 0.0))
     assert max(len(line) for line in str(d).splitlines()) <= 100
-    assert len(str(d).splitlines()) <= 60
+    answer, _, rest = str(d).partition("\n\n")
+    assert len(answer.splitlines()) <= 12  # seen without scrolling, in a terminal of 24 lines
+    assert len(rest.splitlines()) <= 60
     text = json.dumps(d.to_dict(), allow_nan=False)
     assert json.loads(text)["verdict"]["name"] == d.verdict.name
     assert d.verdict.name in repr(d)

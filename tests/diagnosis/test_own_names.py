@@ -59,7 +59,7 @@ def test_a_diagnosis_has_both() -> None:
     points = torch.randn(30, 5, generator=torch.Generator().manual_seed(0))
     d = fg.diagnose(little, points, inits=4, advice=False, seconds=20)
     assert (d.name, d.data_name) == ("little", "points")
-    assert str(d).startswith("little: ")
+    assert "\n\nlittle: " in str(d)  # after the answer
     assert d.provenance["data"]["name"] == "points"
     other = fg.diagnose(little, points, inits=4, advice=False, seconds=20, name="a net", data_name="rows")
     assert (other.name, other.data_name) == ("a net", "rows")

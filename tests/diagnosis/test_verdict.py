@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import firstguess as fg
-from firstguess.diagnosis import Verdict
+from firstguess.diagnosis import Diagnosis, Verdict
+from firstguess.diagnosis.sentences import sureness
 from firstguess.diagnosis.verdict import verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import Finding, FindingKind
@@ -150,14 +151,19 @@ def test_where_no_word_is_likely_the_title_says_what_is_sure(
     assert (found.title, found.sureness) == (title, sureness)
 
 
-def test_the_page_begins_with_it() -> None:
+def test_the_page_has_it_after_the_answer() -> None:
     whole = sample()
+
+    def after_the_answer(d: Diagnosis) -> list[str]:
+        return str(d).partition("\n\n")[2].splitlines()
+
     border = Verdict("biased", 0.54, 9.0, 8.0, 11.0, chances=(0.0, 0.0, 0.54, 0.46))
-    first = str(replace(whole, verdict=border)).splitlines()[0]
+    first = after_the_answer(replace(whole, verdict=border))[0]
     assert first == "A small MLP: AT LEAST BIASED (> 99.9 %), borderline deeply biased"
     early = replace(border, preliminary="12 of 64 initializations")
-    second = str(replace(whole, verdict=early)).splitlines()[1]
-    assert second == "  preliminary: 12 of 64 initializations were drawn"
+    whole_early = replace(whole, verdict=early)
+    assert "  preliminary: 12 of 64 initializations were drawn" in after_the_answer(whole_early)
+    assert "; preliminary: 12 of 64 initializations" in sureness(whole_early)  # the answer's "How sure"
 
 
 def test_one_initialization_has_a_word_and_no_probability() -> None:
@@ -180,7 +186,10 @@ def test_diagnose_says_preliminary_where_time_is_up() -> None:
     net = "5 x [dense(weight_var=2) > relu] > dense"
     slow = fg.diagnose(net, "blob:n=200,d=50", seconds=1e-3, advice=False, width=300)
     assert slow.verdict.preliminary == f"{slow.measurement.inits if slow.measurement else 0} of 64 initializations"
-    assert str(slow).splitlines()[1].startswith("  preliminary: ")
+    drawn = f"preliminary: {slow.verdict.preliminary}"
+    answer, _, rest = (" ".join(part.split()) for part in str(slow).partition("\n\n"))
+    assert drawn in answer
+    assert f"{drawn} were drawn" in rest
     whole = fg.diagnose(net, "blob:n=200,d=50", advice=False, width=100)
     assert whole.measurement is not None
     assert whole.measurement.inits == 64

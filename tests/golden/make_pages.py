@@ -111,6 +111,11 @@ def _fields(arguments: list[str]) -> str:
     return "\n".join(fields(json.loads(command(arguments)))) + "\n"
 
 
+def _text(made: Callable[[], object]) -> str:
+    with mock.patch.dict(os.environ, {"COLUMNS": "100"}):  # not those of the terminal, or of a worker of xdist
+        return plain(str(made()))
+
+
 def results() -> dict[str, Callable[[], object]]:
     """Results to be printed, of numbers made by hand."""
     import diagnoses
@@ -144,7 +149,7 @@ def jobs() -> dict[str, Callable[[], str]]:
     found |= {f"help-{name or 'all'}": partial(command, [*filter(None, [name]), "--help"]) for name in HELP}
     found |= {f"fields-{name}": partial(_fields, arguments) for name, arguments in FIELDS.items()}
     for name, made in results().items():
-        found[f"text-{name}"] = lambda made=made: plain(str(made()))
+        found[f"text-{name}"] = partial(_text, made)
     return found
 
 
