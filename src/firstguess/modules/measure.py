@@ -284,7 +284,7 @@ def _measurement(
     inits = len(fractions)
     if any(finding.kind == FindingKind.NOTHING_FRESH for finding in findings):
         fractions, stats, inits = fractions[:1], stats[:1], 1
-    ties = float(np.concatenate([part.ties for part in parts]).sum() / (inits * engine.points))
+    ties = float(np.concatenate([part.ties for part in parts])[:inits].sum() / (inits * engine.points))
     if inits > 1 and ties < _TIED and _one_model(fractions, stats, engine.points):
         findings.append(
             Finding(
