@@ -52,6 +52,9 @@ def test_parts_that_are_done_are_kept(
     assert d.trainability is None
     assert d.advice == ()
     assert f"! interrupted: left out: {left_out}" in " ".join(str(d).split())
+    if d.lasting is None and d.rehearsal is None:
+        assert d.headline.endswith("not known: the diagnosis was interrupted.")
+        assert "not asked for" not in str(d)
     assert "interrupted" in d.save(tmp_path / "r.html").read_text("utf-8")
 
 

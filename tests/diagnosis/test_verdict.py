@@ -189,6 +189,8 @@ def test_diagnose_says_preliminary_where_time_is_up() -> None:
     drawn = f"preliminary: {slow.verdict.preliminary}"
     answer, _, rest = (" ".join(part.split()) for part in str(slow).partition("\n\n"))
     assert drawn in answer
+    assert "not known: time was up." in answer
+    assert "Missing time: seconds=" in answer
     assert f"{drawn} were drawn" in rest
     whole = fg.diagnose(net, "blob:n=200,d=50", advice=False, width=100)
     assert whole.measurement is not None

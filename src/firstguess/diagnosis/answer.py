@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firstguess.base.text import percent, plain, spaced
+from firstguess.ensemble.member_statistics import FindingKind
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.bias_duration import Lasting
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.rehearsal import Rehearsal
     from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.measurement import Measurement
+    from firstguess.ensemble.member_statistics import Finding
 
 LEAST_STEPS = 100  # a run is one epoch, and at least so long, unless steps= or epochs= say otherwise
 AGREE = 2.0  # factor between predicted and seen steps up to which they agree …
 CLOSE = 5.0  # … or steps between them
 FEW_LAYERS = 3  # hidden layers with weights below which gradients have no room to vanish
+
+INTERRUPTED, TIME_WAS_UP = "the diagnosis was interrupted", "time was up"  # why a duration is not known
 
 # Facts that are often meant, and that the first step of training ends: faults where copies learn nothing.
 MEANT = frozenset({"zero head", "batchnorm in eval mode before training"})
@@ -143,6 +147,8 @@ class Diagnosed(Protocol):
     @property
     def rehearsal(self) -> Rehearsal | None: ...
     @property
+    def findings(self) -> Sequence[Finding]: ...
+    @property
     def run(self) -> int: ...
     @property
     def to_fix(self) -> list[Fault]: ...
@@ -160,7 +166,7 @@ class Diagnosed(Protocol):
 def duration_of(d: Diagnosed) -> Duration:
     """By theory, and by the copies."""
     lasts, seen = d.lasting, d.rehearsal
-    why = "it was not asked for" if lasts is None and seen is None else ""
+    why = _left_out(d.findings) if lasts is None and seen is None else ""
     if seen is not None and not seen.known:
         why = seen.why
     elif lasts is not None and not lasts.known:
@@ -173,6 +179,14 @@ def duration_of(d: Diagnosed) -> Duration:
         seen.how if seen is not None else "",
         why or "the starts of copies do not differ",
     )
+
+
+def _left_out(findings: Sequence[Finding]) -> str:
+    """Why neither theory nor copies were asked."""
+    kinds = {finding.kind for finding in findings}
+    if FindingKind.INTERRUPTED in kinds:
+        return INTERRUPTED
+    return TIME_WAS_UP if FindingKind.TIME_IS_UP in kinds else "it was not asked for"
 
 
 def _predicted(lasts: Lasting | None) -> float:

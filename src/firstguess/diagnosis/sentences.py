@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from firstguess.base.text import percent, percents, size_change_of, spaced
 from firstguess.diagnosis.advice import order
-from firstguess.diagnosis.answer import Answer, Trains, capital, in_steps
+from firstguess.diagnosis.answer import INTERRUPTED, TIME_WAS_UP, Answer, Trains, capital, in_steps
 from firstguess.diagnosis.expected import agreement
 
 if TYPE_CHECKING:
@@ -156,6 +156,10 @@ def missing(d: Diagnosis) -> str:
     why = d.duration.why
     if "no labels" in why:
         return "labels: fg.diagnose(model, (x, y)) or a loader that has them"
+    if why == INTERRUPTED:
+        return "what was left out: run it once more, or with fewer seconds="
+    if why == TIME_WAS_UP:
+        return f"time: seconds={max(10, math.ceil(2 * d.seconds))}"
     if " s more" in why:
         return f"time ({why}): seconds={2 * d.seconds:.0f}"
     if math.isinf(d.duration.steps):
