@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from firstguess.diagnosis.result import Cause
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import FindingKind
-from firstguess.modules.ablation import Effects
-from firstguess.modules.flow import DATA, Flow, FlowStep
+from firstguess.modules.flow import DATA, Effects, Flow, FlowStep
 
 _LEAST = 0.005  # of correlation: less is not a cause
 _SURE = 3.0  # standard errors that an addition must stand out by

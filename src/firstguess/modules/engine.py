@@ -31,7 +31,6 @@ from firstguess.modules.call_model import Caller, leaves, left_aside, mask_of, n
 from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.accumulators import LayerRecorder
 from firstguess.modules.hooks.probes import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
-from firstguess.modules.kept_body import KeptBody, kept_body
 from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.options import MEMORY, ModelOptions
@@ -47,7 +46,7 @@ from firstguess.modules.outputs import (
     find_logits,
     is_probability,
 )
-from firstguess.modules.stacked import Strategy, StrategyChoice, Way, brief, run_stacked
+from firstguess.modules.stacked import KeptBody, Strategy, StrategyChoice, Way, brief, kept_body, run_stacked
 
 if TYPE_CHECKING:
     from torch import nn
