@@ -70,13 +70,14 @@ bench: $(STAMP)  ## Run the benchmarks (nothing else should run meanwhile)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 docs: $(DOCS_STAMP)  ## Build the site into site/, offline, and check its links
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/tools/prepare.py
+	$(BIN)/zensical build --clean --strict
 	$(BIN)/python docs/tools/check_site.py site
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python docs/tools/export_explorer.py site/explorer-app
 
 $(DOCS_STAMP): $(STAMP)  # apart from the others: only this target needs it
-	$(PIP) install -c constraints.txt 'mkdocs<2' mkdocs-material 'mkdocstrings[python]' uv
+	$(PIP) install -c constraints.txt zensical 'mkdocstrings[python]' latex2mathml pillow uv
 	touch $(DOCS_STAMP)
 
 clean:  ## Remove the environment and everything generated
-	rm -rf .venv out build dist site .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache out build dist site .pytest_cache .ruff_cache .hypothesis

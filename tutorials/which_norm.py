@@ -130,12 +130,12 @@ def _(f):
     [ledger](../claims.md):
 
     - **One to five layers:** a norm after the activation starts even, and classes are learned together from the
-      first step ([norm/fig4](../claims.md#normfig4)).
+      first step ([norm/fig4](../claims/norm.md#normfig4)).
     - **Twenty plain layers:** LayerNorm after the activation starts even and learns no sooner than without a norm.
-      A tuned slope, or a tuned residual form, does ([beyond/repair](../claims.md#beyondrepair)). The head's bias
+      A tuned slope, or a tuned residual form, does ([beyond/repair](../claims/beyond.md#beyondrepair)). The head's bias
       can be taken off for nothing (`fg.repair`).
     - **ResNets:** in small stand-ins, moving BatchNorm behind ReLU made training slower
-      ([norm/fig5](../claims.md#normfig5)).
+      ([norm/fig5](../claims/norm.md#normfig5)).
     - **RMSNorm:** do not count on it against bias. In transformers the question is another one
       ([Transformers](../transformers.md)).
     """)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -31,16 +30,26 @@ def tool(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("mkdocs", reason="the site needs mkdocs: `make docs` installs it")
-    pytest.importorskip("material", reason="the site needs mkdocs-material: `make docs` installs it")
+    pytest.importorskip("zensical", reason="the site needs zensical: `make docs` installs it")
+    pytest.importorskip("latex2mathml", reason="the site needs latex2mathml: `make docs` installs it")
     folder = tmp_path_factory.mktemp("site")
-    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    tool("prepare").prepare(folder / "docs")
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for said, here in {
+        "docs_dir: build/docs": f"docs_dir: {folder}/docs",
+        "site_dir: site": f"site_dir: {folder}/site",
+        "paths: [src]": f"paths: [{ROOT}/src]",
+        "docs/tools/docstrings.py": f"{TOOLS}/docstrings.py",
+    }.items():
+        assert said in settings
+        settings = settings.replace(said, here)
+    (folder / "mkdocs.yml").write_text(settings, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
-        cwd=ROOT, env=env, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f", str(folder / "mkdocs.yml")],
+        cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return folder / "site"
 
 
 @pytest.mark.slow  # runs the tutorials
@@ -65,7 +74,7 @@ def test_pages_in_a_browser(site: Path, browser: Any) -> None:
 @pytest.mark.slow
 def test_search_works_from_a_folder(site: Path, browser: Any) -> None:
     browser.open(site / "index.html")
-    browser.page.fill("input[name=query]", "RMSNorm behind the activation")
+    browser.page.fill("input[name=query]", "RMSNorm after the activation")
     browser.page.wait_for_selector(".md-search-result__item a", timeout=30_000)
     found = browser.run("[...document.querySelectorAll('.md-search-result__item a')].map(a => a.getAttribute('href'))")
     assert any("claims.html" in link or "norms.html" in link for link in found)
@@ -136,17 +145,16 @@ def test_commands_of_the_gallery_name_items() -> None:
 
 
 def test_github_markdown_is_understood() -> None:
-    pytest.importorskip("mkdocs", reason="the site needs mkdocs: `make docs` installs it")
-    hooks = tool("hooks")
-    assert hooks.spaced("text:\n- a\n- b\n  - c\nmore") == "text:\n\n- a\n- b\n    - c\nmore"
-    assert hooks.spaced("text\n| a |\n|---|\n| b |") == "text\n\n| a |\n|---|\n| b |"
-    assert hooks.spaced("```\ntext\n- a\n```") == "```\ntext\n- a\n```"
-    assert hooks.one_title("# A\n## B\n# C\n## E\n```\n# D\n```") == "# A\n## B\n## C\n### E\n```\n# D\n```"
-    assert hooks.one_title("# A\n```\n# D\n```\n## B") == "# A\n```\n# D\n```\n## B"
-    assert hooks.named_files("[x](../tests/pages.py)", "models.md", set()) == "`tests/pages.py`"
-    assert hooks.named_files("[x](../CONTRIBUTING.md#tests)", "models.md", set()) == "[x](contributing.md#tests)"
-    assert hooks.named_files("[x](nowhere.md)", "models.md", set()) == "[x](nowhere.md)"  # building says so
-    assert hooks.from_root("[x](docs/theory.md)") == "[x](theory.md)"
+    pages = tool("prepare")
+    assert pages.spaced("text:\n- a\n- b\n  - c\nmore") == "text:\n\n- a\n- b\n    - c\nmore"
+    assert pages.spaced("text\n| a |\n|---|\n| b |") == "text\n\n| a |\n|---|\n| b |"
+    assert pages.spaced("```\ntext\n- a\n```") == "```\ntext\n- a\n```"
+    assert pages.one_title("# A\n## B\n# C\n## E\n```\n# D\n```") == "# A\n## B\n## C\n### E\n```\n# D\n```"
+    assert pages.one_title("# A\n```\n# D\n```\n## B") == "# A\n```\n# D\n```\n## B"
+    assert pages.named_files("[x](../tests/pages.py)", "models.md", set()) == "`tests/pages.py`"
+    assert pages.named_files("[x](../CONTRIBUTING.md#tests)", "models.md", set()) == "[x](contributing.md#tests)"
+    assert pages.named_files("[x](nowhere.md)", "models.md", set()) == "[x](nowhere.md)"  # building says so
+    assert pages.from_root("[x](docs/theory.md)") == "[x](theory.md)"
 
 
 def test_readme_of_a_package_index_has_no_dead_ends() -> None:
@@ -161,13 +169,10 @@ def test_readme_of_a_package_index_has_no_dead_ends() -> None:
 
 
 def test_numbers_do_not_break_and_pages_go_by_their_titles() -> None:
-    pytest.importorskip("mkdocs", reason="the site needs mkdocs: `make docs` installs it")
-    hooks = tool("hooks")
-    assert hooks.unbroken("90 % of 1 797, `5 % of`\n# 5 % of it") == "90\xa0% of 1\xa0797, `5 % of`\n# 5 % of it"
-    assert hooks.titled_links("[theory.md](theory.md#5-phases)", "start.md") == (
-        "[The theory behind the numbers](theory.md#5-phases)"
-    )
-    assert hooks.titled_links("[a page](theory.md)", "start.md") == "[a page](theory.md)"
+    pages = tool("prepare")
+    assert pages.unbroken("90 % of 1 797, `5 % of`\n# 5 % of it") == "90\xa0% of 1\xa0797, `5 % of`\n# 5 % of it"
+    assert pages.titled_links("[theory.md](theory.md#5-phases)", "start.md") == "[The theory](theory.md#5-phases)"
+    assert pages.titled_links("[a page](theory.md)", "start.md") == "[a page](theory.md)"
 
 
 def test_docstrings_lead_to_the_pages_that_have_what_they_cite() -> None:
@@ -182,3 +187,38 @@ def test_text_that_a_cell_computes_is_not_shown_as_code() -> None:
     pages = tool("tutorial_pages")
     assert pages.without_text('a = 1\nmo.md(f"""\n{a}\n""")') == "a = 1"
     assert pages.without_text("a = 1\nprint(a)") == "a = 1\nprint(a)"
+
+
+def test_words_of_the_glossary_are_explained_once_a_page() -> None:
+    pages = tool("prepare")
+    words = pages.glossary((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"))
+    assert len(words) == 12
+    assert all(tip.endswith(".") and '"' not in tip for tip in words.values())
+    text = "# Class share\n`class share`, a [class share](x.md), the class share\n| class share |\nclass share"
+    shown = pages.explained(text, {"class share": "What it is."})
+    assert shown == text.replace("the class share", 'the <abbr title="What it is.">class share</abbr>')
+
+
+def test_remarks_for_developers_do_not_reach_readers() -> None:
+    pages = tool("prepare")
+    text = "# T\n<!-- Written by x; do not edit. -->\n*Not run by the tests: it downloads.*\n\n```python\nx\n```"
+    assert pages.for_the_site(text, "a.md", set(), {}) == "# T\n\n```python\nx\n```"
+
+
+def test_programs_find_every_page_in_llms_txt() -> None:
+    pages = tool("prepare")
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+    shown = pages.overview(texts, (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert shown.startswith("# firstguess\n\n> Does your untrained classifier")
+    assert {f"({name.removesuffix('.md')}.html)" for name in texts} == set(re.findall(r"\([\w-]+\.html\)", shown))
+    assert "## Use it\n\n- [Start in five minutes](start.html)" in shown
+
+
+def test_formulae_become_mathml_and_code_does_not() -> None:
+    pytest.importorskip("latex2mathml", reason="the site needs latex2mathml: `make docs` installs it")
+    shown = tool("mathematics").as_mathml("costs $5, `$x$`, $x_1*y$\n\n$$\na = b \\tag{7}\n$$\n")
+    assert shown.startswith("costs $5, `$x$`, <math")
+    assert "*" not in shown
+    assert '<div class="equation" id="eq-7">' in shown
+    assert '<span class="number">(7)</span>' in shown
+    assert "tag" not in shown

@@ -109,9 +109,11 @@ def frontier(
     """Where a network stands between bias and gradients, what its parameter reaches there, where remedies move it.
 
     Args:
-        network: A description with one activation throughout, plain or with residual blocks. targets: The γ that the
-        parameter is set for, at constant gradients and, where it can, at a tenth and at ten times. data: Your points,
-        for their own γ₀; or `inputs`, the same as moments.
+        network: A description with one activation throughout, plain or with residual blocks.
+        targets: The γ that the parameter is set for, at constant gradients and, where it can, at a tenth and at ten
+            times.
+        data: Your points, for their own γ₀.
+        inputs: The same as moments.
 
     >>> f = frontier("20 x [dense(weight_var=2) > relu] > dense(weight_var=2)", targets=(0.5,))
     >>> print(f"{f.here.gamma:.2f} {f.here.nonlinearity:.2f} {f.reached[0].name} {f.reached[0].nonlinearity:.2f}")

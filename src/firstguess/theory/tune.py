@@ -143,9 +143,8 @@ def tune(
         gradients: The factor on the mean square of gradients from the last layer to the first; None: as they come.
             Those of tokens always come as they do: a transformer's norms and blocks set them.
         parameter: What may be changed: "slope" (of a ReLU), "branch_scale" (of residual blocks), "variances" (of
-        weights and
-            biases), "affine" (shift and scale of φ), "shared_scale" (of what all sequences share: positions, token
-            types, a class token). By default what the network calls for.
+            weights and biases), "affine" (shift and scale of φ), "shared_scale" (of what all sequences share:
+            positions, token types, a class token). By default the one that the network calls for.
         data: Your points: their own γ₀ is what the network gets, and below it γ cannot fall at constant gradients; or
             token ids, (sequences, length).
         inputs: The same as moments, `fg.Inputs(...)`, or `fg.Tokens(...)`.
