@@ -81,7 +81,9 @@ def for_the_site(text: str, page: str, known: set[str], words: dict[str, str]) -
         text = _COMMENT.sub("", text)
     text = named_files(titled_links(text, page), page, known)
     if page == "gallery.md":
-        text = re.sub(r"(!\[[^\]]*\]\()(?:images|claims)/([^()/]+)\.png\)", rf"\1{THUMBS}/\2.webp){{ loading=lazy }}", text)
+        text = re.sub(
+            r"(!\[[^\]]*\]\()(?:images|claims)/([^()/]+)\.png\)", rf"\1{THUMBS}/\2.webp){{ loading=lazy }}", text
+        )
     elif page != "glossary.md":
         text = explained(text, words)
     return unbroken(one_title(spaced(mathematics.as_mathml(text))))
