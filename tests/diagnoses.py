@@ -14,7 +14,7 @@ from firstguess.ensemble.gradient_statistics import GradientLayer, Gradients, Gr
 from firstguess.ensemble.measurement import LayerMeasurement, Measurement
 from firstguess.ensemble.member_statistics import Finding
 from firstguess.modules.read.result import Part, Structure, Unread
-from firstguess.network.read_result import Variances
+from firstguess.network.layer import Variances
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
 

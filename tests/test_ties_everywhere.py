@@ -84,7 +84,7 @@ def test_logits_that_are_level_print_no_nan() -> None:
 
 # What may be arg-maxed: not logits, but shares, counts, labels, one-hot labels, masks, curves, normals.
 ALLOWED = {
-    "logits",  # in base/ties.py, where the rule stands
+    "logits",  # in base/statistics.py, where the rule stands
     "flat", "y",  # one-hot labels
     "a.preferred", "chi > 1.0", "labels", "np.bincount(labels)", "np.bincount(problem.labels)", "means",
     "tally.fractions", "now.fractions", "seen.fractions", "seen.fractions[member]", "shares", "self.shares", "start",
@@ -112,4 +112,4 @@ def test_no_bare_argmax_of_logits() -> None:
         for of, name in found
         if (of not in ALLOWED and not of.endswith(".shares")) or (of == "logits" and name != "ties.py")
     )
-    assert not bare, "use firstguess.base.ties.guesses for logits"
+    assert not bare, "use firstguess.base.statistics.guesses for logits"

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from firstguess.base import ties
+from firstguess.base import statistics
+from firstguess.base.statistics import settle
 
 
 def test_every_class_that_shares_is_as_likely(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,12 +18,12 @@ def test_every_class_that_shares_is_as_likely(monkeypatch: pytest.MonkeyPatch) -
     top[1, 12_000:] = True
     whole = top.copy()
     seed = int(rng.integers(2**31))
-    assert ties.settle(whole, np.random.default_rng(seed)) == 12_000
+    assert settle(whole, np.random.default_rng(seed)) == 12_000
     assert np.array_equal(whole[:, 12_000:], top[:, 12_000:])
     assert (whole.sum(axis=0) == 1).all()
     assert not (whole & ~top).any()
     each = whole[[0, 2, 3], :12_000].mean(axis=1)
     assert np.abs(each - 1 / 3).max() <= 5.5 * math.sqrt(2 / 9 / 12_000)
-    monkeypatch.setattr(ties, "_BLOCK", 100)
-    assert ties.settle(top, np.random.default_rng(seed)) == 12_000
+    monkeypatch.setattr(statistics, "_BLOCK", 100)
+    assert settle(top, np.random.default_rng(seed)) == 12_000
     assert np.array_equal(top, whole)

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 import firstguess as fg
 from firstguess.ensemble.member_module import build
 from firstguess.network.activations import registry
-from firstguess.network.layer import KINDS, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
+from firstguess.network.layer import KINDS, Call, Layer, Mix, ReadContext, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.layers import Dense
-from firstguess.network.read_result import Call, ReadContext
 from firstguess.network.walk import every
 
 DENSE, CONV = "dense(weight_var=2, bias_var=0.1, width=24)", "conv(weight_var=2, bias_var=0.1, width=8, padding=1)"

@@ -22,8 +22,7 @@ from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import Layer, Mix, Symmetry, keeps_shape
 from firstguess.network.layers import Dense
 from firstguess.network.network import Network
-from firstguess.network.sampled_distribution import SAMPLED
-from firstguess.network.signal import Signal
+from firstguess.network.signal import SAMPLED, Signal
 from firstguess.theory.prediction import Prediction, regime
 
 # Fast ones: quadrature over random parameters is not the point here.

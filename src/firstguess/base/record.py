@@ -1,14 +1,20 @@
-"""Frozen dataclasses as records: quick copies with some fields changed, plain values and back."""
+"""Frozen dataclasses as records: quick copies with some fields changed, plain values and back; and their charts."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from firstguess.base.text import plain
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.HConcatChart | alt.VConcatChart
 
 _T = TypeVar("_T")
 
@@ -70,3 +76,35 @@ def _value(value: Any, annotation: str) -> Any:
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(one) for one in cast(list[Any], value)) if isinstance(value, list) else value
+
+
+# --------------------------------------------------------------------------------------------------------------
+# Results that draw themselves. What shows results stands above them, so it is looked up by name, when it is needed.
+
+
+def room() -> Any:
+    """`firstguess.show.results`: this is the one place that looks up to what shows results."""
+    return importlib.import_module("firstguess.show.results")
+
+
+class Shown:
+    """A result with a chart of its own; in a notebook, the chart above its numbers."""
+
+    __slots__ = ()
+
+    def plot(self, what: str | None = None, *, title: str | None = None) -> Chart:
+        """The chart of this result, an altair chart. `what` names another one where there are several.
+
+        An unknown name ends in an error that lists them; `fg.figures` has the charts that lay several results side by
+        side, and `fg.figures.save(chart, "figure.png")` writes one.
+
+        >>> import firstguess as fg
+        >>> fg.predict(fg.mlp(depth=3)).plot("pie")
+        Traceback (most recent call last):
+        ...
+        firstguess.InvalidInput: Expected one of guesses, depth, but got 'pie', at Prediction.plot. Try: plot("guesses")
+        """
+        return room().chart(self, what, title)
+
+    def _repr_html_(self) -> str:
+        return room().html(self)

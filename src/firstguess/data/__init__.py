@@ -10,13 +10,12 @@ generator.
 True
 """
 
-from firstguess.data.arrays import as_data
 from firstguess.data.dataset import Classes, Data, InputMoments, Standardization
 from firstguess.data.files import idx, parquet
 from firstguess.data.items import Batch
 from firstguess.data.sources import blob, cifar10, cifar100, digits, fashion_mnist, mnist, npz, tiny_imagenet, two_blobs
 from firstguess.data.specs import load
-from firstguess.data.streams import batches, collect
+from firstguess.data.streams import as_data, batches, collect
 from firstguess.data.texts import Vocabulary, ag_news, sequences
 
 __all__ = [

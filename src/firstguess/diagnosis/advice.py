@@ -16,8 +16,7 @@ from firstguess.diagnosis.expectation import predicted
 from firstguess.diagnosis.result import Advice, Goal, Trainability, Verdict
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.network.inputs import Inputs
-from firstguess.network.network import Network
-from firstguess.network.pytorch_code import pytorch_code
+from firstguess.network.network import Network, pytorch_code
 from firstguess.network.walk import every, needs_images, needs_tokens
 from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction

@@ -12,7 +12,7 @@ from scipy import stats
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.statistics import chance
 from firstguess.base.text import with_error
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training

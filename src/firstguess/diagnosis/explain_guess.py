@@ -14,7 +14,7 @@ import numpy as np
 
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import percent_apart, plain
 from firstguess.diagnosis.time_budget import Progress, Replay, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement

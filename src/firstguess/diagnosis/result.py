@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from firstguess.base.plottable import Shown, room
+from firstguess.base.record import Shown, room
 from firstguess.base.text import ends, plain
 from firstguess.diagnosis import answer
 from firstguess.diagnosis.answer import LEAST_STEPS, Answer, Duration, WillTrain

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.statistics import permutation_test
 from firstguess.base.text import plain, with_error
 from firstguess.ensemble.trained import TrainedMembers

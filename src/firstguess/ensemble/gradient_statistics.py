@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from firstguess.base import statistics
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import page, plain
 from firstguess.ensemble.member_statistics import Finding, ProbedLayer

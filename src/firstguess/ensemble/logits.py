@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
+from firstguess.base.statistics import guesses
 from firstguess.base.text import page, plain
-from firstguess.base.ties import guesses
 
 FloatArray = NDArray[np.float64]
 _TIES = 0x7135

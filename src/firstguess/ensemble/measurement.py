@@ -13,7 +13,7 @@ from scipy import special
 
 from firstguess.base import statistics
 from firstguess.base.errors import InvalidInput
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.statistics import Estimates, FloatArray
 from firstguess.base.text import ends, interval, page, plain, with_error
 from firstguess.ensemble.higher_moments import LayerShape, table

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firstguess.base.ties import settle
+from firstguess.base.statistics import settle
 from firstguess.network.tensors import Scratch
 
 # A unit whose standard deviation is below this share of its mean is constant to float32.

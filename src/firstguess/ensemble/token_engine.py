@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firstguess.base import ties
 from firstguess.base.checks import count, number
 from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.statistics import guesses as tied_guesses
 from firstguess.base.threads import cores
 from firstguess.ensemble.engine import check_data, one_torch_thread
 from firstguess.ensemble.member_module import drawn
@@ -176,7 +176,7 @@ class TokenEngine:
                 x = module(x)
                 if index == len(modules) - 1 and self._places[-1].layer.each_token:
                     x = x[guessed]  # tokens are points
-                    hits += int((ties.guesses(x.numpy(), broken) == given[guessed].numpy()).sum())
+                    hits += int((tied_guesses(x.numpy(), broken) == given[guessed].numpy()).sum())
                 if index < lost and not bool(torch.isfinite(x).all()):
                     lost = index
                 if index in moments:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import page, plain, spaced, with_error
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.training.curves import Curve, Curves, Followed

@@ -25,7 +25,7 @@ from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import address, place, reason
 from firstguess.base.gaussian import Array
-from firstguess.base.ties import guesses
+from firstguess.base.statistics import guesses
 from firstguess.ensemble import sharding
 from firstguess.ensemble.seeds import tie_stream
 from firstguess.ensemble.trained import TrainedMembers

@@ -93,7 +93,7 @@ class Choice:
     @property
     def pytorch(self) -> str:
         """A function that builds it in PyTorch."""
-        from firstguess.network.pytorch_code import pytorch_code
+        from firstguess.network.network import pytorch_code
 
         return pytorch_code(self.network)
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.ties import settle
+from firstguess.base.statistics import settle
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import tie_stream
 from firstguess.modules.call_model import leaves, mask_of

@@ -16,7 +16,7 @@ from torch import nn
 
 from firstguess.base.checks import count, known_options
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import page, percents, spaced
 from firstguess.data import batches as stream
 from firstguess.data import collect, load

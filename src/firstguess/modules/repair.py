@@ -14,7 +14,7 @@ from torch import nn
 from firstguess.base.checks import count, known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.files import place
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import percents, rounded_off
 from firstguess.data import Batch, collect, load
 from firstguess.ensemble.logits import Logits

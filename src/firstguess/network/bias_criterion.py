@@ -19,9 +19,8 @@ from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import Layer, Symmetry, has_reading, steps, text
 from firstguess.network.layers import Activate
 from firstguess.network.points import Points
-from firstguess.network.sampled_distribution import Pairs
 from firstguess.network.shapes import Grid, Shape
-from firstguess.network.signal import Gaussian, Signal
+from firstguess.network.signal import Gaussian, Pairs, Signal
 
 _ROUNDING = 1e-9  # of the root mean square: a mean below is 0
 _SAMPLED = 5e-3  # the same where residual sums were sampled, good to 1e-3 of a signal's mean square

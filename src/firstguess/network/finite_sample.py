@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.base.ties import guesses
+from firstguess.base.statistics import guesses
 from firstguess.network.signal import Signal
 from firstguess.network.weights import draw_weights
 

@@ -394,3 +394,29 @@ def merged(remarks: Iterable[str]) -> tuple[str, ...]:
         worst = max(group, key=lambda r: r.size)
         plain[worst if len(group) == 1 else f"{worst} (the worst of {len(group)} layers)"] = None
     return tuple(str(said) for said in plain)
+
+
+def random_sum_map(
+    layer: Shaped, points: Points, weight_var: float, bias_var: float, what: str, *, frozen: bool = False
+) -> PairwiseMap:
+    """K ← σw²K + σb², and Θ ← σw²Θ + N·K_in with N the fan-in: theory.md (11), (12).
+
+    Biases are trained where they exist, that is where σb² > 0 (as `.module()` builds them): then Θ grows by 1. `frozen`
+    weights and biases are not trained: Θ only passes through.
+    """
+    fan_in, root = points.width, math.sqrt(weight_var)
+
+    def step(tile: Tile) -> None:
+        if tile.t is not None:
+            tile.t *= weight_var
+            if not frozen:
+                tile.t += fan_in * tile.k
+                if bias_var:
+                    tile.t += 1.0
+        tile.scale(root)
+        if bias_var:
+            tile.k += bias_var
+
+    q = weight_var * points.q + bias_var
+    after = points.after(layer, q, np.zeros_like(q), gaussian=True, what=what)
+    return PairwiseMap(after, step, None if bias_var else unchanged)

@@ -16,9 +16,8 @@ from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Moments
 from firstguess.base.numerics import interpolate
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Layer, ReadResult
+from firstguess.network.layer import FLAT, IMAGE, Call, Layer, ReadContext, ReadResult
 from firstguess.network.points import Op, Values
-from firstguess.network.read_result import FLAT, IMAGE, Call, ReadContext
 from firstguess.network.shapes import Grid
 
 Reduce = Callable[[Values, tuple[int, ...]], Values]

@@ -8,10 +8,9 @@ that the weights of several networks side by side times the data land in the sha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
-from firstguess.network.derivative import Derivative
 from firstguess.network.shapes import Shape
 
 if TYPE_CHECKING:
@@ -132,3 +131,80 @@ class Draw(Protocol):
     def path(self, places: Sequence[Place]) -> nn.Module:
         """The modules of these layers, one after another."""
         ...
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The way back through an operation without weights: what training asks of an activation or a norm (no torch here).
+
+Kept: TypeAlias = "tuple[Tensor, ...]"
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """An operation on a batch of points in training, layout (inits, units, points), and its way back.
+
+    `forward(x, out)` writes the result into `out`, which may be x itself unless the input is kept, and gives what
+    `backward` needs besides. `backward(gradient, kept, more)` makes, of the gradient by the result, in place, that by
+    the input; `kept` is the input or the output, as `keeps` says, as it was then.
+    """
+
+    forward: Callable[[Tensor, Tensor], Kept]
+    backward: Callable[[Tensor, Tensor, Kept], Tensor]
+    keeps: Literal["input", "output", "nothing"]
+
+
+def linear_derivative(factor: float, shift: float = 0.0) -> Derivative:
+    """Of factor · x + shift."""
+
+    def forward(x: Tensor, out: Tensor) -> Kept:
+        if out is not x:
+            out.copy_(x)
+        out.mul_(factor).add_(shift)
+        return ()
+
+    return Derivative(forward, lambda gradient, kept, more: gradient.mul_(factor), "nothing")
+
+
+# --------------------------------------------------------------------------------------------------------------
+# What a layer needs to know to be written as PyTorch source.
+
+AFFINE = '''
+
+class Affine(nn.Module):
+    """scale * x + shift."""
+
+    def __init__(self, scale: float = 1.0, shift: float = 0.0):
+        super().__init__()
+        self.scale, self.shift = scale, shift
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * x + self.shift
+'''
+FUNCTION = """
+
+class {name}(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return {call}(x)
+"""
+RESIDUAL = '''
+
+class ScaledResidual(nn.Module):
+    """shortcut(x) + scale * branch(x)."""
+
+    def __init__(self, branch: nn.Module, scale: float, shortcut: nn.Module | None = None):
+        super().__init__()
+        self.branch, self.scale, self.shortcut = branch, scale, shortcut or nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.shortcut(x) + self.scale * self.branch(x)
+'''
+
+
+@dataclass
+class SourceWriter:
+    """Where in the text a layer stands: the size of what enters, as an expression, and of what has to come out."""
+
+    size: str
+    width: int  # of layers that name none
+    out: str | None = None
+    classes: dict[str, None] = field(default_factory=dict[str, None])  # their texts, each once, in order of use

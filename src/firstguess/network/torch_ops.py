@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.network.derivative import Derivative, Kept
 from firstguess.network.norms import variance_of_others
-from firstguess.network.tensors import Apply, Scratch
+from firstguess.network.tensors import Apply, Derivative, Kept, Scratch
 
 if TYPE_CHECKING:
     from firstguess.base.gaussian import Array

@@ -1,6 +1,6 @@
 """The charts that each kind of result has, its own first, and what a notebook shows of it. Loads no altair by itself.
 
-`base.plottable` looks this up: a result knows that it can be shown, not how.
+`base.record` looks this up: a result knows that it can be shown, not how.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from firstguess.show import charts
 _LARGEST = 300_000  # bytes of an SVG in a notebook
 
 if TYPE_CHECKING:
-    from firstguess.base.plottable import Chart
+    from firstguess.base.record import Chart
 
     Draw = Callable[..., Chart]
 

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
-from firstguess.base.ties import guesses
+from firstguess.base.statistics import guesses
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.measure import measure
 from firstguess.modules.members.initializers import BATCH_NORMS

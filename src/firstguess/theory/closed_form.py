@@ -21,9 +21,8 @@ from firstguess.network.layer import Layer, Mix, steps, text
 from firstguess.network.layers import Attention, Dense, Embed, FirstToken, Patches, PoolTokens, Residual
 from firstguess.network.network import Network
 from firstguess.network.points import PairwiseMap, Points, Tile
-from firstguess.network.sampled_distribution import SAMPLED, Pairs
 from firstguess.network.shapes import Shape
-from firstguess.network.signal import Gaussian, Signal
+from firstguess.network.signal import SAMPLED, Gaussian, Pairs, Signal
 from firstguess.network.walk import every, needs_tokens, sequence
 from firstguess.theory.kernel.propagation import Folding, propagate
 from firstguess.theory.kernel.tiles import Budget, Pending, Stored, all_pairs, segment

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from firstguess.base import record
 from firstguess.base.errors import InvalidInput
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import elided
 from firstguess.theory.shares.gaussian import Guesses
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from firstguess.base.checks import known_options
 from firstguess.base.errors import FirstguessError, NotCovered
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import plain
 from firstguess.network.activations.registry import centered
 from firstguess.network.bias_criterion import causes_bias

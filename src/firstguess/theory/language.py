@@ -23,7 +23,7 @@ from firstguess.base.checks import check_count, check_number
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.numerics import positive, root
-from firstguess.base.ties import guesses
+from firstguess.base.statistics import guesses
 from firstguess.network.attention_theory import NEGATIVE
 from firstguess.network.inputs import Tokens
 from firstguess.network.layer import Layer, text

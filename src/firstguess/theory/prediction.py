@@ -14,7 +14,7 @@ from firstguess.base import record
 from firstguess.base.checks import number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import plain
 from firstguess.network.network import Network
 from firstguess.network.signal import exp

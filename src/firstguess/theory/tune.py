@@ -12,7 +12,7 @@ from scipy import optimize
 
 from firstguess.base.checks import known_options, number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.network.builders import as_network
 from firstguess.network.inputs import Inputs, Tokens
 from firstguess.network.network import Network
@@ -85,7 +85,7 @@ class Tuned(Shown):
         """
         if framework != "pytorch":
             raise InvalidInput('"pytorch"', got=repr(framework), where="code", hint='code("pytorch")')
-        from firstguess.network.pytorch_code import pytorch_code
+        from firstguess.network.network import pytorch_code
 
         return pytorch_code(self.network, width=width)
 

@@ -16,8 +16,8 @@ from torch import nn
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
+from firstguess.base.statistics import settle
 from firstguess.base.text import spaced
-from firstguess.base.ties import settle
 from firstguess.data import Batch, collect, load
 from firstguess.data.dataset import whole_number
 from firstguess.modules.call_model import Caller, mask_of

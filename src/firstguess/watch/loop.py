@@ -17,7 +17,7 @@ from torch import nn
 
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.data import Batch
 from firstguess.modules.call_model import Forward, fed, first_forward, left_aside
 from firstguess.modules.guard import unwrapped

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import page, plain
 from firstguess.theory.training.curves import Curves
 from firstguess.watch.seen import Seen

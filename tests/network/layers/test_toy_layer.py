@@ -23,7 +23,7 @@ from firstguess.network.signal import Gaussian, Signal
 from firstguess.network.tensors import Draw, Local, Place
 
 if TYPE_CHECKING:
-    from firstguess.network.read_result import ReadContext
+    from firstguess.network.layer import ReadContext
 
 
 class Calm(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from firstguess.base.ties import guesses
+from firstguess.base.statistics import guesses
 from firstguess.diagnosis.faults.base import Fault, Seen
 
 _MOST, _HALF, _TIMES = 0.85, 0.5, 4.0  # share of the largest class; or half, and so many times an even share

@@ -9,7 +9,7 @@ from firstguess.base.errors import FirstguessError
 from firstguess.data import Data
 from firstguess.diagnosis.remedies.base import Case, Variant, inputs_of
 from firstguess.network.inputs import Inputs
-from firstguess.network.pytorch_code import pytorch_code
+from firstguess.network.network import pytorch_code
 from firstguess.network.walk import needs_images, needs_tokens
 from firstguess.theory.frontier import said
 from firstguess.theory.predict import predict

@@ -16,9 +16,8 @@ from firstguess.modules.members.initializers import Init
 from firstguess.modules.members.sources import Source
 from firstguess.modules.members.weight_statistics import TORCH_DEFAULT, Numbers, bounded, fitting, of_size
 from firstguess.modules.read.dispatch import claim, refusal
-from firstguess.network.layer import Layer, ReadResult
+from firstguess.network.layer import Layer, RandomWeights, ReadContext, ReadResult, Variances
 from firstguess.network.layers import Scale, Shift
-from firstguess.network.read_result import RandomWeights, ReadContext, Variances
 
 # Variances of weights, from the initializers themselves: draw, estimate, and recognise the rule where there is one.
 

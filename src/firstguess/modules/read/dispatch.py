@@ -16,14 +16,13 @@ from torch import fx, nn
 from firstguess.modules.members.initializers import BATCH_NORMS, CONVOLUTIONS, is_lookup
 from firstguess.network.activations.registry import activation
 from firstguess.network.activations.tensors import targets
-from firstguess.network.layer import ReadResult, by_call, by_module
+from firstguess.network.layer import FLAT, Call, ReadContext, ReadResult, by_call, by_module
 from firstguess.network.layers import (
     Activate,
     Layer,  # from here: so that every kind is registered
     Scale,
     Shift,
 )
-from firstguess.network.read_result import FLAT, Call, ReadContext
 
 # Modules and functions that are nothing to a description: dropout, flattening, softmax at the end, copies.
 

@@ -15,10 +15,9 @@ from firstguess.modules.read.dispatch import is_whole
 from firstguess.modules.read.result import Part, Unread
 from firstguess.modules.read.tracing import Traced, path_of, trace
 from firstguess.network.activations.registry import activation
-from firstguess.network.layer import Layer, ReadResult, text
+from firstguess.network.layer import FLAT, Layer, ReadContext, ReadResult, text
 from firstguess.network.layers import Activate, Residual, Scale
 from firstguess.network.layers.residual import unsigned
-from firstguess.network.read_result import FLAT, ReadContext
 
 # The nodes of a graph that carry the signal, and the trail that it takes through them.
 

@@ -7,10 +7,10 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import counted, elided, plain
+from firstguess.network.layer import Variances
 from firstguess.network.network import Network
-from firstguess.network.read_result import Variances
 
 _COLUMNS = 100  # of a terminal
 

@@ -18,7 +18,7 @@ from firstguess.modules.read.context import Estimate, ParameterDraws, estimate, 
 from firstguess.modules.read.result import Part
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation
-from firstguess.network.layer import Layer, text
+from firstguess.network.layer import Layer, Variances, text
 from firstguess.network.layers import (
     Activate,
     Attention,
@@ -36,7 +36,6 @@ from firstguess.network.layers import (
     TokenMix,
     Unembed,
 )
-from firstguess.network.read_result import Variances
 
 # A piece of a model of tokens: a layer, and the model's own parameters that the layer's module would hold.
 

@@ -6,9 +6,54 @@ import math
 
 import numpy as np
 
+from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Feature, Function
-from firstguess.network.activations import closed_kernels, record
+from firstguess.network.activations import record
 from firstguess.network.activations.record import Activation, Kink, Pieces, TorchNames, piecewise_linear
+
+# Kernels in closed form for any two variances: covariances k to E φ(u_a)φ(u_b), and for a slope E φ'(u_a)φ'(u_b).
+
+
+def _erf_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    product = (1.0 + 2.0 * qa) * (1.0 + 2.0 * qb)
+    out = 2.0 / math.pi * np.arcsin(2.0 * k / np.sqrt(product))
+    return out, (4.0 / math.pi / np.sqrt(product - 4.0 * k * k) if slope else None)
+
+
+def _gelu_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    """By Stein's lemma twice: P(q_a q_b − r² + r²s) + r(¼ + arcsin(r/√(·))/2π), P = 1/(2π√D), s = Σ 1/(1+q)."""
+    product = (1.0 + qa) * (1.0 + qb)
+    d = product - k * k
+    p = 1.0 / (2.0 * math.pi * np.sqrt(d))
+    s = 1.0 / (1.0 + qa) + 1.0 / (1.0 + qb)
+    arc = 0.25 + np.arcsin(k / np.sqrt(product)) / (2.0 * math.pi)
+    bracket = qa * qb + k * k * (s - 1.0)
+    out = p * bracket + k * arc
+    return out, (p * k * (bracket / d + 2.0 * s - 1.0) + arc if slope else None)
+
+
+def _sine_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    middle = 0.5 * (qa + qb)
+    plus, minus = np.exp(k - middle), np.exp(-k - middle)
+    return 0.5 * (plus - minus), (0.5 * (plus + minus) if slope else None)
+
+
+def _square_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    return qa * qb + 2.0 * k * k, (4.0 * k if slope else None)
+
+
+def _sign_kernel(k: Array, qa: Array, qb: Array, slope: bool) -> tuple[Array, Array | None]:
+    if slope:
+        raise NotCovered(
+            "an activation with a derivative, for the tangent kernel",
+            got="sign, through which no gradient flows",
+            hint="hardtanh or tanh",
+        )
+    return 2.0 / math.pi * np.arcsin(np.clip(k / np.sqrt(qa * qb), -1.0, 1.0)), None
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The records.
 
 LINEAR = piecewise_linear("linear", 1.0, 1.0, torch=TorchNames("torch.positive", "Identity", read=False))
 
@@ -169,7 +214,7 @@ ERF = Activation(
     nondecreasing=True,
     closed=record.erf,
     energy=record.erf_energy,
-    kernel=closed_kernels.erf,
+    kernel=_erf_kernel,
     torch=TorchNames("torch.erf_", calls=("torch.erf", "torch.special.erf", "Tensor.erf")),
 )
 
@@ -182,7 +227,7 @@ GELU = Activation(
     far=(0.0, 1.0),
     closed=record.gelu,
     energy=record.gelu_energy,
-    kernel=closed_kernels.gelu,
+    kernel=_gelu_kernel,
     torch=TorchNames(
         "aten.gelu_", "GELU", ("F.gelu",), fixed=(("approximate", "none"),), backward="aten.gelu_backward.grad_input"
     ),
@@ -307,7 +352,7 @@ SIN = Activation(
     closed=record.sine,
     shifted=record.sine,
     energy=record.sine_energy,
-    kernel=closed_kernels.sine,
+    kernel=_sine_kernel,
     torch=TorchNames("torch.sin_", calls=("torch.sin", "Tensor.sin")),
 )
 
@@ -319,7 +364,7 @@ SQUARE = Activation(
     closed=record.square,
     shifted=record.square,
     energy=lambda q: 4.0 * q,
-    kernel=closed_kernels.square,
+    kernel=_square_kernel,
     torch=TorchNames("torch.square_", calls=("torch.square", "Tensor.square")),
 )
 
@@ -331,7 +376,7 @@ SIGN = Activation(
     degree=0,
     nondecreasing=True,
     closed=record.sign,
-    kernel=closed_kernels.sign,
+    kernel=_sign_kernel,
     torch=TorchNames("aten.sign_", calls=("torch.sign", "Tensor.sign")),
     jumps=True,
 )

@@ -1,6 +1,6 @@
 """Kernels of activations: E φ(u_a)φ(u_b) and E φ'(u_a)φ'(u_b) for pairs with any covariance and any two variances.
 
-Closed forms where a record has one (closed_kernels.py; piecewise quadratics: pieces.py), otherwise series (tables.py).
+Closed forms where a record has one (`catalogue`), otherwise series (tables.py).
 """
 
 from __future__ import annotations

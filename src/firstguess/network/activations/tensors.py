@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from firstguess.base.errors import NotCovered
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation, TorchNames
-from firstguess.network.derivative import Derivative, Kept
+from firstguess.network.tensors import Derivative, Kept
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -19,12 +19,10 @@ from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
+from firstguess.network.layer import Call, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, Values, in_strips, same_map
-from firstguess.network.read_result import Call, ReadContext
 from firstguess.network.signal import Signal, Unknown
-from firstguess.network.source import FUNCTION, SourceWriter
-from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
+from firstguess.network.tensors import FUNCTION, Draw, Local, OverData, Place, Scratch, SourceWriter
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -12,10 +12,9 @@ import numpy as np
 from firstguess.base.checks import check_count
 from firstguess.base.gaussian import Array
 from firstguess.network.finite_sample import PointSample
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.layer import FLAT, IMAGE, Call, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.pooling import pool_of, pool_to, pool_units, window_of_call, window_of_module
-from firstguess.network.read_result import FLAT, IMAGE, Call, ReadContext
 from firstguess.network.shapes import Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place, Scratch

@@ -12,10 +12,9 @@ from firstguess.base.checks import check_count
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.finite_sample import PointSample
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.norms import batches, centre_points
 from firstguess.network.points import AllPairsMap, ControlVariates, Done, Points, UnitMap, Values, same_map
-from firstguess.network.read_result import ReadContext
 from firstguess.network.signal import Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
 

@@ -14,7 +14,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array, effective_directions, self_normalized, through_leaky
 from firstguess.network.finite_sample import PointSample, by_unit
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.layer import FLAT, IMAGE, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.norms import (
     BatchNormed,
     Estimator,
@@ -38,11 +38,9 @@ from firstguess.network.points import (
     Values,
     mean_of_pairs,
 )
-from firstguess.network.read_result import FLAT, IMAGE, ReadContext
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
-from firstguess.network.source import SourceWriter
-from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch
+from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch, SourceWriter
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -12,12 +12,10 @@ from firstguess.base.checks import check_count, check_flag, check_number, check_
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network import weights as distributions
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.layer import IMAGE, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile
-from firstguess.network.random_sums import random_sum
-from firstguess.network.read_result import IMAGE, ReadContext
 from firstguess.network.shapes import Grid, Shape
-from firstguess.network.signal import Gaussian, Signal
+from firstguess.network.signal import Gaussian, Signal, random_sum
 from firstguess.network.tensors import Draw, Place, Weights
 
 if TYPE_CHECKING:

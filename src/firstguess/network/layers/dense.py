@@ -14,14 +14,11 @@ from firstguess.base.text import number
 from firstguess.network import weights as distributions
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
-from firstguess.network.points import PairwiseMap, Points, Tile, split
-from firstguess.network.random_sums import random_sum, random_sum_map
-from firstguess.network.read_result import FLAT, ReadContext
+from firstguess.network.layer import FLAT, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
+from firstguess.network.points import PairwiseMap, Points, Tile, random_sum_map, split
 from firstguess.network.shapes import Grid, Shape
-from firstguess.network.signal import Signal
-from firstguess.network.source import SourceWriter
-from firstguess.network.tensors import Draw, Place, Weights
+from firstguess.network.signal import Signal, random_sum
+from firstguess.network.tensors import Draw, Place, SourceWriter, Weights
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,7 +14,7 @@ from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.activations.kernels import leaky_slopes
 from firstguess.network.finite_sample import PointSample, centred
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.layer import Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.norms import (
     GroupNormed,
     gradient_of,
@@ -25,7 +25,6 @@ from firstguess.network.norms import (
     over_units_values,
 )
 from firstguess.network.points import Need, PairwiseMap, Points, UnitMap, Values, same_map
-from firstguess.network.read_result import ReadContext
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place

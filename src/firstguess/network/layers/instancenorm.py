@@ -10,10 +10,9 @@ import numpy as np
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.layer import IMAGE, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.norms import effective, over_batches
 from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, Values, split
-from firstguess.network.read_result import IMAGE, ReadContext
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Signal
 from firstguess.network.tensors import Draw, Local, Place, Scratch

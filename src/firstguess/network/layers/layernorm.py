@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 from firstguess.base.checks import check_number
 from firstguess.network.finite_sample import PointSample, centred
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.norms import over_units, over_units_gradient, over_units_map, over_units_values
 from firstguess.network.points import PairwiseMap, Points, UnitMap
-from firstguess.network.read_result import ReadContext
 from firstguess.network.signal import Signal
-from firstguess.network.source import SourceWriter
-from firstguess.network.tensors import Draw, Local, Place
+from firstguess.network.tensors import Draw, Local, Place, SourceWriter
 
 if TYPE_CHECKING:
     from torch import nn

@@ -16,7 +16,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.activations.record import Activation
 from firstguess.network.activations.registry import activation
 from firstguess.network.finite_sample import PointSample
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, register
+from firstguess.network.layer import Call, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.pooling import (
     activation_mean,
@@ -30,7 +30,6 @@ from firstguess.network.pooling import (
     window_of_call,
     window_of_module,
 )
-from firstguess.network.read_result import Call, ReadContext
 from firstguess.network.shapes import Grid, Shape
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
 from firstguess.network.tensors import Draw, Local, Place, Scratch

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from firstguess.base.checks import check_count, check_number, check_weights
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
-from firstguess.network.points import PairwiseMap, Points
-from firstguess.network.random_sums import random_sum_map
+from firstguess.network.points import PairwiseMap, Points, random_sum_map
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import sequence

@@ -17,11 +17,9 @@ from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register, sequence_text, steps
 from firstguess.network.layers.scale import Scale
 from firstguess.network.points import AllPairsMap, Done, PairwiseMap, Points, Tile, along
-from firstguess.network.sampled_distribution import distribution_of_sum
 from firstguess.network.shapes import Shape
-from firstguess.network.signal import Signal
-from firstguess.network.source import RESIDUAL, SourceWriter
-from firstguess.network.tensors import Draw, Paths, Place
+from firstguess.network.signal import Signal, distribution_of_sum
+from firstguess.network.tensors import RESIDUAL, Draw, Paths, Place, SourceWriter
 from firstguess.network.walk import shapes, through, unsigned, wants_all_pairs
 
 if TYPE_CHECKING:

@@ -11,14 +11,12 @@ from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
 from firstguess.network.finite_sample import PointSample, scaled_to_one
 from firstguess.network.finite_signal import FiniteSignal
-from firstguess.network.layer import Fold, Layer, Mix, ReadResult, Symmetry, keeps_shape, register
+from firstguess.network.layer import Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, keeps_shape, register
 from firstguess.network.layers.scale import Scale
 from firstguess.network.norms import inverse_square, over_units_map, over_units_values, scaled
 from firstguess.network.points import PairwiseMap, Points, UnitMap
-from firstguess.network.read_result import ReadContext
 from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.source import SourceWriter
-from firstguess.network.tensors import Draw, Local, Place
+from firstguess.network.tensors import Draw, Local, Place, SourceWriter
 
 if TYPE_CHECKING:
     from torch import nn

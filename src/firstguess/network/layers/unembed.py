@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 from firstguess.base.checks import check_flag, check_number
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
-from firstguess.network.points import PairwiseMap, Points
-from firstguess.network.random_sums import random_sum_map
+from firstguess.network.points import PairwiseMap, Points, random_sum_map
 from firstguess.network.shapes import Shape
 from firstguess.network.tensors import Draw, Place, Unbatched, Weights
 from firstguess.network.walk import check_tokens

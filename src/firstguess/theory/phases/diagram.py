@@ -20,7 +20,7 @@ from firstguess.base.checks import check_number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Function
 from firstguess.base.numerics import interpolate
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
 from firstguess.theory.phases.fixed_points import (

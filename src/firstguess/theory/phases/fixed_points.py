@@ -17,7 +17,7 @@ from firstguess.base import record
 from firstguess.base.checks import check_number
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Function
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import elided
 from firstguess.network.activations.record import Activation
 from firstguess.network.inputs import Inputs

@@ -14,7 +14,7 @@ import numpy as np
 from firstguess.base.errors import NotConverged
 from firstguess.base.gaussian import Array
 from firstguess.base.numerics import least_jitter, lower_factor
-from firstguess.base.ties import settle
+from firstguess.base.statistics import settle
 
 _COLUMNS = 2560  # logit vectors drawn at once: products large enough that BLAS threads seldom wait for each other
 _ROWS = 256

@@ -13,7 +13,7 @@ from scipy import special
 from firstguess.base import checks
 from firstguess.base.checks import Numbers
 from firstguess.base.errors import InvalidInput
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.statistics import FloatArray
 
 # A summary that has a standard error; ("prob_max_above", t) names its threshold.

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from firstguess.base.gaussian import Array
-from firstguess.base.ties import guesses
+from firstguess.base.statistics import guesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
 
 # --------------------------------------------------------------------------------------------------------------

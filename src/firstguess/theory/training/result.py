@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from firstguess.base.plottable import Shown
+from firstguess.base.record import Shown
 from firstguess.base.text import plain, spaced
 from firstguess.network.network import Network
 from firstguess.theory.training.curves import Curves, Followed

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
-from firstguess.base.ties import guesses
+from firstguess.base.statistics import guesses
 from firstguess.network.walk import every
 from firstguess.theory.shares.argmax_sampling import factor
 from firstguess.theory.training.absorption import floor
