@@ -11,9 +11,10 @@ import torch
 import firstguess as fg
 from firstguess.ensemble.resolved import resolve
 from firstguess.network.activations import registry
+from firstguess.network.activations.tensors import Derivative
 from firstguess.network.inputs import Inputs
 from firstguess.network.network import Network
-from firstguess.network.tensors import Derivative, Local, OverData
+from firstguess.network.tensors import Local, OverData
 
 OTHERS = [
     *("layernorm(eps=0.3)", "rmsnorm(eps=0.3)"),

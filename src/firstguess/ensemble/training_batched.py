@@ -19,7 +19,8 @@ from firstguess.base.errors import FirstguessError
 from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds, orders
 from firstguess.ensemble.training_loop import Observe, Values
 from firstguess.ensemble.training_plan import Plan, room_for
-from firstguess.network.tensors import Derivative, Kept, Local, OverData, Paths, Place, Unbatched, Weights
+from firstguess.network.activations.tensors import Derivative, Kept
+from firstguess.network.tensors import Local, OverData, Paths, Place, Unbatched, Weights
 
 # A description as operations that many members go through side by side, forward and backward.
 #

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from firstguess.network.shapes import Shape
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from firstguess.network.activations.tensors import Derivative
     from firstguess.network.signal import Signal
 
 Scratch: TypeAlias = "Callable[[Tensor], Tensor]"  # a buffer of the shape of its argument, to be used at once
@@ -131,38 +132,6 @@ class Draw(Protocol):
     def path(self, places: Sequence[Place]) -> nn.Module:
         """The modules of these layers, one after another."""
         ...
-
-
-# --------------------------------------------------------------------------------------------------------------
-# The way back through an operation without weights: what training asks of an activation or a norm (no torch here).
-
-Kept: TypeAlias = "tuple[Tensor, ...]"
-
-
-@dataclass(frozen=True)
-class Derivative:
-    """An operation on a batch of points in training, layout (inits, units, points), and its way back.
-
-    `forward(x, out)` writes the result into `out`, which may be x itself unless the input is kept, and gives what
-    `backward` needs besides. `backward(gradient, kept, more)` makes, of the gradient by the result, in place, that by
-    the input; `kept` is the input or the output, as `keeps` says, as it was then.
-    """
-
-    forward: Callable[[Tensor, Tensor], Kept]
-    backward: Callable[[Tensor, Tensor, Kept], Tensor]
-    keeps: Literal["input", "output", "nothing"]
-
-
-def linear_derivative(factor: float, shift: float = 0.0) -> Derivative:
-    """Of factor · x + shift."""
-
-    def forward(x: Tensor, out: Tensor) -> Kept:
-        if out is not x:
-            out.copy_(x)
-        out.mul_(factor).add_(shift)
-        return ()
-
-    return Derivative(forward, lambda gradient, kept, more: gradient.mul_(factor), "nothing")
 
 
 # --------------------------------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.network.activations.tensors import Derivative, Kept
 from firstguess.network.norms import variance_of_others
-from firstguess.network.tensors import Apply, Derivative, Kept, Scratch
+from firstguess.network.tensors import Apply, Scratch
 
 if TYPE_CHECKING:
     from firstguess.base.gaussian import Array

@@ -8,13 +8,13 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from firstguess.base.errors import NotCovered
 from firstguess.network.activations import registry
 from firstguess.network.activations.record import Activation, TorchNames
-from firstguess.network.tensors import Derivative, Kept
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -257,3 +257,35 @@ def _spelling(candidates: list[tuple[str, TorchNames]]) -> Spelling:
             given = inspect.signature(cast("Callable[..., nn.Module]", kind)).parameters.get(key)
             keywords[key] = None if given is None else given.default  # an attribute of a class that is no argument
     return Spelling(tuple(candidates), tuple(keywords.items()))
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The backward pass through an operation without weights: what training asks of an activation or a norm.
+
+Kept: TypeAlias = "tuple[Tensor, ...]"
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """An operation on a batch of points in training, layout (inits, units, points), and its backward pass.
+
+    `forward(x, out)` writes the result into `out`, which may be x itself unless the input is kept, and gives what
+    `backward` needs besides. `backward(gradient, kept, more)` makes, of the gradient by the result, in place, that by
+    the input; `kept` is the input or the output, as `keeps` says, as it was then.
+    """
+
+    forward: Callable[[Tensor, Tensor], Kept]
+    backward: Callable[[Tensor, Tensor, Kept], Tensor]
+    keeps: Literal["input", "output", "nothing"]
+
+
+def linear_derivative(factor: float, shift: float = 0.0) -> Derivative:
+    """Of factor · x + shift."""
+
+    def forward(x: Tensor, out: Tensor) -> Kept:
+        if out is not x:
+            out.copy_(x)
+        out.mul_(factor).add_(shift)
+        return ()
+
+    return Derivative(forward, lambda gradient, kept, more: gradient.mul_(factor), "nothing")

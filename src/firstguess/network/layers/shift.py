@@ -11,11 +11,12 @@ import numpy as np
 
 from firstguess.base.checks import check_number
 from firstguess.base.text import number
+from firstguess.network.activations.tensors import linear_derivative
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, keeps_shape, register
 from firstguess.network.points import PairwiseMap, Points, Tile, UnitMap, same_map
 from firstguess.network.signal import Gaussian, Signal, Unknown
-from firstguess.network.tensors import AFFINE, Draw, Local, Place, SourceWriter, linear_derivative
+from firstguess.network.tensors import AFFINE, Draw, Local, Place, SourceWriter
 
 if TYPE_CHECKING:
     from torch import nn
