@@ -9,6 +9,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -250,6 +251,35 @@ def test_modules_are_measured(kind):
     whole = measure(what, x, inits=8, batch_size=64).provenance
     assert whole["data"]["hash"] == m.provenance["data"]["hash"]
     assert measure(what, x + 1, inits=1).provenance["data"]["hash"] != m.provenance["data"]["hash"]
+
+
+class Slow(nn.Module):
+    """A model whose forward takes a time that no number of points changes."""
+
+    def __init__(self, outputs: int = 3) -> None:
+        super().__init__()
+        self.head, self.calls = nn.Linear(5, outputs), []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.append(len(x))
+        time.sleep(0.1)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(("outputs", "size"), [(3, None), (2, 50), (3, 1000)])
+def test_a_slow_forward_is_timed_and_fits_into_the_seconds(monkeypatch, outputs, size):
+    """Counted in calls, of 0.1 s each: a machine that is busy makes fewer of them."""
+    calls = []
+    monkeypatch.setattr(time, "sleep", lambda seconds, wait=time.sleep: (calls.append(seconds), wait(seconds)))
+    m = measure(Slow(outputs), np.random.default_rng(0).standard_normal((1000, 5)), batch_size=size, seconds=0.6)
+    assert sum(calls) <= 0.6 + 0.05
+    assert m.inits >= 2
+    said = [finding.message for finding in m.findings if finding.kind == FindingKind.TIME_IS_UP]
+    points = m.guesses.points
+    assert points == 1000 or f"{points} of 1000 points, for two initializations within 0.6 s" in said
+    assert (points == 1000) == (size == 1000)
+    whole = measure(Slow(outputs), np.random.default_rng(0).standard_normal((1000, 5))[:100], inits=2)
+    assert not any(finding.kind == FindingKind.TIME_IS_UP for finding in whole.findings)
 
 
 def test_zero_head_is_a_finding():

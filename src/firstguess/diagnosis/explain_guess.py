@@ -227,10 +227,10 @@ def explain_guess(
     from firstguess.diagnosis.faults import Patient, check_loss, find_faults
     from firstguess.diagnosis.faults.base import is_notable
     from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes
-    from firstguess.modules.call_model import fed
+    from firstguess.modules.call_model import centred, fed, fewer
     from firstguess.modules.engine import ModuleEngine
     from firstguess.modules.hooks.examination import examine
-    from firstguess.modules.hooks.snapshot import centred, examined, fewer, fresh_norms, look, training_norms
+    from firstguess.modules.hooks.snapshot import examined, fresh_norms, look, training_norms
     from firstguess.modules.measure import recorded
 
     started = time.perf_counter()

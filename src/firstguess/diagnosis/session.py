@@ -31,11 +31,10 @@ from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.member_statistics import PARTLY
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.call_model import Caller, fed
+from firstguess.modules.call_model import Caller, fed, fewer
 from firstguess.modules.flow import Effects, Flow, effects_of, trace_flow
 from firstguess.modules.guard import every_module_called, is_lazy
 from firstguess.modules.hooks.examination import Examination
-from firstguess.modules.hooks.snapshot import fewer
 from firstguess.modules.measure import measure, recorded
 from firstguess.modules.measure_gradients import measure_gradients
 from firstguess.modules.members.sources import Source, named, source_of

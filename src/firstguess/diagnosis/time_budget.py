@@ -114,8 +114,8 @@ def time_a_point(model: Any, batches: Sequence[Batch], pick: Any, seed: int, *, 
 
     A call has costs of its own, which a few points must not be charged with: points are doubled until they count.
     """
-    from firstguess.modules.call_model import first_forward
-    from firstguess.modules.hooks.snapshot import fewer, look
+    from firstguess.modules.call_model import fewer, first_forward
+    from firstguess.modules.hooks.snapshot import look
 
     total, count, whole = sum(batch.size for batch in batches), 16, False
     while True:

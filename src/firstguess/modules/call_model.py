@@ -19,7 +19,6 @@ from torch import nn
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch, collect, load
-from firstguess.data.items import tensors
 from firstguess.data.items import tensors as leaves
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.guard import IsolatedRandomness, own_copy, restored, unwrapped
@@ -52,6 +51,53 @@ def mask_of(batch: Batch) -> torch.Tensor | None:
     if mask is None or mask.ndim != 2 or mask.is_floating_point() or bool((mask != 0).all()):
         return None
     return mask != 0
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Batches of points of one shape as one, with labels where all have some."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    found = [leaves(batch.inputs) for batch in batches]
+    inputs = {key: torch.cat([own[key] for own in found]) if leaf.ndim else leaf for key, leaf in found[0].items()}
+    labels = [batch.labels for batch in batches if batch.labels is not None]
+    known = len(labels) == len(batches) and len({label.shape[1:] for label in labels}) == 1
+    return replace(
+        first,
+        inputs=replaced(first.inputs, inputs),
+        labels=torch.cat(labels) if known else None,
+        size=sum(batch.size for batch in batches),
+        tree=None if first.aside else first.tree,
+    )
+
+
+def fewer(batches: Sequence[Batch], points: int, size: int = 256) -> list[Batch]:
+    """At most `points` points, evenly spread over the data, in batches of `size`."""
+    total = sum(batch.size for batch in batches)
+    if points >= total:
+        return list(batches)
+    if len({signature(batch) for batch in batches}) > 1 or batches[0].call is not None:  # they cannot be put together
+        kept: list[Batch] = []
+        for batch in batches:
+            kept.append(part(batch, 0, min(batch.size, points)))
+            points -= kept[-1].size
+            if points < 1:
+                break
+        return kept
+    whole = joined(batches).rows(torch.linspace(0, total - 1, points).round().long(), points)
+    return [part(whole, start, min(start + size, points)) for start in range(0, points, size)]
+
+
+def centred(batches: Sequence[Batch]) -> list[Batch] | None:
+    """The data minus their mean point; None if they are not one float tensor of one shape."""
+    tensors = [batch.inputs for batch in batches]
+    if any(not isinstance(x, torch.Tensor) or not x.is_floating_point() for x in tensors):
+        return None
+    if len({signature(batch) for batch in batches}) > 1:
+        return None
+    x = torch.cat([t for t in tensors if isinstance(t, torch.Tensor)])
+    mean = x.double().mean(0).to(x.dtype)
+    return [replace(b, inputs=b.inputs - mean) for b in batches if isinstance(b.inputs, torch.Tensor)]
 
 
 _ONE_VALUE = "Expected more than 1 value per channel"  # torch's words
@@ -354,8 +400,6 @@ def labelled(what: object, data: Any, where: str, forward: Forward | None = None
 def _joined(batches: Sequence[Batch], where: str) -> Batch:
     """Batches of a loader as one."""
     first = batches[0]
-    if len(batches) == 1:
-        return first
     if len({signature(batch) for batch in batches}) > 1:
         raise InvalidInput(
             "points of one shape",
@@ -363,16 +407,6 @@ def _joined(batches: Sequence[Batch], where: str) -> Batch:
             where=where,
             hint="padding to one length for all batches",
         )
-    if first.aside and first.call is not None:
+    if len(batches) > 1 and first.aside and first.call is not None:
         raise InvalidInput("tensors only, for forward= on several batches", got=", ".join(first.aside), where=where)
-    leaves = [tensors(batch.inputs) for batch in batches]
-    joined = {key: torch.cat([own[key] for own in leaves]) if leaf.ndim else leaf for key, leaf in leaves[0].items()}
-    if isinstance(first.inputs, dict):
-        inputs: Any = {**first.inputs, **joined}
-    else:
-        inputs = tuple(joined.values()) if isinstance(first.inputs, tuple) else joined[None]
-    labels = None
-    if all(batch.labels is not None for batch in batches):
-        labels = torch.cat([cast("torch.Tensor", batch.labels) for batch in batches])
-    size = sum(batch.size for batch in batches)
-    return replace(first, inputs=inputs, labels=labels, size=size, tree=None if first.aside else first.tree)
+    return joined(batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -27,7 +28,7 @@ from firstguess.ensemble.member_statistics import (
     logits_kept,
 )
 from firstguess.ensemble.seeds import check_seed, member_seeds
-from firstguess.modules.call_model import Caller, leaves, left_aside, mask_of, not_run, part, signature
+from firstguess.modules.call_model import Caller, fewer, leaves, left_aside, mask_of, not_run, part, signature
 from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.accumulators import LayerRecorder
 from firstguess.modules.hooks.probes import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
@@ -110,6 +111,7 @@ def batchnorm_remarks(model: nn.Module, mode: Mode, sizes: set[int]) -> tuple[bo
 
 
 _OF_SOURCES = ("init", "device", "dtype", "redraw", "logits", "trained", "scale")
+_TRIAL = 0.05  # of the time: a pass that takes more is not tried on a second member
 _GROUP = 16  # most members of one vmapped call: more only enlarge what has to stay in cache
 
 
@@ -122,6 +124,7 @@ class ModuleEngine:
             is called once per initialization.
         batches: From `firstguess.data.collect`.
         seed: Member i depends on (seed, i) only.
+        seconds: What two members should fit into: else all get fewer points, one batch at least, and a finding says so.
         options: `ModelOptions`, as `settled` leaves them. Large batches are split, and vmap takes fewer members, to
             stay below `memory`; without a `strategy` channels last are tried for images, too.
 
@@ -139,8 +142,10 @@ class ModuleEngine:
         batches: Sequence[Batch],
         *,
         seed: int = 0,
+        seconds: float = math.inf,
         **options: Unpack[ModelOptions],
     ) -> None:
+        self._seconds, self._deadline = seconds, time.perf_counter() + seconds
         mode, node = options.get("mode") or "train", options.get("node") or "position"
         strategy, probe = options.get("strategy") or "auto", options.get("probe") or "all"
         checks.one_of("mode", mode, get_args(Mode))
@@ -161,6 +166,8 @@ class ModuleEngine:
         self._inference = self._source.shared_copy is not None and self._source is not what
         self._findings: dict[Finding, None] = dict.fromkeys((*self._source.findings, *left_aside(self._batches)))
         self.classes = self.points = 0
+        self._a_pass = 0.0  # seconds of the latest trial
+        self._fitted = seconds == math.inf
         self._ending: Ending = ""
         self._endings: set[Ending] = set()
         self._state_bytes = 0
@@ -168,6 +175,7 @@ class ModuleEngine:
         self._bytes = 0  # of the largest output of a layer, for one sample
         self.layers, self._specs = self._discover(node, probe)
         self._node: Node = "channel" if self._ragged else node
+        self._kept = logits_kept(self.points, self.classes)  # members whose logits are
         self._split_large_batches()
         self._padded = any(mask_of(batch) is not None for batch in self._batches)
         ways: list[Way] = ["loop"]
@@ -194,8 +202,10 @@ class ModuleEngine:
         self._ragged = len(groups) > 1
         first = self._batches[0]
         finder = Finder()
-        tokens: dict[Any, int] = {}
+        self._tokens = tokens = dict[Any, int]()
         for member in (0, 1):  # two of them, for models whose calls depend on their weights
+            if member and self._a_pass > _TRIAL * self._seconds:
+                break
             with self._member(member) as model:
                 if member == 0:
                     self._look(model)
@@ -210,10 +220,7 @@ class ModuleEngine:
                         with restored(model, parameters=False):
                             raw, _ = self._forward(model, few, copies=True)
                         tokens[key] = raw.numel() // (few.size * self._nodes)
-        for batch in self._batches:
-            mask = mask_of(batch)
-            masked = mask is not None and tokens[signature(batch)] == mask.shape[1]
-            self.points += int(mask.sum()) if mask is not None and masked else batch.size * tokens[signature(batch)]
+        self.points = self._count_points()
         found = [p for p in finder.specs("channel" if self._ragged else node) if p[0].name != finder.result]
         result = finder.result
         self._ending = next(iter(self._endings)) if len(self._endings) == 1 else ""
@@ -241,6 +248,13 @@ class ModuleEngine:
             )
         return tuple(layer for _, layer in found), tuple(spec for spec, _ in found)
 
+    def _count_points(self) -> int:
+        total = 0
+        for batch in self._batches:
+            mask, tokens = mask_of(batch), self._tokens[signature(batch)]
+            total += int(mask.sum()) if mask is not None and tokens == mask.shape[1] else batch.size * tokens
+        return total
+
     def _few(self, batch: Batch, size: int) -> Batch:
         """A few points of a batch, for a trial; all of them for a model that takes no other number (a whole graph)."""
         return batch if self._whole else part(batch, 0, min(size, batch.size))
@@ -256,9 +270,11 @@ class ModuleEngine:
             finder.begin(count)
             hooks.begin()
             few = part(batch, 0, count)
+            began = time.perf_counter()
             try:
                 with restored(model, parameters=False):
                     raw, rows = self._forward(model, few, copies=True)
+                self._a_pass = time.perf_counter() - began
             except Exception as error:  # whatever a user's model raises, or what its output is on a part of a graph
                 finder.undo()
                 errors.append(error)
@@ -334,8 +350,9 @@ class ModuleEngine:
         return rows - 0.5 if self._ending == "sigmoid" and rows.ndim == 1 else rows, logits
 
     def _recorder(self) -> LayerRecorder:
-        keep = logits_kept(self.points, self.classes) > 0
-        return LayerRecorder(self._specs, self._node, self._ignored, padded=self._padded, order=self._order, keep=keep)
+        return LayerRecorder(
+            self._specs, self._node, self._ignored, padded=self._padded, order=self._order, keep=self._kept > 0
+        )
 
     def _kept_body(self) -> KeptBody | None:
         """Parts of a model that all members share: run once."""
@@ -360,6 +377,7 @@ class ModuleEngine:
     ) -> Tally:
         tally = Tally(self.classes, self._seed, member)
         recorder.start()
+        began = time.perf_counter()
         remembering = nullcontext(lambda number: None) if body is None else body.used(recorder)
         with self._member(member) as model, hooked(model, recorder.see) as hooks, remembering as begin:
             for number, batch in enumerate(batches):
@@ -372,7 +390,26 @@ class ModuleEngine:
                 if classes_of(rows) != self.classes:
                     raise InvalidInput(f"{self.classes} classes", got=f"{classes_of(rows)}", where=f"member {member}")
                 tally.add(rows)
-        return tally
+                if batches is self._batches and not self._fitted and self._cut(number + 1, began):
+                    break
+            else:
+                return tally
+        return self._loop(member, self._batches, recorder, self._body)
+
+    def _cut(self, done: int, began: float) -> bool:
+        """Cut the data to as many points as the first member has seen in `done` batches, if two members on more would
+        take too long; the points are spread over all of the data."""
+        now, total = time.perf_counter(), len(self._batches)
+        self._fitted = done == total or now + (2 * done + 3) * (now - began) / done > self._deadline
+        if not self._fitted or done == total:
+            return False
+        first, points = self._batches[:done], self.points
+        self._batches = first if self._whole else fewer(self._batches, sum(b.size for b in first), first[0].size)
+        self.points = self._count_points()
+        self._body = None if self._body is None else self._kept_body()  # which knows the first batches only
+        message = f"{self.points} of {points} points, for two initializations within {self._seconds:g} s"
+        self._note(FindingKind.TIME_IS_UP, message)
+        return True
 
     def _vmap(self, members: range, batches: Sequence[Batch]) -> tuple[list[LayerRecorder], list[Tally]]:
         recorders = [self._recorder() for _ in members]
@@ -439,7 +476,7 @@ class ModuleEngine:
         rows: list[NDArray[np.float64]] = []
         shapes: list[NDArray[np.float64]] = []
         logits: list[NDArray[np.float32]] = []
-        findings: dict[Finding, None] = dict(self._findings)
+        findings: dict[Finding, None] = {}
         recorder = self._recorder()
 
         def finished(count: int) -> Members:
@@ -448,7 +485,7 @@ class ModuleEngine:
                 np.array([tally.fractions for tally in tallies[:count]]).reshape(-1, self.classes),
                 np.array([tally.ties for tally in tallies[:count]], np.int64),
                 np.array(rows[:count]).reshape(-1, len(self.layers), 4),
-                tuple(findings),
+                tuple(self._findings | findings),
                 np.array(shapes[:count]) if self._order == 4 else None,
                 np.array(logits[:count]) if logits else None,
             )
@@ -458,7 +495,7 @@ class ModuleEngine:
                 for tally, record in self._next(start + len(tallies), stop, recorder):
                     stats = record.stats()
                     findings.update(dict.fromkeys(remarks(self.layers, tally, record, stats)))
-                    if start + len(tallies) < logits_kept(self.points, self.classes):
+                    if start + len(tallies) < self._kept:
                         logits.append(record.kept_logits())
                     tallies.append(tally)
                     shapes.append(record.shapes())

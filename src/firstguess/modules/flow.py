@@ -20,7 +20,7 @@ from torch import nn
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.autograd_graph import DATA, StepPlan, discover, step_hooks
-from firstguess.modules.call_model import Caller, leaves, part, replaced
+from firstguess.modules.call_model import Caller, joined, leaves, part, replaced, signature
 from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.probes import OUTPUT, same_memory
 from firstguess.modules.members.initializers import Init
@@ -132,18 +132,8 @@ def gathered(batches: Sequence[Batch], points: int) -> Batch:
         return part(first, 0, points)
     if first.call is not None:  # whose batches may hold more than can be put together
         return part(first, 0, _prime(first.size))
-    shapes = {key: leaf.shape[1:] for key, leaf in leaves(first.inputs).items()}
-    alike = [b for b in batches if {key: leaf.shape[1:] for key, leaf in leaves(b.inputs).items()} == shapes]
-    joined = {
-        key: torch.cat([leaves(b.inputs)[key] for b in alike])[:points]
-        for key in shapes
-        if leaves(first.inputs)[key].ndim
-    }
-    size = min(points, sum(b.size for b in alike))
-    size = _prime(size)
-    known = [b.labels for b in alike if b.labels is not None]
-    labels = torch.cat(known)[:size] if len(known) == len(alike) else None
-    return Batch(replaced(first.inputs, {key: leaf[:size] for key, leaf in joined.items()}), labels, size)
+    whole = joined([batch for batch in batches if signature(batch) == signature(first)])
+    return part(whole, 0, _prime(min(points, whole.size)))
 
 
 def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: StepPlan) -> dict[str, Array]:

@@ -103,7 +103,7 @@ def _make(kind: Any, what: object, data: object, options: dict[str, Any]) -> Eng
     known += OF_MODULES if any(one.kind is one.VAR_KEYWORD for one in listed) else ()
     for name in options:
         if name not in known:
-            ours = ("seed", "memory", "width", "reduce", "batch", "group", "chunk")
+            ours = ("seed", "seconds", "memory", "width", "reduce", "batch", "group", "chunk")
             allowed = ", ".join(f"{key}=" for key in known if key not in ours)
             raise InvalidInput(f"an option of measure for this kind of network: {allowed}", got=f"{name}=")
     return cast(Engine, kind(what, data, **options))
@@ -164,8 +164,9 @@ def measure(
             loader or an iterable. By default 1000 where there are more, which a note says.
         batch_size: How data are cut for a module (BatchNorm in train mode depends on it); in a description, the batch
             of BatchNorms that name none (default: all points are one batch).
-        seconds: Draw no further initializations once this much time has passed (at least 2 are drawn); a finding says
-            how many there are. The number of members then depends on the machine; each of them does not.
+        seconds: Draw no further initialization that would end after this much time (at least 2 are drawn); a finding
+            says how many there are. Where two of a module would take longer on all points, there are fewer points, one
+            batch at least, and a finding says so. How much is measured then depends on the machine.
         options: `ModelOptions`: init, logits, forward, mode, redraw, probe, moments, dtype, device and others.
     """
     started = time.perf_counter()
@@ -193,6 +194,8 @@ def measure(
     elif callable(what) or is_source(what):
         if width != WIDTH:
             raise InvalidInput("no width: a module has its own", got=width, where="measure(width)")
+        if seconds is not None and not is_source(what):  # whoever has a source has chosen its points
+            known["seconds"] = float(seconds)
         engine, origin, note = of_module(what, data, points, batch_size, known)
         if classes is not None and classes != engine.classes:
             raise InvalidInput(f"{engine.classes} classes, what the model gives", got=classes, where="measure(classes)")
@@ -229,18 +232,21 @@ def run(
     started = time.perf_counter() if started is None else started
     if precision is None and seconds is None:  # else how many members there are is not known before
         engine = engine_for(engine, inits)
-    deadline = math.inf if seconds is None else time.perf_counter() + seconds
+    deadline = math.inf if seconds is None else started + seconds
     parts: list[Members] = []
     findings: list[Finding] = []
-    done, check = 0, _LEAST
+    done, check, each = 0, _LEAST, 0.0
     try:
         while done < inits:
             stop = min(done + max(1, engine.batch_hint), inits)
-            if seconds is not None and done < _FEWEST:
-                stop = done + 1  # how long one takes is not known yet
+            began = time.perf_counter()
+            if seconds is not None:
+                fitting = int((deadline - began) / each) if done >= _FEWEST and each > 0 else 1
+                stop = min(stop, done + max(1, fitting))
             if precision is not None:
                 stop = min(stop, check)
             parts.append(engine.run(done, stop))
+            each = (time.perf_counter() - began) / (stop - done)
             done = stop
             if any(finding.kind == FindingKind.NOTHING_FRESH for finding in parts[0].findings):
                 break  # all members are one
@@ -249,7 +255,7 @@ def run(
                 progress(done, done if reached else inits)
             if reached:
                 break
-            if done >= _FEWEST and done < inits and time.perf_counter() > deadline:
+            if done >= _FEWEST and done < inits and time.perf_counter() + each > deadline:
                 findings.append(
                     Finding(FindingKind.TIME_IS_UP, f"{done} of {inits} initializations within {seconds:g} s")
                 )

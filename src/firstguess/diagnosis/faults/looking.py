@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from firstguess.data import Batch
+from firstguess.modules.call_model import fewer
 from firstguess.modules.guard import IsolatedRandomness, unwrapped
 from firstguess.modules.hooks.examination import Examination, examine
-from firstguess.modules.hooks.snapshot import examined, fewer
+from firstguess.modules.hooks.snapshot import examined
 from firstguess.modules.members.initializers import Init, rule
 from firstguess.modules.outputs import Pick
 

@@ -17,9 +17,8 @@ from torch import nn, optim
 
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch
-from firstguess.modules.call_model import Caller
+from firstguess.modules.call_model import Caller, fewer
 from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, unwrapped
-from firstguess.modules.hooks.snapshot import fewer
 from firstguess.modules.members.sources import shaped_by, source_of
 from firstguess.modules.optimizers import recipe
 from firstguess.modules.outputs import Pick, find_logits

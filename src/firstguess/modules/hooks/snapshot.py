@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess.data import Batch
-from firstguess.modules.call_model import Caller, leaves, part, replaced, signature
+from firstguess.modules.call_model import Caller
 from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, restored, unwrapped
 from firstguess.modules.hooks.probes import OUTPUT, hooked
 from firstguess.modules.members.initializers import BATCH_NORMS, is_weighted
@@ -247,43 +247,3 @@ def training_norms(model: nn.Module) -> Generator[nn.Module]:
     finally:
         for norm in norms:
             norm.training = False
-
-
-def fewer(batches: Sequence[Batch], points: int) -> list[Batch]:
-    """At most `points` points, evenly spread over the data, in batches of the usual size."""
-    total = sum(batch.size for batch in batches)
-    if points >= total:
-        return list(batches)
-    shapes = {signature(batch) for batch in batches}
-    if len(shapes) > 1 or batches[0].call is not None:  # they cannot be put together
-        kept: list[Batch] = []
-        for batch in batches:
-            kept.append(part(batch, 0, min(batch.size, points)))
-            points -= kept[-1].size
-            if points < 1:
-                break
-        return kept
-    rows = torch.linspace(0, total - 1, points).round().long()
-    joined = {
-        key: torch.cat([leaves(batch.inputs)[key] for batch in batches])[rows]
-        for key, leaf in leaves(batches[0].inputs).items()
-        if leaf.ndim
-    }
-    labels = [batch.labels for batch in batches if batch.labels is not None]
-    known = None
-    if len(labels) == len(batches) and len({label.shape[1:] for label in labels}) == 1:
-        known = torch.cat(labels)[rows]
-    whole = Batch(replaced(batches[0].inputs, joined), known, points)
-    return [part(whole, start, min(start + _BATCH, points)) for start in range(0, points, _BATCH)]
-
-
-def centred(batches: Sequence[Batch]) -> list[Batch] | None:
-    """The data minus their mean point; None if they are not one float tensor of one shape."""
-    tensors = [batch.inputs for batch in batches]
-    if any(not isinstance(x, torch.Tensor) or not x.is_floating_point() for x in tensors):
-        return None
-    if len({signature(batch) for batch in batches}) > 1:
-        return None
-    x = torch.cat([t for t in tensors if isinstance(t, torch.Tensor)])
-    mean = x.double().mean(0).to(x.dtype)
-    return [replace(b, inputs=b.inputs - mean) for b in batches if isinstance(b.inputs, torch.Tensor)]
