@@ -1,5 +1,5 @@
-"""Named faults: one question a file. Each sees what one pass of the model showed, what the loss says of made-up outputs
-and what short trainings of copies do, and says what is wrong and what to change.
+"""Named faults: the questions of one subject are in one file. Each sees what one pass of the model showed, what the loss
+says of made-up outputs and what short trainings of copies do, and says what is wrong and what to change.
 
 False alarms: most are facts of the model or its data, with thresholds far from what any initializer gives; `dead units`
 has a chance of 1e-6 a layer, or four standard deviations of the ensemble. docs/named-faults.md has the scores.
@@ -15,34 +15,7 @@ import torch
 
 from firstguess.base.errors import FirstguessError
 from firstguess.data import Batch
-from firstguess.diagnosis.faults import (
-    absurd_weights,
-    dead_layer,
-    dead_units,
-    dropout,
-    fresh_norms,
-    head_bias,
-    head_end,
-    hidden_by_mask,
-    identical_inputs,
-    labels,
-    learning_rate,
-    log_of_zero,
-    loss_fit,
-    lost_inputs,
-    modes,
-    nonfinite,
-    optimizer_holds,
-    order_of_data,
-    relu_head,
-    saturated,
-    softmax,
-    target_scale,
-    unscaled_inputs,
-    vanishing,
-    weight_decay,
-    zero_head,
-)
+from firstguess.diagnosis.faults import data, head, labels, loss, modes, optimizer, signal, weights
 from firstguess.diagnosis.faults.base import Fault, FaultName, Seen, is_notable
 from firstguess.diagnosis.faults.doctor import Doctor
 from firstguess.diagnosis.faults.looking import look_into
@@ -57,44 +30,44 @@ Question: TypeAlias = Callable[[Seen], "Fault | Iterator[Fault] | None"]
 
 # Of the model as it is, by one pass; the order is that in which one may rule out another.
 READ: tuple[Question, ...] = (
-    labels.find,
-    identical_inputs.find,
-    hidden_by_mask.find,
-    log_of_zero.find,
-    nonfinite.find,
-    dropout.find,
-    unscaled_inputs.find,
-    softmax.over_batch,
-    softmax.twice,
-    relu_head.find,
-    saturated.find,
-    vanishing.find,
-    dead_units.find,
-    zero_head.find,
-    fresh_norms.find,
-    head_bias.find,
-    lost_inputs.find,
+    labels.out_of_range,
+    data.identical,
+    modes.mask,
+    signal.log_of_zero,
+    signal.nonfinite,
+    modes.dropout,
+    data.unscaled,
+    head.over_batch,
+    head.twice,
+    head.relu,
+    head.saturated,
+    weights.vanishing,
+    signal.dead_units,
+    head.zero,
+    modes.fresh_norms,
+    head.bias_decides,
+    signal.same_output,
 )
 # Of its loss, its optimizer and its data, by questions of their own.
 ASKED: tuple[Question, ...] = (
-    absurd_weights.find,
+    weights.absurd,
     labels.shares,
-    order_of_data.blocks,
-    order_of_data.unlike,
-    order_of_data.augmentation,
-    head_end.one_unit,
-    loss_fit.find,
-    head_end.misfit,
+    data.blocks,
+    data.unlike,
+    data.augmentation,
+    head.one_unit,
+    loss.find,
+    head.misfit,
     labels.rare,
-    optimizer_holds.find,
+    optimizer.holds,
     modes.padding,
     modes.running,
     modes.spectral,
-    target_scale.find,
-    dead_layer.find,
-    learning_rate.find,
-    weight_decay.find,
-    dead_layer.vanishing,
+    labels.target_scale,
+    signal.dead_layer,
+    optimizer.learning_rate,
+    optimizer.weight_decay,
+    signal.vanishing_gradients,
 )
 FAULTS: tuple[Question, ...] = (*READ, *ASKED)
 
@@ -151,7 +124,7 @@ def find_faults(
         return arranged(faults_of(seen)[0]), ()
     patient = Patient(model, batches, loss, optimizer, loader, dataset, reference, steps, logits, seed, seconds)
     with torch.inference_mode(False):
-        seen = replace(seen, doctor=Doctor(patient))
+        seen = replace(seen, asker=Doctor(patient))
         found, notes = faults_of(seen, FAULTS)
         fresh = _fresh_names(patient, found, notes)
     return arranged(found, fresh), tuple(dict.fromkeys(notes))

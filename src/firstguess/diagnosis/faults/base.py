@@ -12,6 +12,7 @@ import numpy as np
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import plain
 from firstguess.diagnosis.faults.doctor import Doctor
+from firstguess.diagnosis.faults.patient import NotAsked
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.hooks.snapshot import Snapshot
@@ -130,11 +131,18 @@ class Seen:
     notable: bool = False  # whether the guess is far from an even split
     trained: Snapshot | None = None  # with BatchNorms that have seen no data in train mode
     found: Sequence[str] = ()  # named before this one
-    doctor: Doctor | None = None  # who asks loss, optimizer and data, where these are given
+    asker: Doctor | None = None  # who asks loss, optimizer and data, where these are given
 
     @property
     def now(self) -> Snapshot:
         return self.examination.now
+
+    @property
+    def doctor(self) -> Doctor:
+        """The asker; a question that needs one is not asked without."""
+        if self.asker is None:
+            raise NotAsked("")
+        return self.asker
 
     def fault(
         self, name: FaultName, message: str, fix: str, layer: str = "", evidence: str = "", **numbers: Any

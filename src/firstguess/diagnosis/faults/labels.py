@@ -1,6 +1,8 @@
-"""Labels that are no class of the model, of one class only, hardly of the others, or rarely any."""
+"""Labels and targets: of no class of the model, of one class, hardly of the others, far larger than outputs."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
@@ -8,12 +10,12 @@ import torch
 from firstguess.base.statistics import guesses
 from firstguess.diagnosis.faults.base import Fault, Seen
 
-_MOST, _HALF, _TIMES = 0.85, 0.5, 4.0  # share of the largest class; or half, and so many times an even share
+_MOST, _HALF, _EVEN = 0.85, 0.5, 4.0  # share of the largest class; or half, and so many times an even share
 _RARE = 0.05  # of labels that are 1, where several may be
 _RECALL = 0.6  # mean recall of a model that has learned the small classes
 
 
-def find(seen: Seen) -> Fault | None:
+def out_of_range(seen: Seen) -> Fault | None:
     """Whole numbers below 0 (but −100, which torch leaves out) or from the number of classes on; NaN."""
     y = seen.examination.labels
     if y is None or not y.outside:
@@ -29,7 +31,7 @@ def find(seen: Seen) -> Fault | None:
         )
     if (y.low, y.high, y.classes) == (-1.0, 1.0, 2) and seen.now.single:
         return None  # −1 and 1, for the sign of one logit: hinge losses want them
-    if seen.doctor is not None and seen.doctor.patient.loss is not None and seen.now.single:
+    if seen.asker is not None and seen.doctor.patient.loss is not None and seen.now.single:
         return None  # one output, and numbers to regress on
     one_based = y.low == 1 and y.high == y.classes
     return seen.fault(
@@ -47,8 +49,6 @@ def find(seen: Seen) -> Fault | None:
 
 def shares(seen: Seen) -> Fault | None:
     """One class only; or imbalance that neither the loss evens out nor the model has learned to see through."""
-    if seen.doctor is None:
-        return None
     doctor = seen.doctor
     known = doctor.training.classes
     if known is None:
@@ -64,7 +64,7 @@ def shares(seen: Seen) -> Fault | None:
             evidence=f"{len(y)} of {len(y)} labels",
             label=top,
         )
-    if not (share >= _MOST or (share >= _HALF and share * classes >= _TIMES)):
+    if not (share >= _MOST or (share >= _HALF and share * classes >= _EVEN)):
         return None
     prefers = doctor.training.preferred
     if prefers is not None and len(prefers) == classes and float(prefers[top]) < 0.5 * (share + 1 / classes):
@@ -84,7 +84,6 @@ def shares(seen: Seen) -> Fault | None:
 
 def _recall(seen: Seen, y: torch.Tensor, classes: int) -> float:
     """The mean, over classes, of how many of its points are recognized."""
-    assert seen.doctor is not None
     a, out = seen.doctor.training, seen.doctor.out.detach()
     if a.width == 1:
         guess = (out > (0.5 if seen.doctor.end.name == "sigmoid" else 0.0)).long().reshape(-1)
@@ -100,8 +99,6 @@ def _recall(seen: Seen, y: torch.Tensor, classes: int) -> float:
 
 def rare(seen: Seen) -> Fault | None:
     """Labels of which several may be 1, and hardly any is: a start at one half has to unlearn that first."""
-    if seen.doctor is None:
-        return None
     a = seen.doctor.answers
     y = a.y
     if a.width < 2 or tuple(y.shape) != a.shape or a.classes is not None or not bool(((y == 0) | (y == 1)).all()):
@@ -117,4 +114,36 @@ def rare(seen: Seen) -> Fault | None:
         seen.now.head,
         f"{share:.1%} are 1; the loss is {seen.doctor.loss:.3g}, that of a constant guess {constant:.3g}",
         share=share,
+    )
+
+
+_TIMES = 30.0  # the outputs' size at the start
+
+
+def target_scale(seen: Seen) -> Fault | None:
+    """Far from the outputs of a re-initialized copy, and at the user's rate it does not get there."""
+    doctor = seen.doctor
+    if doctor.patient.optimizer is None or doctor.learned or doctor.end.name:
+        return None
+    a = doctor.answers
+    if not a.numeric or not a.y.is_floating_point() or a.y.numel() != doctor.out.numel():
+        return None
+    y = a.y.double()
+    size, out = float(y.square().mean().sqrt()), doctor.patient.outputs(doctor.patient.fresh()).detach().double()
+    mine = float(out.square().mean().sqrt())
+    if not size > _TIMES * max(mine, 1.0):
+        return None
+    run = doctor.probe.run(1.0)
+    if not run.wild and doctor.progress(run.start, run.end) > 0.5:
+        return None
+    spread = math.sqrt(float(y.var())) if y.numel() > 1 else size
+    return seen.fault(
+        "targets not scaled",
+        "targets are far larger than what the model gives at the start",
+        "standardize them: (y - y.mean()) / y.std(), and undo it after the model",
+        seen.now.head,
+        f"targets have RMS {size:.3g} (standard deviation {spread:.3g}), outputs {mine:.3g}; after "
+        f"{len(run.losses) - 1} steps the loss is {run.end:.3g} of {run.start:.3g}",
+        targets=size,
+        outputs=mine,
     )

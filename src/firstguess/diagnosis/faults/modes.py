@@ -1,4 +1,4 @@
-"""What differs between training and use: running statistics, spectral norms, the token that the class is read at."""
+"""What differs between training and use: dropout, running statistics, spectral norms, masks, the token that is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PADS = 0.5  # of the outputs' gradient, that is at a pad read last
 def running(seen: Seen) -> Fault | None:
     """BatchNorms in eval mode whose statistics are far from these data's, and whose loss is far above train mode's."""
     doctor = seen.doctor
-    if doctor is None or seen.examination.norms:
+    if seen.examination.norms:
         return None
     p = doctor.patient
     model = p.copy()
@@ -74,8 +74,6 @@ def _statistics(off: dict[str, float], name: str) -> Callable[..., None]:
 
 def spectral(seen: Seen) -> Fault | None:
     """Spectral norms in eval mode whose vectors were never iterated: the weight is divided by far too little."""
-    if seen.doctor is None:
-        return None
     for name, module in seen.doctor.patient.given.named_modules():
         if module.training:
             continue
@@ -115,8 +113,6 @@ def _loose(seen: Seen, name: str, w: torch.Tensor, u: torch.Tensor, v: torch.Ten
 def padding(seen: Seen) -> Fault | None:
     """Outputs that hang on the last token, which is a pad in most sequences: by their gradient at each token."""
     doctor = seen.doctor
-    if doctor is None:
-        return None
     p = doctor.patient
     ids = next((x for x in leaves(p.batch.inputs).values() if x.ndim == 2 and not x.is_floating_point()), None)
     if ids is None or ids.shape[1] < 3:
@@ -170,3 +166,74 @@ def _pad(ids: torch.Tensor, tables: list[nn.Embedding]) -> int | None:
     last = int(ids[:, -1].mode().values)
     double = (ids[:, -1] == last) & (ids[:, -2] == last)
     return last if float(double.double().mean()) > 0.5 else None
+
+
+def dropout(seen: Seen) -> Fault | None:
+    """A fact: modules, calls of F.dropout, and the dropout of attention and recurrent layers."""
+    dropped = seen.examination.ops.dropped
+    if not dropped:
+        return None
+    place, p = next(iter(dropped.items()))
+    left = "nothing" if p == 1 else f"{1 - p:.1%}"
+    return seen.fault(
+        "Dropout(1)",
+        f"dropout leaves {left} of the signal in training: p is the part that is dropped, not kept",
+        "nn.Dropout(p=0.1)",
+        place,
+        f"p = {p:g}",
+        p=p,
+        layers=list(dropped),
+    )
+
+
+def fresh_norms(seen: Seen) -> Fault | None:
+    """A fact; where the guess is notable, with the guess in train mode."""
+    norms = seen.examination.norms
+    if not norms:
+        return None
+    cure, numbers = "", {"layers": norms}
+    if seen.trained is not None and seen.notable:
+        cure = f"; in train mode the largest share is {seen.trained.largest:.1%}"
+        numbers |= {"largest_in_train_mode": seen.trained.largest}
+    return seen.fault(
+        "batchnorm in eval mode before training",
+        "BatchNorms are in eval mode with running statistics that have seen no data, so they do nothing",
+        "model.train(), as in the first step of training",
+        norms[0],
+        f"{len(norms)} of them{cure}",
+        **numbers,
+    )
+
+
+_SENSE = (
+    "check the mask's sense: where tokens count, an attention_mask is 1, a key_padding_mask False, a boolean attn_mask "
+    "True (of nn.MultiheadAttention: False)"
+)
+
+
+def mask(seen: Seen) -> Fault | None:
+    """A softmax, or an attention, all of whose scores are hidden for some point; or a mask of one value throughout, and
+    outputs that are NaN or the same for all points."""
+    x = seen.examination
+    for place, points in x.ops.hidden_points.items():
+        share = points / max(x.now.samples, 1)
+        return seen.fault(
+            "mask that hides everything",
+            "every score is masked, so that the softmax has nothing to choose from",
+            _SENSE,
+            place,
+            f"at {share:.0%} of the points",
+            share=share,
+        )
+    lost = x.now.lost > 0 or x.same or x.now.points == 0
+    if x.masks and (lost or "attention_mask" in x.masks):
+        name = x.masks[0]
+        what = "its outputs are NaN" if x.now.lost else "no token is left" if not x.now.points else "nothing is left"
+        what = "its outputs are the same for all points" if x.same and not x.now.lost else what
+        return seen.fault(
+            "mask that hides everything",
+            f"{name} has one value throughout, and hides every token: {what}",
+            _SENSE,
+            mask=name,
+        )
+    return None

@@ -1,4 +1,4 @@
-"""How data come: labels in blocks, inputs unlike those of training, an item that is another one each time."""
+"""Inputs and how they come: identical, unscaled, unlike those of training, in blocks of a class, drowned by noise."""
 
 from __future__ import annotations
 
@@ -14,6 +14,59 @@ from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.modules.call_model import leaves
 from firstguess.modules.guard import IsolatedRandomness
 
+_LOOK = "look at what the loader gives: x[0], x[1], x.std(0)"
+
+
+def identical(seen: Seen) -> Fault | None:
+    """Facts, up to a rounding of 1e-6 of the largest value."""
+    given = seen.examination.given
+    if given.same:
+        return seen.fault(
+            "identical inputs",
+            "all points are the same: one point copied, or each replaced by their mean",
+            _LOOK,
+            evidence=f"{seen.examination.now.points} points",
+            same=True,
+        )
+    if given.flat:
+        return seen.fault(
+            "inputs replaced by their mean",
+            "every point has one value in all its entries, as if it were replaced by its mean",
+            "look at what the loader gives, and at averages (mean, pooling) in its transforms",
+            flat=True,
+        )
+    return None
+
+
+_LARGE = 10.0  # RMS of what the first layer with weights gets; standardized data have 1, pixels from 0 to 255 about 100
+_PIXELS = 255
+_LOSS = 1.5  # times log M: what is large but no pixels must do harm
+
+
+def unscaled(seen: Seen) -> Fault | None:
+    """By what reaches the first layer with weights: a model that divides by 255, or normalizes first, is fine."""
+    given = seen.examination.given
+    if not given.rms > _LARGE or "identical inputs" in seen.found:
+        return None
+    pixels = given.low >= 0 and _PIXELS / 2 < given.high <= _PIXELS
+    loss = seen.examination.loss if not math.isnan(seen.examination.loss) else seen.examination.loss_even
+    if not pixels and not loss > _LOSS * math.log(len(seen.now.fractions)):
+        return None
+    what = "pixels from 0 to 255 that nobody scaled" if pixels else f"values from {given.low:.3g} to {given.high:.3g}"
+    words = seen.words_of_loss
+    return seen.fault(
+        "unscaled inputs",
+        f"the first layer with weights gets {what}",
+        "x / 255, then subtract the mean and divide by the standard deviation" if pixels else "standardize the inputs",
+        evidence=f"RMS {given.rms:.3g}{f'; {words}' if words else ''}",
+        low=given.low,
+        high=given.high,
+        rms=given.rms,
+        loss=loss,
+        pixels=pixels,
+    )
+
+
 _BATCHES, _BLOCKS = 64, 0.5  # that are read; of the entropy of all labels
 _APART, _TIMES = 2.0, 3.0  # standard deviations between means; ratio of standard deviations
 _DROWNED = 0.3  # correlation of two draws of one item, over what different items have
@@ -22,7 +75,7 @@ _DROWNED = 0.3  # correlation of two draws of one item, over what different item
 def blocks(seen: Seen) -> Fault | None:
     """Labels within the batches of training's loader differ far less than all of them do."""
     doctor = seen.doctor
-    if doctor is None or doctor.patient.loader is None:
+    if doctor.patient.loader is None:
         return None
     batches = list(islice(as_batches(doctor.patient.loader), _BATCHES))
     labels = [_classes(b.labels) for b in batches if b.labels is not None]
@@ -64,7 +117,7 @@ def _entropy(y: torch.Tensor) -> float:
 def unlike(seen: Seen) -> Fault | None:
     """Inputs against the training inputs that `reference=` gives: mean and standard deviation of all entries."""
     doctor = seen.doctor
-    if doctor is None or doctor.patient.reference is None:
+    if doctor.patient.reference is None:
         return None
     mine = _entries([leaves(b.inputs) for b in doctor.patient.batches])
     other = _entries([leaves(b.inputs) for b in islice(as_batches(doctor.patient.reference), _BATCHES)])
@@ -94,8 +147,6 @@ def _entries(many: list[dict[Any, torch.Tensor]]) -> torch.Tensor | None:
 def augmentation(seen: Seen) -> Iterator[Fault]:
     """Two draws of the same items are hardly more alike than different items are."""
     doctor = seen.doctor
-    if doctor is None:
-        return
     dataset = doctor.patient.dataset
     if dataset is None:
         dataset = getattr(doctor.patient.loader, "dataset", None)

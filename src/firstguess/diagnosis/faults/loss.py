@@ -16,8 +16,6 @@ _COUNTS = 3.0  # times as much as a point of another class
 
 def find(seen: Seen) -> Iterator[Fault]:
     """What the user's loss shows, one question after the other."""
-    if seen.doctor is None:
-        return
     a, end = seen.doctor.answers, seen.doctor.end
     shapes = f"outputs {a.shape}, labels {tuple(a.y.shape)}"
     if not a.depends:
@@ -66,7 +64,6 @@ def find(seen: Seen) -> Iterator[Fault]:
 
 
 def _regression(seen: Seen) -> Iterator[Fault]:
-    assert seen.doctor is not None
     a = seen.doctor.answers
     if not a.numeric or a.classes is None or a.broadcast or a.unpaired:
         return
@@ -89,7 +86,6 @@ def _regression(seen: Seen) -> Iterator[Fault]:
 
 
 def _weights(seen: Seen) -> Iterator[Fault]:
-    assert seen.doctor is not None
     a = seen.doctor.answers
     if a.classes is None or a.preferred is None or len(a.preferred) != a.classes[1]:
         return

@@ -1,0 +1,258 @@
+"""The end of a model: what its last operation can give, and what its weights and biases decide."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from firstguess.diagnosis.faults.base import NOTABLE, Fault, Seen, excess
+
+_SHORT = 0.3  # of the way from the best loss to that of a constant guess, that a head cannot go
+
+
+def one_unit(seen: Seen) -> Fault | None:
+    """A softmax over an axis of one entry is 1 whatever comes in."""
+    out, end = seen.doctor.out, seen.doctor.end
+    if "softmax" not in end.name or not out.ndim or out.shape[end.axis] != 1:
+        return None
+    value = "1" if end.name == "softmax" else "0"
+    return seen.fault(
+        "softmax over one unit",
+        f"a {end.name} over one unit is {value} for every input, and passes no gradient",
+        "nn.Sigmoid() in its place; or none, with nn.BCEWithLogitsLoss()",
+        seen.now.head,
+        f"outputs {tuple(out.shape)}, all {value}",
+    )
+
+
+def misfit(seen: Seen) -> Fault | None:
+    """A softmax or sigmoid before a loss that has one; or outputs that cannot come near the targets."""
+    if "softmax over one unit" in seen.found:
+        return None
+    a, end = seen.doctor.answers, seen.doctor.end
+    if not end.name or end.name == "log-softmax" or not a.depends:
+        return None
+    best, constant, reached = a.free, a.constant[0], a.reached(end)
+    short = (reached - best) / (constant - best) if constant > best else math.nan
+    numbers = {"reached": reached, "best": best, "constant": constant}
+    evidence = f"the loss cannot fall below {reached:.3g}; a constant guess has {constant:.3g}, free outputs {best:.3g}"
+    if end.name == "softmax" and a.softmax_axis is not None:
+        return seen.fault(
+            "softmax twice",
+            "the model ends in a softmax, and the loss has one too: gradients are small, and it cannot be sure",
+            "no softmax at the end of the model; or log_softmax with nn.NLLLoss()",
+            seen.now.head,
+            evidence,
+            outputs="softmax",
+            **numbers,
+        )
+    exclusive = a.softmax_axis is not None or a.normalizes or (a.only_label and bool(a.wants_probabilities))
+    if end.name == "sigmoid" and a.width > 1 and exclusive:
+        return seen.fault(
+            "sigmoid with a softmax loss",
+            "each output is a probability of its own, and the loss is one of classes that exclude each other",
+            "no sigmoid, with nn.CrossEntropyLoss(); for labels that may occur together nn.BCEWithLogitsLoss()",
+            seen.now.head,
+            evidence,
+            **numbers,
+        )
+    if end.name == "ReLU" or not short > _SHORT:
+        return None
+    again = end.name == "sigmoid" and a.classes is not None and not a.numeric
+    return seen.fault(
+        "head cannot reach the targets",
+        "the model ends in a sigmoid, and the loss has one too"
+        if again
+        else f"the model ends in a {end.name}, and targets lie outside of what it gives",
+        "no sigmoid at the end of the model; or nn.BCELoss()" if again else "no activation after the last layer",
+        seen.now.head,
+        evidence,
+        **numbers,
+    )
+
+
+def over_batch(seen: Seen) -> Fault | None:
+    """Outputs of each class that sum to 1 over the points of a batch."""
+    if not seen.examination.over_batch:
+        return None
+    return seen.fault(
+        "softmax over the batch",
+        "each class's outputs sum to 1 over the points of a batch, so that points compete with each other, not classes",
+        "softmax over the classes, dim=-1; or none at all, where the loss is CrossEntropyLoss",
+    )
+
+
+def twice(seen: Seen) -> Fault | None:
+    """A softmax of probabilities; or outputs that are probabilities, which become one where the loss has a softmax."""
+    x = seen.examination
+    if seen.asker is not None and seen.doctor.patient.loss is not None:
+        return None  # the loss itself is asked
+    if x.ops.twice:
+        place = x.ops.twice[0]
+        message = "a softmax of what are probabilities already: its outputs are all within a factor e of each other"
+        return seen.fault("softmax twice", message, "one softmax, or none where the loss has it", place)
+    if not x.probabilities:
+        return None
+    return seen.fault(
+        "softmax twice",
+        "outputs are probabilities; if your loss applies softmax again, as CrossEntropyLoss does, gradients are small "
+        "and the loss cannot come near 0",
+        "no softmax at the end of the model; or log_softmax with NLLLoss",
+        outputs="softmax",
+    )
+
+
+def relu(seen: Seen) -> Fault | None:
+    """What the model returns is what a ReLU returned."""
+    x = seen.examination
+    known = seen.asker is not None
+    end = seen.doctor.end.name if seen.asker is not None else ""
+    if (end not in ("ReLU", "clamp") if known else not x.relu) or "Dropout(1)" in seen.found:
+        return None
+    if end == "clamp" and not (x.relu and x.zeros):  # cut elsewhere, or at 0 and never there
+        return None
+    return seen.fault(
+        "ReLU after the head",
+        "logits go through a ReLU: where they are 0 no gradient passes, and classes tie",
+        "no activation after the last layer",
+        x.relu or seen.now.head,
+        f"{x.zeros:.0%} of them are 0 on these points",
+        zeros=x.zeros,
+    )
+
+
+_TIES = 0.01
+
+
+def zero(seen: Seen) -> Fault | None:
+    """Ties of a head whose weights are 0, or that gives every class the same logit; or weights 0 beside a bias."""
+    now = seen.now
+    if {"Dropout(1)", "ReLU after the head", "dead units", "mask that hides everything"} & set(seen.found):
+        return None
+    constant, level = now.head_zero and seen.examination.same, now.level or seen.examination.level
+    if not constant and not (level or (now.head_zero and now.ties >= _TIES)):
+        return None
+    why = "its weights are zero" if now.head_zero else "it gives every class the same logit"
+    then = (
+        f"so {now.ties:.1%} of the points have no largest logit; an arg-max takes the first class"
+        if now.ties >= _TIES
+        else "so its bias alone decides, the same for all points"
+        if now.head_zero
+        else "up to rounding, which decides"
+    )
+    return seen.fault(
+        "zero head",
+        f"{now.head}: {why}, {then}",
+        "small random weights; or leave it if it is meant: the first step of training moves it",
+        now.head,
+        ties=now.ties,
+        weights_zero=now.head_zero,
+        meant=seen.asker is not None and seen.doctor.moves(now.head),
+    )
+
+
+_HALF = 0.5
+_APART = 3.0  # times what torch's initializer reaches, 1/√fan_in, and times the range of the other classes
+
+
+def bias_decides(seen: Seen) -> Fault | None:
+    """The favoured class's bias stands apart, and decides: without it that class, or the excess over an even split,
+    gets half at most; or it is far beyond what the rest of the logits vary by."""
+    now = seen.now
+    if now.bias is None or now.without_bias is None or now.level or now.head_zero:
+        return None
+    if (against := _against(seen)) is not None:
+        return against
+    if not float(excess(now.fractions)) >= NOTABLE:  # of few points too: what follows is no play of chance
+        return None
+    bias = np.array([-now.bias[0], now.bias[0]]) if now.single else now.bias
+    favoured = int(now.fractions.argmax())
+    others = np.delete(bias, favoured)
+    apart = float(bias[favoured] - np.median(others))
+    # What an initializer gives is never so far apart.
+    if apart <= _APART * max(now.reach, float(np.ptp(others))):
+        return None
+    mine, without, even = float(now.fractions[favoured]), float(now.without_bias[favoured]), 1 / len(bias)
+    fewer = without <= _HALF * mine or now.without_bias.max() - even < _HALF * (mine - even)
+    # The one bias's part in the mean square of the logits, without what all classes share (theory.md (38)).
+    own = (apart / 2) ** 2 if now.single else apart**2 / len(bias)
+    rest = math.sqrt(max(0.0, seen.examination.size**2 - own))
+    if not fewer and apart <= _APART * rest:
+        return None
+    return seen.fault(
+        "head bias",
+        f"the head's bias decides for class {favoured}",
+        f"nn.init.zeros_({seen.code(now.head)}.bias), unless it is set to the classes' frequencies on purpose",
+        now.head,
+        f"it is {apart:.3g} larger than for others; the class gets {mine:.1%} of the points, {without:.1%} without it",
+        bias=now.bias.tolist(),
+        largest_without=float(now.without_bias.max()),
+    )
+
+
+def _against(seen: Seen) -> Fault | None:
+    """A class that its bias alone keeps from ever being guessed, though labels are of it where these are known."""
+    now = seen.now
+    assert now.bias is not None and now.without_bias is not None  # noqa: PT018 - asked before
+    if len(now.bias) < 3 or len(now.bias) != len(now.without_bias):
+        return None
+    least = int(now.bias.argmin())
+    others = np.delete(now.bias, least)
+    apart = float(np.median(others) - now.bias[least])
+    share, without = float(now.fractions[least]), float(now.without_bias[least])
+    far = apart > _APART * max(now.reach, float(np.ptp(others)), 1.0)
+    if not far or share > 0 or without < _HALF / len(now.bias) or _hardly_any(seen, least):
+        return None
+    return seen.fault(
+        "head bias",
+        f"the head's bias keeps class {least} from ever being guessed",
+        f"nn.init.zeros_({seen.code(now.head)}.bias), unless it is set to the classes' frequencies on purpose",
+        now.head,
+        f"it is {apart:.3g} smaller than for others; the class gets none of the points, {without:.1%} without it",
+        bias=now.bias.tolist(),
+        largest_without=float(now.without_bias.max()),
+    )
+
+
+def _hardly_any(seen: Seen, label: int) -> bool:
+    try:
+        known = seen.doctor.training.classes if seen.asker is not None else None
+    except Exception:  # no labels, or none that tell
+        return False
+    return known is not None and float((known[0] == label).double().mean()) < 0.2 / known[1]
+
+
+_DO = "smaller weights or inputs before it, or a norm"
+
+
+def saturated(seen: Seen) -> Fault | None:
+    """More than half of all values beyond 0.99 of the range."""
+    x = seen.examination
+    if seen.asker is not None and seen.doctor.has_learned:
+        return None  # it is sure because it knows
+    if seen.notable and x.now.probabilities and x.now.sure > _HALF:
+        return seen.fault(
+            "saturated outputs",
+            f"the model ends in a {x.now.probabilities} at the ends of its range, where gradients are almost 0",
+            _DO,
+            evidence=f"above 0.99 on {x.now.sure:.0%} of the points",
+            outputs=x.now.probabilities,
+            sure=x.now.sure,
+        )
+    layers: dict[str, float] = {}
+    for (_, name), (at, of) in x.ops.ends.items():
+        if at > _HALF * of:
+            layers[name] = max(at / of, layers.get(name, 0.0))
+    if not layers:
+        return None
+    worst = max(layers, key=layers.__getitem__)
+    return seen.fault(
+        "saturated outputs",
+        f"{worst} is at the ends of its range, where gradients are almost 0",
+        _DO,
+        worst,
+        f"{layers[worst]:.0%} of its values are beyond 0.99 of the range; {len(layers)} such layers",
+        saturated=layers[worst],
+        layers=layers,
+    )

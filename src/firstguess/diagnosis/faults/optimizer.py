@@ -1,0 +1,219 @@
+"""The optimizer: what it holds, its learning rate and weight decay, tried on re-initialized copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from torch import optim
+
+from firstguess.base.text import number
+from firstguess.diagnosis.faults.base import Fault, Seen
+from firstguess.diagnosis.faults.doctor import STEPS, Probe, Run
+from firstguess.modules.members.untrained import brief
+
+_LEFT = 20.0  # times this batch's gradient
+_REMAKE = "make the optimizer after the model is complete: optimizer = torch.optim.{}(model.parameters(), lr={:g})"
+
+
+def holds(seen: Seen) -> Iterator[Fault]:
+    """Facts of the instance; of a function that makes one, nothing is asked."""
+    doctor = seen.doctor
+    model, given = doctor.patient.given, doctor.patient.optimizer
+    if not any(p.requires_grad for p in model.parameters()) and any(True for _ in model.parameters()):
+        yield _frozen(seen, "every parameter of the model is frozen", "model.requires_grad_(True)")
+        return
+    if not isinstance(given, optim.Optimizer):
+        return
+    held = {id(p): p for group in given.param_groups for p in group["params"]}
+    mine = {id(p): name for name, p in model.named_parameters()}
+    free = {id(p) for p in model.parameters() if p.requires_grad}
+    remake = _REMAKE.format(type(given).__name__, float(given.param_groups[0]["lr"]))
+    strangers = [p for key, p in held.items() if key not in mine]
+    lacking = [mine[key] for key in free if key not in held]
+    head = {f"{seen.now.head}.weight", f"{seen.now.head}.bias"}
+    if (strangers and lacking) or not set(mine) & set(held) or head & set(lacking):
+        yield seen.fault(
+            "parameters missing from the optimizer",
+            "the optimizer does not hold parameters of the model that are to learn"
+            + (
+                ", but others that are not in it: the model was changed, or copied, after it was made" * bool(strangers)
+            ),
+            remake,
+            seen.now.head if head & set(lacking) else "",
+            f"{len(lacking)} of {len(free)} parameters are missing ({brief(model, lacking)}), {len(strangers)} are not "
+            "the model's",
+            missing=lacking,
+        )
+    elif not set(held) & free:
+        yield _frozen(seen, "every parameter that the optimizer holds is frozen", remake)
+    yield from _left_over(seen)
+
+
+def _frozen(seen: Seen, message: str, fix: str) -> Fault:
+    model = seen.doctor.patient.given
+    frozen, count = sum(not p.requires_grad for p in model.parameters()), sum(1 for _ in model.parameters())
+    return seen.fault(
+        "frozen parameters", f"{message}: no step changes anything", fix, evidence=f"{frozen} of {count} are frozen"
+    )
+
+
+def _left_over(seen: Seen) -> Iterator[Fault]:
+    doctor = seen.doctor
+    kept = {n: p.grad for n, p in doctor.patient.given.named_parameters() if p.grad is not None}
+    if not kept or doctor.learned:
+        return
+    sizes: list[float] = []
+    for model in (doctor.patient.training_copy(), doctor.patient.fresh()):
+        grads = next(iter(doctor.probe.gradients(model)), {})
+        sizes.append(math.sqrt(sum(float(grads[n].square().sum()) for n in kept if n in grads)))
+    size = math.sqrt(sum(float(g.square().sum()) for g in kept.values()))
+    if size > _LEFT * max(sizes) > 0:
+        yield seen.fault(
+            "gradients left over",
+            "gradients on the model are far larger than this batch's: they are added up from step to step",
+            "optimizer.zero_grad() before loss.backward()",
+            evidence=f"norm {size:.3g}; this batch's is {sizes[0]:.3g}",
+            norm=size,
+        )
+
+
+_HARDLY = 0.1  # of the way to the best loss
+_FAR = 0.5  # of the way from the best loss to that of a constant guess
+_MORE = 5.0  # times as far by a larger rate
+_PATIENCE = 10_000  # steps, where nobody says how many are planned
+_FEW = 50  # planned steps that are few, whatever the rate
+
+
+def learning_rate(seen: Seen) -> Iterator[Fault]:
+    """Too high: wild at the user's rate and calm at a smaller one. Too small: hardly moved, and a larger one does."""
+    doctor = seen.doctor
+    if doctor.patient.optimizer is None or doctor.learned:
+        return
+    probe = doctor.probe
+    run = probe.run(1.0)
+    constant, best = doctor.training.constant[0], doctor.training.free
+    stalled = run.end > 0.98 * constant and probe.run(0.1).end < best + _FAR * (constant - best)
+    if run.wild or stalled:  # a tenth of the rate learns in as many steps what this one does not
+        yield from _too_high(seen, probe, run, stalled)
+    elif run.start > doctor.training.free:
+        yield from _too_small(seen, probe, run)
+
+
+def _too_high(seen: Seen, probe: Probe, run: Run, stalled: bool) -> Iterator[Fault]:
+    rate = seen.doctor.patient.rate
+    for tried in (0.1, 0.01, 0.001):
+        factor, calmer = tried, probe.run(tried)
+        if not calmer.calm or (run.finite and not calmer.end < run.end - 0.02 * abs(run.end)):
+            continue
+        again = probe.run(1.0, seed=1)
+        if not again.wild and not (stalled and again.end > 0.98 * run.end):  # one unlucky start
+            return
+        smaller = probe.run(0.1 * factor)
+        if smaller.calm and smaller.end < calmer.end:
+            factor, calmer = 0.1 * factor, smaller
+        happens = (
+            "leaves the numbers"
+            if not run.finite
+            else f"goes from {run.start:.3g} to {run.end:.3g}"
+            + (f" by way of {max(run.losses):.3g}" if max(run.losses) > 2 * max(run.start, run.end) else "")
+            + (", with one output for all points" if run.collapsed else "")
+        )
+        edge = _edge(seen, probe)
+        yield seen.fault(
+            "learning rate too high",
+            f"a re-initialized copy is thrown off at lr = {rate:g}, and learns at {factor * rate:g}",
+            f"lr={factor * rate:g}",
+            evidence=f"in {len(run.losses) - 1} steps the loss {happens}; at {factor * rate:g}: {calmer.end:.3g}{edge}",
+            lr=rate,
+            calm=factor * rate,
+            start=run.start,
+            end=run.end,
+            end_calm=calmer.end,
+        )
+        return
+
+
+def _edge(seen: Seen, probe: Probe) -> str:
+    """For plain descent, how far the rate is beyond the edge of stability."""
+    example, rate = seen.doctor.patient.example, seen.doctor.patient.rate
+    if not isinstance(example, optim.SGD):
+        return ""
+    try:
+        sharp = probe.sharpness
+    except Exception:  # no second derivative
+        return ""
+    limit = 2 * (1 + float(example.param_groups[0].get("momentum", 0.0))) / sharp if sharp > 0 else math.inf
+    return f"; curvature {sharp:.3g} allows {limit:.2g}" if rate > limit else ""
+
+
+def _too_small(seen: Seen, probe: Probe, run: Run) -> Iterator[Fault]:
+    doctor = seen.doctor
+    planned, rate = doctor.patient.steps, doctor.patient.rate
+    horizon = planned or _PATIENCE
+    # Steps at a rate that is k times as large stand for k times as many.
+    first = probe.run(1.0, steps=horizon) if horizon <= 2 * STEPS else probe.run(horizon / STEPS)
+    mine = doctor.progress(first.start, first.end)
+    if not mine < _HARDLY or first.wild:
+        return
+    for factor in (10.0, 100.0, 1000.0):
+        more = probe.run(factor * max(1.0, horizon / STEPS))
+        far = doctor.progress(more.start, more.end)
+        if more.wild:
+            return
+        if far > _HARDLY and far > _MORE * mine:
+            few = planned is not None and planned <= _FEW
+            yield seen.fault(
+                "too few steps" if few else "learning rate too small",
+                f"{planned} steps are too few to learn anything at lr = {rate:g}"
+                if few
+                else f"at lr = {rate:g} {planned or 'thousands of'} steps hardly change anything",
+                f"steps={number(int(factor * horizon))}, or lr={factor * rate:g}" if few else f"lr={factor * rate:g}",
+                evidence=f"a re-initialized copy comes {mine:.1%} of the way to the best loss, with {factor:g} times "
+                f"the rate {far:.0%}",
+                lr=rate,
+                progress=mine,
+                progress_larger=far,
+                factor=factor,
+            )
+            return
+
+
+_STRONGER = 3.0  # times the gradient
+_STEPS = 60
+_SPENT = 4.0  # time constants of the decay, after which e^-4 of a weight is left
+
+
+def weight_decay(seen: Seen) -> Fault | None:
+    """The pull of the decay on a re-initialized copy is beyond the gradient's, and without it the copy learns more."""
+    doctor = seen.doctor
+    if doctor.patient.optimizer is None:
+        return None
+    p = doctor.patient
+    group = max(p.example.param_groups, key=lambda g: float(g.get("weight_decay", 0.0)))
+    decay, rate = float(group.get("weight_decay", 0.0)), p.rate
+    if not decay:
+        return None
+    model = p.fresh()
+    grads = next(iter(doctor.probe.gradients(model)), {})
+    mine = {n: w for n, w in model.named_parameters() if n in grads and w.ndim > 1}
+    size = math.sqrt(sum(float(w.detach().square().sum()) for w in mine.values()))
+    count = sum(w.numel() for w in mine.values())
+    decoupled = isinstance(p.example, optim.AdamW) or bool(group.get("decoupled_weight_decay"))
+    # Adam's steps have the size of the rate, whatever the gradient; a decay outside of them competes with that.
+    pull = math.sqrt(count) if decoupled else math.sqrt(sum(float(grads[n].square().sum()) for n in mine))
+    if not mine or not decay * size > _STRONGER * pull:
+        return None
+    factor = max(1.0, _SPENT / (rate * decay * _STEPS)) if rate else 1.0
+    with_, without = (doctor.probe.run(factor, decay=on, steps=_STEPS) for on in (True, False))
+    if without.finite and with_.finite and not without.end < with_.end - 0.05 * abs(with_.end):
+        return None
+    return seen.fault(
+        "weight decay too strong",
+        f"weight_decay = {decay:g} pulls weights to 0 faster than the loss moves them",
+        f"weight_decay={decay / 1000:.0e}",
+        evidence=f"the pull is {decay * size / max(pull, 1e-30):.3g} times the gradient; a re-initialized copy ends at "
+        f"{with_.end:.3g} with it, {without.end:.3g} without",
+        weight_decay=decay,
+        ratio=decay * size / max(pull, 1e-30),
+    )

@@ -1,0 +1,238 @@
+"""What is lost on the way: NaN, logarithms of 0, units that are 0 on all points, layers that no gradient reaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from scipy import special
+from torch import Tensor
+
+from firstguess.diagnosis.faults.base import Fault, Seen
+from firstguess.modules.hooks.examination import are_alike
+
+
+def nonfinite(seen: Seen) -> Fault | None:
+    """The first layer that gives one."""
+    now = seen.now
+    if not now.nonfinite:
+        return None
+    share = now.lost / max(now.points, 1)
+    return seen.fault(
+        "NaN or Inf",
+        f"{now.nonfinite} is the first layer that gives NaN or Inf",
+        "look at that layer's weights and inputs: torch.isfinite(…).all()",
+        now.nonfinite,
+        f"{share:.1%} of the points have no guess",
+        points_lost=share,
+    )
+
+
+def log_of_zero(seen: Seen) -> Fault | None:
+    """−Inf from a logarithm, where it reaches the outputs (masks are made by log(0) on purpose, and do not)."""
+    x = seen.examination
+    if not x.ops.logs or not (x.now.lost or x.now.nonfinite):
+        return None
+    place, count = next(iter(x.ops.logs.items()))
+    share = x.now.lost / max(x.now.points, 1)
+    return seen.fault(
+        "log(0)",
+        "a logarithm of 0 gives −Inf, and it reaches the outputs",
+        "log_softmax instead of log(softmax(x)); else log(x.clamp_min(1e-12)), or log1p",
+        place,
+        f"{count} times; {share:.1%} of the points have outputs that are not finite",
+        count=count,
+        points_lost=share,
+    )
+
+
+def same_output(seen: Seen) -> Fault | None:
+    """All points of each batch have the same outputs, up to rounding."""
+    x = seen.examination
+    # Dropout in train mode makes outputs differ: without it they may be one.
+    same = x.same or (seen.asker is not None and seen.doctor.patient.given.training and are_alike(seen.doctor.out))
+    if not same or seen.found:
+        return None
+    place = f" from {x.same_from} on" if x.same_from else ""
+    return seen.fault(
+        "same output for all inputs",
+        f"all points of a batch have the same values{place}, though inputs differ: the batch was averaged (inputs "
+        "replaced by their mean), or what tells points apart is lost to rounding",
+        "look for a mean over dim 0, and for layers that shrink the signal",
+        x.same_from,
+    )
+
+
+_POINTS = 16  # fewer do not tell a dead unit from one that is rarely on
+_MOST = 0.9  # of a layer; a unit whose sign is that of its bias alone is dead in half of all cases
+_CHANCE = 1e-6  # of as many dead units, if each is dead in half of all cases
+_HALF = 0.5
+_MORE = 0.25  # more dead nodes than the ensemble's average
+_SDS = 4.0  # … and standard deviations of its members
+_TIES = 0.01
+
+
+def dead_units(seen: Seen) -> Fault | None:
+    """Nearly all ReLUs of a layer; or most of a layer's nodes, far more than after an initialization."""
+    if {"identical inputs", "Dropout(1)"} & set(seen.found):
+        return None
+    return _against_initializations(seen) or _outright(seen)
+
+
+def _against_initializations(seen: Seen) -> Fault | None:
+    layers = dead_layers(seen)
+    if not layers or not (seen.notable or seen.now.ties >= _TIES):
+        return None
+    if {"saturated outputs", "vanishing logits"} & set(seen.found):  # which make values one up to rounding
+        return None
+    first, (share, usual) = next(iter(layers.items()))
+    return seen.fault(
+        "dead units",
+        "most units of a layer give one value on all points, far more than after an initialization",
+        _DO,
+        first,
+        f"{first}: {share:.0%} of its units, {usual:.0%} after an initialization; {len(layers)} such layers",
+        dead=share,
+        dead_in_ensemble=usual,
+        layers=list(layers),
+    )
+
+
+_DO = "look at the biases and weights before it, and at the learning rate if it was trained"
+
+
+def dead_layers(seen: Seen) -> dict[str, tuple[float, float]]:
+    """Layers where most nodes give one value on all points, far more than in the ensemble: (now, ensemble).
+
+    A few units of a gate may all be off by chance, which an ensemble of ten does not show: so either all outputs are
+    dead, or it is a layer of so many ReLUs that chance is out of the question.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    if seen.measurement is None:
+        return found
+    usual = {layer.name: layer for layer in seen.measurement.layers}
+    head = seen.now.head if seen.now.head_zero else ""
+    many = {name for (_, name), alive in seen.examination.ops.alive.items() if _is_rare(alive)}
+    for name, share in seen.now.dead.items():
+        if name not in usual or share < _HALF or name == head:
+            continue
+        mean, error = usual[name].dead, usual[name].dead_se
+        sd = error * math.sqrt(seen.measurement.inits) if math.isfinite(error) else 0.0
+        if share > mean + max(_MORE, _SDS * sd) and (seen.examination.same or name in many):
+            found[name] = (share, mean)
+    return found
+
+
+def _is_rare(alive: Tensor) -> bool:
+    """Whether as many units are off as chance hardly gives, if each is off in half of all cases."""
+    # Positions of a sequence are not independent: its last axis is.
+    free = alive.shape[-1] if alive.ndim > 1 else alive.numel()
+    off = math.floor(_off(alive) * free)
+    return off > 0 and float(special.bdtrc(off - 1, free, _HALF)) < _CHANCE
+
+
+def _off(alive: Tensor) -> float:
+    return 1 - float(alive.double().mean()) if alive.numel() else 0.0
+
+
+def _outright(seen: Seen) -> Fault | None:
+    if seen.now.nonfinite:
+        return None
+    found: dict[str, float] = {}
+    for (_, name), alive in seen.examination.ops.alive.items():
+        share = _off(alive)
+        most = share >= _MOST and seen.now.samples >= _POINTS and _is_rare(alive)
+        if most or (share == 1 and seen.examination.same):
+            found.setdefault(name, share)
+    if not found:
+        return None
+    first, share = next(iter(found.items()))
+    return seen.fault(
+        "dead units",
+        "units of a ReLU are 0 on all points, and pass no gradient",
+        _DO,
+        first,
+        f"{first}: {share:.0%} of its units; {len(found)} such {'layers' if len(found) > 1 else 'layer'}",
+        dead=share,
+        layers=list(found),
+    )
+
+
+_VANISHED = 1e-3  # the first layer's gradient over its size, against the last one's
+_STUCK = 0.02  # of the way to the best loss
+
+
+def dead_layer(seen: Seen) -> Iterator[Fault]:
+    """On a copy of the model as it is: weights whose gradient is exactly 0 now and after each of three steps."""
+    doctor = seen.doctor
+    if doctor.learned or not doctor.training.depends:
+        return
+    if {"softmax over one unit", "frozen parameters", "loss does not depend on the outputs"} & set(seen.found):
+        return
+    model = doctor.patient.training_copy()
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
+    looks = doctor.probe.gradients(model, steps=3)
+    if not looks:
+        return
+    names = [n for n, g in looks[0].items() if n in doctor.weights and g.ndim > 1]
+    dead = [n for n in names if all(n in g and not bool(g[n].any()) for g in looks)]
+    if dead:
+        layer = dead[0].rpartition(".")[0]
+        yield seen.fault(
+            "dead layer",
+            "no gradient reaches a layer, now or after three steps: it never learns",
+            f"nn.init.kaiming_normal_({seen.code(layer)}.weight); with ReLU also look at the biases before it",
+            layer,
+            f"the gradient is exactly 0 for {len(dead)} of {len(names)} weights",
+            layers=dead,
+        )
+        return
+    twins = [n for n in names if _copies(doctor.weights[n]) and all(_copies(g[n]) for g in looks)]
+    if twins and len(names) > 1:
+        layer = twins[0].rpartition(".")[0]
+        yield seen.fault(
+            "identical units",
+            "all units of a layer have the same weights and get the same gradient: they stay one unit",
+            f"nn.init.kaiming_normal_({seen.code(layer)}.weight)",
+            layer,
+            f"{len(twins)} of {len(names)} layers",
+            layers=twins,
+        )
+
+
+def _copies(w: torch.Tensor) -> bool:
+    rows = w.detach().reshape(len(w), -1)
+    return len(rows) > 2 and bool(rows.any()) and bool((rows - rows[0]).abs().max() <= 1e-6 * rows.abs().max())
+
+
+def vanishing_gradients(seen: Seen) -> Fault | None:
+    """Of a re-initialized copy, the first layer's gradient is next to nothing, and it learns a constant only."""
+    doctor = seen.doctor
+    if doctor.patient.optimizer is None or doctor.learned or "vanishing logits" in seen.found:
+        return None
+    model = doctor.patient.fresh()
+    grads = next(iter(doctor.probe.gradients(model)), {})
+    sizes = {
+        n: float(grads[n].norm() / w.detach().norm().clamp_min(1e-30))
+        for n, w in model.named_parameters()
+        if n in grads and n in doctor.weights
+    }
+    if len(sizes) < 3:
+        return None
+    first, last = next(iter(sizes)), list(sizes)[-1]
+    ratio = sizes[first] / max(sizes[last], 1e-30)
+    if not ratio < _VANISHED:
+        return None
+    run = doctor.probe.run(1.0)
+    if doctor.progress(min(run.start, doctor.training.constant[0]), run.end) > _STUCK:
+        return None
+    return seen.fault(
+        "gradients vanish",
+        "gradients shrink from layer to layer, and the first layers do not learn",
+        "ReLU or GELU in place of sigmoid and tanh, a norm before each activation, or residual connections",
+        first.rpartition(".")[0],
+        f"over its weights, the gradient of {first} is {ratio:.1g} times that of {last}",
+        ratio=ratio,
+    )
