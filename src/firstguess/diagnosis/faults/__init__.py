@@ -1,5 +1,5 @@
-"""Named faults: the questions of one subject are in one file. Each sees what one pass of the model showed, what the loss
-says of made-up outputs and what short trainings of copies do, and says what is wrong and what to change.
+"""Named faults: the questions of one subject are in one file. Each sees what one pass of the model showed, what the
+loss says of made-up outputs and what short trainings of copies do, and says what is wrong and what to change.
 
 False alarms: most are facts of the model or its data, with thresholds far from what any initializer gives; `dead units`
 has a chance of 1e-6 a layer, or four standard deviations of the ensemble. docs/named-faults.md has the scores.
