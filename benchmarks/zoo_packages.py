@@ -22,7 +22,9 @@ from firstguess.studies.zoo import Case
 PACKAGES = (
     "x-transformers vit-pytorch tab-transformer-pytorch rtdl-revisiting-models pytorch-tabnet ncps snntorch mambapy "
     "pytorch-tcn g-mlp-pytorch mlp-mixer-pytorch conformer linformer performer-pytorch torch-geometric "
-    "linear-attention-transformer timm einops"
+    "linear-attention-transformer timm einops monai segmentation-models-pytorch deepctr-torch "
+    "loguru local-attention x-mlps-pytorch xxhash beartype hyper-connections axial-positional-embedding einx "
+    "frozendict product-key-memory colt5-attention torch-einops-utils"
 )
 
 
@@ -42,6 +44,10 @@ class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: Any) -> None:
         module.__version__ = "0"
         module.__getattr__ = lambda name: _Named(name, (nn.Module,), {}) if name[:2] != "__" else _missing(name)
+
+
+def _words(names: str) -> list[str]:
+    return names.split()
 
 
 def _missing(name: str) -> None:
@@ -83,7 +89,8 @@ def _vit(module: str, name: str = "ViT", **more: Any) -> Callable[[], Case]:
 def _timm(name: str, **more: Any) -> Callable[[], Case]:
     def made() -> Case:
         timm: Any = importlib.import_module("timm")
-        x = IMAGES if more.get("img_size", 32) == 32 else torch.randn(12, 3, more["img_size"], more["img_size"])
+        side = more.get("img_size", 32)
+        x = IMAGES if side == 32 else torch.randn(12, 3, side, side, generator=torch.Generator().manual_seed(32))
         return Case(lambda: timm.create_model(name, pretrained=False, num_classes=5, **more), x, f"timm {name}")
 
     return made
@@ -93,6 +100,51 @@ def _of(path: str, x: Any, build: Callable[[Any], nn.Module]) -> Callable[[], Ca
     def made() -> Case:
         module = importlib.import_module(path)
         return Case(lambda: build(module), x, path)
+
+    return made
+
+
+class Pixels(nn.Module):
+    """Every pixel classified: classes last."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.inner(x)
+        return (found[0] if isinstance(found, list | tuple) else found).movedim(1, -1)
+
+
+def _segmented(name: str) -> Callable[[], Case]:
+    """Of segmentation_models_pytorch, on top of a small ResNet of timm."""
+
+    def made() -> Case:
+        cls = getattr(importlib.import_module("segmentation_models_pytorch"), name)
+        return Case(
+            lambda: Pixels(cls(encoder_name="tu-resnet10t", encoder_weights=None, classes=5)),
+            torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(32)),
+            f"segmentation_models_pytorch {name}",
+        )
+
+    return made
+
+
+def _clicks(name: str) -> Callable[[], Case]:
+    """Of deepctr_torch: three categories and four numbers in, the probability of a click out."""
+
+    def made() -> Case:
+        inputs: Any = importlib.import_module("deepctr_torch.inputs")
+        cls = getattr(importlib.import_module("deepctr_torch.models"), name)
+        columns = [inputs.SparseFeat(f"c{i}", vocabulary_size=5, embedding_dim=8) for i in range(3)]
+        columns += [inputs.DenseFeat(f"x{i}", 1) for i in range(4)]
+        x = torch.cat([CATEGORIES.float(), X[:, :4]], dim=1)
+        given = (columns,) if name == "PNN" else (columns, columns)
+
+        def make() -> nn.Module:  # they set torch's seed themselves, from an argument: one that is drawn
+            return cls(*given, task="binary", seed=int(torch.randint(2**31, (1,))))
+
+        return Case(make, x, f"deepctr_torch {name}")
 
     return made
 
@@ -141,6 +193,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "vit-pytorch/small data": _vit("vit_for_small_dataset"),
     "vit-pytorch/registers": _vit("simple_vit_with_register_tokens", "SimpleViT"),
     "vit-pytorch/patch dropout": _vit("vit_with_patch_dropout"),
+    **{
+        f"vit-pytorch/{n}": _vit(f"simple_vit_with_{n.replace(' ', '_')}", "SimpleViT")
+        for n in ("value residual", "relative proj pos bias")
+    },
+    "vit-pytorch/patch merger": _vit("vit_with_patch_merger", patch_merge_layer=1, patch_merge_num_tokens=4),
+    "vit-pytorch/normalized": _vit("normalized_vit", "nViT"),
+    "vit-pytorch/keel": _vit("vit_with_keel_post_ln"),
     "mlp-mixer/mixer": _of(
         "mlp_mixer_pytorch",
         IMAGES,
@@ -231,7 +290,65 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
     **{
         f"torch-geometric/{n}": _graph(n)
-        for n in ("GCNConv", "SAGEConv", "GATConv", "TAGConv", "GraphConv", "TransformerConv")
+        for n in _words(
+            "GCNConv SAGEConv GATConv TAGConv GraphConv TransformerConv GATv2Conv ARMAConv SGConv LEConv "
+            "ClusterGCNConv ResGatedGraphConv FeaStConv MFConv GENConv FiLMConv SuperGATConv GeneralConv"
+        )
+    },
+    "torch-geometric/ChebConv": _graph("ChebConv", K=3),
+    "torch-geometric/SSGConv": _graph("SSGConv", alpha=0.1),
+    **{
+        f"segmentation-models/{n}": _segmented(n)
+        for n in _words("Unet UnetPlusPlus MAnet Linknet FPN PSPNet DeepLabV3 DeepLabV3Plus UPerNet Segformer")
+    },
+    **{f"deepctr/{n}": _clicks(n) for n in _words("WDL DeepFM DCN DCNMix NFM AutoInt PNN FiBiNET IFM DIFM AFN ONN")},
+    **{
+        f"monai/{n}": _of("monai.networks.nets", x, build)
+        for n, (x, build) in {
+            "densenet": (IMAGES, lambda m: m.DenseNet(2, 3, 5, init_features=16, growth_rate=8, block_config=(2, 2))),
+            "efficientnet-b0": (
+                IMAGES,
+                lambda m: m.EfficientNetBN("efficientnet-b0", False, spatial_dims=2, num_classes=5),
+            ),
+            "resnet": (
+                IMAGES,
+                lambda m: m.ResNet(
+                    "basic", [1, 1, 1, 1], [8, 16, 32, 64], spatial_dims=2, n_input_channels=3, num_classes=5
+                ),
+            ),
+            "vit": (
+                IMAGES,
+                lambda m: First(
+                    m.ViT(3, (32, 32), (8, 8), 32, 64, 2, 4, classification=True, num_classes=5, spatial_dims=2)
+                ),
+            ),
+            "senet": (
+                IMAGES,
+                lambda m: m.SENet(
+                    2,
+                    3,
+                    "se_resnet_bottleneck",
+                    [1, 1, 1, 1],
+                    1,
+                    16,
+                    inplanes=64,
+                    downsample_kernel_size=1,
+                    input_3x3=False,
+                    num_classes=5,
+                ),
+            ),
+            "fully connected": (X, lambda m: m.FullyConnectedNet(12, 5, [32, 32])),
+            "unet": (IMAGES[:4], lambda m: Pixels(m.UNet(2, 3, 5, (8, 16, 32), (2, 2), num_res_units=1))),
+            "basic unet": (IMAGES[:4], lambda m: Pixels(m.BasicUNet(2, 3, 5, (8, 8, 16, 32, 64, 8)))),
+            "attention unet": (IMAGES[:4], lambda m: Pixels(m.AttentionUnet(2, 3, 5, (8, 16, 32), (2, 2)))),
+            "segresnet": (IMAGES[:4], lambda m: Pixels(m.SegResNet(2, 8, 3, 5))),
+            "vnet": (IMAGES[:4, :1], lambda m: Pixels(m.VNet(2, 1, 5))),
+            "highresnet": (IMAGES[:4], lambda m: Pixels(m.HighResNet(2, 3, 5))),
+            "unetr": (
+                IMAGES[:4],
+                lambda m: Pixels(m.UNETR(3, 5, (32, 32), 16, 48, 96, 4, spatial_dims=2)),
+            ),
+        }.items()
     },
     **{
         f"timm/{n}": _timm(n, **o)
@@ -261,6 +378,29 @@ CASES: dict[str, Callable[[], Case]] = {
             "hardcorenas_a": {},
             "fbnetc_100": {},
             "spnasnet_100": {},
+            "resnext26ts": {},
+            "seresnext26t_32x4d": {},
+            "ecaresnet26t": {},
+            "skresnet18": {},
+            "dla34": {},
+            "densenet121": {},
+            "vgg11": {},
+            "nf_regnet_b0": {},
+            "dm_nfnet_f0": {},
+            "mobilevit_xxs": {},
+            "edgenext_xx_small": {},
+            "pvt_v2_b0": {},
+            "poolformer_s12": {},
+            "convmixer_768_32": {},
+            "gmlp_ti16_224": {"img_size": 64},
+            "swin_tiny_patch4_window7_224": {"img_size": 56},
+            "levit_128s": {"img_size": 224},
+            "mobileone_s0": {},
+            "fastvit_t8": {},
+            "coat_tiny": {"img_size": 64},
+            "tnt_s_legacy_patch16_224": {"img_size": 64},
+            "inception_next_atto": {},
+            "starnet_s1": {},
         }.items()
     },
 }
