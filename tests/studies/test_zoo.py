@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 import torch
 from torch import nn
@@ -20,7 +22,7 @@ TEN = (
 @pytest.mark.parametrize("name", TEN)
 def test_it_is_measured_as_a_plain_loop_has_it(name: str) -> None:
     """Within 6.5 standard errors of 16 and 16 initializations: Student's t is beyond once in 1e6 for both."""
-    row = zoo.visit(zoo.shrunk(name), seconds=20.0)
+    row = zoo.visit(zoo.shrunk(name), seconds=20.0, seed=zlib.crc32(name.encode()))
     assert not row["failed"]
     assert row["came_back"]
     assert abs(row["class_z"]) < 6.5

@@ -145,7 +145,7 @@ def _config(config: Any, fields: Mapping[str, int], *, cut: bool) -> Any:
         elif name in _SIZES and several:
             given[name] = [max(8, size // 64 * 8) for size in several]
         elif name == "attention_window" and several:
-            given[name] = [fields.get(name, value[0])] * layers.get(len(several), len(several))
+            given[name] = [fields.get(name, several[0])] * layers.get(len(several), len(several))
         elif name == "attention_types":
             given[name] = [[several[0][0], 1]]
         elif cut and several and len(several) in layers:
