@@ -39,21 +39,27 @@ def engine(network: fg.Network, x: NDArray[Any], **options: Any) -> Any:
 
 
 def machine() -> dict[str, str]:
-    """What the last bits depend on: libraries, and the processor, by which libraries choose their loops."""
+    """What the last bits depend on: libraries, and the processor, by which libraries choose their loops.
+
+    A model's name is not enough: processors of several generations call themselves "AMD EPYC".
+    """
     import scipy
     import torch
+    from threadpoolctl import threadpool_info
 
     cpu = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        found = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE)
-        cpu = found.group(1) if found else cpu
+        known = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.+)$", info.read_text(), re.MULTILINE))
+        cpu = " ".join(known[key] for key in ("model name", "cpu family", "model") if key in known) or cpu
+    loops = sorted({str(found.get("architecture")) for found in threadpool_info() if found["user_api"] == "blas"})
     return {
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "torch": torch.__version__,
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": f"{cpu}, {torch.backends.cpu.get_cpu_capability()}",
+        "blas": ", ".join(loops),
     }
 
 
