@@ -18,7 +18,7 @@ from torch.nn import functional as F
 import firstguess as fg
 from firstguess.diagnosis import Diagnosis, Expected
 from firstguess.diagnosis.comparison import Comparison, Difference, compare
-from firstguess.diagnosis.expected import adjusted, agreement, said
+from firstguess.diagnosis.expectation import adjusted, agreement, said
 from firstguess.ensemble.measurement import Measurement
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses

@@ -14,8 +14,7 @@ from torch import nn
 import firstguess as fg
 from firstguess.data import collect
 from firstguess.diagnosis import Cause, Diagnosis
-from firstguess.diagnosis.cause import lines_of
-from firstguess.diagnosis.causes import ranked
+from firstguess.diagnosis.causes import lines_of, ranked
 from firstguess.modules.flow import effects_of, trace_flow
 from firstguess.modules.members.sources import source_of
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.diagnosis import Advice
-from firstguess.diagnosis.trainability import trainability_of
+from firstguess.diagnosis.answer import trainability_of
 from firstguess.ensemble.gradient_statistics import Growth
 from firstguess.modules.members.redraw import Redraw
 from firstguess.show.report import details

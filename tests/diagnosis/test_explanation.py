@@ -22,11 +22,10 @@ from tuned import digits, trained
 import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch, collect
-from firstguess.diagnosis import time_budget
+from firstguess.diagnosis import guess_causes
 from firstguess.diagnosis.explain_guess import Explanation, explain_guess
 from firstguess.diagnosis.faults.base import is_notable
 from firstguess.diagnosis.guess_causes import Observed, causes
-from firstguess.modules.hooks import snapshot
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -406,15 +405,15 @@ def test_costs_of_a_call_are_not_charged_to_its_points(monkeypatch: pytest.Monke
         nonlocal now
         now += 0.01 + 1e-6 * sum(batch.size for batch in batches)
 
-    monkeypatch.setattr(snapshot, "look", look)
-    monkeypatch.setattr(time_budget, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(guess_causes, "look", look)
+    monkeypatch.setattr(guess_causes, "time", SimpleNamespace(perf_counter=lambda: now))
     batches = collect(points(400))
-    a_point, whole = time_budget.time_a_point(
+    a_point, whole = guess_causes.time_a_point(
         None, batches, None, 0, enough=0.048
     )  # of 5 seconds and 50 initializations
     assert a_point == pytest.approx(0.0104 / 400)
     assert not whole
-    slow, _ = time_budget.time_a_point(None, batches, None, 0, enough=0.001)
+    slow, _ = guess_causes.time_a_point(None, batches, None, 0, enough=0.001)
     assert slow == pytest.approx(0.010016 / 16)
 
 

@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import firstguess as fg
-from firstguess.diagnosis import Diagnosis, advice, diagnose, session, time_budget
+from firstguess.diagnosis import Diagnosis, advice, diagnose, session
 
 BLOB = fg.data.blob(100, 20)
 
@@ -110,7 +110,7 @@ def test_after_an_interrupted_measurement_only_what_is_quick_is_done(monkeypatch
 
 def test_between_parts() -> None:
     def third(done: int, _: int) -> None:
-        if done == time_budget.EXPECTED:
+        if done == session.EXPECTED:
             raise KeyboardInterrupt
 
     assert said(diagnosed(progress=third)) == [
@@ -131,11 +131,11 @@ def test_ctrl_c_while_networks_are_drawn_keeps_those() -> None:
     def half(done: int, total: int) -> None:
         seen.append(done)
         assert total == 100
-        if done > time_budget.LOOKED:
+        if done > session.LOOKED:
             raise KeyboardInterrupt
 
     d = fg.diagnose(model(), BLOB, inits=3000, progress=half)
     assert d.measurement is not None
     assert 0 < d.measurement.inits < 3000
-    assert any(time_budget.LOOKED < done < time_budget.MEASURED for done in seen)
+    assert any(session.LOOKED < done < session.MEASURED for done in seen)
     assert d.verdict.preliminary == f"{d.measurement.inits} of 3000 initializations"

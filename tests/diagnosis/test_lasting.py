@@ -22,8 +22,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.data import Batch
-from firstguess.diagnosis.bias_duration import Lasting, left_of, settled
-from firstguess.diagnosis.follow_bias import proportional, same_noise
+from firstguess.diagnosis.bias_duration import Lasting, left_of, proportional, same_noise, settled
 from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.members.sources import source_of
 from firstguess.theory.training.curves import Accuracy, looked_at

@@ -9,8 +9,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.base.errors import NotCovered
-from firstguess.diagnosis.expectation import OwnSize
-from firstguess.diagnosis.expected import agreement
+from firstguess.diagnosis.expectation import OwnSize, agreement
 from firstguess.modules.members.weight_statistics import Numbers
 
 POINTS, DIMENSION = 200, 20

@@ -10,8 +10,8 @@ import firstguess as fg
 from firstguess.data import blob, collect
 from firstguess.diagnosis.remedies import REMEDIES, Case, Variant
 from firstguess.diagnosis.remedies.base import edited, replace_module
-from firstguess.diagnosis.remedies.head import expected_loss
-from firstguess.diagnosis.remedies.move_norm import plain_pairs
+from firstguess.diagnosis.remedies.head_and_data import expected_loss
+from firstguess.diagnosis.remedies.norms import plain_pairs
 from firstguess.modules.flow import trace_flow
 from firstguess.modules.members.sources import source_of
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.base.text import size_change
-from firstguess.diagnosis.trainability import trainability_of
+from firstguess.diagnosis.answer import trainability_of
 from firstguess.modules.measure_gradients import measure_gradients
 
 pytestmark = pytest.mark.usefixtures("one_thread")

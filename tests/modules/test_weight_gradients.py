@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from small_models import points, some_labels
 from torch import nn
 
-from firstguess.diagnosis.trainability import trainability_of
+from firstguess.diagnosis.answer import trainability_of
 from firstguess.modules.measure_gradients import measure_gradients
 
 pytestmark = pytest.mark.usefixtures("one_thread")

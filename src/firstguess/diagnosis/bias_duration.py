@@ -3,20 +3,38 @@
 What is followed is how much of the starting bias is left: by how much the accuracy on a class still depends on which
 class a network favoured at the start. (When the largest share falls to a level says less: outputs that hardly differ
 yet all follow the labels' majority for a while, which is no bias of the start.)
+
+It is followed along the tangent kernel of the description, from the model's own starts: no network is trained.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.text import percent, percents, plain
-from firstguess.theory.training.curves import Accuracy
+from firstguess.data import Data
+from firstguess.ensemble.predict_training import measured, trust_of
+from firstguess.network.shapes import Grid, Shape
+from firstguess.network.walk import every, needs_images
+from firstguess.theory.kernel.tiles import Budget
+from firstguess.theory.training.curves import Accuracy, looked_at
+from firstguess.theory.training.problem import Problem, prepare
 from firstguess.theory.training.result import PredictedTraining, Trust
+from firstguess.theory.training.runs import follow
+
+if TYPE_CHECKING:
+    from firstguess.network.network import Network
 
 Optimizer = Literal["gd", "sgd", "adam"]
 Array = NDArray[np.float64]
@@ -206,3 +224,329 @@ def settled(steps: NDArray[Any], left: Array, level: float) -> float:
     edge = math.copysign(level, left[k])
     part = (left[k] - edge) / (left[k] - left[k + 1])
     return float(steps[k] + part * (steps[k + 1] - steps[k]))
+
+
+Start = tuple[nn.Module, torch.Tensor]  # an initialization, and its logits
+Starts = Callable[[Data], Generator[Start]]
+
+_SAFE = 0.25  # of the rate from which on the bias overshoots: the default rate
+_ADAM = 1e-3  # torch's default
+_POINTS, _FEW, _TRIAL = 300, 50, 32  # of the kernel: at most, at least, and to see how long it takes
+_A_CLASS = 4  # points of a class, on average, below which a kernel of so few says little
+_INITS, _LEAST = 48, 16  # starts
+_AGREE = 0.2  # by how much the model's own gradients may be off the kernel's, beyond three standard errors
+_UNEVEN = 0.5  # relative spread of them over networks from which on training is not lazy: theory.md §7
+_SLOW = 50.0  # rates this much below the overshoot are one and the same flow, whose time is η·steps
+_HORIZON, _ADAM_STEPS, _LONGEST = 8.0, 16, 3  # of the first look ahead; how often it is made four times as long
+_COLUMNS = 96  # logits of a point, of all networks, that Adam is followed for: its steps are costly
+_STREAM = 0x1A57
+
+WATCH = "watch it while it trains: fg.Watch(model, loader)"
+
+
+def lasting(
+    network: Network,
+    data: Data | None,
+    starts: Starts,
+    *,
+    lr: float | None = None,
+    optimizer: Optimizer = "gd",
+    batch: int | None = None,
+    whole: bool = True,
+    width: int = 1000,
+    seconds: float = 10.0,
+    seed: int = 0,
+) -> Lasting:
+    """Follow the bias of a model's own starts along the tangent kernel of `network`, its description.
+
+    `batch` is the size of mini-batches: "sgd" follows the path of full batches on average, Adam's pace depends on it.
+    `whole`: there are no more points than these.
+    """
+    batch = None if batch is None or optimizer == "gd" or (whole and data is not None and batch >= data.n) else batch
+    asked = Lasting(optimizer=optimizer, batch=batch)
+    started = time.perf_counter()
+    if data is None:
+        return replace(asked, why="not predicted: the inputs are not one array of numbers")
+    if data.y is None:
+        return replace(asked, why="not predicted: the data have no labels (one a point), so what is learned is unknown")
+    if len(np.unique(data.y)) < 2:
+        return replace(asked, why="not predicted: all labels are the same")
+    layers = sum(layer.draws for layer in every(network.layers)) if optimizer == "adam" else 0
+    try:
+        points = _affordable(network, data, width, seconds / (2.0 * (1 + layers)))
+        if points < min(_FEW, data.n):
+            return replace(asked, why="not predicted: there was no time for its tangent kernel")
+        if points < _A_CLASS * network.classes:
+            some = f"{points} points of {network.classes} classes, and the kernel takes {_POINTS} at most"
+            return replace(asked, why=f"not predicted: fewer than {_A_CLASS} points a class ({some})")
+        if optimizer == "adam":  # whose steps cost as many points times classes
+            points = min(points, max(3 * _A_CLASS * network.classes, 2 * _POINTS // network.classes))
+        few = _chosen(data, proportional(data.y, points, seed))
+        problem = _problem(network, few, width, optimizer)
+        begun = time.perf_counter() - started
+        with closing(starts(few)) as members:
+            looked = _looked(problem, members, seconds / 3.0)
+        if len(looked.logits) < _LEAST:
+            return replace(asked, why="not predicted: there was no time to draw enough initializations")
+        trust = trust_of(problem, seed=seed)
+    except FirstguessError as error:
+        return replace(asked, why=f"not predicted: {error.reason}")
+    found = replace(
+        asked,
+        lr=lr if lr is not None else _ADAM if optimizer == "adam" else _SAFE * problem.overshoot,
+        chosen=lr is None,
+        overshoot=problem.overshoot,
+        ratio=problem.modes.ratio,
+        majority=float(np.bincount(problem.labels).max() / problem.n),
+        points=problem.n,
+        inits=len(looked.logits),
+        own=looked.bias,
+        own_signal=looked.signal,
+        trust=trust,
+    )
+    if why := _not_lazy(found):
+        return replace(found, why=why)
+    size = same_noise(batch, problem.n, data.n if whole else None)
+    noise = math.log1p(looked.bias[1] ** 2) if trust.word == "with a random factor" else 0.0
+    left = max(0.0, seconds - (time.perf_counter() - started) - begun * layers)
+    path = _Path(found, np.stack(looked.logits)[: _networks(found, problem)], size, noise, seed)
+    try:
+        found = path.followed(problem, left)
+        if whole or not math.isfinite(found.steps):
+            return found
+        # The points are some of more: their labels may be more or less even than all are.
+        others = [path.steps(one, found) for one in _other_labels(problem, data.y)]
+        known = [*others, found.steps, *(v for v in (found.low, found.high) if not math.isnan(v))]
+        return replace(found, low=min(known), high=max(known))
+    except FirstguessError as error:
+        return replace(found, why=f"not predicted: {error.reason}")
+
+
+# -- Parts ------------------------------------------------------------------------------------------------------------
+
+
+def _affordable(network: Network, data: Data, width: int, seconds: float) -> int:
+    """How many points' kernel can be had in this time: from that of a few, by the square of their number."""
+    most = min(data.n, _POINTS)
+    if most <= _TRIAL:
+        return most
+    if needs_images(network.layers) and data.x.ndim == 4:
+        shape = Shape(data.x.shape[1], Grid(tuple(data.x.shape[2:])))
+        Budget(_TRIAL, True, seconds=seconds).plan(network.layers, shape)  # or it says why not
+    trial = Data(data.x[:_TRIAL], np.arange(_TRIAL) % network.classes)
+    points = 0
+    for _ in range(2):  # tables of an activation are made once
+        started = time.perf_counter()
+        _problem(network, trial, width, "gd")
+        points = int(_TRIAL * math.sqrt(seconds / max(time.perf_counter() - started, 1e-6)))
+        if points >= most:
+            break
+    return min(most, points)
+
+
+def proportional(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+    """Rows of so many points, of each class in proportion: which class the labels favour moves the guesses."""
+    if count >= len(labels):
+        return np.arange(len(labels))
+    order = np.random.default_rng([seed, _STREAM]).permutation(len(labels))
+    rank = np.empty(len(labels))
+    for c in np.unique(labels):
+        own = order[labels[order] == c]
+        rank[own] = (np.arange(len(own)) + 0.5) / len(own)  # the first of every class come first
+    return np.sort(np.argsort(rank, kind="stable")[:count])
+
+
+def _chosen(data: Data, rows: NDArray[np.int64]) -> Data:
+    assert data.y is not None
+    return Data(data.x[rows], data.y[rows])
+
+
+def _other_labels(problem: Problem, labels: NDArray[np.int64]) -> Iterator[tuple[Problem, NDArray[np.int64]]]:
+    """The same without some points of the largest class, and without some of the others: each time so many that its
+    share changes by one standard error of that in `labels`; and the rows that are left."""
+    n, largest = problem.n, int(np.bincount(problem.labels).argmax())
+    mine = np.flatnonzero(problem.labels == largest)
+    others = np.flatnonzero(problem.labels != largest)
+    share = len(mine) / n
+    change = math.sqrt(share * (1.0 - share) / len(labels))
+    k, theta = problem.kernel.covariance, problem.kernel.tangent
+    assert theta is not None
+    for group, part in ((mine, 1.0 - share), (others, share)):
+        fewer = min(len(group) - 1, math.ceil(change * n / part))
+        rows = np.setdiff1d(np.arange(n), group[:fewer])
+        pairs = np.ix_(rows, rows)
+        few = replace(problem.kernel, covariance=k[pairs], tangent=theta[pairs])
+        modes = replace(problem.modes, largest=problem.modes.largest * n / len(rows))  # a bound
+        yield replace(problem, x=problem.x[rows], labels=problem.labels[rows], kernel=few, modes=modes), rows
+
+
+def _problem(network: Network, data: Data, width: int, optimizer: Optimizer) -> Problem:
+    """At a rate that is refused by nobody: rates come later."""
+    return prepare(
+        network,
+        data,
+        None,
+        lr=1e-12,
+        steps=1,
+        optimizer="adam" if optimizer == "adam" else "gd",
+        batch=None,
+        loss="cross-entropy",
+        weight_decay=0.0,
+        width=width,
+        level=None,
+        classes=network.classes,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Looked:
+    """Logits of initializations, and squared gradients of g = f₁ − f₀ by the kernel's: mean and relative spread."""
+
+    logits: list[Array]
+    bias: tuple[float, float]  # of its mean over the points, by 2λ_b: theory.md §7
+    signal: tuple[float, float]  # along the labels
+
+
+def _looked(problem: Problem, starts: Generator[Start], seconds: float) -> _Looked:
+    started = time.perf_counter()
+    n, theta = problem.n, problem.kernel.tangent
+    assert theta is not None
+    largest = problem.labels == np.bincount(problem.labels).argmax()
+    along = np.stack([np.full(n, 1.0 / n), (largest - largest.mean()) / n])
+    limits = np.array([2.0 * float(v @ theta @ v) for v in along])
+    logits: list[Array] = []
+    squares: list[list[float]] = []
+    for model, rows in starts:
+        if rows.ndim != 2 or tuple(rows.shape) != (n, problem.network.classes):
+            one = "one output, whose sign is the guess" if rows.ndim == 1 else f"outputs of shape {tuple(rows.shape)}"
+            raise InvalidInput("one output a class for every point, for the theory of training", got=one)
+        if not rows.requires_grad:
+            raise InvalidInput("a model that can be differentiated", got="outputs without a gradient")
+        weights = [p for p in model.parameters() if p.requires_grad]
+        squares.append([_squared(rows, direction, weights, last=k == 1) for k, direction in enumerate(along)])
+        logits.append(rows.detach().to("cpu", torch.float64).numpy())
+        if len(logits) >= _INITS or time.perf_counter() - started > seconds:
+            break
+    if len(logits) < _LEAST:
+        return _Looked(logits, (math.nan, math.inf), (math.nan, math.inf))
+    values = np.array(squares) / limits
+    means, spreads = values.mean(axis=0), values.std(axis=0, ddof=1) / values.mean(axis=0)
+    return _Looked(logits, (float(means[0]), float(spreads[0])), (float(means[1]), float(spreads[1])))
+
+
+def _squared(rows: torch.Tensor, along: Array, weights: list[nn.Parameter], *, last: bool) -> float:
+    """‖∇ Σ_a v_a (f₁ − f₀)(a)‖²."""
+    pull = torch.from_numpy(along).to(rows)
+    found: Any = torch.autograd.grad(
+        ((rows[:, 1] - rows[:, 0]) * pull).sum(), weights, allow_unused=True, retain_graph=not last
+    )
+    return sum(float(g.double().square().sum()) for g in found if g is not None)
+
+
+def _not_lazy(found: Lasting) -> str:
+    """Why no number is to be said; empty where it may be."""
+    assert found.trust is not None
+    spread = found.own[1]
+    if found.trust.word == "not lazy" or spread > _UNEVEN:
+        pace = f"its initializations differ by {100 * max(spread, found.trust.spread):.0f} % in the pace of the bias"
+        reason = pace if not found.trust.spread <= _UNEVEN or spread > _UNEVEN else found.trust.why
+        return f"not predicted: training is not lazy, the network is too deep or too narrow ({reason}); {WATCH}"
+    for what, (ratio, differing) in (("bias", found.own), ("labels' signal", found.own_signal)):
+        if not abs(ratio - 1.0) <= _AGREE + 3.0 * differing / math.sqrt(found.inits):
+            return (
+                f"not predicted: in this model the {what} moves at {ratio:.2g} of the pace of its description (frozen "
+                f"parameters, or some that a description does not have?); {WATCH}"
+            )
+    if found.optimizer != "adam" and found.lr >= found.overshoot:
+        return (
+            f"at lr {found.lr:.3g} the bias overshoots: from {found.overshoot:.2g} on classes hand over to each "
+            f"other, step by step. A rate of {found.overshoot / 2:.1g} or less, or one that is warmed up, avoids that"
+        )
+    return ""
+
+
+def same_noise(batch: int | None, n: int, total: int | None) -> int | None:
+    """Batches of n points whose gradients scatter as those of `batch` of `total` do: (1/B)(1 − B/N)."""
+    if batch is None or (total is not None and batch >= total):
+        return None
+    scatter = 1.0 / batch - (0.0 if total is None else 1.0 / total)
+    return max(1, min(n, round(1.0 / (scatter + 1.0 / n))))
+
+
+def _networks(found: Lasting, problem: Problem) -> int:
+    return max(_LEAST, _COLUMNS // problem.network.classes) if found.optimizer == "adam" else _INITS
+
+
+@dataclass(frozen=True, eq=False)
+class _Path:
+    """What is followed: these starts, as asked."""
+
+    asked: Lasting
+    starts: Array  # (networks, points, classes)
+    batch: int | None
+    noise: float
+    seed: int
+
+    @property
+    def rate(self) -> float:
+        """Slow descent is a flow: it is followed in larger steps, of `scale` each."""
+        asked = self.asked
+        return asked.lr if asked.optimizer == "adam" else max(asked.lr, asked.overshoot / _SLOW)
+
+    def steps(self, other: tuple[Problem, NDArray[np.int64]], known: Lasting) -> float:
+        """Of some of the points."""
+        problem, rows = other
+        last = round(known.at[-1] / known.scale)
+        t = self._run(problem, self.starts[:, rows], last)
+        return settled(t.steps, left_of(t.accuracy), LEFT) * known.scale
+
+    def followed(self, problem: Problem, seconds: float) -> Lasting:
+        """Further and further, until the bias is gone."""
+        asked, scale = self.asked, self.rate / self.asked.lr
+        adam = asked.optimizer == "adam"
+        horizon = _ADAM_STEPS if adam else max(32, math.ceil(_HORIZON * problem.overshoot / self.rate))
+        longest = horizon * 4**_LONGEST
+        while True:
+            started = time.perf_counter()
+            t = self._run(problem, self.starts, horizon)
+            taken = time.perf_counter() - started
+            seconds -= taken
+            steps = settled(t.steps, left_of(t.accuracy), LEFT)
+            if math.isfinite(steps) or 4.0 * taken > seconds or horizon >= longest:
+                break
+            horizon *= 4
+        left = left_of(t.accuracy)
+        low = high = math.nan
+        if abs(float(np.min(left)) + LEFT) < EDGE:  # thrown over to other classes, by about a quarter: or is it less?
+            low, high = (settled(t.steps, left, level) * scale for level in (LEFT + EDGE, LEFT - EDGE))
+        return replace(
+            asked,
+            low=low,
+            high=high,
+            inits=len(self.starts),
+            steps=steps * scale,
+            half=settled(t.steps, left, 0.5) * scale,
+            largest=_at(t.steps, t.largest.mean, steps),
+            accuracy=_at(t.steps, t.accuracy.mean, steps),
+            at=tuple(float(step) for step in t.steps * scale),
+            left=tuple(float(part) for part in left),
+            training=replace(t, trust=asked.trust),
+            scale=scale,
+        )
+
+    def _run(self, problem: Problem, starts: Array, horizon: int) -> PredictedTraining:
+        adam = self.asked.optimizer == "adam"
+        options = replace(
+            problem.options,
+            rates=np.full(horizon, self.rate),
+            steps=looked_at(horizon),
+            batch=self.batch if adam else None,
+        )
+        asked = replace(problem, options=options)
+        found = measured(asked, seed=self.seed) if adam else None
+        return follow(asked, start=starts, draws=len(starts), seed=self.seed, noise=self.noise, adam=found)
+
+
+def _at(steps: Any, curve: Array, step: float) -> tuple[float, float]:
+    """A curve at the start, and at a step between those looked at (its last, where that is beyond)."""
+    return float(curve[0]), float(np.interp(min(step, float(steps[-1])), steps, curve))

@@ -18,19 +18,16 @@ from firstguess.base.text import percent
 from firstguess.data.streams import POINTS
 from firstguess.diagnosis import session
 from firstguess.diagnosis.advice import GOALS, Advised, Descent, Trial, advise, case_of, growth, with_labels
-from firstguess.diagnosis.answer import LEAST_STEPS, serious
-from firstguess.diagnosis.bias_duration import Lasting
+from firstguess.diagnosis.answer import LEAST_STEPS, serious, trainability_of, with_measured
+from firstguess.diagnosis.bias_duration import Lasting, lasting
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
-from firstguess.diagnosis.expectation import expectation
-from firstguess.diagnosis.expected import Expected
+from firstguess.diagnosis.expectation import Expected, expectation
 from firstguess.diagnosis.faults import Fault, find_faults
-from firstguess.diagnosis.follow_bias import lasting
-from firstguess.diagnosis.rehearsal import LONGEST, Asked, Rehearsal, rehearse
+from firstguess.diagnosis.rehearsal import LONGEST, Asked, Rehearsal, TrainedWith, rehearse, trained_with
 from firstguess.diagnosis.remedies import Case
 from firstguess.diagnosis.remedies.base import inputs_of
 from firstguess.diagnosis.result import Diagnosis, Goal, Verdict
-from firstguess.diagnosis.session import Subject
-from firstguess.diagnosis.time_budget import (
+from firstguess.diagnosis.session import (
     ADVISED,
     CAUSES,
     DIFFERENTIATED,
@@ -42,10 +39,9 @@ from firstguess.diagnosis.time_budget import (
     Clock,
     Progress,
     Stages,
+    Subject,
     attempt,
 )
-from firstguess.diagnosis.trainability import trainability_of, with_measured
-from firstguess.diagnosis.trained_with import TrainedWith, trained_with
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind

@@ -16,10 +16,9 @@ from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.record import Shown
 from firstguess.base.text import percent_apart, plain
-from firstguess.diagnosis.time_budget import Progress, Replay, drawn, excesses, paired, time_a_point
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, FindingKind, merged
-from firstguess.modules.measure import run
+from firstguess.modules.measure import Progress, run
 from firstguess.modules.options import ModelOptions, settled
 
 if TYPE_CHECKING:
@@ -226,7 +225,7 @@ def explain_guess(
     from firstguess.data import collect, load
     from firstguess.diagnosis.faults import Patient, check_loss, find_faults
     from firstguess.diagnosis.faults.base import is_notable
-    from firstguess.diagnosis.guess_causes import GAMMA, Observed, causes
+    from firstguess.diagnosis.guess_causes import GAMMA, Observed, Replay, causes, drawn, excesses, paired, time_a_point
     from firstguess.modules.call_model import centred, fed, fewer
     from firstguess.modules.engine import ModuleEngine
     from firstguess.modules.hooks.examination import examine

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from firstguess.base.record import Shown, room
 from firstguess.base.text import ends, plain
 from firstguess.diagnosis import answer
-from firstguess.diagnosis.answer import LEAST_STEPS, Answer, Duration, WillTrain
-from firstguess.diagnosis.cause import Cause
-from firstguess.diagnosis.expected import Expected
-from firstguess.theory.bias_levels import WORDS
+from firstguess.diagnosis.answer import LEAST_STEPS, Answer, Duration, Trainability, WillTrain
+from firstguess.diagnosis.causes import Cause
+from firstguess.diagnosis.expectation import Expected
+from firstguess.diagnosis.verdict import Verdict
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.bias_duration import Lasting
@@ -25,82 +25,9 @@ if TYPE_CHECKING:
     from firstguess.ensemble.member_statistics import Finding
     from firstguess.modules.read.result import Structure
 
-VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
-Phase = Literal["ordered", "edge of chaos", "chaotic", "unknown"]
 How = Literal["predicted", "measured"]
 Aim = Literal["guesses", "first guesses", "gradients", "loss", "repair", "training"]
 Goal = Literal["even start", "trainability", "worst class early"]
-
-_LIKELY = 0.9  # the chance from which on one word is the verdict
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A word for the guesses, how sure it is, and the γ that explain it, each with its 95 % interval.
-
-    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose law has the average largest share that
-    was measured (theory.md (6)-(8)). `gamma` is measured at the output layer; where its word is another, `why` says so.
-    `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest share
-    (half a normal on each side); `probability` is that of `name`: 1 where guesses do not decide (a degenerate head,
-    NaN), NaN where there is no interval (one initialization) and where an instance's own values had to say how it is
-    drawn (findings "other scale", "kept values"). `low`, `high` and the like are NaN where γ could not be measured.
-    `preliminary` says how many of the wanted initializations were drawn, if time was up before all were.
-    """
-
-    name: VerdictName
-    probability: float
-    gamma: float
-    low: float
-    high: float
-    why: str = ""
-    guess_gamma: float = math.nan
-    guess_low: float = math.nan
-    guess_high: float = math.nan
-    chances: tuple[float, ...] = ()
-    preliminary: str = ""
-
-    @property
-    def title(self) -> str:
-        """The word; or, where no single word is likely, what is sure and on which border it is."""
-        return self._said()[0]
-
-    @property
-    def sureness(self) -> str:
-        """The chance that the title is right, as text; empty where it is not known."""
-        chance = self._said()[1]
-        return "" if math.isnan(chance) else "> 99.9 %" if chance > 0.999 else f"{100 * chance:.3g} %"
-
-    def _said(self) -> tuple[str, float]:
-        if not self.chances or self.probability >= _LIKELY:
-            return self.name, self.probability
-        # Not the last word, whose own chance is below; and then at most the second or more, for the same reason.
-        least = max(k for k in range(len(WORDS) - 1) if k == 0 or sum(self.chances[k:]) >= _LIKELY)
-        if least > 0:
-            return f"at least {WORDS[least]}, borderline {WORDS[least + 1]}", sum(self.chances[least:])
-        most = min(k for k in range(1, len(WORDS)) if k == len(WORDS) - 1 or sum(self.chances[: k + 1]) >= _LIKELY)
-        return f"at most {WORDS[most]}, borderline {WORDS[most - 1]}", sum(self.chances[: most + 1])
-
-
-@dataclass(frozen=True, eq=False)
-class Trainability:
-    """Whether gradients survive: the factor on their mean square per layer going back, with its 95 % interval.
-
-    `favoured` and `others` are the factors for points of the class that the initialization favours, and of the others;
-    `ratio` the mean square of the favoured class's gradients over the others' at the first layer. `depth_scale` is
-    the number of layers over which the mean square changes by a factor e.
-    """
-
-    phase: Phase
-    growth: float
-    low: float
-    high: float
-    favoured: float
-    others: float
-    ratio: float
-    depth_scale: float
-    layers: int
-    words: str
-    gradients: Gradients | None = None
 
 
 @dataclass(frozen=True)
@@ -289,4 +216,4 @@ class Diagnosis(Shown):
 
     def __str__(self) -> str:
         # By name: a page is made of diagnoses.
-        return importlib.import_module("firstguess.diagnosis.page").page(self)
+        return importlib.import_module("firstguess.diagnosis.sentences").page(self)

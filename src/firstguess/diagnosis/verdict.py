@@ -5,18 +5,68 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from scipy import special
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.text import percent
-from firstguess.diagnosis.result import Verdict
 from firstguess.ensemble.measurement import TIED, Measurement
 from firstguess.ensemble.member_statistics import ASSUMED, PARTLY, Finding, FindingKind
-from firstguess.theory.bias_levels import edges_of_shares, gamma_of_share, word, word_of_share
+from firstguess.theory.bias_levels import WORDS, edges_of_shares, gamma_of_share, word, word_of_share
 
+VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
+
+_LIKELY = 0.9  # the chance from which on one word is the verdict
 _LOST = 0.5  # share of initializations with NaN from which a network is called broken
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A word for the guesses, how sure it is, and the γ that explain it, each with its 95 % interval.
+
+    `name` follows the guesses: it is the word for `guess_gamma`, the γ whose law has the average largest share that
+    was measured (theory.md (6)-(8)). `gamma` is measured at the output layer; where its word is another, `why` says so.
+    `chances` are those of even, leaning, biased, deeply biased, given the interval of the average largest share
+    (half a normal on each side); `probability` is that of `name`: 1 where guesses do not decide (a degenerate head,
+    NaN), NaN where there is no interval (one initialization) and where an instance's own values had to say how it is
+    drawn (findings "other scale", "kept values"). `low`, `high` and the like are NaN where γ could not be measured.
+    `preliminary` says how many of the wanted initializations were drawn, if time was up before all were.
+    """
+
+    name: VerdictName
+    probability: float
+    gamma: float
+    low: float
+    high: float
+    why: str = ""
+    guess_gamma: float = math.nan
+    guess_low: float = math.nan
+    guess_high: float = math.nan
+    chances: tuple[float, ...] = ()
+    preliminary: str = ""
+
+    @property
+    def title(self) -> str:
+        """The word; or, where no single word is likely, what is sure and on which border it is."""
+        return self._said()[0]
+
+    @property
+    def sureness(self) -> str:
+        """The chance that the title is right, as text; empty where it is not known."""
+        chance = self._said()[1]
+        return "" if math.isnan(chance) else "> 99.9 %" if chance > 0.999 else f"{100 * chance:.3g} %"
+
+    def _said(self) -> tuple[str, float]:
+        if not self.chances or self.probability >= _LIKELY:
+            return self.name, self.probability
+        # Not the last word, whose own chance is below; and then at most the second or more, for the same reason.
+        least = max(k for k in range(len(WORDS) - 1) if k == 0 or sum(self.chances[k:]) >= _LIKELY)
+        if least > 0:
+            return f"at least {WORDS[least]}, borderline {WORDS[least + 1]}", sum(self.chances[least:])
+        most = min(k for k in range(1, len(WORDS)) if k == len(WORDS) - 1 or sum(self.chances[: k + 1]) >= _LIKELY)
+        return f"at most {WORDS[most]}, borderline {WORDS[most - 1]}", sum(self.chances[: most + 1])
 
 
 def verdict_of(m: Measurement, *, wanted: int | None = None) -> Verdict:

@@ -8,14 +8,12 @@ from html import escape
 
 from firstguess.base.errors import FirstguessError
 from firstguess.base.text import percent
-from firstguess.diagnosis.remedies import gated_mlp, pre_norm, shared_embeddings
+from firstguess.diagnosis.remedies.tokens import OF_TOKENS
 from firstguess.explore.choice import Choice
 from firstguess.explore.panels import STYLE, number, signed
 from firstguess.theory.bias_levels import largest_share
 from firstguess.theory.predict import predict
 from firstguess.theory.prediction import Prediction, stream_growth
-
-REMEDIES = (pre_norm, gated_mlp, shared_embeddings)
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Change:
 def changes(choice: Choice, progress: Callable[[int, int], None] | None = None) -> list[Change]:
     """The network as it is, and after every change that it has room for; what is not covered is left out."""
     network, inputs = choice.network, choice.inputs
-    variants = [variant for remedy in REMEDIES for variant in remedy.variants_of(network)]
+    variants = [variant for remedy in OF_TOKENS for variant in remedy(network)]
     found = [_change("this network", predict(network, inputs=inputs))]
     for done, variant in enumerate(variants, start=1):
         if variant.network is not None:

@@ -43,10 +43,10 @@ class Case:
     seconds: float = math.inf  # that all remedies together may take
 
     def either(
-        self, description: Callable[[Network], Iterator[Variant]], model: Callable[[Case], Iterator[Variant]]
+        self, description: Callable[[Network], Iterator[Variant]], model: Callable[[], Iterator[Variant]]
     ) -> Iterator[Variant]:
         """Changes of the description, which are predicted; of the model itself where there is none or theory fails."""
-        found = [] if self.network is not None and self.trusted else list(model(self))
+        found = [] if self.network is not None and self.trusted else list(model())
         yield from found or (() if self.network is None else description(self.network))
 
     def source(self, model: Model, init: Init = None) -> Source:
@@ -119,6 +119,21 @@ def edited(model: Model, edit: Edit) -> Model | None:
         return lambda: edit(factory())
     twin = own_copy(model)
     return None if twin is None else edit(twin)
+
+
+def of_modules(
+    case: Case, places: Sequence[str], edit: Edit, title: str, does: str, *, price: str, code: str = ""
+) -> Iterator[Variant]:
+    """The model with its modules at these places changed, if there are any."""
+    model = edited(case.model, edit) if case.model is not None and places else None
+    if model is not None:
+        shown = f"{does} {', '.join(places[:3])}{', …' if len(places) > 3 else ''}"
+        yield Variant(title, shown, model=model, code=code, price=price)
+
+
+def pasted(code: str) -> str:
+    """Code that puts modules in place of others, with what it needs."""
+    return f"{IMPORTS}{PUT}{code}"
 
 
 def changed(
