@@ -30,8 +30,7 @@ from firstguess.network.activations.registry import centered
 from firstguess.network.bias_criterion import causes_bias
 from firstguess.network.inputs import Inputs
 from firstguess.network.layers import Activate, Conv, Dense, Layer
-from firstguess.network.network import Network
-from firstguess.network.network import pytorch_code
+from firstguess.network.network import Network, pytorch_code
 from firstguess.network.walk import needs_images, needs_tokens
 from firstguess.theory.frontier import said
 from firstguess.theory.phases.fixed_points import edge_of_chaos
