@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from firstguess.base.errors import FirstguessError
 from firstguess.base.text import size_change
+from firstguess.diagnosis.answer import as_predicted
 from firstguess.diagnosis.expectation import predicted
 from firstguess.diagnosis.result import Advice, Goal, Trainability, Verdict
 from firstguess.ensemble.member_statistics import FindingKind
@@ -323,6 +324,22 @@ def growth(network: Network) -> float:
     if not len(hidden) or not all(f > 0 for f in hidden):
         return math.nan
     return float(statistics.median(hidden))
+
+
+def with_measured(advice: tuple[Advice, ...], train: Trainability | None) -> tuple[Advice, ...]:
+    """Advice whose factor before is the measured one, so that a page has one; without any where theory's is another."""
+    if train is None or math.isnan(train.growth):
+        return advice
+    return tuple(
+        a if math.isnan(a.gradient_before)
+        else replace(
+            a,
+            gradient_before=train.growth,
+            gradient_after=train.growth if a.gradient_after == a.gradient_before else a.gradient_after,
+        ) if as_predicted(train.growth, a.gradient_before)
+        else replace(a, gradient_before=math.nan, gradient_after=math.nan)
+        for a in advice
+    )  # fmt: skip
 
 
 def _word(train: Trainability | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from firstguess.diagnosis.bias_duration import Lasting
     from firstguess.diagnosis.faults import Fault
     from firstguess.diagnosis.rehearsal import Rehearsal
-    from firstguess.diagnosis.result import Advice
     from firstguess.ensemble.gradient_statistics import Gradients
     from firstguess.ensemble.measurement import Measurement
     from firstguess.ensemble.member_statistics import Finding
@@ -324,7 +323,7 @@ def trainability_of(g: Gradients, *, plain: bool, predicted: float = math.nan) -
     """
     growth = g.growth
     factor = growth.value
-    phase: Phase = _PHASES.get(growth.word, "unknown") if plain and _as_predicted(factor, predicted) else "unknown"
+    phase: Phase = _PHASES.get(growth.word, "unknown") if plain and as_predicted(factor, predicted) else "unknown"
     scale = 1 / abs(math.log(factor)) if factor > 0 and factor != 1.0 else math.inf if factor == 1.0 else math.nan
     first = g.layers[0] if g.layers else None
     ratio = 10.0 ** (first.favoured.value - first.others.value) if first is not None else math.nan
@@ -343,23 +342,7 @@ def trainability_of(g: Gradients, *, plain: bool, predicted: float = math.nan) -
     )
 
 
-def with_measured(advice: tuple[Advice, ...], train: Trainability | None) -> tuple[Advice, ...]:
-    """Advice whose factor before is the measured one, so that a page has one; without any where theory's is another."""
-    if train is None or math.isnan(train.growth):
-        return advice
-    return tuple(
-        a if math.isnan(a.gradient_before)
-        else replace(
-            a,
-            gradient_before=train.growth,
-            gradient_after=train.growth if a.gradient_after == a.gradient_before else a.gradient_after,
-        ) if _as_predicted(train.growth, a.gradient_before)
-        else replace(a, gradient_before=math.nan, gradient_after=math.nan)
-        for a in advice
-    )  # fmt: skip
-
-
-def _as_predicted(factor: float, predicted: float) -> bool:
+def as_predicted(factor: float, predicted: float) -> bool:
     return 1 / _AS_PREDICTED < factor / predicted < _AS_PREDICTED  # False where either is NaN
 
 

@@ -17,8 +17,18 @@ from firstguess.base.progress import showing
 from firstguess.base.text import percent
 from firstguess.data.streams import POINTS
 from firstguess.diagnosis import session
-from firstguess.diagnosis.advice import GOALS, Advised, Descent, Trial, advise, case_of, growth, with_labels
-from firstguess.diagnosis.answer import LEAST_STEPS, serious, trainability_of, with_measured
+from firstguess.diagnosis.advice import (
+    GOALS,
+    Advised,
+    Descent,
+    Trial,
+    advise,
+    case_of,
+    growth,
+    with_labels,
+    with_measured,
+)
+from firstguess.diagnosis.answer import LEAST_STEPS, serious, trainability_of
 from firstguess.diagnosis.bias_duration import Lasting, lasting
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import Expected, expectation
