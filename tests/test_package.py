@@ -17,6 +17,7 @@ import firstguess as fg
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "firstguess"
+PAGES = ("page.html", "report.html", "study.html", "study.js", "style.css", "watch.html")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
@@ -53,7 +54,7 @@ def test_everything_ships(built: dict[str, Path]) -> None:
     with zipfile.ZipFile(built["wheel"]) as wheel:
         names = set(wheel.namelist())
     assert (
-        {"firstguess/py.typed", "firstguess/show/report/style.css", "firstguess/studies/study.js"} <= shipped() <= names
+        {"firstguess/py.typed", *(f"firstguess/show/report/templates/{name}" for name in PAGES)} <= shipped() <= names
     )
     assert {name for name in names if not name.startswith("firstguess-")} == shipped()
     with tarfile.open(built["sdist"]) as archive:

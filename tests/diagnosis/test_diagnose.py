@@ -16,7 +16,7 @@ from firstguess.diagnosis import Advice
 from firstguess.diagnosis.answer import trainability_of
 from firstguess.ensemble.gradient_statistics import Growth
 from firstguess.modules.members.redraw import Redraw
-from firstguess.show.report import details
+from firstguess.show.report import content
 
 BLOB = fg.data.blob(200, 40)
 
@@ -295,7 +295,7 @@ def test_nothing_is_said_twice():
     assert d.structure is not None
     assert len(set(map(str, d.structure.unread))) < len(d.structure.unread)
     assert "(cat): joins several signals" in text
-    for words in (text, str(d.structure), details.structure(d)):
+    for words in (text, str(d.structure), str(content.context(d)["unread"])):
         assert words.count("joins several signals") == 1
         assert "(4 times)" in " ".join(words.split())
 

@@ -11,6 +11,7 @@ import firstguess as fg
 from firstguess.base.errors import NotCovered
 from firstguess.diagnosis.expectation import OwnSize, agreement
 from firstguess.modules.members.weight_statistics import Numbers
+from firstguess.show import report
 
 POINTS, DIMENSION = 200, 20
 
@@ -63,9 +64,7 @@ def test_the_page_says_what_width_changed(narrow: fg.Diagnosis) -> None:
     said = narrow.to_dict()["expected"]
     assert said["width"] == "width 100"
     assert said["prediction"]["finite_size"]["width"] == 100
-    from firstguess.show.report.sections import expected
-
-    assert "finite width changed" in str(expected(narrow)).replace("\N{NO-BREAK SPACE}", " ")
+    assert "finite width changed" in report.page(narrow).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_the_law_of_the_weights_is_that_of_the_model() -> None:

@@ -14,7 +14,7 @@ from diagnoses import bare, broken, measurement, sample
 from firstguess.base.text import size_change
 from firstguess.diagnosis import sentences
 from firstguess.diagnosis.verdict import verdict_of
-from firstguess.show.report import wording
+from firstguess.show.report.pages import sentence
 
 
 @pytest.mark.parametrize("classes", [2, 10])
@@ -67,8 +67,8 @@ def test_sizes_are_roots_of_mean_squares() -> None:
 
 
 def test_greek_letters_keep_their_case() -> None:
-    assert wording.sentence("γ of the output") == "γ of the output."
-    assert wording.sentence("going on") == "Going on."
+    assert sentence("γ of the output") == "γ of the output."
+    assert sentence("going on") == "Going on."
 
 
 def test_a_change_says_what_it_comes_to() -> None:

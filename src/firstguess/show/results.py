@@ -15,6 +15,8 @@ from firstguess.show import charts
 _LARGEST = 300_000  # bytes of an SVG in a notebook
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from firstguess.base.record import Chart
 
     Draw = Callable[..., Chart]
@@ -83,14 +85,19 @@ def chart(result: Any, what: str | None = None, title: str | None = None) -> Cha
 
 
 def html(result: Any) -> str:
-    """What a notebook shows: the chart as a picture, and under it the numbers; a diagnosis as its report."""
+    """What a notebook shows: the chart as a picture, and under it the numbers; a diagnosis as its report.
+
+    The report has a frame of its own, without scripts, so that styles stay apart.
+    """
+    from markupsafe import Markup
+
     if type(result).__name__ == "Diagnosis":
-        from firstguess.show.report.notebook import framed
+        from firstguess.show.report.content import document
 
-        return framed(result)
-    from firstguess.show.report.elements import tag
-
-    return f"{_picture(result)}{tag('pre', str(result), style='white-space:pre-wrap')}"  # long lines do not run out
+        look = "width:100%;height:640px;border:1px solid #ccc;border-radius:6px"
+        frame = Markup('<iframe srcdoc="{}" title="Diagnosis of {}" style="{}"></iframe>')
+        return frame.format(document(result, live=False), result.name, look)
+    return _picture(result) + Markup('<pre style="white-space:pre-wrap">{}</pre>').format(str(result))
 
 
 def save(diagnosis: Any, path: str | Path) -> Path:
@@ -100,24 +107,23 @@ def save(diagnosis: Any, path: str | Path) -> Path:
     return write(diagnosis, path)
 
 
-def _picture(result: Any) -> str:
+def _picture(result: Any) -> Markup:
     """The chart as a picture that needs no network and no script: SVG, or PNG where that is smaller by far (maps)."""
     import base64
 
     import vl_convert
-
-    from firstguess.show.report.elements import tag
+    from markupsafe import Markup
 
     try:
         spec = chart(result).to_dict()
     except FirstguessError as error:
-        return tag("p", f"No chart: {error}")
+        return Markup("<p>No chart: {}</p>").format(str(error))
     kind, picture = "svg+xml", vl_convert.vegalite_to_svg(spec).encode()
     if len(picture) > _LARGEST:
         kind, picture = "png", vl_convert.vegalite_to_png(spec)
     source = f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
     title = " ".join(spec["title"].get("text", ""))
-    return tag("img", src=source, alt=title, style="max-width:100%;height:auto").removesuffix("</img>")
+    return Markup('<img src="{}" alt="{}" style="max-width:100%;height:auto">').format(source, title)
 
 
 def _measured(d: Any) -> Any:

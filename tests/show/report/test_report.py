@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from diagnoses import NASTY, bare, broken, nasty, sample
-from markupsafe import Markup
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.diagnosis import sentences
@@ -21,9 +20,8 @@ from firstguess.diagnosis.result import Expected
 from firstguess.show import charts as figures
 from firstguess.show import report
 from firstguess.show.charts import theme
-from firstguess.show.report.dark import DARK
-from firstguess.show.report.elements import table, tag
 from firstguess.show.report.glossary import TERMS
+from firstguess.show.report.pages import DARK
 
 VOID = {"meta", "path", "rect", "line"}
 
@@ -262,6 +260,11 @@ def test_write_checks_its_path(tmp_path: Path) -> None:
         report.write(broken(), tmp_path / "folder.html")
 
 
-def test_markup_is_escaped_once() -> None:
-    assert tag("p", "<", Markup("<b>"), data_x='"<') == '<p data-x="&#34;&lt;">&lt;<b></p>'
-    assert table(["<"], [["&"]]).count("&lt;") == 2  # the head, and the box's name
+def test_what_a_page_is_given_is_escaped_once() -> None:
+    """In texts, in attributes, and in sentences whose papers become links."""
+    d = replace(bare(), name='<i>"&', case="<b> See Where You Place the Norm Matters.", data_name="<&")
+    text = report.page(d)
+    assert text.count("&lt;i&gt;&#34;&amp;") >= 2  # the window's title, and the heading
+    assert "<i>" not in text
+    assert "&amp;lt;" not in text
+    assert "&lt;b&gt; See <a href=" in text

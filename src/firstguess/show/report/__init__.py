@@ -18,7 +18,7 @@ __all__ = ["page", "write"]
 
 def page(diagnosis: Diagnosis) -> str:
     """The report as the text of one HTML file with everything in it: charts, their libraries, style."""
-    from firstguess.show.report.document import document
+    from firstguess.show.report.content import document
 
     return document(diagnosis)
 

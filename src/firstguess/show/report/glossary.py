@@ -1,14 +1,9 @@
-"""Terms of the page, each in one sentence, and the papers by name; only those that the page uses."""
+"""Terms of the page, each in one sentence; the page has those that it uses."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-
-from markupsafe import Markup, escape
-
-from firstguess.show.report.elements import tag
-from firstguess.theory.references import PAPERS
 
 
 @dataclass(frozen=True)
@@ -102,31 +97,6 @@ TERMS = (
 )
 
 
-def glossary(text: str) -> Markup:
+def used(text: str) -> list[Term]:
     """The terms that this text uses, in alphabetical order."""
-    rows = [
-        Markup("").join([tag("dt", term.word), tag("dd", term.meaning)])
-        for term in sorted(TERMS, key=lambda term: term.word.lower())
-        if term.is_in(text)
-    ]
-    if not rows:
-        return Markup("")
-    return tag("section", tag("h2", "Words", id="words"), tag("dl", *rows, class_="terms"), aria_labelledby="words")
-
-
-def papers() -> Markup:
-    """What the theory is taken from."""
-    items = [tag("li", _link(p.link, p.title), f". {p.authors}, {p.venue}.") for p in PAPERS]
-    return tag("section", tag("h2", "Papers", id="papers"), tag("ul", *items), aria_labelledby="papers")
-
-
-def cited(text: str) -> Markup:
-    """The text, with papers that it names as links."""
-    found = escape(text)
-    for p in PAPERS:
-        found = found.replace(escape(p.name), _link(p.link, p.name))
-    return found
-
-
-def _link(address: str, words: str) -> Markup:
-    return tag("a", words, href=address, rel="noreferrer")
+    return [term for term in sorted(TERMS, key=lambda term: term.word.lower()) if term.is_in(text)]
