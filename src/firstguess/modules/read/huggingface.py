@@ -2,221 +2,296 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from firstguess.modules.read.token_parts import Builder, Matrix, Piece, Stop, plain, residual
+from firstguess.modules.read.token_parts import Builder, Matrix, ModelTensor, Piece, Stop, plain, residual
 from firstguess.network.activations.registry import activation
 from firstguess.network.layers import Activate, Embed
 
-# GPT-2, and LLaMA with those built like it (Mistral): causal decoders of Hugging Face.
+# torch's own: nn.MultiheadAttention, nn.TransformerEncoderLayer and nn.TransformerEncoder.
 
 
-def gpt2(builder: Builder, path: str) -> list[Piece]:
-    """A GPT2Model: its last token is read."""
-    model: Any = builder.model.get_submodule(path)
-    dot = f"{path}." if path else ""
-    config = model.config
-    if config.add_cross_attention:
-        raise builder.stop(path, "has cross-attention; a description has self-attention only")
-    if not config.scale_attn_weights or config.scale_attn_by_inverse_layer_idx:
-        raise builder.stop(f"{dot}h.0.attn", "scales its logits otherwise than by the root of a head's size")
-    pieces = [builder.embed(f"{dot}wte"), builder.positions(f"{dot}wpe.weight", f"{dot}wpe")]
-    for i in range(len(model.h)):
-        block = f"{dot}h.{i}"
-        fused = builder.matrix(f"{block}.attn.c_attn")
-        width = fused.inputs
-        three = tuple(fused.part(j * width, (j + 1) * width) for j in range(3))
-        attention = builder.attention(
-            f"{block}.attn",
-            (three[0], three[1], three[2]),
-            builder.matrix(f"{block}.attn.c_proj"),
-            model.h[i].attn.num_heads,
-            causal=True,
+def is_causal(mask: Any, *, taken: bool = False) -> bool | None:
+    """Whether a mask (T, T) lets a token attend to itself and those before it; None: it is another one.
+
+    As for nn.MultiheadAttention: True, or −∞, is where it may not; `taken`: True is where it may.
+    """
+    if mask is None:
+        return False
+    mask = torch.as_tensor(mask)
+    mask = mask.reshape(mask.shape[-2:]) if mask.ndim > 2 and mask.numel() == mask[..., :, :].shape[-1] ** 2 else mask
+    if mask.ndim != 2 or mask.shape[0] != mask.shape[1]:
+        return None
+    open_ = (mask if taken else ~mask) if mask.dtype == torch.bool else mask == 0
+    if not bool(open_.any()) or (mask.dtype != torch.bool and not bool(torch.isneginf(mask[~open_]).all())):
+        return None
+    if bool(open_.all()):
+        return False
+    return True if torch.equal(open_, torch.ones_like(open_).tril()) else None
+
+
+def multihead(builder: Builder, path: str, *, causal: bool) -> Piece:
+    """nn.MultiheadAttention as self-attention."""
+    module: Any = builder.model.get_submodule(path)
+    if not module.batch_first:
+        raise builder.stop(path, "batch_first=False: tokens come first, and a description has points first")
+    if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
+        raise builder.stop(path, "keys or values of other widths, or more keys than tokens")
+    dot, width = f"{path}." if path else "", module.embed_dim
+    bias = None if module.in_proj_bias is None else f"{dot}in_proj_bias"
+    three = tuple(
+        Matrix(
+            path,
+            "MultiheadAttention",
+            ModelTensor(f"{dot}in_proj_weight", rows=(i * width, (i + 1) * width)),
+            None if bias is None else ModelTensor(bias, rows=(i * width, (i + 1) * width)),
+            width,
+            width,
         )
-        mlp = builder.mlp(f"{block}.mlp.c_fc", model.h[i].mlp.act, f"{block}.mlp.c_proj", f"{block}.mlp.act")
-        pieces += [
-            residual([*builder.norm(f"{block}.ln_1"), attention]),
-            residual([*builder.norm(f"{block}.ln_2"), *mlp]),
-        ]
-    return [*pieces, *builder.norm(f"{dot}ln_f")]
-
-
-def llama(builder: Builder, path: str) -> list[Piece]:
-    """A LlamaModel or MistralModel: its last token is read."""
-    model: Any = builder.model.get_submodule(path)
-    dot = f"{path}." if path else ""
-    config = model.config
-    rope = getattr(config, "rope_parameters", None) or {"rope_theta": getattr(config, "rope_theta", 10000.0)}
-    if rope.get("rope_type", "default") != "default":
-        raise builder.stop(
-            f"{dot}rotary_emb", f"rotary positions of the type {rope['rope_type']}; a description has the first ones"
-        )
-    pieces = [builder.embed(f"{dot}embed_tokens")]
-    for i in range(len(model.layers)):
-        block = f"{dot}layers.{i}"
-        layer: Any = model.layers[i]
-        attention = _grouped(builder, f"{block}.self_attn", config, float(rope["rope_theta"]))
-        mlp = builder.gated(
-            f"{block}.mlp.gate_proj",
-            f"{block}.mlp.up_proj",
-            layer.mlp.act_fn,
-            f"{block}.mlp.down_proj",
-            f"{block}.mlp.act_fn" if isinstance(layer.mlp.act_fn, nn.Module) else f"{block}.mlp",
-        )
-        pieces += [
-            residual([*builder.norm(f"{block}.input_layernorm"), attention]),
-            residual([*builder.norm(f"{block}.post_attention_layernorm"), *mlp]),
-        ]
-    return [*pieces, *builder.norm(f"{dot}norm")]
-
-
-def _grouped(builder: Builder, path: str, config: Any, base: float) -> Piece:
-    """Keys and values may be fewer than queries, and tokens may attend to the last ones only."""
-    query, key, value = (builder.matrix(f"{path}.{name}_proj") for name in "qkv")
-    return builder.attention(
-        path,
-        (query, key, value),
-        builder.matrix(f"{path}.o_proj"),
-        config.num_attention_heads,
-        causal=True,
-        base=base,
-        groups=config.num_key_value_heads,
-        window=getattr(config, "sliding_window", None),
+        for i in range(3)
     )
+    out = module.out_proj
+    last = Matrix(
+        f"{dot}out_proj",
+        type(out).__name__,
+        ModelTensor(f"{dot}out_proj.weight"),
+        None if out.bias is None else ModelTensor(f"{dot}out_proj.bias"),
+        width,
+        width,
+    )
+    return builder.attention(path, (three[0], three[1], three[2]), last, module.num_heads, causal=causal)
 
 
-# BERT, RoBERTa and DistilBERT: post-norm encoders of Hugging Face.
-
-
-def bert(builder: Builder, path: str) -> list[Piece]:
-    """A BertModel or RobertaModel, without its pooler."""
-    model: Any = builder.model.get_submodule(path)
+def encoder_layer(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
+    """nn.TransformerEncoderLayer, norms before or after."""
+    module: Any = builder.model.get_submodule(path)
+    if type(module).forward is not nn.TransformerEncoderLayer.forward:
+        raise builder.stop(path, "an encoder layer with a forward of its own")
     dot = f"{path}." if path else ""
-    config = model.config
-    if config.add_cross_attention:
+    attention = multihead(builder, f"{dot}self_attn", causal=causal)
+    mlp = builder.mlp([f"{dot}linear1", f"{dot}linear2"], module.activation, path)
+    norms = builder.norm(f"{dot}norm1"), builder.norm(f"{dot}norm2")
+    if module.norm_first:
+        return [residual([*norms[0], attention]), residual([*norms[1], *mlp])]
+    return [residual([attention]), *norms[0], residual(mlp), *norms[1]]
+
+
+def encoder(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
+    """nn.TransformerEncoder: its layers, and the norm at the end if there is one."""
+    module: Any = builder.model.get_submodule(path)
+    dot = f"{path}." if path else ""
+    pieces = [
+        piece for i in range(len(module.layers)) for piece in encoder_layer(builder, f"{dot}layers.{i}", causal=causal)
+    ]
+    return pieces if module.norm is None else [*pieces, *builder.norm(f"{dot}norm")]
+
+
+# Transformers of Hugging Face: where each family keeps its parts.
+
+
+@dataclass(frozen=True)
+class BlockPaths:
+    """Paths of a block's parts, below it; several have spaces between them."""
+
+    attention: str
+    three: str  # queries, keys and values; or one layer for all, one after another
+    out: str
+    norms: str  # of the attention and of the MLP
+    mlp: str  # widening, narrowing; of a gated one the gate is first
+    function: str  # the activation, named by the module that it is in
+    bends: str = ""  # … or by this one
+
+
+@dataclass(frozen=True)
+class Family:
+    """Paths of a model's parts; several have spaces between them. Versions of the package differ in `blocks` and
+    `layouts`: the first one that is there is meant."""
+
+    front: str  # a table of tokens (and of segments), or a convolution that cuts patches
+    blocks: str
+    layouts: tuple[BlockPaths, ...]
+    positions: str = ""
+    tokens: str = ""  # learned ones; the last one put in front is the first
+    begin: str = ""  # a norm before the first block
+    end: str = ""  # a norm after the last block
+    post_norm: bool = False  # norms after sums, not before branches
+
+
+_VIT_NORMS = "layernorm_before layernorm_after"
+_GPT2 = Family(
+    "wte",
+    "h",
+    (BlockPaths("attn", "attn.c_attn", "attn.c_proj", "ln_1 ln_2", "mlp.c_fc mlp.c_proj", "mlp.act", "mlp.act"),),
+    positions="wpe",
+    end="ln_f",
+)
+_LLAMA = Family(
+    "embed_tokens",
+    "layers",
+    (
+        BlockPaths(
+            "self_attn",
+            "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
+            "self_attn.o_proj",
+            "input_layernorm post_attention_layernorm",
+            "mlp.gate_proj mlp.up_proj mlp.down_proj",
+            "mlp.act_fn",
+            "mlp.act_fn",
+        ),
+    ),
+    end="norm",
+)
+_BERT = Family(
+    "embeddings.word_embeddings embeddings.token_type_embeddings",
+    "encoder.layer",
+    (
+        BlockPaths(
+            "attention.self",
+            "attention.self.query attention.self.key attention.self.value",
+            "attention.output.dense",
+            "attention.output.LayerNorm output.LayerNorm",
+            "intermediate.dense output.dense",
+            "intermediate.intermediate_act_fn",
+        ),
+    ),
+    positions="embeddings.position_embeddings",
+    begin="embeddings.LayerNorm",
+    post_norm=True,
+)
+_DISTILBERT = Family(
+    "embeddings.word_embeddings",
+    "transformer.layer",
+    (
+        BlockPaths(
+            "attention",
+            "attention.q_lin attention.k_lin attention.v_lin",
+            "attention.out_lin",
+            "sa_layer_norm output_layer_norm",
+            "ffn.lin1 ffn.lin2",
+            "ffn.activation",
+        ),
+    ),
+    positions="embeddings.position_embeddings",
+    begin="embeddings.LayerNorm",
+    post_norm=True,
+)
+_VIT = Family(
+    "embeddings.patch_embeddings.projection",
+    "layers encoder.layer",
+    (
+        BlockPaths(
+            "attention",
+            "attention.q_proj attention.k_proj attention.v_proj",
+            "attention.o_proj",
+            _VIT_NORMS,
+            "mlp.fc1 mlp.fc2",
+            "mlp.activation_fn",
+        ),
+        BlockPaths(  # transformers 4
+            "attention",
+            "attention.attention.query attention.attention.key attention.attention.value",
+            "attention.output.dense",
+            _VIT_NORMS,
+            "intermediate.dense output.dense",
+            "intermediate.intermediate_act_fn",
+        ),
+    ),
+    positions="embeddings.position_embeddings",
+    tokens="embeddings.distillation_token embeddings.cls_token",
+    end="layernorm",
+)
+FAMILIES: dict[str, Family] = {
+    "GPT2Model": _GPT2,
+    "LlamaModel": _LLAMA,
+    "MistralModel": _LLAMA,
+    "BertModel": _BERT,
+    "RobertaModel": _BERT,
+    "XLMRobertaModel": _BERT,
+    "DistilBertModel": _DISTILBERT,
+    "ViTModel": _VIT,
+    "DeiTModel": _VIT,
+}
+
+
+def trunk(builder: Builder, path: str) -> list[Piece]:
+    """A bare model of a known family, without its pooler."""
+    model: Any = builder.model.get_submodule(path)
+    dot, family = f"{path}." if path else "", FAMILIES[type(model).__name__]
+    _check_config(builder, path, dot, model.config)
+    front = [f"{dot}{name}" for name in family.front.split()]
+    patches = isinstance(builder.model.get_submodule(front[0]), nn.Conv2d)
+    pieces = [builder.patches(front[0]) if patches else builder.embed(*front)]
+    for name in family.tokens.split():
+        if _at(model, name) is not None:
+            pieces.append(builder.first_token(f"{dot}{name}", f"{dot}{name}".rpartition(".")[0]))
+    if family.positions:
+        pieces.append(_positions(builder, f"{dot}{family.positions}", _at(model, family.positions)))
+    if family.begin:
+        pieces += builder.norm(f"{dot}{family.begin}")
+    where = next(name for name in family.blocks.split() if _at(model, name) is not None)
+    for i, block in enumerate(_at(model, where)):
+        pieces += _block(builder, f"{dot}{where}.{i}", block, family, model.config)
+    return [*pieces, *builder.norm(f"{dot}{family.end}")] if family.end else pieces
+
+
+def _at(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module
+
+
+def _check_config(builder: Builder, path: str, dot: str, config: Any) -> None:
+    """Raise Stop for what a family can be told to do otherwise."""
+    if getattr(config, "add_cross_attention", False):
         raise builder.stop(path, "has cross-attention; a description has self-attention only")
+    if not getattr(config, "scale_attn_weights", True) or getattr(config, "scale_attn_by_inverse_layer_idx", False):
+        raise builder.stop(f"{dot}h.0.attn", "scales its logits otherwise than by the root of a head's size")
     if getattr(config, "position_embedding_type", None) not in (None, "absolute"):
         raise builder.stop(f"{dot}embeddings", "relative positions; a description has absolute and rotary ones")
-    front = f"{dot}embeddings"
-    pieces = [
-        builder.embed(f"{front}.word_embeddings", f"{front}.token_type_embeddings"),
-        _positions(builder, f"{front}.position_embeddings"),
-        *builder.norm(f"{front}.LayerNorm"),
-    ]
-    for i in range(len(model.encoder.layer)):
-        block = f"{dot}encoder.layer.{i}"
-        layer: Any = model.encoder.layer[i]
-        own = f"{block}.attention.self"
-        attention = builder.attention(
-            own,
-            _three(builder, own, ("query", "key", "value")),
-            builder.matrix(f"{block}.attention.output.dense"),
-            layer.attention.self.num_attention_heads,
-            causal=bool(config.is_decoder),
-        )
-        act = layer.intermediate.intermediate_act_fn
-        mlp = builder.mlp(f"{block}.intermediate.dense", act, f"{block}.output.dense", f"{block}.intermediate")
-        pieces += [residual([attention]), *builder.norm(f"{block}.attention.output.LayerNorm")]
-        pieces += [residual(mlp), *builder.norm(f"{block}.output.LayerNorm")]
-    return pieces
+    if (kind := _rope(config).get("rope_type", "default")) != "default":
+        raise builder.stop(f"{dot}rotary_emb", f"rotary positions of the type {kind}; a description has the first ones")
 
 
-def distilbert(builder: Builder, path: str) -> list[Piece]:
-    """A DistilBertModel."""
-    model: Any = builder.model.get_submodule(path)
-    dot = f"{path}." if path else ""
-    front = f"{dot}embeddings"
-    pieces = [
-        builder.embed(f"{front}.word_embeddings"),
-        _positions(builder, f"{front}.position_embeddings"),
-        *builder.norm(f"{front}.LayerNorm"),
-    ]
-    for i in range(len(model.transformer.layer)):
-        block = f"{dot}transformer.layer.{i}"
-        layer: Any = model.transformer.layer[i]
-        own = f"{block}.attention"
-        attention = builder.attention(
-            own,
-            _three(builder, own, ("q_lin", "k_lin", "v_lin")),
-            builder.matrix(f"{own}.out_lin"),
-            model.config.n_heads,
-            causal=False,
-        )
-        mlp = builder.mlp(f"{block}.ffn.lin1", layer.ffn.activation, f"{block}.ffn.lin2", f"{block}.ffn")
-        pieces += [residual([attention]), *builder.norm(f"{block}.sa_layer_norm")]
-        pieces += [residual(mlp), *builder.norm(f"{block}.output_layer_norm")]
-    return pieces
+def _rope(config: Any) -> dict[str, Any]:
+    return getattr(config, "rope_parameters", None) or {"rope_theta": getattr(config, "rope_theta", 10000.0)}
 
 
-def _three(builder: Builder, path: str, names: tuple[str, str, str]) -> tuple[Matrix, Matrix, Matrix]:
-    query, key, value = (builder.matrix(f"{path}.{name}") for name in names)
-    return query, key, value
+def _block(builder: Builder, path: str, block: Any, family: Family, config: Any) -> list[Piece]:
+    """Attention and MLP. Keys and values may be fewer than queries, and tokens may attend to the last ones only."""
+    at = next(layout for layout in family.layouts if _at(block, layout.three.split()[0]) is not None)
+    three = [builder.matrix(f"{path}.{name}") for name in at.three.split()]
+    if len(three) == 1:
+        width = three[0].inputs
+        three = [three[0].part(j * width, (j + 1) * width) for j in range(3)]
+    rotary = family is _LLAMA
+    attention = builder.attention(
+        f"{path}.{at.attention}",
+        (three[0], three[1], three[2]),
+        builder.matrix(f"{path}.{at.out}"),
+        int(config.num_attention_heads),
+        causal=rotary or family is _GPT2 or (family is _BERT and bool(config.is_decoder)),
+        base=float(_rope(config)["rope_theta"]) if rotary else None,
+        groups=config.num_key_value_heads if rotary else None,
+        window=getattr(config, "sliding_window", None) if rotary else None,
+    )
+    bends = at.bends or at.function.rpartition(".")[0]
+    mlp = builder.mlp([f"{path}.{name}" for name in at.mlp.split()], _at(block, at.function), f"{path}.{bends}")
+    norms = [builder.norm(f"{path}.{name}") for name in at.norms.split()]
+    if family.post_norm:
+        return [residual([attention]), *norms[0], residual(mlp), *norms[1]]
+    return [residual([*norms[0], attention]), residual([*norms[1], *mlp])]
 
 
-def _positions(builder: Builder, path: str) -> Piece:
-    """RoBERTa's start after the row of padding."""
-    table: Any = builder.model.get_submodule(path)
+def _positions(builder: Builder, path: str, table: Any) -> Piece:
+    """A table, of which RoBERTa's positions start after the row of padding; or a parameter."""
+    if not isinstance(table, nn.Embedding):
+        return builder.positions(path, path.rpartition(".")[0])
     padding = table.padding_idx
     return builder.positions(f"{path}.weight", path, start=0 if padding is None else int(padding) + 1)
-
-
-# ViT and DeiT of Hugging Face: patches, a class token, pre-norm blocks.
-
-
-def vit(builder: Builder, path: str) -> list[Piece]:
-    """A ViTModel or DeiTModel (which has one more token), without its pooler."""
-    model: Any = builder.model.get_submodule(path)
-    dot = f"{path}." if path else ""
-    front = f"{dot}embeddings"
-    pieces = [builder.patches(f"{front}.patch_embeddings.projection")]
-    for name in ("distillation_token", "cls_token"):  # the last one put in front is the first
-        if getattr(model.embeddings, name, None) is not None:
-            pieces.append(builder.first_token(f"{front}.{name}", front))
-    pieces.append(builder.positions(f"{front}.position_embeddings", front))
-    blocks, where = (model.layers, "layers") if hasattr(model, "layers") else (model.encoder.layer, "encoder.layer")
-    for i in range(len(blocks)):
-        block, layer = f"{dot}{where}.{i}", blocks[i]
-        pieces += _block(builder, block, layer)
-    return [*pieces, *builder.norm(f"{dot}layernorm")]
-
-
-def _block(builder: Builder, block: str, layer: Any) -> list[Piece]:
-    own = f"{block}.attention"
-    if hasattr(layer.attention, "q_proj"):
-        inner, names, out = layer.attention, ("q_proj", "k_proj", "v_proj"), f"{own}.o_proj"
-        three = [builder.matrix(f"{own}.{name}") for name in names]
-        first, act, second, bends = "mlp.fc1", layer.mlp.activation_fn, "mlp.fc2", "mlp"
-    else:  # transformers 4
-        inner, out = layer.attention.attention, f"{own}.output.dense"
-        three = [builder.matrix(f"{own}.attention.{name}") for name in ("query", "key", "value")]
-        first, act, second = "intermediate.dense", layer.intermediate.intermediate_act_fn, "output.dense"
-        bends = "intermediate"
-    heads = int(inner.num_attention_heads)
-    attention = builder.attention(own, (three[0], three[1], three[2]), builder.matrix(out), heads, causal=False)
-    mlp = builder.mlp(f"{block}.{first}", act, f"{block}.{second}", f"{block}.{bends}")
-    return [
-        residual([*builder.norm(f"{block}.layernorm_before"), attention]),
-        residual([*builder.norm(f"{block}.layernorm_after"), *mlp]),
-    ]
-
-
-Trunk = Callable[[Builder, str], list[Piece]]
-TRUNKS: dict[str, Trunk] = {
-    "GPT2Model": gpt2,
-    "LlamaModel": llama,
-    "MistralModel": llama,
-    "BertModel": bert,
-    "RobertaModel": bert,
-    "XLMRobertaModel": bert,
-    "DistilBertModel": distilbert,
-    "ViTModel": vit,
-    "DeiTModel": vit,
-}
 
 
 @dataclass(frozen=True)
@@ -248,12 +323,12 @@ _LANGUAGE = ("LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForPreTraining")
 
 def is_trunk(module: nn.Module) -> bool:
     """Whether a module is a bare model of Hugging Face that is read as one."""
-    return type(module).__name__ in TRUNKS and hasattr(module, "config")
+    return type(module).__name__ in FAMILIES and hasattr(module, "config")
 
 
 def is_known(model: nn.Module) -> bool:
     name = type(model).__name__
-    return hasattr(model, "config") and (name in TRUNKS or name in HEADS or _is_language(model))
+    return hasattr(model, "config") and (name in FAMILIES or name in HEADS or _is_language(model))
 
 
 def _is_language(model: nn.Module) -> bool:
@@ -273,8 +348,8 @@ def read_known(builder: Builder) -> KnownModel:
     """The pieces of the whole model; Stop where something is not read."""
     model: Any = builder.model
     name = type(model).__name__
-    if name in TRUNKS:
-        pieces = TRUNKS[name](builder, "")
+    if name in FAMILIES:
+        pieces = trunk(builder, "")
         pooler = getattr(model, "pooler", None)
         if pooler is None:
             return KnownModel(pieces, None)
@@ -283,8 +358,7 @@ def read_known(builder: Builder) -> KnownModel:
     if name not in HEADS:
         return _language(builder)
     head = HEADS[name]
-    trunk = type(getattr(model, head.trunk)).__name__
-    pieces = [*TRUNKS[trunk](builder, head.trunk), builder.pool(head.at)]
+    pieces = [*trunk(builder, head.trunk), builder.pool(head.at)]
     for layer in head.layers:
         if layer.startswith("("):
             pieces.append(plain(Activate(activation(layer[1:-1]))))
@@ -296,10 +370,10 @@ def read_known(builder: Builder) -> KnownModel:
 def _language(builder: Builder) -> KnownModel:
     """A language model: its head guesses at every token, by weights of its own or by the embedding's."""
     children = dict(builder.model.named_children())
-    trunk = next(name for name, module in children.items() if is_trunk(module))
-    pieces = TRUNKS[builder.kind(trunk)](builder, trunk)
-    head = next((name for name in children if name != trunk), "")
-    if set(children) != {trunk, "lm_head"} or not isinstance(children["lm_head"], nn.Linear):
+    body = next(name for name, module in children.items() if is_trunk(module))
+    pieces = trunk(builder, body)
+    head = next((name for name in children if name != body), "")
+    if set(children) != {body, "lm_head"} or not isinstance(children["lm_head"], nn.Linear):
         why = "a head that bends the signal once more, and has biases; a description's gives logits by one matrix"
         raise Stop(head, builder.kind(head), why, pieces)
     matrix = builder.matrix("lm_head")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -127,6 +127,74 @@ def residual(branch: Sequence[Piece], scale: float = 1.0) -> Piece:
         tuple(fill for piece in branch for fill in piece.fills),
         tuple(part for piece in branch for part in piece.parts),
     )
+
+
+# What flows through the graph of a model of tokens.
+
+Form: TypeAlias = Literal["ids", "image", "grid", "grid, nodes last", "nodes first", "tokens", "vector"]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSignal:
+    """The signal after some pieces: ids (n, T), an image, tokens (n, T, D) or, nodes first, (n, D, T), or a vector.
+
+    `matrix` and `base`: the dense layer that it has just come through, and the signal in front; `phi`: then this.
+    """
+
+    pieces: tuple[Piece, ...]
+    form: Form
+    base: TokenSignal | None = None
+    matrix: Matrix | None = None
+    phi: Activation | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class DenseView:
+    """What a dense layer makes of tokens, reshaped or in part: queries, keys, values, or the halves of a gate."""
+
+    base: TokenSignal
+    matrix: Matrix
+    phi: Activation | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Several:
+    """A tuple of signals."""
+
+    items: tuple[Value | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Logits of attention, or its weights."""
+
+    query: DenseView
+    key: DenseView
+    heads: int
+    causal: bool = False
+    weights: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """What heads take of the values; an output layer follows."""
+
+    views: tuple[DenseView, DenseView, DenseView]
+    heads: int
+    causal: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Mixing:
+    """Dense layers over the tokens of every node, between two transpositions."""
+
+    base: TokenSignal
+    first: Matrix
+    phi: Activation | None = None
+    second: Matrix | None = None
+
+
+Value: TypeAlias = TokenSignal | DenseView | Several | Scores | Attended | Mixing
 
 
 # Laws of a model's parameters: which variance a description has for them.
@@ -475,23 +543,14 @@ class Builder:
         layer = Activate(self.phi(function, path, kind))
         return plain(layer, Part(path, kind, text(layer)))
 
-    def mlp(self, first: str, function: Callable[[torch.Tensor], torch.Tensor], second: str, act: str) -> list[Piece]:
-        """Widen, bend, narrow; `act` is the path that the activation is named by."""
-        return [
-            self.dense(self.matrix(first)),
-            self.activate(function, act),
-            self.dense(self.matrix(second), width=False),
-        ]
-
-    def gated(
-        self, gate: str, up: str, function: Callable[[torch.Tensor], torch.Tensor], down: str, act: str
-    ) -> list[Piece]:
-        phi = self.phi(function, act, self.kind(act))
-        return [
-            self.dense(self.matrix(gate), self.matrix(up)),
-            plain(Gated(phi), Part(act, self.kind(act), text(Gated(phi)))),
-            self.dense(self.matrix(down), width=False),
-        ]
+    def mlp(self, layers: Sequence[str], function: Callable[[torch.Tensor], torch.Tensor], act: str) -> list[Piece]:
+        """Widen, bend, narrow; of three layers the first is a gate. `act`: the path that names the activation."""
+        *wide, last = (self.matrix(path) for path in layers)
+        bend = self.activate(function, act)
+        if len(wide) > 1:
+            gate = Gated(self.phi(function, act, self.kind(act)))
+            bend = plain(gate, Part(act, self.kind(act), text(gate)))
+        return [self.dense(*wide), bend, self.dense(last, width=False)]
 
     def unembed(self, matrix: Matrix, *, tied: bool) -> Piece:
         """A language model's head; the embedding's own vectors are filled in with the embedding."""

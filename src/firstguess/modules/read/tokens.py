@@ -6,106 +6,33 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 from torch import fx, nn
 
 from firstguess.modules.members.initializers import is_lookup
 from firstguess.modules.read import dispatch
 from firstguess.modules.read.dispatch import PASSIVE, refusal
-from firstguess.modules.read.graph import is_aside, is_input, output, owner
-from firstguess.modules.read.huggingface import TRUNKS, is_trunk
-from firstguess.modules.read.token_parts import Builder, Matrix, ModelTensor, Piece, Stop, plain, residual
-from firstguess.modules.read.token_values import (
+from firstguess.modules.read.graph import ancestors, is_aside, is_input, output, owner
+from firstguess.modules.read.huggingface import encoder, encoder_layer, is_causal, is_trunk, multihead, trunk
+from firstguess.modules.read.token_parts import (
     Attended,
-    Constants,
+    Builder,
     DenseView,
     Form,
     Mixing,
+    Piece,
     Scores,
     Several,
+    Stop,
     TokenSignal,
     Value,
+    plain,
+    residual,
 )
-from firstguess.modules.read.tracing import OneInput, path_of
-from firstguess.network.layers import Gated, Scale
-
-# torch's own: nn.MultiheadAttention, nn.TransformerEncoderLayer and nn.TransformerEncoder.
-
-
-def is_causal(mask: Any, *, taken: bool = False) -> bool | None:
-    """Whether a mask (T, T) lets a token attend to itself and those before it; None: it is another one.
-
-    As for nn.MultiheadAttention: True, or −∞, is where it may not; `taken`: True is where it may.
-    """
-    if mask is None:
-        return False
-    mask = torch.as_tensor(mask)
-    mask = mask.reshape(mask.shape[-2:]) if mask.ndim > 2 and mask.numel() == mask[..., :, :].shape[-1] ** 2 else mask
-    if mask.ndim != 2 or mask.shape[0] != mask.shape[1]:
-        return None
-    open_ = (mask if taken else ~mask) if mask.dtype == torch.bool else mask == 0
-    if not bool(open_.any()) or (mask.dtype != torch.bool and not bool(torch.isneginf(mask[~open_]).all())):
-        return None
-    if bool(open_.all()):
-        return False
-    return True if torch.equal(open_, torch.ones_like(open_).tril()) else None
-
-
-def multihead(builder: Builder, path: str, *, causal: bool) -> Piece:
-    """nn.MultiheadAttention as self-attention."""
-    module: Any = builder.model.get_submodule(path)
-    if not module.batch_first:
-        raise builder.stop(path, "batch_first=False: tokens come first, and a description has points first")
-    if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
-        raise builder.stop(path, "keys or values of other widths, or more keys than tokens")
-    dot, width = f"{path}." if path else "", module.embed_dim
-    bias = None if module.in_proj_bias is None else f"{dot}in_proj_bias"
-    three = tuple(
-        Matrix(
-            path,
-            "MultiheadAttention",
-            ModelTensor(f"{dot}in_proj_weight", rows=(i * width, (i + 1) * width)),
-            None if bias is None else ModelTensor(bias, rows=(i * width, (i + 1) * width)),
-            width,
-            width,
-        )
-        for i in range(3)
-    )
-    out = module.out_proj
-    last = Matrix(
-        f"{dot}out_proj",
-        type(out).__name__,
-        ModelTensor(f"{dot}out_proj.weight"),
-        None if out.bias is None else ModelTensor(f"{dot}out_proj.bias"),
-        width,
-        width,
-    )
-    return builder.attention(path, (three[0], three[1], three[2]), last, module.num_heads, causal=causal)
-
-
-def encoder_layer(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
-    """nn.TransformerEncoderLayer, norms before or after."""
-    module: Any = builder.model.get_submodule(path)
-    if type(module).forward is not nn.TransformerEncoderLayer.forward:
-        raise builder.stop(path, "an encoder layer with a forward of its own")
-    dot = f"{path}." if path else ""
-    attention = multihead(builder, f"{dot}self_attn", causal=causal)
-    mlp = builder.mlp(f"{dot}linear1", module.activation, f"{dot}linear2", path)
-    norms = builder.norm(f"{dot}norm1"), builder.norm(f"{dot}norm2")
-    if module.norm_first:
-        return [residual([*norms[0], attention]), residual([*norms[1], *mlp])]
-    return [residual([attention]), *norms[0], residual(mlp), *norms[1]]
-
-
-def encoder(builder: Builder, path: str, *, causal: bool) -> list[Piece]:
-    """nn.TransformerEncoder: its layers, and the norm at the end if there is one."""
-    module: Any = builder.model.get_submodule(path)
-    dot = f"{path}." if path else ""
-    pieces = [
-        piece for i in range(len(module.layers)) for piece in encoder_layer(builder, f"{dot}layers.{i}", causal=causal)
-    ]
-    return pieces if module.norm is None else [*pieces, *builder.norm(f"{dot}norm")]
-
+from firstguess.modules.read.tracing import OneInput, Values, path_of
+from firstguess.network.layers import Gated, Positions, Scale
+from firstguess.network.layers.positions import waves
 
 # Reshaping and taking parts of what flows, by what it is: tokens, heads, patches.
 
@@ -114,6 +41,85 @@ SHAPING = (
     "view", "reshape", "flatten", "transpose", "permute", "swapaxes", "unflatten", "squeeze", "unsqueeze", "mean",
     "getitem", "select", *_PARTS,
 )  # fmt: skip
+
+
+# What a graph computes without its input: positions, class tokens, masks; by value, and by the parameter behind.
+
+
+class Constants:
+    """Values of all nodes on a few inputs."""
+
+    def __init__(self, builder: Builder, call: OneInput, graph: fx.Graph, inputs: torch.Tensor) -> None:
+        self.builder = builder
+        values = Values(call, graph)
+        with torch.no_grad():
+            values.run(inputs)
+        self._values = values.found
+
+    def value(self, node: fx.Node) -> Any:
+        return self._values.get(node)
+
+    def of(self, argument: Any) -> Any:
+        """An argument of a call as a value."""
+        return self._values.get(argument) if isinstance(argument, fx.Node) else argument
+
+    def shape(self, node: fx.Node) -> tuple[int, ...]:
+        value = self._values.get(node)
+        return tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+
+    def run(self, node: fx.Node, x: torch.Tensor) -> torch.Tensor:
+        """A function of one tensor, on another one."""
+        args, kwargs = fx.map_arg((node.args[1:], node.kwargs), self.of)
+        target: Any = node.target
+        return getattr(x, target)(*args, **kwargs) if node.op == "call_method" else target(x, *args, **kwargs)
+
+    def positions(self, node: fx.Node, argument: Any) -> Piece:
+        """What is added to all sequences alike, a vector for every place."""
+        added = self.of(argument)
+        if not isinstance(added, torch.Tensor) or added.ndim < 2 or added.numel() != added.shape[-2] * added.shape[-1]:
+            raise Stop(owner(node), dispatch.function_name(node), "adds something else than a vector for every place")
+        added = added.reshape(added.shape[-2:])
+        name = self._parameter(argument)
+        if name is None:
+            fixed = torch.from_numpy(np.asarray(waves(*added.shape)))
+            if float((added.double() - fixed).abs().max()) < 1e-4:
+                return plain(Positions(sinusoidal=True))
+            raise Stop(
+                owner(node),
+                dispatch.function_name(node),
+                "adds fixed positions that are not sines and cosines side by side",
+            )
+        table = self.builder.model.get_parameter(name).detach()
+        rows = table.reshape(-1, table.shape[-1])
+        first = (rows == added[0]).all(dim=1).nonzero().flatten().tolist()
+        start = next((i for i in first if torch.equal(rows[i : i + len(added)], added.to(rows))), None)
+        if start is None:
+            raise Stop(name.rpartition(".")[0], name, "is added to tokens, but not row by row as positions")
+        return self.builder.positions(name, name.rpartition(".")[0], start=start)
+
+    def first_token(self, node: fx.Node, argument: Any) -> Piece:
+        """A learned token that comes before all others."""
+        name, token = self._parameter(argument), self.of(argument)
+        if name is None or not isinstance(token, torch.Tensor) or token.ndim != 3 or token.shape[1] != 1:
+            raise Stop(owner(node), dispatch.function_name(node), "joins something else than one learned token")
+        own = self.builder.model.get_parameter(name).detach()
+        if own.numel() != token.shape[-1] or not torch.equal(token, own.reshape(1, 1, -1).expand_as(token)):
+            raise Stop(name.rpartition(".")[0], name, "is put in front of tokens, but not as it is")
+        return self.builder.first_token(name, name.rpartition(".")[0])
+
+    def _parameter(self, argument: Any) -> str | None:
+        """The one parameter that a constant comes from."""
+        if not isinstance(argument, fx.Node):
+            return None
+        found: list[str] = []
+        parameters = dict(self.builder.model.named_parameters())
+        for node in ancestors(argument):
+            path = path_of(cast(str, node.target)) if node.op in ("get_attr", "call_module") else ""
+            if node.op == "get_attr" and path in parameters:
+                found.append(path)
+            elif node.op == "call_module" and isinstance(self.builder.model.get_submodule(path), nn.Embedding):
+                found.append(f"{path}.weight")
+        return found[0] if len(found) == 1 else None
 
 
 class Walk(Protocol):
@@ -351,7 +357,7 @@ class GraphPieces:
         if not isinstance(v, TokenSignal) or v.form not in ("ids", "image"):
             raise self.builder.stop(path, "gets something else than ids or images")
         self.begun = True
-        tokens = TokenSignal(tuple(TRUNKS[type(module).__name__](self.builder, path)), "tokens")
+        tokens = TokenSignal(tuple(trunk(self.builder, path)), "tokens")
         pooler: Any = getattr(module, "pooler", None)
         if pooler is None:
             return Several((tokens, None))

@@ -197,14 +197,15 @@ def trace(model: nn.Module, inputs: Any, *, as_one: bool = False) -> Traced:
         return Traced(None, named)
     if inputs is None:
         return Traced(graph, named)
-    shapes = _Shapes(call, graph)
+    values = Values(call, graph)
     problem = ""
     try:
         with torch.no_grad():
-            shapes.run(inputs)
+            values.run(inputs)
     except Exception as error:
         problem = f"{type(error).__name__}: {_first_line(error)}"
-    return Traced(graph, named, shapes.found, problem)
+    shapes = {n.name: tuple(x.shape) for n, x in values.found.items() if isinstance(x, torch.Tensor)}
+    return Traced(graph, named, shapes, problem)
 
 
 def sized_graph(model: nn.Module, inputs: Any, whole: Whole) -> tuple[OneInput, fx.Graph | None, dict[str, str]]:
@@ -234,18 +235,17 @@ def _graph(call: OneInput, inputs: Any, whole: Whole = is_whole) -> tuple[fx.Gra
     return graph, opaque
 
 
-class _Shapes(fx.Interpreter):
-    """Node by node: a GraphModule would write Python, and a layer's name may hold a quotation mark or be `class`."""
+class Values(fx.Interpreter):
+    """Values of all nodes, one by one: a GraphModule would write Python, and a layer's name may hold a quotation mark
+    or be `class`."""
 
     def __init__(self, call: OneInput, graph: fx.Graph) -> None:
-        super().__init__(call, graph=graph)
-        self.found: dict[str, tuple[int, ...]] = {}
+        super().__init__(call, graph=graph, garbage_collect_values=False)
+        self.found: dict[fx.Node, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        if isinstance(result, torch.Tensor):
-            self.found[n.name] = tuple(result.shape)
-        return result
+        self.found[n] = super().run_node(n)
+        return self.found[n]
 
 
 def _reason(error: Exception) -> str:
