@@ -107,7 +107,7 @@ class BlockPaths:
 
 
 @dataclass(frozen=True)
-class Family:
+class TrunkPaths:
     """Paths of a model's parts; several have spaces between them. Versions of the package differ in `blocks` and
     `layouts`: the first one that is there is meant."""
 
@@ -122,14 +122,14 @@ class Family:
 
 
 _VIT_NORMS = "layernorm_before layernorm_after"
-_GPT2 = Family(
+_GPT2 = TrunkPaths(
     "wte",
     "h",
     (BlockPaths("attn", "attn.c_attn", "attn.c_proj", "ln_1 ln_2", "mlp.c_fc mlp.c_proj", "mlp.act", "mlp.act"),),
     positions="wpe",
     end="ln_f",
 )
-_LLAMA = Family(
+_LLAMA = TrunkPaths(
     "embed_tokens",
     "layers",
     (
@@ -145,7 +145,7 @@ _LLAMA = Family(
     ),
     end="norm",
 )
-_BERT = Family(
+_BERT = TrunkPaths(
     "embeddings.word_embeddings embeddings.token_type_embeddings",
     "encoder.layer",
     (
@@ -162,7 +162,7 @@ _BERT = Family(
     begin="embeddings.LayerNorm",
     post_norm=True,
 )
-_DISTILBERT = Family(
+_DISTILBERT = TrunkPaths(
     "embeddings.word_embeddings",
     "transformer.layer",
     (
@@ -179,7 +179,7 @@ _DISTILBERT = Family(
     begin="embeddings.LayerNorm",
     post_norm=True,
 )
-_VIT = Family(
+_VIT = TrunkPaths(
     "embeddings.patch_embeddings.projection",
     "layers encoder.layer",
     (
@@ -204,7 +204,7 @@ _VIT = Family(
     tokens="embeddings.distillation_token embeddings.cls_token",
     end="layernorm",
 )
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, TrunkPaths] = {
     "GPT2Model": _GPT2,
     "LlamaModel": _LLAMA,
     "MistralModel": _LLAMA,
@@ -260,7 +260,7 @@ def _rope(config: Any) -> dict[str, Any]:
     return getattr(config, "rope_parameters", None) or {"rope_theta": getattr(config, "rope_theta", 10000.0)}
 
 
-def _block(builder: Builder, path: str, block: Any, family: Family, config: Any) -> list[Piece]:
+def _block(builder: Builder, path: str, block: Any, family: TrunkPaths, config: Any) -> list[Piece]:
     """Attention and MLP. Keys and values may be fewer than queries, and tokens may attend to the last ones only."""
     at = next(layout for layout in family.layouts if _at(block, layout.three.split()[0]) is not None)
     three = [builder.matrix(f"{path}.{name}") for name in at.three.split()]
