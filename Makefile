@@ -76,7 +76,7 @@ docs: $(DOCS_STAMP)  ## Build the site into site/, offline, and check its links
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python docs/tools/export_explorer.py site/explorer-app
 
 $(DOCS_STAMP): $(STAMP)  # apart from the others: only this target needs it
-	$(PIP) install -c constraints.txt zensical 'mkdocstrings[python]' latex2mathml pillow uv
+	$(PIP) install -c constraints.txt zensical 'mkdocstrings[python]' latex2mathml ziamath fonttools pillow uv
 	touch $(DOCS_STAMP)
 
 clean:  ## Remove the environment and everything generated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -28,18 +29,24 @@ def fenced(text: str) -> str:
     return "\n".join(out)
 
 
-# Sections that docstrings cite, and the pages that have them; equations are on the theory's.
-_PAGES = {"9": "transformers", "10": "repair", "11": "models", "12": "finite-size"}
-_CITED = re.compile(r"\btheory\.md(?: §(\d+))?")
+_THEORY = (Path(__file__).resolve().parents[1] / "theory.md").read_text(encoding="utf-8")
+_EQUATIONS = set(re.findall(r"\\tag\{(\d+)\}", _THEORY))  # those with an anchor of their own
+_SECTIONS = dict(re.findall(r"^## (\d+)\. (.+)$", _THEORY, re.M))
+_CITED = re.compile(r"\btheory\.md(?: (?:§(\d+)|\((\d+)\)))?")
 
 
 def linked(text: str) -> str:
-    """Every mention of theory.md as a link to the page that has it (pages of the API are one folder down)."""
+    """Every mention of theory.md as a link to the equation or section (pages of the API are one folder down)."""
 
     def link(found: re.Match[str]) -> str:
-        section = found[1] or ""
-        page = _PAGES.get(section, "theory")
-        return f"[theory{f' §{section}' if section and page == 'theory' else ''}](../{page}.html)"
+        section, equation = found.groups()
+        if section:
+            anchor = "#" + re.sub(r"[^\w -]", "", f"{section}. {_SECTIONS[section]}").lower().replace(" ", "-")
+            return f"[theory §{section}](../theory.html{anchor})"
+        if equation and 20 <= int(equation) <= 30:
+            return f"[theory ({equation})](../transformers.html#the-formulae)"
+        anchor = f"#eq-{equation}" if equation in _EQUATIONS else ""
+        return f"[theory{f' ({equation})' if equation else ''}](../theory.html{anchor})"
 
     lines = text.split("\n")
     return "\n".join(line if line.lstrip().startswith((">>>", "...")) else _CITED.sub(link, line) for line in lines)

@@ -1,12 +1,15 @@
 """Formulae as MathML: `$…$` within a line, `$$…$$` as a block, `\\tag{n}` as its number and anchor.
 
-Every present browser typesets MathML by itself, so pages need no script and no fonts from elsewhere; GitHub typesets
-the same source.
+Every present browser typesets MathML by itself, so pages need no script; GitHub typesets the same source. The font, STIX
+Two Math (SIL Open Font License), comes with the package ziamath, cut down to the letters that pages use.
 """
 
 from __future__ import annotations
 
+import html
 import re
+import unicodedata
+from pathlib import Path
 
 _BLOCK = re.compile(r"^( *)\$\$\n?(.+?)\n?\s*\$\$ *$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"(?<![\\$\w])\$(?![\s$])([^$\n]+?)(?<![\s\\])\$(?![\w$])")
@@ -15,12 +18,12 @@ _CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 
 
 def as_mathml(text: str) -> str:
-    """Replace every formula outside of code."""
+    """Replace every formula outside of code; within a span, since a line that begins with <math> would end a paragraph."""
     if "$" not in text:
         return text
     parts = _CODE.split(text)
     for k in range(0, len(parts), 2):
-        parts[k] = _INLINE.sub(lambda found: _converted(found[1]), _BLOCK.sub(_block, parts[k]))
+        parts[k] = _INLINE.sub(lambda found: f"<span>{_converted(found[1])}</span>", _BLOCK.sub(_block, parts[k]))
     return "".join(parts)
 
 
@@ -38,3 +41,27 @@ def _converted(formula: str, display: str = "inline") -> str:
     text = convert(" ".join(formula.split()), display=display)
     # What Markdown would take for its own marks.
     return re.sub(r"(?<=>)[*_|\\](?=<)", lambda found: f"&#{ord(found[0])};", text).replace("\n", " ")
+
+
+def write_font(target: Path, letters: set[str]) -> None:
+    """The mathematical font with these letters and digits, and the sizes of brackets and signs that go with them."""
+    import ziamath
+    from fontTools import subset
+
+    source = Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf"
+    options = subset.Options(flavor="woff", layout_features=["*"], notdef_outline=True)
+    font = subset.load_font(str(source), options)
+    chosen = subset.Subsetter(options)
+    chosen.populate(text="".join(sorted(letters | set("()[]{}|‖′″√0123456789"))))
+    chosen.subset(font)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    subset.save_font(font, str(target), options)
+    font.close()
+
+
+def letters_of(pages: list[str]) -> set[str]:
+    """Every letter within a formula, and its italic form, which browsers put for single letters."""
+    shown = {letter for page in pages for formula in re.findall(r"<math.*?</math>", page, re.DOTALL)
+             for letter in html.unescape(re.sub(r"<[^>]*>", "", formula))}  # fmt: skip
+    italic = {chr(code) for code in range(0x1D400, 0x1D7D8) if unicodedata.normalize("NFKC", chr(code)) in shown}
+    return shown | italic | {"ℎ", "ℰ", "ℋ"}

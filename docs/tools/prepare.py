@@ -41,6 +41,7 @@ EXPLAINED = [
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _ITEM = re.compile(r"^( *)(?:[-*+]|\d+\.) ")
 _BLOCK = re.compile(r"^(?:[-*+] |\d+\. |\|)")
+_KEPT_TOGETHER = re.compile(r"(?<=\d) (?=%|\d{3}\b(?![.,]?\d))|(?<= [<>=≤≥≈±×]) (?=[\d½.−])")
 _NOT_RUN = re.compile(r"^\*Not run by the tests: .*\*\n\n?", re.M)  # a remark for the tests, tests/pages.py
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _CAPTION = re.compile(r"Written by `[^`]*`; do not edit\. ")
@@ -65,12 +66,13 @@ def prepare(target: Path = TARGET) -> None:
             others[name] = content.encode() if isinstance(content, str) else content
     known = {*texts, *others, *(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())}
     words = glossary(texts["glossary.md"])
-    for name, text in texts.items():
-        others[name] = for_the_site(text, name, known, words).encode()
+    shown = {name: for_the_site(text, name, known, words) for name, text in texts.items()}
+    others |= {name: text.encode() for name, text in shown.items()}
     others["llms.txt"] = overview(texts, (ROOT / "mkdocs.yml").read_text(encoding="utf-8")).encode()
     for name, content in others.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_bytes(content)
+    mathematics.write_font(target / "assets" / "math.woff", mathematics.letters_of(list(shown.values())))
     draw_small_pictures(target)
 
 
@@ -199,14 +201,14 @@ def titled_links(text: str, page: str) -> str:
 
 
 def unbroken(text: str) -> str:
-    """No line ends between a number and its %, or within 1 000; headings keep theirs, which name their anchors."""
+    """No line ends between a number and its %, after < or ±, or within 1 000; headings keep theirs, which name their anchors."""
 
     def changed(line: str) -> str:
         if line.startswith("#"):
             return line
         parts = re.split(r"(`[^`]*`)", line)
         return "".join(
-            part if part.startswith("`") else re.sub(r"(?<=\d) (?=%|\d{3}\b(?![.,]?\d))", "\N{NO-BREAK SPACE}", part)
+            part if part.startswith("`") else _KEPT_TOGETHER.sub("\N{NO-BREAK SPACE}", part)
             for part in parts
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 THEORY = (ROOT / "docs" / "theory.md").read_text("utf-8")
 TOKENS = (ROOT / "docs" / "transformers.md").read_text("utf-8")
+NUMBERS = set(re.findall(r"(?:\(|\\tag\{)(\d+)[)}]", THEORY + TOKENS))
 CITED = re.compile(r"theory\.md((?:[,;]? (?:and )?(?:§\d+|\(\d+\)(?:[-–]\(\d+\))?))+)")
 
 
@@ -33,11 +34,17 @@ def test_citations_are_found() -> None:
 
 def test_every_citation_leads_somewhere() -> None:
     sections = {f"§{number}" for number in re.findall(r"^## (\d+)\.", THEORY, re.M)}
-    equations = set(re.findall(r"\(\d+\)", THEORY)) | set(re.findall(r"\(\d+\)", TOKENS))
+    equations = {f"({number})" for number in NUMBERS}
     missing = {mark: sorted(files) for mark, files in citations().items() if mark not in sections | equations}
     assert not missing
 
 
 def test_equations_are_numbered_without_gaps() -> None:
-    equations = {int(x) for x in re.findall(r"\((\d+)\)", THEORY + TOKENS)}
-    assert set(range(1, 51)) <= equations
+    assert set(range(1, 51)) <= {int(number) for number in NUMBERS}
+
+
+def test_formulae_have_one_number_each() -> None:
+    tags = re.findall(r"\\tag\{(\d+)\}", THEORY)
+    assert len(tags) == len(set(tags)) == THEORY.count("\\tag")
+    assert len(tags) > 30
+    assert THEORY.count("$$") % 2 == 0
