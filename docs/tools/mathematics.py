@@ -1,7 +1,7 @@
 """Formulae as MathML: `$…$` within a line, `$$…$$` as a block, `\\tag{n}` as its number and anchor.
 
-Every present browser typesets MathML by itself, so pages need no script; GitHub typesets the same source. The font, STIX
-Two Math (SIL Open Font License), comes with the package ziamath, cut down to the letters that pages use.
+Every present browser typesets MathML by itself, so pages need no script; GitHub typesets the same source. The font,
+STIX Two Math (SIL Open Font License), comes with the package ziamath, cut down to the letters that pages use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
 
 
 def as_mathml(text: str) -> str:
-    """Replace every formula outside of code; within a span, since a line that begins with <math> would end a paragraph."""
+    """Replace every formula outside of code; in a span, since <math> at the start of a line ends a paragraph."""
     if "$" not in text:
         return text
     parts = _CODE.split(text)

@@ -201,15 +201,14 @@ def titled_links(text: str, page: str) -> str:
 
 
 def unbroken(text: str) -> str:
-    """No line ends between a number and its %, after < or ±, or within 1 000; headings keep theirs, which name their anchors."""
+    """No line ends between a number and its %, after < or ±, or within 1 000; headings stay, they name anchors."""
 
     def changed(line: str) -> str:
         if line.startswith("#"):
             return line
         parts = re.split(r"(`[^`]*`)", line)
         return "".join(
-            part if part.startswith("`") else _KEPT_TOGETHER.sub("\N{NO-BREAK SPACE}", part)
-            for part in parts
+            part if part.startswith("`") else _KEPT_TOGETHER.sub("\N{NO-BREAK SPACE}", part) for part in parts
         )
 
     return outside_fences(text, changed)
