@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from firstguess.studies.zoo import Case
+from firstguess.studies.zoo import ZooModel
 
 PACKAGES = (
     "x-transformers vit-pytorch tab-transformer-pytorch rtdl-revisiting-models pytorch-tabnet ncps snntorch mambapy "
@@ -77,29 +77,29 @@ class First(nn.Module):
         return found[:, -1] if self._last else found
 
 
-def _vit(module: str, name: str = "ViT", **more: Any) -> Callable[[], Case]:
-    def made() -> Case:
+def _vit(module: str, name: str = "ViT", **more: Any) -> Callable[[], ZooModel]:
+    def made() -> ZooModel:
         cls = getattr(importlib.import_module(f"vit_pytorch.{module}"), name)
         options = {key: value for key, value in (VIT | more).items() if value is not None}
-        return Case(lambda: cls(**options), IMAGES, f"vit_pytorch.{name}")
+        return ZooModel(lambda: cls(**options), IMAGES, f"vit_pytorch.{name}")
 
     return made
 
 
-def _timm(name: str, **more: Any) -> Callable[[], Case]:
-    def made() -> Case:
+def _timm(name: str, **more: Any) -> Callable[[], ZooModel]:
+    def made() -> ZooModel:
         timm: Any = importlib.import_module("timm")
         side = more.get("img_size", 32)
         x = IMAGES if side == 32 else torch.randn(12, 3, side, side, generator=torch.Generator().manual_seed(32))
-        return Case(lambda: timm.create_model(name, pretrained=False, num_classes=5, **more), x, f"timm {name}")
+        return ZooModel(lambda: timm.create_model(name, pretrained=False, num_classes=5, **more), x, f"timm {name}")
 
     return made
 
 
-def _of(path: str, x: Any, build: Callable[[Any], nn.Module]) -> Callable[[], Case]:
-    def made() -> Case:
+def _of(path: str, x: Any, build: Callable[[Any], nn.Module]) -> Callable[[], ZooModel]:
+    def made() -> ZooModel:
         module = importlib.import_module(path)
-        return Case(lambda: build(module), x, path)
+        return ZooModel(lambda: build(module), x, path)
 
     return made
 
@@ -116,12 +116,12 @@ class Pixels(nn.Module):
         return (found[0] if isinstance(found, list | tuple) else found).movedim(1, -1)
 
 
-def _segmented(name: str) -> Callable[[], Case]:
+def _segmented(name: str) -> Callable[[], ZooModel]:
     """Of segmentation_models_pytorch, on top of a small ResNet of timm."""
 
-    def made() -> Case:
+    def made() -> ZooModel:
         cls = getattr(importlib.import_module("segmentation_models_pytorch"), name)
-        return Case(
+        return ZooModel(
             lambda: Pixels(cls(encoder_name="tu-resnet10t", encoder_weights=None, classes=5)),
             torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(32)),
             f"segmentation_models_pytorch {name}",
@@ -130,10 +130,10 @@ def _segmented(name: str) -> Callable[[], Case]:
     return made
 
 
-def _clicks(name: str) -> Callable[[], Case]:
+def _clicks(name: str) -> Callable[[], ZooModel]:
     """Of deepctr_torch: three categories and four numbers in, the probability of a click out."""
 
-    def made() -> Case:
+    def made() -> ZooModel:
         inputs: Any = importlib.import_module("deepctr_torch.inputs")
         cls = getattr(importlib.import_module("deepctr_torch.models"), name)
         columns = [inputs.SparseFeat(f"c{i}", vocabulary_size=5, embedding_dim=8) for i in range(3)]
@@ -144,12 +144,12 @@ def _clicks(name: str) -> Callable[[], Case]:
         def make() -> nn.Module:  # they set torch's seed themselves, from an argument: one that is drawn
             return cls(*given, task="binary", seed=int(torch.randint(2**31, (1,))))
 
-        return Case(make, x, f"deepctr_torch {name}")
+        return ZooModel(make, x, f"deepctr_torch {name}")
 
     return made
 
 
-def _graph(name: str, **more: Any) -> Callable[[], Case]:
+def _graph(name: str, **more: Any) -> Callable[[], ZooModel]:
     class Net(nn.Module):
         def __init__(self, conv: Any) -> None:
             super().__init__()
@@ -158,9 +158,9 @@ def _graph(name: str, **more: Any) -> Callable[[], Case]:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.two(torch.relu(self.one(x, EDGES)), EDGES)
 
-    def made() -> Case:
+    def made() -> ZooModel:
         conv = getattr(importlib.import_module("torch_geometric.nn"), name)
-        return Case(lambda: Net(conv), X, f"torch_geometric {name}")
+        return ZooModel(lambda: Net(conv), X, f"torch_geometric {name}")
 
     return made
 
@@ -169,7 +169,7 @@ def _tower(m: Any, **more: Any) -> nn.Module:
     return m.TransformerWrapper(num_tokens=100, max_seq_len=16, attn_layers=m.Decoder(dim=32, depth=2, heads=4, **more))
 
 
-CASES: dict[str, Callable[[], Case]] = {
+CASES: dict[str, Callable[[], ZooModel]] = {
     **{
         f"x-transformers/{n}": _of("x_transformers", IDS, lambda m, o=o: _tower(m, **o))
         for n, o in {
@@ -429,5 +429,5 @@ def names() -> list[str]:
     return found
 
 
-def case(name: str) -> Case:
+def case(name: str) -> ZooModel:
     return CASES[name]()

@@ -68,13 +68,13 @@ def test_json_and_a_figure(tmp_path: Path):
 
 
 def test_held_out_points_are_none_of_the_others():
-    from firstguess.cli.on_data import Asked
+    from firstguess.cli.on_data import DataOptions
     from firstguess.cli.train import _data
 
-    train, held = _data(Asked("digits"), "200")
+    train, held = _data(DataOptions("digits"), "200")
     assert (train.n, held.n) == (800, 200)
     assert not {x.tobytes() for x in train.x} & {x.tobytes() for x in held.x}
-    train, held = _data(Asked("two_blobs:n=20,d=3"), "two_blobs:n=10,d=3,seed=7")
+    train, held = _data(DataOptions("two_blobs:n=20,d=3"), "two_blobs:n=10,d=3,seed=7")
     assert (train.n, held.n) == (40, 20)
 
 

@@ -10,7 +10,7 @@ import firstguess as fg
 from firstguess.base.text import percent
 from firstguess.explore import panels
 from firstguess.explore.choice import NORMS, Choice
-from firstguess.explore.panels import Drawing, Scale, short
+from firstguess.explore.panels import AxisScale, SvgChart, short
 from firstguess.explore.seen import phases_of, see, with_the_rest
 from firstguess.theory.shares.order_statistics import average_kth
 
@@ -201,14 +201,14 @@ def test_tokens_and_text_have_pages():
 
 
 def test_scales_and_ticks():
-    assert Scale(1.0, 100.0, True)(10.0) == pytest.approx(0.5)
-    assert Scale(0.0, 10.0).ticks() == [0, 2, 4, 6, 8, 10]
-    assert 1.0 in Scale(1e-7, 1e5, True).ticks()
+    assert AxisScale(1.0, 100.0, True)(10.0) == pytest.approx(0.5)
+    assert AxisScale(0.0, 10.0).ticks() == [0, 2, 4, 6, 8, 10]
+    assert 1.0 in AxisScale(1e-7, 1e5, True).ticks()
     assert [short(v) for v in (0.0, 0.25, 1e-5, 3e6)] == ["0", "0.25", "10⁻⁵", "3·10⁶"]
 
 
 def test_a_drawing_breaks_where_a_number_is_missing():
-    drawing = Drawing(Scale(0, 4), Scale(0, 1), "x", "y")
+    drawing = SvgChart(AxisScale(0, 4), AxisScale(0, 1), "x", "y")
     drawing.line([(0, 0.1), (1, 0.2), (2, float("nan")), (3, 0.3), (4, 0.4)])
     assert drawing.svg("a line").count("<polyline") == 2
     assert "nan" not in drawing.svg("a line")

@@ -73,8 +73,8 @@ def test_finite_sizes_give_the_numbers_of_theory() -> None:
     assert igb_limits.finite_std(2, 100, 100, 600) == pytest.approx(0.03546410, abs=2e-8)
 
 
-def _seen(found: float, *, sweep: str = igb_limits.WIDTHS, theory: float = 0.228) -> igb_limits.Seen:
-    return igb_limits.Seen(sweep, 4.0, "smaller size 40", "d = 40", Number(found, SURE), theory)
+def _seen(found: float, *, sweep: str = igb_limits.WIDTHS, theory: float = 0.228) -> igb_limits.LimitRow:
+    return igb_limits.LimitRow(sweep, 4.0, "smaller size 40", "d = 40", Number(found, SURE), theory)
 
 
 def test_an_order_that_matters_would_be_seen() -> None:

@@ -55,7 +55,7 @@ class Forgotten(nn.Module):
 
 def test_an_audit_names_what_nobody_initializes() -> None:
     x = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
-    found = zoo.audit(zoo.Case(Forgotten, x))
+    found = zoo.audit(zoo.ZooModel(Forgotten, x))
     assert found["never_initialized"] == ["scale"]
     assert found["dead"] == ["body"]
     assert zoo.never_initialized(lambda: nn.Linear(3, 3)) == []

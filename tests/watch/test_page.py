@@ -15,7 +15,7 @@ import pytest
 import firstguess as fg
 from firstguess.show.charts.watched import watch_chart
 from firstguess.watch.evaluation import Look
-from firstguess.watch.seen import Cost, Prediction
+from firstguess.watch.seen import Cost, LazyPrediction
 
 NASTY = "</script><b>cat & 'dog'"
 
@@ -97,7 +97,7 @@ def test_users_texts_are_escaped(tmp_path: Path) -> None:
         ({"looks": ()}, "nothing was looked at yet"),
         ({"looks": looks([0, 5, 10])}, "is not absorbed at step 10: the largest class still gets"),
         ({"level": 0.95, "early": ()}, "hardly any bias to absorb"),
-        ({"prediction": Prediction(why="no reason")}, "Not predicted: no reason."),
+        ({"prediction": LazyPrediction(why="no reason")}, "Not predicted: no reason."),
     ],
 )
 def test_every_kind_of_training_has_a_page(changes: dict[str, Any], says: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ SKEW = 1.640561
 
 
 @dataclass(frozen=True)
-class Seen:
+class LimitRow:
     """The standard deviation of G₀ in one setting: of which sweep, at what ratio of sizes, and what theory says."""
 
     sweep: str
@@ -70,7 +70,7 @@ def pair(smaller: int, ratio: float) -> tuple[int, int]:
     return (smaller, round(smaller * ratio)) if ratio >= 1 else (round(smaller / ratio), smaller)
 
 
-def judge(seen: Sequence[Seen]) -> Entry:
+def judge(seen: Sequence[LimitRow]) -> Entry:
     """I19: the same law at every ratio of sizes; without a limit also for networks deeper than wide."""
     core = [s for s in seen if s.sweep != DEPTH]
     beyond = [s for s in seen if s.sweep == DEPTH]
@@ -95,11 +95,11 @@ def judge(seen: Sequence[Seen]) -> Entry:
     )
 
 
-def _seen(run: Run) -> list[Seen]:
+def _seen(run: Run) -> list[LimitRow]:
     import firstguess as fg
 
     smaller, n, inits, few = run.take("smaller n inits few")
-    found: list[Seen] = []
+    found: list[LimitRow] = []
 
     def add(
         sweep: str, ratio: float, label: str, sizes: str, text: str, points: int, d: int, finite: float = math.nan
@@ -108,7 +108,7 @@ def _seen(run: Run) -> list[Seen]:
         many = few if sweep == DEPTH else inits
         m = run.measure(text, x, inits=many, probe="output", classes=2, label=f"{sweep}: {sizes}")
         theory = fg.Guesses(float(fg.predict(text).gamma[-1]), 2, points).std()
-        found.append(Seen(sweep, ratio, label, sizes, std(m), theory, finite))
+        found.append(LimitRow(sweep, ratio, label, sizes, std(m), theory, finite))
 
     def layers(*widths: int) -> str:
         return " > ".join(f"dense(weight_var=2, width={w}) > relu" for w in widths) + " > dense(weight_var=2)"

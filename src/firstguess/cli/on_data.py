@@ -25,7 +25,7 @@ LR, STEPS = 1e-3, 10_000  # predict_training's
 
 
 @dataclass(frozen=True)
-class Asked:
+class DataOptions:
     """What the options say about data."""
 
     data: str
@@ -61,7 +61,7 @@ class Asked:
         return data.subset(POINTS, self.seed) if self.points is None and data.n > POINTS else data
 
 
-def kernel(network: Network, data: Data, asked: Asked, width: int | None = None) -> Prediction:
+def kernel(network: Network, data: Data, asked: DataOptions, width: int | None = None) -> Prediction:
     """The kernel reading, at infinite width or at this one, with a progress bar."""
     import firstguess as fg
 
@@ -70,7 +70,13 @@ def kernel(network: Network, data: Data, asked: Asked, width: int | None = None)
 
 
 def training(
-    network: Network, asked: Asked | None, options: dict[str, Any], *, wanted: bool, json: bool, figure: Path | None
+    network: Network,
+    asked: DataOptions | None,
+    options: dict[str, Any],
+    *,
+    wanted: bool,
+    json: bool,
+    figure: Path | None,
 ) -> None:
     """What training does to the bias, predicted: a page or JSON, and a figure."""
     import firstguess as fg
@@ -107,7 +113,7 @@ def closed_form(network: Network, data: Data) -> Prediction:
     return fg.predict(network, inputs=fg.Inputs.of_data(data), points=data.n)
 
 
-def compare(network: Network, data: Data, asked: Asked, *, json: bool, figure: Path | None) -> None:
+def compare(network: Network, data: Data, asked: DataOptions, *, json: bool, figure: Path | None) -> None:
     """All three readings of a network on these data: a table or JSON, and a figure."""
     import firstguess as fg
 
@@ -163,7 +169,7 @@ def short(prediction: Prediction) -> dict[str, Any]:
     return data
 
 
-def _measure(network: Network, data: Data, asked: Asked) -> Measurement:
+def _measure(network: Network, data: Data, asked: DataOptions) -> Measurement:
     import firstguess as fg
 
     with bar("measuring") as tick:
@@ -188,7 +194,7 @@ def _predicted(name: str, prediction: Prediction) -> dict[str, Any]:
     return row
 
 
-def _measured(measured: Measurement, asked: Asked) -> dict[str, Any]:
+def _measured(measured: Measurement, asked: DataOptions) -> dict[str, Any]:
     law = measured.guesses
     return {
         "reading": "measured",

@@ -97,7 +97,7 @@ class Standardize(StrEnum):
     centre = "centre"
 
 
-class Drawing(StrEnum):
+class ChartChoice(StrEnum):
     guesses = "guesses"
     depth = "depth"
 
@@ -183,8 +183,8 @@ def predict(
     json: Json = False,
     figure: Figure = None,
     draw: Annotated[
-        Drawing, typer.Option(help="What --figure shows: guesses (their distribution) or depth (γ by layer).")
-    ] = Drawing.guesses,
+        ChartChoice, typer.Option(help="What --figure shows: guesses (their distribution) or depth (γ by layer).")
+    ] = ChartChoice.guesses,
 ) -> None:
     """Predict how an untrained network spreads its guesses over the classes.
 
@@ -245,7 +245,7 @@ def predict(
         say(f"wrote {figure}")
 
 
-def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> on_data.Asked | None:
+def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> on_data.DataOptions | None:
     """The options about data, or None without --data; refused where they contradict each other."""
     given = {k: v for k, v in options.items() if v is not None}
     if "data" not in given:
@@ -266,7 +266,7 @@ def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | 
         raise InvalidInput(f"--compare together with {', '.join(idle)}", got="no --compare", hint="--compare")
     if "standardize" in given:
         given["standardize"] = given["standardize"].value
-    return on_data.Asked(**given)
+    return on_data.DataOptions(**given)
 
 
 def _show(prediction: Prediction, layers: bool) -> None:
@@ -289,11 +289,11 @@ def _show(prediction: Prediction, layers: bool) -> None:
     print_table("", ("layer", "γ", "c", "log q", "gradient factor"), rows)
 
 
-def _chart(prediction: Prediction, references: list[Prediction], draw: Drawing) -> Chart:
+def _chart(prediction: Prediction, references: list[Prediction], draw: ChartChoice) -> Chart:
     """The distribution of class shares or γ by depth; a kernel's beside the closed form's."""
     import firstguess as fg
 
-    if draw is Drawing.depth:
+    if draw is ChartChoice.depth:
         named = {p.reading: p for p in (*references, prediction)}
         return fg.figures.gamma_by_depth_chart(named if references else [prediction])
     if references:

@@ -12,7 +12,7 @@ from firstguess.base.progress import bar
 from firstguess.base.text import is_path
 from firstguess.cli import completion, subjects
 from firstguess.cli.completion import WORDS, described_by
-from firstguess.cli.on_data import POINTS, Asked
+from firstguess.cli.on_data import POINTS, DataOptions
 from firstguess.cli.output import Figure, Json, check_figure, print_json, say
 
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ def train(
     how = _optimizer(optimizer, described=described)
     if steps is None and epochs is None:
         steps = 1000
-    given, held = _data(Asked(data, str(data_dir) if data_dir else None, standardize, points=points, seed=seed), test)
+    given, held = _data(
+        DataOptions(data, str(data_dir) if data_dir else None, standardize, points=points, seed=seed), test
+    )
     if classes is None and described and given.classes is not None:
         chosen = fg.Network(chosen.layers, max(2, given.classes))
     rest: dict[str, Any] = {"loss": loss, "start": start, "level": level, "weight_decay": weight_decay, "batch": batch}
@@ -162,7 +164,7 @@ def _optimizer(text: str, *, described: bool) -> Any:
     return found
 
 
-def _data(asked: Asked, test: str | None) -> tuple[Data, Data | None]:
+def _data(asked: DataOptions, test: str | None) -> tuple[Data, Data | None]:
     """Training points, and held-out ones: of their own name, or so many of the same."""
     from dataclasses import replace
 
@@ -187,7 +189,7 @@ def _data(asked: Asked, test: str | None) -> tuple[Data, Data | None]:
     return train, held
 
 
-def _loaded(asked: Asked) -> Data:
+def _loaded(asked: DataOptions) -> Data:
     found = asked.load()
     if asked.points is None and found.n == POINTS:
         say(f"{POINTS} points (--points takes more)")

@@ -25,7 +25,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.text import percent, percents, plain
 from firstguess.data import Data
 from firstguess.ensemble.predict_training import measured, trust_of
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.walk import every, needs_images
 from firstguess.theory.kernel.tiles import Budget
 from firstguess.theory.training.curves import Accuracy, looked_at
@@ -331,7 +331,7 @@ def _affordable(network: Network, data: Data, width: int, seconds: float) -> int
     if most <= _TRIAL:
         return most
     if needs_images(network.layers) and data.x.ndim == 4:
-        shape = Shape(data.x.shape[1], Grid(tuple(data.x.shape[2:])))
+        shape = Shape(data.x.shape[1], PositionGrid(tuple(data.x.shape[2:])))
         Budget(_TRIAL, True, seconds=seconds).plan(network.layers, shape)  # or it says why not
     trial = Data(data.x[:_TRIAL], np.arange(_TRIAL) % network.classes)
     points = 0

@@ -33,7 +33,7 @@ from firstguess.diagnosis.bias_duration import Lasting, lasting
 from firstguess.diagnosis.causes import Found, causes_of, ranked, without_ending
 from firstguess.diagnosis.expectation import Expected, expectation
 from firstguess.diagnosis.faults import Fault, find_faults
-from firstguess.diagnosis.rehearsal import LONGEST, Asked, Rehearsal, TrainedWith, rehearse, trained_with
+from firstguess.diagnosis.rehearsal import LONGEST, Rehearsal, RehearsalPlan, TrainedWith, rehearse, trained_with
 from firstguess.diagnosis.remedies import Case
 from firstguess.diagnosis.remedies.base import inputs_of
 from firstguess.diagnosis.result import Diagnosis, Goal, Verdict
@@ -353,7 +353,7 @@ def _length(subject: Subject, steps: int | None, epochs: int | None) -> int:
 def _rehearsed(subject: Subject, using: TrainedWith, predicted: float, run: int, seconds: float) -> Rehearsal:
     """Copies of the model, or of the network that a description describes, in their first steps."""
     words, own = using.words(predicted), not isinstance(using.make, str) and not inspect.isclass(using.make)
-    asked = Asked(
+    asked = RehearsalPlan(
         subject.maker,
         subject.batches,
         using.loss,

@@ -155,7 +155,7 @@ class Rehearsal:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class RehearsalPlan:
     """What is trained, on what and how; `words` name the loss and the optimizer."""
 
     model: Callable[..., Any]
@@ -173,7 +173,7 @@ class Asked:
         return None if self.optimizer == "gd" else max(2, self.batches[0].size)
 
 
-def rehearse(asked: Asked, *, enough: Callable[[Rehearsal], bool], seconds: float, most: int) -> Rehearsal:
+def rehearse(asked: RehearsalPlan, *, enough: Callable[[Rehearsal], bool], seconds: float, most: int) -> Rehearsal:
     """Train copies for 64 steps; four times as many where these leave it open (`enough`) and there is time."""
     nothing = Rehearsal(how=asked.words)
     if any(batch.labels is None for batch in asked.batches):
@@ -203,7 +203,7 @@ def rehearse(asked: Asked, *, enough: Callable[[Rehearsal], bool], seconds: floa
     return found
 
 
-def _trained(asked: Asked, inits: int, steps: int) -> TrainedMembers:
+def _trained(asked: RehearsalPlan, inits: int, steps: int) -> TrainedMembers:
     return train_module(
         asked.model,
         list(asked.batches),
@@ -240,7 +240,7 @@ def _fitted(loss: Any) -> Any:
     return value
 
 
-def seen(t: TrainedMembers, asked: Asked) -> Rehearsal:
+def seen(t: TrainedMembers, asked: RehearsalPlan) -> Rehearsal:
     """The curves, summed up over copies that stayed finite."""
     labels = torch.cat([batch.labels.reshape(-1) for batch in asked.batches if batch.labels is not None]).long()
     counts = torch.bincount(labels, minlength=t.classes).double().numpy()

@@ -10,7 +10,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.network.inputs import Inputs
 from firstguess.network.layer import Layer, text
 from firstguess.network.network import Network
-from firstguess.network.shapes import UNKNOWN, Grid, Shape
+from firstguess.network.shapes import UNKNOWN, PositionGrid, Shape
 from firstguess.network.signal import Signal
 from firstguess.network.tensors import Place
 from firstguess.network.walk import check_vocabulary, needs_images, needs_tokens, sequence, shapes
@@ -43,9 +43,9 @@ def resolve(
                 where="data",
                 hint="x.reshape(n, 1, 28, 28)",
             )
-        first = Shape(sizes[0], Grid(sizes[1:]), drawn=True)
+        first = Shape(sizes[0], PositionGrid(sizes[1:]), drawn=True)
     else:
-        first = Shape(Shape(sizes[0], Grid(sizes[1:])).nodes, drawn=True)
+        first = Shape(Shape(sizes[0], PositionGrid(sizes[1:])).nodes, drawn=True)
     head = _head(network)
     found = shapes(network.layers[:head], first, width)
     found += shapes(network.layers[head:], found.pop(), network.classes, first=head + 1)
@@ -70,7 +70,7 @@ def resolve(
 
 def _of_tokens(sizes: tuple[int, ...], vocabulary: int | None) -> Shape:
     if len(sizes) == 3:
-        return Shape(sizes[0], Grid(sizes[1:]), drawn=True)
+        return Shape(sizes[0], PositionGrid(sizes[1:]), drawn=True)
     if len(sizes) == 1:
         return Shape(vocabulary, sequence(sizes[0]), drawn=True)
     raise InvalidInput(

@@ -23,7 +23,7 @@ from firstguess.ensemble.moments import GuessCounts, NodeMoments, statistics
 from firstguess.ensemble.resolved import resolve
 from firstguess.ensemble.seeds import check_seed, member_seeds, tie_stream
 from firstguess.network.network import Network
-from firstguess.network.shapes import Grid
+from firstguess.network.shapes import PositionGrid
 from firstguess.network.tensors import Place
 
 _HELD = 12.0  # activations of the widest layer that are alive at once
@@ -84,7 +84,7 @@ class TokenEngine:
             i
             for i, p in enumerate(self._places)
             if (probe == "all" or (p.layer.weighted if probe == "weights" else i == last))
-            and (real is None or i == last or p.after.grid == Grid())
+            and (real is None or i == last or p.after.grid == PositionGrid())
         ]
         self._probes = {i: k for k, i in enumerate(chosen)}
         self.layers = tuple(

@@ -14,7 +14,7 @@ import numpy as np
 
 from firstguess.base.text import percent, power_of_ten, rounded_off, spaced
 from firstguess.explore.choice import Choice
-from firstguess.explore.seen import DIMENSION, WIDTH, Seen
+from firstguess.explore.seen import DIMENSION, WIDTH, ExploredNetwork
 from firstguess.theory.bias_levels import EDGES, largest_share
 from firstguess.theory.frontier import FrontierPoint
 from firstguess.theory.phases.diagram import PhaseDiagram
@@ -32,7 +32,7 @@ BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7a7a7a"
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """Numbers onto pixels: straight, or by their logarithm."""
 
     low: float
@@ -40,7 +40,7 @@ class Scale:
     log: bool = False
 
     @classmethod
-    def around(cls, values: Iterable[float], *, log: bool = False, least: float = 1.0) -> Scale:
+    def around(cls, values: Iterable[float], *, log: bool = False, least: float = 1.0) -> AxisScale:
         """All finite values with some room; a logarithmic one spans at least `least` decades."""
         seen = [v for v in values if math.isfinite(v) and (v > 0.0 or not log)]
         if not seen:
@@ -94,11 +94,11 @@ def short(value: float) -> str:
 
 
 @dataclass
-class Drawing:
+class SvgChart:
     """A chart that is written down mark by mark; `svg` is all of it."""
 
-    x: Scale
-    y: Scale
+    x: AxisScale
+    y: AxisScale
     x_title: str
     y_title: str
     marks: list[str] = field(default_factory=list)
@@ -228,7 +228,7 @@ _HUGE = 1e12
 _NO_GRADIENTS = "Not known in closed form for this network."
 
 
-def live(seen: Seen) -> str:
+def live(seen: ExploredNetwork) -> str:
     """All that moves with a slider; its attributes are for those who read it by program."""
     p = seen.prediction
     largest, gamma = p.guesses.expected_max(), float(p.gamma[-1])
@@ -283,13 +283,13 @@ def _panel(title: str, body: str, *, wide: bool = False) -> str:
     return f"<div{' class=fg-wide' if wide else ''}><h3>{escape(title)}</h3>{body}</div>"
 
 
-def _shares(seen: Seen) -> str:
+def _shares(seen: ExploredNetwork) -> str:
     """Two classes: the density of a share; more: the average shares in order."""
     law = seen.prediction.guesses
     assert isinstance(law, Guesses)  # of closed forms
     over = f"One class gets over 90 % of the guesses in {percent(law.prob_max_above(0.9))} of networks."
     if law.std() < 1e-6:
-        drawing = Drawing(Scale(0, 1), Scale(0, 1.0), "share of a class", "")
+        drawing = SvgChart(AxisScale(0, 1), AxisScale(0, 1.0), "share of a class", "")
         drawing.line([(1 / law.classes, 0.0), (1 / law.classes, 0.97)], name="every network")
         over = f"Every class gets {percent(1 / law.classes)} in every network."
     elif law.classes == 2:
@@ -298,14 +298,14 @@ def _shares(seen: Seen) -> str:
         found = list(zip(at.tolist(), law.pdf(at).tolist(), strict=True))
         top = max(y for _, y in found)
         top = top if law.gamma < 1.0 else min(top, 6.0)  # from γ = 1 on it has poles at the ends
-        drawing = Drawing(Scale(0, 1), Scale(0, top * 1.08 + 0.05), "share of a class", "density")
+        drawing = SvgChart(AxisScale(0, 1), AxisScale(0, top * 1.08 + 0.05), "share of a class", "density")
         drawing.area(found)
         drawing.line(found)
     else:
         shown = min(law.classes, 10)
         means = [average_kth(law.classes, k, law.gamma, quick=True) for k in range(1, shown + 1)]
-        drawing = Drawing(
-            Scale(0.4, shown + 0.6), Scale(0, max(means) * 1.08), "class, from the largest share on", "share"
+        drawing = SvgChart(
+            AxisScale(0.4, shown + 0.6), AxisScale(0, max(means) * 1.08), "class, from the largest share on", "share"
         )
         for k, mean in enumerate(means, start=1):
             drawing.bar(k, mean, 0.38, name=f"number {k}: {percent(mean)}")
@@ -313,11 +313,11 @@ def _shares(seen: Seen) -> str:
     return _panel("Distribution of class shares", drawing.svg(over) + f"<p>{over}</p>")
 
 
-def _gamma(seen: Seen) -> str:
+def _gamma(seen: ExploredNetwork) -> str:
     values = np.clip(seen.prediction.gamma, _LEAST, _HUGE)
     points = [(k, float(v)) for k, v in enumerate(values, start=1)]
-    y = Scale.around([*values.tolist(), EDGES[0] / 3, EDGES[2] * 3], log=True)
-    drawing = Drawing(Scale(0.5, len(points) + 0.5), y, "layer of weights", "drift ratio γ")
+    y = AxisScale.around([*values.tolist(), EDGES[0] / 3, EDGES[2] * 3], log=True)
+    drawing = SvgChart(AxisScale(0.5, len(points) + 0.5), y, "layer of weights", "drift ratio γ")
     for edge, name in zip(EDGES, ("leaning", "biased", "deeply biased"), strict=True):
         drawing.level(edge, name, left=True)
     drawing.line(points)
@@ -325,7 +325,7 @@ def _gamma(seen: Seen) -> str:
     return _panel("γ through the layers", drawing.svg(f"γ from {number(values[0])} to {number(values[-1])}"))
 
 
-def _gradients(seen: Seen) -> str:
+def _gradients(seen: ExploredNetwork) -> str:
     p = seen.prediction
     stream = stream_growth([(layer.layer, layer.gradient) for layer in p.layers])
     growth = p.gradient_growth
@@ -340,8 +340,8 @@ def _gradients(seen: Seen) -> str:
 
 def _gradients_drawn(found: Sequence[tuple[int, float]], what: str, said: str) -> str:
     points = [(k, min(max(v, 1e-300), 1e300)) for k, v in found]
-    y = Scale.around([v for _, v in points], log=True, least=2.0)
-    drawing = Drawing(Scale(0.5, len(points) + 0.5), y, what, "gradient, mean square")
+    y = AxisScale.around([v for _, v in points], log=True, least=2.0)
+    drawing = SvgChart(AxisScale(0.5, len(points) + 0.5), y, what, "gradient, mean square")
     drawing.line(points, ORANGE)
     drawing.level(1.0)
     return _panel("Gradients", drawing.svg(said) + f"<p>{said}</p>")
@@ -355,15 +355,15 @@ def signed(factor: float) -> str:
     return f"a factor of {factor:.3g}" if change >= 99.5 else f"{'+' if change > 0 else '−'}{abs(change):.2g} %"
 
 
-def _frontier(seen: Seen) -> str:
+def _frontier(seen: ExploredNetwork) -> str:
     f = seen.frontier
     if f is None:
         return _panel("Bias against gradients", f"<p>{escape(seen.why['frontier'])}</p>")
     marks = [f.here, *f.remedies]
     places = [(min(max(m.gradients, 1e-30), 1e30), 1 + min(max(m.gamma, 0), _HUGE)) for m in marks]
-    x = Scale.around([g for g, _ in places] + [1.0], log=True, least=2.0)
-    y = Scale.around([v for _, v in places] + [1.0], log=True, least=2.0)
-    drawing = Drawing(x, y, "gradients, output to input (mean square)", "1 + γ")
+    x = AxisScale.around([g for g, _ in places] + [1.0], log=True, least=2.0)
+    y = AxisScale.around([v for _, v in places] + [1.0], log=True, least=2.0)
+    drawing = SvgChart(x, y, "gradients, output to input (mean square)", "1 + γ")
     edge = 1 + f.data_gamma
     steps = np.geomspace(x.low, x.high, 60)
     drawing.line(
@@ -378,7 +378,7 @@ def _frontier(seen: Seen) -> str:
     return _panel("Bias against gradients", drawing.svg(said) + f"<p>{said}</p>")
 
 
-def _near(places: Sequence[tuple[float, float]], drawing: Drawing) -> list[list[int]]:
+def _near(places: Sequence[tuple[float, float]], drawing: SvgChart) -> list[list[int]]:
     """Marks that would cover each other, as one."""
     found: list[list[int]] = []
     for k, place in enumerate(places):
@@ -392,7 +392,7 @@ def _near(places: Sequence[tuple[float, float]], drawing: Drawing) -> list[list[
     return found
 
 
-def _lasting(seen: Seen) -> str:
+def _lasting(seen: ExploredNetwork) -> str:
     title = "How long the bias lasts"
     if seen.absorption is None:
         return _panel(title, f"<p>{escape(seen.why['absorption'])}</p>")
@@ -420,12 +420,12 @@ def _steps(count: float) -> str:
 _PUT_OFF = {"gradients": _gradients, "absorption": _lasting}
 
 
-def rest(seen: Seen, names: Sequence[str]) -> str:
+def rest(seen: ExploredNetwork, names: Sequence[str]) -> str:
     """The parts that the live ones did not wait for."""
     return "".join(_PUT_OFF[name](seen) for name in names)
 
 
-def _remedies(seen: Seen) -> str:
+def _remedies(seen: ExploredNetwork) -> str:
     f = seen.frontier
     if f is None:
         return ""
@@ -449,8 +449,8 @@ def _row(k: int, m: FrontierPoint, classes: int) -> str:
 
 def phases(choice: Choice, diagram: PhaseDiagram, here: FixedPoint, rest: str = "") -> str:
     """Where the variances stand: colours are γ at depth, the lines where gradients keep their size; `rest`: beside."""
-    w, b = (Scale(float(v[0]), float(v[-1])) for v in (diagram.weight_vars, diagram.bias_vars))
-    drawing = Drawing(w, b, "weight variance", "bias variance")
+    w, b = (AxisScale(float(v[0]), float(v[-1])) for v in (diagram.weight_vars, diagram.bias_vars))
+    drawing = SvgChart(w, b, "weight variance", "bias variance")
     drawing.picture(_colours(diagram.gamma))
     for line in _level_lines(diagram):
         drawing.line(line, "#222222", name="gradients keep their size")

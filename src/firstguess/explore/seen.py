@@ -39,7 +39,7 @@ DIMENSION = WIDTH = 1000  # that training is predicted for
 
 
 @dataclass(frozen=True)
-class Seen:
+class ExploredNetwork:
     """All that moves with a slider. A part that is not known is None, and `why` has the reason by the part's name."""
 
     choice: Choice
@@ -70,7 +70,7 @@ class Seen:
         return [(len(found) - k, v) for k, v in enumerate(found)]
 
 
-def see(choice: Choice, *, whole: bool = True) -> Seen:
+def see(choice: Choice, *, whole: bool = True) -> ExploredNetwork:
     """Predict a choice; errors are the network's own. Unless `whole`, what is slow waits for `with_the_rest`."""
     network, inputs = choice.network, choice.inputs
     if isinstance(inputs, Tokens) and not whole:
@@ -81,18 +81,20 @@ def see(choice: Choice, *, whole: bool = True) -> Seen:
         why = dict(_TOKENS)
         if any(getattr(layer, "rotary", False) for layer in every(network.layers)):
             why["gradients"] = _ROTARY
-        return Seen(choice, prediction, None, None, why, ("gradients",) * (not whole))
+        return ExploredNetwork(choice, prediction, None, None, why, ("gradients",) * (not whole))
     why = dict[str, str]()
     standing: Frontier | None = None
     try:
         standing = frontier(network, targets=(), inputs=inputs)
     except FirstguessError as error:
         why["frontier"] = error.reason
-    seen = Seen(choice, prediction, standing, None, why, ("absorption",) * (not whole and network.classes > 2))
+    seen = ExploredNetwork(
+        choice, prediction, standing, None, why, ("absorption",) * (not whole and network.classes > 2)
+    )
     return seen if seen.later else _lasting(seen)
 
 
-def _lasting(seen: Seen) -> Seen:
+def _lasting(seen: ExploredNetwork) -> ExploredNetwork:
     """With the time that the bias lasts, or why it is not known."""
     p = seen.prediction
     try:
@@ -105,7 +107,7 @@ def _lasting(seen: Seen) -> Seen:
     return replace(seen, why={**seen.why, "absorption": why}, later=())
 
 
-def with_the_rest(seen: Seen) -> Seen:
+def with_the_rest(seen: ExploredNetwork) -> ExploredNetwork:
     """With what was put off."""
     if not seen.later:
         return seen

@@ -19,7 +19,7 @@ from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import Layer, Symmetry, has_reading, steps, text
 from firstguess.network.layers import Activate
 from firstguess.network.points import Points
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Gaussian, Pairs, Signal
 
 _ROUNDING = 1e-9  # of the root mean square: a mean below is 0
@@ -28,7 +28,7 @@ _NODES, _POINTS = 1 << 15, 32  # pairs ±u, and data points of each
 _SURE = 6.0  # standard errors
 
 
-class Answer(int):
+class BiasCriterion(int):
     """Yes or no, with the `reason`; it counts as True or False.
 
     `correlation` is what two uncorrelated data points have in common after the block: mean²/mean square.
@@ -37,7 +37,7 @@ class Answer(int):
     reason: str
     correlation: float
 
-    def __new__(cls, yes: bool, reason: str, correlation: float) -> Answer:
+    def __new__(cls, yes: bool, reason: str, correlation: float) -> BiasCriterion:
         self = super().__new__(cls, yes)
         self.reason, self.correlation = reason, correlation
         return self
@@ -48,7 +48,7 @@ class Answer(int):
     __str__ = __repr__
 
 
-def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Answer:
+def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> BiasCriterion:
     """Whether an activation, or a text of several layers, causes initial guessing bias, and why.
 
     It does iff the mean of its nodes over data is not 0 for centred Gaussian nodes of variance `q` before: that is
@@ -63,14 +63,14 @@ def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Answ
     check_variance(q, "causes_bias(q)", "q=1")
     layers = _layers(what)
     if _odd(layers):
-        return Answer(False, "odd in every layer, so that no node has a mean over centred data", 0.0)
+        return BiasCriterion(False, "odd in every layer, so that no node has a mean over centred data", 0.0)
     try:
         return _by_closed_form(layers, q)
     except NotCovered as error:
         if not all(has_reading(type(layer), "sampled_units") for layer in layers):
             raise
         if layers[-1].symmetry is Symmetry.REMOVES_MEAN or getattr(getattr(layers[-1], "phi", None), "centered", False):
-            return Answer(False, f"{text(layers[-1])} takes off the mean that nodes had in front of it", 0.0)
+            return BiasCriterion(False, f"{text(layers[-1])} takes off the mean that nodes had in front of it", 0.0)
         return _by_sampled_units(layers, q, error)
 
 
@@ -98,7 +98,7 @@ def _odd_layer(layer: Layer) -> bool:
     return layer.symmetry in (Symmetry.ODD, Symmetry.LINEAR, Symmetry.REMOVES_MEAN)
 
 
-def _by_closed_form(layers: Sequence[Layer], q: float) -> Answer:
+def _by_closed_form(layers: Sequence[Layer], q: float) -> BiasCriterion:
     signal = Signal(0.0, 0.0, 1.0, math.log(q), Gaussian())
     made, room = "", _ROUNDING
     for layer, before, after in steps(layers, signal):
@@ -117,7 +117,7 @@ def _by_closed_form(layers: Sequence[Layer], q: float) -> Answer:
             hint="weights between the layers, or the ensemble reading: fg.measure(...)",
         )
     yes = share > room
-    return Answer(yes, made or "nodes have no mean over centred data", share * share if yes else 0.0)
+    return BiasCriterion(yes, made or "nodes have no mean over centred data", share * share if yes else 0.0)
 
 
 def _level(signal: Signal) -> float:
@@ -133,13 +133,13 @@ def _made(name: str, after: Signal) -> str:
     return f"{name} gives nodes a mean over centred data: {size:.3g} ({share:.1%} of their root mean square)"
 
 
-def _by_sampled_units(layers: Sequence[Layer], q: float, error: NotCovered) -> Answer:
+def _by_sampled_units(layers: Sequence[Layer], q: float, error: NotCovered) -> BiasCriterion:
     """Units drawn as they come in, pairs ±u, sent through the layers: their mean, in standard errors."""
     bunch = math.prod(layer.pools * layer.together for layer in layers)
     half = max(_NODES // (2 * bunch), 1) * bunch
     u = math.sqrt(q) * np.random.default_rng(0).standard_normal((half, _POINTS))
     y = np.concatenate([u, -u])
-    points = Points(np.full(_POINTS, q), np.zeros(_POINTS), True, Shape(1 << 20, Grid()), 1 << 20)
+    points = Points(np.full(_POINTS, q), np.zeros(_POINTS), True, Shape(1 << 20, PositionGrid()), 1 << 20)
     for index, layer in enumerate(layers, start=1):
         try:
             y = layer.sampled_units(points, known=False).units(y)
@@ -160,4 +160,4 @@ def _by_sampled_units(layers: Sequence[Layer], q: float, error: NotCovered) -> A
         )
     share = abs(mean) / size
     reason = f"nodes have a mean over centred data: {mean:.3g} ± {own:.1g} by sampled nodes ({share:.1%} of their size)"
-    return Answer(True, reason, share * share)
+    return BiasCriterion(True, reason, share * share)

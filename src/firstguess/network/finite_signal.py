@@ -130,7 +130,7 @@ def at(distribution: UnitDistribution, c: float) -> At:
 
 
 @dataclass(frozen=True)
-class Series:
+class ChebyshevSeries:
     """C and what fluctuates, as Chebyshev series in θ = arccos c, in which all of them are analytic."""
 
     terms: Array  # (terms, 4): dC/dθ, d²C/dθ², s, B
@@ -163,7 +163,7 @@ def _value(x: Array, terms: Array) -> Array:
 
 
 @lru_cache(maxsize=32)
-def series(distribution: UnitDistribution) -> Series:
+def series(distribution: UnitDistribution) -> ChebyshevSeries:
     """The series of a distribution; NotCovered where they do not converge (φ is much steeper than its input)."""
     angles = (chebyshev.chebpts1(_TERMS) + 1.0) * 0.5 * math.pi
     rows = np.empty((_TERMS, 4))
@@ -185,7 +185,7 @@ def series(distribution: UnitDistribution) -> Series:
     first[:-1] = scale * chebyshev.chebder(terms[:, 0])
     second[:-2] = scale**2 * chebyshev.chebder(terms[:, 0], 2)
     kept = np.stack([first, second, terms[:, 1], terms[:, 2]], axis=1)
-    return Series(kept, np.asarray(together, dtype=np.float64))
+    return ChebyshevSeries(kept, np.asarray(together, dtype=np.float64))
 
 
 def _at_angle(distribution: UnitDistribution, theta: float) -> tuple[Array, Array]:

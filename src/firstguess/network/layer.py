@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from firstguess.network.finite_sample import PointSample
     from firstguess.network.finite_signal import FiniteSignal
     from firstguess.network.points import AllPairsMap, ControlVariates, Done, Joint, Need, PairwiseMap, Points, UnitMap
-    from firstguess.network.shapes import Grid
+    from firstguess.network.shapes import PositionGrid
     from firstguess.network.signal import Signal
     from firstguess.network.tensors import Draw, Place, Tensors
 
@@ -247,7 +247,7 @@ class Layer:
         """A few points after it, in many networks of real width: theory.md (41)."""
         self._refuse("a meaning at finite width")
 
-    def sampled(self, grid: Grid) -> bool:
+    def sampled(self, grid: PositionGrid) -> bool:
         """Whether sampled units may serve it better than a formula, which `need` then tells."""
         return False
 

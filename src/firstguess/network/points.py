@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firstguess.base.gaussian import Array
-from firstguess.network.shapes import Grid, Shape, Shaped
+from firstguess.network.shapes import PositionGrid, Shape, Shaped
 
 if TYPE_CHECKING:
     from firstguess.network.activations.record import Activation
@@ -48,7 +48,7 @@ class Points:
     real: Flags | None = None
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> PositionGrid:
         """The positions."""
         assert self.shape.grid is not None
         return self.shape.grid
@@ -266,7 +266,7 @@ class AllPairsMap:
     apply: Callable[[Array, Array | None], Done]
 
 
-def split(k: Array, grid: Grid) -> Array:
+def split(k: Array, grid: PositionGrid) -> Array:
     """(points, positions, points, positions) of a tile."""
     return k.reshape(-1, grid.places, k.shape[1] // grid.places, grid.places)
 

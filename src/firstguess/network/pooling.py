@@ -18,15 +18,15 @@ from firstguess.base.numerics import interpolate
 from firstguess.network.activations.record import Activation
 from firstguess.network.layer import FLAT, IMAGE, Call, Layer, ReadContext, ReadResult
 from firstguess.network.points import Op, Values
-from firstguess.network.shapes import Grid
+from firstguess.network.shapes import PositionGrid
 
 Reduce = Callable[[Values, tuple[int, ...]], Values]
 
 
-def pool_units(size: int, grid: Grid, reduce: Reduce) -> Op:
+def pool_units(size: int, grid: PositionGrid, reduce: Reduce) -> Op:
     """Windows side by side: `size` units, or k×k = size positions; what is left over at the border is not pooled.
 
-    >>> pool = pool_units(4, Grid((2, 4)), lambda y, axes: y.max(axis=axes))
+    >>> pool = pool_units(4, PositionGrid((2, 4)), lambda y, axes: y.max(axis=axes))
     >>> pool(np.arange(8.0)[None, :]).tolist()          # one unit on one image of 2×4 positions
     [[5.0, 7.0]]
     """
@@ -43,7 +43,7 @@ def pool_units(size: int, grid: Grid, reduce: Reduce) -> Op:
     return run
 
 
-def pool_overlapping(size: int, stride: int, padding: int, grid: Grid) -> Op:
+def pool_overlapping(size: int, stride: int, padding: int, grid: PositionGrid) -> Op:
     """The largest of windows of positions that may overlap, with −∞ around the image."""
     side = math.isqrt(size)
     around = (padding, padding)

@@ -10,10 +10,10 @@ from firstguess.base.errors import InvalidInput
 
 
 @dataclass(frozen=True)
-class Grid:
+class PositionGrid:
     """Positions of a data point: () flat, (H, W) an image, (T,) a sequence.
 
-    >>> Grid((28, 28)).windows(3, stride=2, padding=1).sides
+    >>> PositionGrid((28, 28)).windows(3, stride=2, padding=1).sides
     (14, 14)
     """
 
@@ -38,7 +38,7 @@ class Grid:
         """Which data points these rows of a tile are."""
         return slice(rows.start // self.places, rows.stop // self.places)
 
-    def windows(self, size: int, *, stride: int = 1, padding: int = 0) -> Grid:
+    def windows(self, size: int, *, stride: int = 1, padding: int = 0) -> PositionGrid:
         """The grid of all windows of `size` positions a side that fit: the one rule for kernels and pools."""
         return replace(self, sides=tuple((side + 2 * padding - size) // stride + 1 for side in self.sides))
 
@@ -58,7 +58,7 @@ class Shape:
     """
 
     width: int | None
-    grid: Grid | None = Grid()
+    grid: PositionGrid | None = PositionGrid()
     drawn: bool = False  # real tensors: pools and groups must divide the width
 
     @property

@@ -12,7 +12,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import Layer, Mix, Symmetry, text
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Signal
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def needs_tokens(layers: Iterable[Layer]) -> bool:
     return any(Mix.TOKENS in layer.mixes for layer in every(layers))
 
 
-def wants_all_pairs(block: Layer, grid: Grid) -> bool:
+def wants_all_pairs(block: Layer, grid: PositionGrid) -> bool:
     """Whether a layer within mixes data points or tokens or, on images, wants the covariances within one (pools)."""
     images = not grid.flat and not grid.apart
     return any(
@@ -117,9 +117,9 @@ def shapes(
 # Shapes of sequences: what token layers ask of the one before them.
 
 
-def sequence(tokens: int) -> Grid:
+def sequence(tokens: int) -> PositionGrid:
     """The grid of a sequence: dense layers and norms act at each of its positions."""
-    return Grid((tokens,), apart=True)
+    return PositionGrid((tokens,), apart=True)
 
 
 def check_tokens(before: Shape, kind: str) -> None:

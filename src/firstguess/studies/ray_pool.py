@@ -16,7 +16,7 @@ from typing import Any
 from firstguess.base.checks import optional
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.studies.local_pool import sendable
-from firstguess.studies.tasks import Came, Job, Outcome, Work, failed, perform, perform_all
+from firstguess.studies.tasks import Came, Job, TaskOutcome, Work, failed, perform, perform_all
 
 _AHEAD = 4  # calls a processor that are handed over: enough that none waits, few enough that nothing piles up
 _LEAST = 16
@@ -140,10 +140,10 @@ class _TimeUp(BaseException):
     pass
 
 
-def _limited(work: Work, jobs: tuple[Job, ...], seconds: float | None) -> list[Outcome]:
+def _limited(work: Work, jobs: tuple[Job, ...], seconds: float | None) -> list[TaskOutcome]:
     """Each within a time limit: first by a signal, which Python hears; then, for what does not, by force."""
 
-    def one(work: Work, job: Job) -> Outcome:
+    def one(work: Work, job: Job) -> TaskOutcome:
         try:
             with _alarm(seconds):
                 return perform(work, job)

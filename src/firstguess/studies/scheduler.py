@@ -12,7 +12,7 @@ from firstguess.base.files import reason
 from firstguess.base.text import spaced
 from firstguess.studies.store import Piece
 from firstguess.studies.study_files import Results
-from firstguess.studies.tasks import TOGETHER, Came, Job, Outcome
+from firstguess.studies.tasks import TOGETHER, Came, Job, TaskOutcome
 
 MOST = 200  # small jobs a call
 UNDER_WAY = 100_000  # tasks that have been handed over and not come back, however large the cluster is
@@ -144,7 +144,7 @@ class Drive:
 
     def _take(self, came: Iterable[Came]) -> None:
         """Keep what came back, results that came together in one file; what was not done is done next."""
-        done: list[Outcome] = []
+        done: list[TaskOutcome] = []
         for jobs, outcomes in came:
             undone = jobs[len(outcomes) :]
             if not outcomes:
@@ -161,7 +161,7 @@ class Drive:
         if done:
             self._keep_results(done)
 
-    def _keep_results(self, done: Sequence[Outcome]) -> None:
+    def _keep_results(self, done: Sequence[TaskOutcome]) -> None:
         try:
             self._write(lambda: self._results.keep_all([(one.key, one.piece, one.seconds) for one in done]))
         except InvalidInput:  # the disk
@@ -172,7 +172,9 @@ class Drive:
                     self._keep_results([outcome])
                 return
             said = f"{type(error).__name__}: {error}".splitlines()[0]
-            self._keep(Outcome(done[0].key, reason=f"a result that cannot be kept: {said}", seconds=done[0].seconds))
+            self._keep(
+                TaskOutcome(done[0].key, reason=f"a result that cannot be kept: {said}", seconds=done[0].seconds)
+            )
             return
         for outcome in done:
             if self._block is not None:
@@ -181,7 +183,7 @@ class Drive:
             self._given.pop(outcome.key, None)
             self._tick(self.ran)
 
-    def _keep(self, outcome: Outcome) -> None:
+    def _keep(self, outcome: TaskOutcome) -> None:
         """A block, or a failure."""
         if not outcome.reason:
             self._keep_block(outcome)
@@ -199,7 +201,7 @@ class Drive:
 
     # -- Ensembles in blocks ----------------------------------------------------------------------------------------
 
-    def _keep_block(self, outcome: Outcome) -> None:
+    def _keep_block(self, outcome: TaskOutcome) -> None:
         piece = outcome.piece
         self._write(lambda: self._results.keep_block(outcome.key, self._block or 0, piece, outcome.seconds))
         if outcome.key in self._dropped:  # for the next run: another block of it failed in this one

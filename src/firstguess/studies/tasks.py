@@ -245,7 +245,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What became of a job: a piece to keep, or a reason."""
 
     key: str
@@ -260,7 +260,7 @@ class Came(NamedTuple):
     """Jobs that were handed over together, and what became of the first of them; the others have to be done again."""
 
     jobs: tuple[Job, ...]
-    outcomes: list[Outcome]
+    outcomes: list[TaskOutcome]
 
 
 @dataclass(frozen=True)
@@ -274,10 +274,12 @@ class Work:
     code: str = ""  # the driver's `code_version`: another one would give results that are not what their address says
 
 
-def perform_all(work: Work, jobs: Iterable[Job], one: Callable[[Work, Job], Outcome] | None = None) -> list[Outcome]:
+def perform_all(
+    work: Work, jobs: Iterable[Job], one: Callable[[Work, Job], TaskOutcome] | None = None
+) -> list[TaskOutcome]:
     """Do small jobs one after the other; what has not begun after `TOGETHER` seconds is left."""
     until = time.perf_counter() + TOGETHER
-    outcomes: list[Outcome] = []
+    outcomes: list[TaskOutcome] = []
     for job in jobs:
         outcomes.append((one or perform)(work, job))
         if time.perf_counter() > until:
@@ -285,7 +287,7 @@ def perform_all(work: Work, jobs: Iterable[Job], one: Callable[[Work, Job], Outc
     return outcomes
 
 
-def perform(work: Work, job: Job) -> Outcome:
+def perform(work: Work, job: Job) -> TaskOutcome:
     """Do a job; what it raises is its outcome."""
     started = time.perf_counter()
     os.environ[THREADS] = str(work.threads)
@@ -302,7 +304,7 @@ def perform(work: Work, job: Job) -> Outcome:
                 kind, piece = "block", packed(cut.members, cut.total, cut.size)
     except (Exception, SystemExit) as error:
         return failed(job.key, _reason(error), time.perf_counter() - started, _trace(error))
-    return Outcome(job.key, kind, dict(piece), time.perf_counter() - started)
+    return TaskOutcome(job.key, kind, dict(piece), time.perf_counter() - started)
 
 
 def _check(code: str) -> None:
@@ -313,9 +315,9 @@ def _check(code: str) -> None:
         )  # fmt: skip
 
 
-def failed(key: str, reason: str, seconds: float = 0.0, trace: str = "") -> Outcome:
+def failed(key: str, reason: str, seconds: float = 0.0, trace: str = "") -> TaskOutcome:
     """An outcome without a result."""
-    return Outcome(key, reason=reason, seconds=seconds, trace=trace)
+    return TaskOutcome(key, reason=reason, seconds=seconds, trace=trace)
 
 
 def _members(job: Job) -> contextlib.AbstractContextManager[None]:

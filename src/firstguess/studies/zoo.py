@@ -72,7 +72,7 @@ _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_sta
 
 
 @dataclass(frozen=True)
-class Case:
+class ZooModel:
     """A model that can be drawn again and again, and what it is called with."""
 
     make: Callable[[], nn.Module]
@@ -90,7 +90,7 @@ def architectures() -> list[str]:
     return [f"{task}/{kind}" for task, kinds in found.items() for kind in kinds]
 
 
-def shrunk(name: str) -> Case:
+def shrunk(name: str) -> ZooModel:
     """One of `architectures`, as small as its configuration's fields allow; raises InvalidInput with every reason."""
     task, kind = name.split("/")
     auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
@@ -110,7 +110,7 @@ def shrunk(name: str) -> Case:
                     size = sum(p.numel() for p in cls(made).parameters())
                 if size > _MOST:
                     raise ValueError(f"{size / 1e6:.0f} million parameters")
-                case = Case(lambda made=made: cls(made), {})
+                case = ZooModel(lambda made=made: cls(made), {})
                 for inputs in _inputs(task, cls, made):
                     try:
                         with torch.no_grad():
@@ -118,7 +118,7 @@ def shrunk(name: str) -> Case:
                     except Exception as error:
                         reasons.append(_brief(error))
                         continue
-                    return Case(case.make, inputs, cls.__name__)
+                    return ZooModel(case.make, inputs, cls.__name__)
         except Exception as error:
             reasons.append(_brief(error))
     raise InvalidInput("an architecture that can be shrunk", got="; ".join(dict.fromkeys(reasons)), where=name)
@@ -197,7 +197,7 @@ def _inputs(task: str, cls: Any, config: Any) -> Iterator[dict[str, torch.Tensor
 # -- One visit ---------------------------------------------------------------------------------------------------------
 
 
-def visit(case: Case, *, inits: int = 16, seconds: float = 12.0, seed: int = 0) -> dict[str, Any]:
+def visit(case: ZooModel, *, inits: int = 16, seconds: float = 12.0, seed: int = 0) -> dict[str, Any]:
     """One row: the largest share by a plain loop, by the class and by the instance, and what its first values are.
 
     All three have the same number of initializations, so that the difference of two means is symmetric about 0; fewer
@@ -238,7 +238,7 @@ def visit(case: Case, *, inits: int = 16, seconds: float = 12.0, seed: int = 0) 
 _STRANGE = (FindingKind.OTHER_VALUES, FindingKind.RANDOM_VALUES, FindingKind.NOT_REDRAWN, FindingKind.NOT_FINITE)
 
 
-def audit(case: Case) -> dict[str, list[str]]:
+def audit(case: ZooModel) -> dict[str, list[str]]:
     """What its first values are, without comparing: weights no initializer gives, never initialized, dead layers."""
     with _quiet():
         torch.manual_seed(7)
@@ -253,7 +253,7 @@ def _strange(findings: Sequence[Finding]) -> dict[str, list[str]]:
     }
 
 
-def _explained(model: nn.Module, case: Case, seconds: float) -> dict[str, Any]:
+def _explained(model: nn.Module, case: ZooModel, seconds: float) -> dict[str, Any]:
     """Faults that are named, and what theory says where the model is read."""
     from firstguess.diagnosis.explain_guess import explain_guess
     from firstguess.modules.read.read import read
@@ -274,7 +274,7 @@ def _explained(model: nn.Module, case: Case, seconds: float) -> dict[str, Any]:
     return found
 
 
-def _own(case: Case, inits: int, seconds: float, seed: int) -> np.ndarray:
+def _own(case: ZooModel, inits: int, seconds: float, seed: int) -> np.ndarray:
     """Largest shares by a loop of plain PyTorch."""
     found: list[float] = []
     began = time.perf_counter()

@@ -15,19 +15,19 @@ from firstguess.show.charts.theme import number, unbroken
 from firstguess.theory.training.curves import FAVOURED, OTHERS
 from firstguess.watch import wording
 from firstguess.watch.evaluation import Look, reached, share
-from firstguess.watch.seen import Seen, thinned
+from firstguess.watch.seen import WatchRecord, thinned
 
 _ROWS = 24  # looks in the table; all are in `to_dict`
 _CLASSES = 50
 
 
-def write(w: Seen, path: str | Path) -> Path:
+def write(w: WatchRecord, path: str | Path) -> Path:
     """Write the page to `path`, which ends in .html; gives the path back."""
     target = files.checked(path, (".html", ".htm"), said=".html", example="training.html")
     return files.write(target, page(w).encode())
 
 
-def page(w: Seen) -> str:
+def page(w: WatchRecord) -> str:
     """The text of the file, with everything in it: chart, libraries, style."""
     from firstguess.show.charts.watched import watch_chart
     from firstguess.show.report.pages import figure, plain
@@ -64,7 +64,7 @@ def page(w: Seen) -> str:
     return rendered("watch.html", f"{_model(w)}: {badge} · firstguess", context)
 
 
-def _badge(w: Seen) -> tuple[str, str]:
+def _badge(w: WatchRecord) -> tuple[str, str]:
     """A word, and the class of the report's style that has its colour."""
     at = w.absorbed_at
     if not w.looks:
@@ -78,7 +78,7 @@ def _badge(w: Seen) -> tuple[str, str]:
     return ("not absorbed", "worth-a-change") if math.isinf(at) else ("absorbed", "harmless")
 
 
-def _title(w: Seen) -> str:
+def _title(w: WatchRecord) -> str:
     """Of the chart: what the headline has not said yet."""
     fine = [i for i, look in enumerate(w.looks) if not look.lost]
     a, b, c = fine[0], fine[-1], w.favourite
@@ -92,20 +92,20 @@ def _title(w: Seen) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
 
-def _model(w: Seen) -> str:
+def _model(w: WatchRecord) -> str:
     return str(w.provenance.get("model", "a model")).rsplit(".", 1)[-1]
 
 
-def _first(w: Seen) -> str:
+def _first(w: WatchRecord) -> str:
     """The first look that is known, by a name."""
     return "start" if w.start_known or not w.looks else f"step {spaced(_fine(w)[0].step)}" if _fine(w) else ""
 
 
-def _fine(w: Seen) -> list[Look]:
+def _fine(w: WatchRecord) -> list[Look]:
     return [look for look in w.looks if not look.lost]
 
 
-def _cards(w: Seen) -> list[tuple[str, str, str]]:
+def _cards(w: WatchRecord) -> list[tuple[str, str, str]]:
     """A number, what it is, and what else is to be known of it."""
     fine = _fine(w)
     if not fine:
@@ -136,13 +136,13 @@ def _cards(w: Seen) -> list[tuple[str, str, str]]:
     return cards
 
 
-def _even(w: Seen) -> str:
+def _even(w: WatchRecord) -> str:
     if w.labels is None:
         return f"an even split is {share(1 / w.classes)}"
     return f"of the labels {share(float(np.bincount(w.labels).max() / len(w.labels)))}"
 
 
-def _predicted(w: Seen) -> list[list[str]]:
+def _predicted(w: WatchRecord) -> list[list[str]]:
     t = w.predicted
     if t is None:
         return []
@@ -157,7 +157,7 @@ def _predicted(w: Seen) -> list[list[str]]:
     return rows
 
 
-def _classes(w: Seen) -> list[list[str]]:
+def _classes(w: WatchRecord) -> list[list[str]]:
     """Names of the columns, then the classes that were guessed most."""
     fine = [i for i, look in enumerate(w.looks) if not look.lost]
     if not fine:
@@ -178,7 +178,7 @@ def _classes(w: Seen) -> list[list[str]]:
     return [[row[0], one, *row[1:], *both] for row, one, both in zip(rows, own, found, strict=True)]
 
 
-def _looks(w: Seen) -> list[list[str]]:
+def _looks(w: WatchRecord) -> list[list[str]]:
     """Names of the columns, then the looks, or some of many."""
     if not w.looks:
         return []

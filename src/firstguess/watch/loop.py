@@ -28,7 +28,7 @@ from firstguess.theory.training.curves import FAVOURED, OTHERS, looked_at
 from firstguess.theory.training.problem import Schedule, level_of
 from firstguess.watch.evaluation import Eyes, Look, held
 from firstguess.watch.predicting import Predictor
-from firstguess.watch.seen import FIRST, Cost, Prediction
+from firstguess.watch.seen import FIRST, Cost, LazyPrediction
 from firstguess.watch.watched import EarlyEvaluation, WatchedTraining
 from firstguess.watch.wording import warning
 
@@ -329,7 +329,7 @@ class Watch(Shown):
         labels = eyes.labels
         even = np.arange(max(eyes.classes, 2)) if labels is None else labels
         looks = tuple(looks)
-        later = Prediction((lambda: self._predictor.predict(looks, eyes)) if predict and looks else None)
+        later = LazyPrediction((lambda: self._predictor.predict(looks, eyes)) if predict and looks else None)
         return WatchedTraining(
             looks,
             eyes.points,

@@ -53,7 +53,7 @@ class Cost:
 
 
 @dataclass(eq=False)
-class Prediction:
+class LazyPrediction:
     """A prediction of the training that is made when it is first asked for; or why there is none."""
 
     make: Callable[[], tuple[PredictedTraining | None, str]] | None = None
@@ -83,7 +83,7 @@ class Collapse:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Seen:
+class WatchRecord:
     """The numbers of `WatchedTraining`, which is for the public: its words and its page are made of these."""
 
     looks: tuple[Look, ...]
@@ -95,7 +95,7 @@ class Seen:
     notes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     cost: Cost = field(default_factory=lambda: Cost(0, 0.0, 0.0, 0))
-    prediction: Prediction = field(default_factory=Prediction)
+    prediction: LazyPrediction = field(default_factory=LazyPrediction)
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])
 
     # -- Over steps ----------------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def _largest(look: Look) -> float:
     return look.largest
 
 
-def collapsed(w: Seen, c: Collapse) -> str:
+def collapsed(w: WatchRecord, c: Collapse) -> str:
     """What happened, in one clause: the name, the step and the class."""
     last = next(look for look in reversed(w.looks) if not look.lost)
     since = f"from step {spaced(c.step)} on {w.name(c.label)} gets {share(last.largest)} of all guesses"

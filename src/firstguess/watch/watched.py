@@ -10,7 +10,7 @@ from typing import Any
 from firstguess.base.record import Shown
 from firstguess.base.text import page, plain
 from firstguess.theory.training.curves import Curves
-from firstguess.watch.seen import Seen
+from firstguess.watch.seen import WatchRecord
 from firstguess.watch.wording import summary
 
 
@@ -23,7 +23,7 @@ EarlyEvaluation.__module__ = "firstguess"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WatchedTraining(Seen, Shown):
+class WatchedTraining(WatchRecord, Shown):
     """One network's guesses over its training. Print it, or `save` it as a page.
 
     Curves have one network, `.draws[0]`. The favourite is the class with most guesses at the first look.

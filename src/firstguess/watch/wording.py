@@ -10,12 +10,12 @@ import numpy as np
 from firstguess.base.text import spaced
 from firstguess.theory.training.curves import FAVOURED, OTHERS
 from firstguess.watch.evaluation import reached, share
-from firstguess.watch.seen import Seen
+from firstguess.watch.seen import WatchRecord
 
 _FEW = 3  # early evaluations that are listed
 
 
-def summary(w: Seen) -> list[tuple[str, str]]:
+def summary(w: WatchRecord) -> list[tuple[str, str]]:
     """Label and value of every headline number."""
     fine = [look for look in w.looks if not look.lost]
     if not fine:
@@ -46,7 +46,7 @@ def summary(w: Seen) -> list[tuple[str, str]]:
     return rows
 
 
-def early(w: Seen) -> str:
+def early(w: WatchRecord) -> str:
     """Where it was evaluated too early, and what that means."""
     steps = [spaced(step) for step in w.early]
     listed = ", ".join(steps[:_FEW]) + (f" and {len(steps) - _FEW} more" if len(steps) > _FEW else "")
@@ -55,13 +55,13 @@ def early(w: Seen) -> str:
     return f"at step{'s' if len(steps) > 1 else ''} {listed}: scores by class there favour {_named(w, leaders)}"
 
 
-def _named(w: Seen, classes: Iterable[int]) -> str:
+def _named(w: WatchRecord, classes: Iterable[int]) -> str:
     """Classes by name, the favourite of the start told apart."""
     first = f"the favourite of the {'start' if w.start_known else 'first look'}"
     return " and ".join(w.name(c) + (f", {first}" if c == w.favourite else "") for c in classes)
 
 
-def predicted(w: Seen) -> str:
+def predicted(w: WatchRecord) -> str:
     """Prediction beside what was seen, or why there is none."""
     t = w.predicted
     if t is None:
@@ -73,7 +73,7 @@ def predicted(w: Seen) -> str:
     return words if t.trust is None else f"{words}; trust, for averages over networks: {t.trust}"
 
 
-def warning(w: Seen, step: int) -> str:
+def warning(w: WatchRecord, step: int) -> str:
     """Of an evaluation before absorption."""
     now = next(look for look in reversed(w.looks) if not look.lost)
     even = "" if w.labels is not None else "; no labels were given, so classes are taken for even"
@@ -92,7 +92,7 @@ def warning(w: Seen, step: int) -> str:
     )
 
 
-def _absorbed(w: Seen) -> str:
+def _absorbed(w: WatchRecord) -> str:
     at, level = w.absorbed_at, f"a largest share of {share(w.level)}"
     if math.isnan(at):
         return f"not known: {level} or less at the first look already"

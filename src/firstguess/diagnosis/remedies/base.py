@@ -67,7 +67,7 @@ def _built(factory: Callable[[], nn.Module]) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MeasuredChange:
     """γ and the average largest fraction after a change, as measured; nothing else changes."""
 
     gamma: float
@@ -97,7 +97,7 @@ class Variant:
     unchanged: bool = False
     aim: Aim = "guesses"
     otherwise: str = ""
-    outcome: Outcome | None = None
+    outcome: MeasuredChange | None = None
     code: str = ""
     price: str = ""
 

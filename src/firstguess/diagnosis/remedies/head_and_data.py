@@ -12,7 +12,7 @@ from torch import nn
 from firstguess.diagnosis.remedies.base import (
     IMPORTS,
     Case,
-    Outcome,
+    MeasuredChange,
     Variant,
     inputs_of,
     of_modules,
@@ -98,7 +98,7 @@ def centred_head(case: Case) -> Iterator[Variant]:
     yield Variant(
         "centre the head (fg.repair)",
         "the head's bias minus the mean logits on your data",
-        outcome=Outcome(0.0, float(np.mean(shares)), error, len(shares)),
+        outcome=MeasuredChange(0.0, float(np.mean(shares)), error, len(shares)),
         aim="first guesses",
         code=_HEAD_CODE,
         price=_HEAD_PRICE,

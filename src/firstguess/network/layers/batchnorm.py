@@ -38,7 +38,7 @@ from firstguess.network.points import (
     Values,
     mean_of_pairs,
 )
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Gaussian, Signal, Unknown, exp
 from firstguess.network.tensors import Draw, Local, OverData, Place, Scratch, SourceWriter
 
@@ -204,7 +204,7 @@ class BatchNorm(Layer):
 
         return ControlVariates(control, t, after)
 
-    def sampled(self, grid: Grid) -> bool:
+    def sampled(self, grid: PositionGrid) -> bool:
         return True
 
     def need(self, points: Points, k: Array) -> Need:

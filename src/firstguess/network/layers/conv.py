@@ -14,7 +14,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network import weights as distributions
 from firstguess.network.layer import IMAGE, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Gaussian, Signal, random_sum
 from firstguess.network.tensors import Draw, Place, Weights
 
@@ -125,7 +125,7 @@ class Conv(Layer):
                 found.append((slice(first, stop), slice(start, end, self.stride)))
         return found
 
-    def _windows(self, k: Array, grid: Grid, after: Grid) -> Array:
+    def _windows(self, k: Array, grid: PositionGrid, after: PositionGrid) -> Array:
         """Σ_δ K[p+δ, p'+δ]: first over the rows of a window, then over its columns."""
         a, b = k.shape[0] // grid.places, k.shape[1] // grid.places
         (high, wide), (tall, broad) = grid.sides, after.sides

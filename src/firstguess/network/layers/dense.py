@@ -16,7 +16,7 @@ from firstguess.network.finite_sample import PointSample
 from firstguess.network.finite_signal import FiniteSignal
 from firstguess.network.layer import FLAT, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, Tile, random_sum_map, split
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Signal, random_sum
 from firstguess.network.tensors import Draw, Place, SourceWriter, Weights
 
@@ -64,7 +64,7 @@ class Dense(Layer):
     def shape(self, before: Shape, units: int | None) -> Shape:
         """Where positions are no tokens, it sees all of them, and none is left."""
         kept = before.grid is None or before.grid.apart
-        return Shape(self.width or units, before.grid if kept else Grid(), before.drawn)
+        return Shape(self.width or units, before.grid if kept else PositionGrid(), before.drawn)
 
     @property
     def gaussian(self) -> bool:

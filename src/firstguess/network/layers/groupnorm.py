@@ -25,7 +25,7 @@ from firstguess.network.norms import (
     over_units_values,
 )
 from firstguess.network.points import Need, PairwiseMap, Points, UnitMap, Values, same_map
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Activated, Gaussian, Signal, Unknown
 from firstguess.network.tensors import Draw, Local, Place
 
@@ -140,7 +140,7 @@ class GroupNorm(Layer):
         each = x.shape[2] // self._groups(x.shape[2])
         return sample.with_values(centred(x.reshape(len(x), -1, each), 0.0).reshape(x.shape))
 
-    def sampled(self, grid: Grid) -> bool:
+    def sampled(self, grid: PositionGrid) -> bool:
         return self.each is not None
 
     def need(self, points: Points, k: Array) -> Need:

@@ -13,7 +13,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.layer import IMAGE, Fold, Layer, Mix, ReadContext, ReadResult, Symmetry, register
 from firstguess.network.norms import effective, over_batches
 from firstguess.network.points import Need, PairwiseMap, Points, Tile, UnitMap, Values, split
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Signal
 from firstguess.network.tensors import Draw, Local, Place, Scratch
 
@@ -115,7 +115,7 @@ class InstanceNorm(Layer):
 
         return UnitMap(own, control)
 
-    def sampled(self, grid: Grid) -> bool:
+    def sampled(self, grid: PositionGrid) -> bool:
         return not grid.flat
 
     def need(self, points: Points, k: Array) -> Need:

@@ -30,7 +30,7 @@ from firstguess.network.pooling import (
     window_of_call,
     window_of_module,
 )
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.signal import Activated, Gaussian, Largest, Signal
 from firstguess.network.tensors import Draw, Local, Place, Scratch
 
@@ -168,7 +168,7 @@ class MaxPool(Layer):
         stride = self.stride or math.isqrt(self.size)
         return same_map(pool_overlapping(self.size, stride, self.padding, points.grid))
 
-    def sampled(self, grid: Grid) -> bool:
+    def sampled(self, grid: PositionGrid) -> bool:
         return self.size > 1 and not grid.flat and not grid.apart
 
     def need(self, points: Points, k: Array) -> Need:

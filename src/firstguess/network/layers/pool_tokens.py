@@ -12,7 +12,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.points import AllPairsMap, Done, Points, split
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.tensors import Draw, Place, Unbatched
 from firstguess.network.walk import check_tokens
 
@@ -44,7 +44,7 @@ class PoolTokens(Layer):
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)
-        return before if before.grid is None else Shape(before.width, Grid(), before.drawn)
+        return before if before.grid is None else Shape(before.width, PositionGrid(), before.drawn)
 
     def covariance(self, points: Points, fold: Fold) -> AllPairsMap:
         return AllPairsMap(lambda k, t: self._run(points, k, t))

@@ -21,7 +21,7 @@ from firstguess.base.gaussian import Array
 from firstguess.network.layer import text
 from firstguess.network.network import Network
 from firstguess.network.points import Points, Remark, merged
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.theory.kernel.propagation import propagate
 from firstguess.theory.kernel.tiles import Budget, Gram, KernelLayer, Pending, Pixels, all_pairs
 
@@ -100,7 +100,7 @@ def image_kernel(
         )
     n, channels, *sides = x.shape
     pixels = Pixels(x, tangent)
-    shape = Shape(channels, Grid(tuple(sides)))
+    shape = Shape(channels, PositionGrid(tuple(sides)))
     budget = Budget(n, tangent, memory, seconds, progress)
     budget.plan(network.layers, shape)
     return read_pending(

@@ -25,7 +25,7 @@ from firstguess.base.numerics import positive, root
 from firstguess.network.layer import Fold, Layer, Mix, text
 from firstguess.network.layers import Residual
 from firstguess.network.points import Done, Joint, Need, Op, PairwiseMap, Points, Remark, UnitMap, Values, mean_of_pairs
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.walk import shapes
 from firstguess.theory.kernel.tiles import Budget, KernelLayer, Mapped, Pending, Stored, all_pairs
 
@@ -158,7 +158,7 @@ class _Path:
     t: Array | None = None
 
     @property
-    def grids(self) -> list[Grid]:
+    def grids(self) -> list[PositionGrid]:
         """The positions after every layer."""
         return [shape.grid for shape in self.shapes if shape.grid is not None]
 
@@ -385,7 +385,7 @@ def _error(y: Values, bunch: int) -> float:
     return math.sqrt(float(np.mean(pairs.var(axis=0))) / len(pairs))
 
 
-def _summary(layer: Layer, y: Values, images: int, grid: Grid) -> KernelLayer:
+def _summary(layer: Layer, y: Values, images: int, grid: PositionGrid) -> KernelLayer:
     at = y.reshape(len(y), images, grid.places)
     square, total = float(np.vdot(y, y)), at.sum(axis=1)
     scale = len(y) * grid.places

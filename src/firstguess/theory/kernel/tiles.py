@@ -21,7 +21,7 @@ from firstguess.base.text import duration
 from firstguess.base.threads import in_threads, tiles
 from firstguess.network.layer import Layer, Mix, has_reading
 from firstguess.network.points import Correlate, PairwiseMap, Points, Tile, apply, at_equal_places, unchanged
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.walk import every, shapes, unsigned, wants_all_pairs
 
 # A tile and the arrays that a layer makes of it stay in the cache, and NumPy's overhead a call is small:
@@ -252,7 +252,7 @@ def _by_images(pending: Pending, budget: Budget) -> tuple[Array, Array | None, A
     return k, t, sums
 
 
-def _repeat(k: Array, grid: Grid, points: slice) -> None:
+def _repeat(k: Array, grid: PositionGrid, points: slice) -> None:
     """The first points' own block once more, for others of the same distribution."""
     rows = grid.rows(points)
     k[rows, rows] = k[: rows.stop - rows.start, : rows.stop - rows.start]
@@ -349,7 +349,7 @@ def unitwise(layer: Layer) -> bool:
     return has_reading(type(layer), "sampled_units")
 
 
-def segment(layers: Sequence[Layer], grid: Grid) -> int:
+def segment(layers: Sequence[Layer], grid: PositionGrid) -> int:
     """How many layers before have no weights, if sampled units serve one of them better than a formula; else 0."""
     length = next((i for i, layer in enumerate(layers) if not unitwise(layer)), len(layers))
     if length and layers[0].exact(layers[1:length]):
@@ -454,12 +454,12 @@ class Budget:
             self.progress(min(self.done, self.total), self.total)
 
 
-def _grid(shape: Shape) -> Grid:
+def _grid(shape: Shape) -> PositionGrid:
     assert shape.grid is not None
     return shape.grid
 
 
-def _inside(block: Layer, grid: Grid) -> list[int]:
+def _inside(block: Layer, grid: PositionGrid) -> list[int]:
     """Positions before and after every layer within a block."""
     found = [grid.places]
     for path in block.paths:

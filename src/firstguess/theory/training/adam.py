@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from firstguess.base.gaussian import Array
 from firstguess.network.layer import Layer
 from firstguess.network.network import Network
-from firstguess.network.shapes import Grid, Shape
+from firstguess.network.shapes import PositionGrid, Shape
 from firstguess.network.walk import changed, needs_images, shapes
 from firstguess.theory.training.flow import DescentTask, Values
 from firstguess.theory.training.problem import kernel_of
@@ -192,7 +192,7 @@ def _only(network: Network, index: int) -> Network:
 def _weights(network: Network, x: Array, width: int) -> Iterator[int]:
     """How many weights each layer has, in the order of `changed`."""
     images = needs_images(network.layers)
-    shape = Shape(x.shape[1], Grid(tuple(x.shape[2:]))) if images else Shape(math.prod(x.shape[1:]))
+    shape = Shape(x.shape[1], PositionGrid(tuple(x.shape[2:]))) if images else Shape(math.prod(x.shape[1:]))
     yield from _counted(network.layers, shapes(network.layers, shape, width, last=network.classes), width)
 
 
