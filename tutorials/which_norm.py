@@ -87,7 +87,7 @@ def _(kinds):
         described = fg.mlp(depth=5, norm=kind[0], placement=kind[1], classes=10)
         foretold = fg.predict(described, data=digits, points=400).guesses.expected_max()
         measured = fg.measure(described, digits, points=400, inits=40, width=200)
-        low, high = measured.guesses.interval("expected_max")
+        low, high = measured.guesses.interval("largest")
         largest[kind] = foretold, measured.guesses.expected_max(), low, high
         name = f"{kind[0]} {kind[1]}" if kind[0] else "no norm"
         print(f"{name:18} predicted {foretold:.2f}   measured {largest[kind][1]:.2f}  (95 %: {low:.2f} to {high:.2f})")

@@ -72,6 +72,15 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def with_old_names(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose `largest` can be read as `expected_max`, too, as it was called until 0.2.
+
+    >>> with_old_names({"largest": 0.6, "largest_se": 0.1, "std": 0.2})
+    {'largest': 0.6, 'largest_se': 0.1, 'std': 0.2, 'expected_max': 0.6, 'expected_max_se': 0.1}
+    """
+    return row | {k.replace("largest", "expected_max"): v for k, v in row.items() if k.startswith("largest")}
+
+
 def interval(low: float, high: float, inits: int, form: str = ".4g") -> str:
     """A 95 % interval after a value, or why there is none.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.progress import bar
+from firstguess.base.text import with_old_names
 from firstguess.cli.output import print_json, print_pairs, print_table, say
 from firstguess.cli.subjects import LARGE
 
@@ -178,38 +179,40 @@ def _measure(network: Network, data: Data, asked: DataOptions) -> Measurement:
 
 def _predicted(name: str, prediction: Prediction) -> dict[str, Any]:
     law: Any = prediction.guesses
-    row = {
+    row: dict[str, Any] = {
         "reading": name,
         "gamma": prediction.gamma.tolist(),
         "std": law.std(),
-        "expected_max": law.expected_max(),
+        "largest": law.expected_max(),
         "prob_max_above_0.9": law.prob_max_above(0.9),
         "seconds": prediction.seconds,
     }
     if prediction.finite_size is not None:
         row["finite_size"] = prediction.finite_size.to_dict()
     if name.startswith("kernel"):
-        row |= {f"{what}_se": law.standard_error(what) for what in ("std", "expected_max")}
+        row |= {f"{what}_se": law.standard_error(what) for what in ("std", "largest")}
         row["assumptions"] = list(prediction.assumptions)
-    return row
+    return with_old_names(row)
 
 
 def _measured(measured: Measurement, asked: DataOptions) -> dict[str, Any]:
     law = measured.guesses
-    return {
-        "reading": "measured",
-        "gamma": measured.gamma.tolist(),
-        "gamma_se": measured.gamma_se.tolist(),
-        "std": law.std(),
-        "std_se": law.standard_error("std"),
-        "expected_max": law.expected_max(),
-        "expected_max_se": law.standard_error("expected_max"),
-        "prob_max_above_0.9": law.prob_max_above(0.9),
-        "seconds": measured.seconds,
-        "inits": measured.inits,
-        "width": asked.real_width,
-        "findings": [f"{f.kind}: {f.message}" for f in measured.findings],
-    }
+    return with_old_names(
+        {
+            "reading": "measured",
+            "gamma": measured.gamma.tolist(),
+            "gamma_se": measured.gamma_se.tolist(),
+            "std": law.std(),
+            "std_se": law.standard_error("std"),
+            "largest": law.expected_max(),
+            "largest_se": law.standard_error("largest"),
+            "prob_max_above_0.9": law.prob_max_above(0.9),
+            "seconds": measured.seconds,
+            "inits": measured.inits,
+            "width": asked.real_width,
+            "findings": [f"{f.kind}: {f.message}" for f in measured.findings],
+        }
+    )
 
 
 def _row(reading: dict[str, Any]) -> tuple[str, ...]:
@@ -218,7 +221,7 @@ def _row(reading: dict[str, Any]) -> tuple[str, ...]:
 
     gamma, errors = reading["gamma"], reading.get("gamma_se")
     last = number(gamma[-1], errors[-1] if errors else None) if gamma else "–"
-    two = [number(reading[what], reading.get(f"{what}_se")) for what in ("std", "expected_max")]
+    two = [number(reading[what], reading.get(f"{what}_se")) for what in ("std", "largest")]
     name = reading["reading"]
     if name == "measured":
         name += f" ({reading['inits']} initializations, width {reading['width']})"

@@ -15,7 +15,7 @@ from firstguess.base import statistics
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Shown
 from firstguess.base.statistics import Estimates, FloatArray
-from firstguess.base.text import ends, interval, page, plain, with_error
+from firstguess.base.text import ends, interval, page, plain, with_error, with_old_names
 from firstguess.ensemble.higher_moments import LayerShape, table
 from firstguess.ensemble.logits import Logits, typical
 from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer, merged
@@ -325,32 +325,34 @@ class Measurement(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text; `Measurement.from_dict` reads it back."""
         return plain(
-            {
-                "inits": self.inits,
-                "points": self.points,
-                "classes": self.classes,
-                "seed": self.seed,
-                "verdict": self.verdict,
-                "bias_test": self.bias_test.to_dict(),
-                "gamma": self.gamma.tolist(),
-                "gamma_se": self.gamma_se.tolist(),
-                "gamma_interval": [ends(*each) for each in self.gamma_interval.tolist()],
-                "correlation": self.correlation.tolist(),
-                "correlation_se": [layer.correlation_se for layer in self.weights_layers],
-                "std": self.guesses.std(),
-                "std_interval": ends(*self.guesses.interval("std")),
-                "expected_max": self.guesses.expected_max(),
-                "expected_max_interval": ends(*self.guesses.interval("expected_max")),
-                "over_90": self.guesses.prob_max_above(0.9),
-                "over_90_interval": ends(*self.guesses.interval(("prob_max_above", 0.9))),
-                "ties": self.ties,
-                "layers": [layer.to_dict() for layer in self.layers],
-                "findings": [finding.to_dict() for finding in self.findings],
-                "notes": list(self.notes),
-                "guesses": self.guesses.to_dict(),
-                "provenance": self.provenance,
-                "seconds": self.seconds,
-            }
+            with_old_names(
+                {
+                    "inits": self.inits,
+                    "points": self.points,
+                    "classes": self.classes,
+                    "seed": self.seed,
+                    "verdict": self.verdict,
+                    "bias_test": self.bias_test.to_dict(),
+                    "gamma": self.gamma.tolist(),
+                    "gamma_se": self.gamma_se.tolist(),
+                    "gamma_interval": [ends(*each) for each in self.gamma_interval.tolist()],
+                    "correlation": self.correlation.tolist(),
+                    "correlation_se": [layer.correlation_se for layer in self.weights_layers],
+                    "std": self.guesses.std(),
+                    "std_interval": ends(*self.guesses.interval("std")),
+                    "largest": self.guesses.expected_max(),
+                    "largest_interval": ends(*self.guesses.interval("expected_max")),
+                    "over_90": self.guesses.prob_max_above(0.9),
+                    "over_90_interval": ends(*self.guesses.interval(("prob_max_above", 0.9))),
+                    "ties": self.ties,
+                    "layers": [layer.to_dict() for layer in self.layers],
+                    "findings": [finding.to_dict() for finding in self.findings],
+                    "notes": list(self.notes),
+                    "guesses": self.guesses.to_dict(),
+                    "provenance": self.provenance,
+                    "seconds": self.seconds,
+                }
+            )
             | ({"shapes": [shape.to_dict() for shape in self.shapes]} if self.shapes else {})
             | ({"own_guess": list(self.own_guess)} if self.own_guess else {})
         )
@@ -398,7 +400,8 @@ class Measurement(Shown):
             rows.append(("initial guessing bias at all", test.words))
         if self.weights_layers:
             last = self.weights_layers[-1]
-            rows.append(("drift ratio γ of the output", with_interval(last.gamma, last.low, last.high)))
+            zero = "; read it as 0, around which estimates scatter" if last.gamma < 0 else ""
+            rows.append(("drift ratio γ of the output", with_interval(last.gamma, last.low, last.high) + zero))
         rows += [
             ("average share of the largest class", f"{largest}, even split {1 / g.classes:.4g}"),
             ("chance that one class gets over 90 %", often),

@@ -21,8 +21,8 @@ _ROWS = 2000  # of the table on the page: the Parquet file has all
 _ENDS = 5  # best, and worst
 _FIGURES = 2
 _LONGEST = 60
-_METRICS = ("expected_max", "gamma", "accuracy_end", "absorption", "largest_end", "loss_end")
-_EVEN = ("expected_max", "gamma")  # less of it is a more even start
+_METRICS = ("largest", "gamma", "accuracy_end", "absorption", "largest_end", "loss_end")
+_EVEN = ("largest", "gamma")  # less of it is a more even start
 _ASIDE = ("network", "log_q", "findings", "seed", "points", "classes", "ties", "reading", "level", "trace")
 Row = Mapping[str, Any]
 
@@ -113,7 +113,7 @@ def _table(rows: Sequence[Row], settings: Sequence[str]) -> dict[str, Any]:
     lists = {name for row in rows[:_ROWS] for name, value in row.items() if isinstance(value, list)}
     aside = {name for name in names if name in _ASIDE and name not in settings}
     aside |= {TASK, *(name for name in names if name.endswith(("_se", "_low", "_high")))}
-    columns = [name for name in names if name not in lists | aside]
+    columns = [name for name in names if name not in lists | aside and "expected_max" not in name]  # `largest`, of old
     same = {name for name in columns if name not in (*settings, SECONDS) and _same(rows, name)}
     columns = [name for name in columns if name not in same]
     known = ", ".join(f"{name} {_cell(rows[0].get(name), name)}" for name in names if name in same)
@@ -150,7 +150,7 @@ def _cell(value: Any, name: str, *, setting: bool = False) -> str:
     if isinstance(value, float):
         if math.isnan(value):
             return "–"
-        return unbroken(percent(value)) if name in ("expected_max", "over_90") else number(value)
+        return unbroken(percent(value)) if name in ("largest", "over_90") else number(value)
     return shortened(str(value), _LONGEST)
 
 

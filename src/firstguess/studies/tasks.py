@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.text import with_old_names
 from firstguess.base.threads import THREADS
 from firstguess.diagnosis.result import Diagnosis
 from firstguess.ensemble import sharding
@@ -109,21 +110,23 @@ def row_of(result: object) -> dict[str, Any]:
 
 
 def _prediction(p: Prediction) -> dict[str, Any]:
-    return {
-        "network": str(p.network),
-        "reading": str(p.reading),
-        "verdict": str(p.verdict),
-        "gamma": float(p.gamma[-1]),
-        "correlation": float(p.correlation[-1]),
-        "log_q": float(p.log_q[-1]),
-        "expected_max": float(p.guesses.expected_max()),
-        "over_90": float(p.guesses.prob_max_above(_OFTEN)),
-        "std": float(p.guesses.std()),
-        "classes": p.network.classes,
-        **({"gradient_growth": float(p.gradient_growth[-1])} if p.gradient_growth.size else {}),
-        **({} if p.own_guess is None else {"own_guess": p.own_guess}),
-        "gamma_by_layer": p.gamma,
-    }
+    return with_old_names(
+        {
+            "network": str(p.network),
+            "reading": str(p.reading),
+            "verdict": str(p.verdict),
+            "gamma": float(p.gamma[-1]),
+            "correlation": float(p.correlation[-1]),
+            "log_q": float(p.log_q[-1]),
+            "largest": float(p.guesses.expected_max()),
+            "over_90": float(p.guesses.prob_max_above(_OFTEN)),
+            "std": float(p.guesses.std()),
+            "classes": p.network.classes,
+            **({"gradient_growth": float(p.gradient_growth[-1])} if p.gradient_growth.size else {}),
+            **({} if p.own_guess is None else {"own_guess": p.own_guess}),
+            "gamma_by_layer": p.gamma,
+        }
+    )
 
 
 def _measurement(m: Measurement) -> dict[str, Any]:
@@ -138,8 +141,8 @@ def _measurement(m: Measurement) -> dict[str, Any]:
         row |= {"correlation": last.correlation, "correlation_se": last.correlation_se}
     low, high = g.interval("expected_max")
     error = g.standard_error("expected_max")
-    row |= {"expected_max": g.expected_max(), "expected_max_se": error}
-    row |= {"expected_max_low": low, "expected_max_high": high}
+    largest = {"largest": g.expected_max(), "largest_se": error, "largest_low": low, "largest_high": high}
+    row |= with_old_names(largest)
     low, high = g.interval(("prob_max_above", _OFTEN))
     row |= {"over_90": g.prob_max_above(_OFTEN), "over_90_low": low, "over_90_high": high}
     low, high = g.interval("std")
@@ -189,7 +192,9 @@ def _diagnosis(d: Diagnosis) -> dict[str, Any]:
     row["findings"] = "; ".join(f"{f.kind}: {f.message}" for f in d.findings)
     best = d.ranked[0] if d.ranked else None
     row["advice"] = "" if best is None else best.title
-    return row | ({} if best is None else {"advice_expected_max": best.largest_after})
+    return row | (
+        {} if best is None else {name: best.largest_after for name in ("advice_largest", "advice_expected_max")}
+    )
 
 
 def _mapping(values: Mapping[Any, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from firstguess.base.checks import number
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Shown
-from firstguess.base.text import plain
+from firstguess.base.text import plain, with_old_names
 from firstguess.network.network import Network
 from firstguess.network.signal import exp
 from firstguess.network.walk import needs_tokens
@@ -251,25 +251,27 @@ class Prediction(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `Prediction.from_dict` reads it back."""
-        data = {
-            "network": self.network.to_dict(),
-            "reading": self.reading,
-            "verdict": self.verdict,
-            "has_bias": self.has_bias,
-            "gamma": self.gamma.tolist(),
-            "correlation": self.correlation.tolist(),
-            "log_q": self.log_q.tolist(),
-            "gradient_growth": [None if math.isnan(g) else g for g in self.gradient_growth.tolist()],
-            "guesses": self.guesses.to_dict(),
-            "expected_max": self.guesses.expected_max(),
-            "over_90": self.guesses.prob_max_above(0.9),
-            "std": self.guesses.std(),
-            "layers": [asdict(layer) for layer in self.layers],
-            "assumptions": list(self.assumptions),
-            "provenance": self.provenance,
-            "seconds": self.seconds,
-            "per_point": None if self.per_point is None else self.per_point.tolist(),
-        } | ({} if self.own_guess is None else {"own_guess": self.own_guess})
+        data = with_old_names(
+            {
+                "network": self.network.to_dict(),
+                "reading": self.reading,
+                "verdict": self.verdict,
+                "has_bias": self.has_bias,
+                "gamma": self.gamma.tolist(),
+                "correlation": self.correlation.tolist(),
+                "log_q": self.log_q.tolist(),
+                "gradient_growth": [None if math.isnan(g) else g for g in self.gradient_growth.tolist()],
+                "guesses": self.guesses.to_dict(),
+                "largest": self.guesses.expected_max(),
+                "over_90": self.guesses.prob_max_above(0.9),
+                "std": self.guesses.std(),
+                "layers": [asdict(layer) for layer in self.layers],
+                "assumptions": list(self.assumptions),
+                "provenance": self.provenance,
+                "seconds": self.seconds,
+                "per_point": None if self.per_point is None else self.per_point.tolist(),
+            }
+        ) | ({} if self.own_guess is None else {"own_guess": self.own_guess})
         if self.finite_size is not None:
             data["finite_size"] = self.finite_size.to_dict()
         return plain(data)

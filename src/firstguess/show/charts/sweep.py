@@ -14,7 +14,7 @@ from firstguess.show.charts.lines import Scale, Series, lines_chart
 WORDS = {
     "gamma": "drift ratio γ of the output",
     "correlation": "correlation c of two inputs' outputs",
-    "expected_max": "average largest share",
+    "largest": "average largest share",
     "over_90": "chance that one class gets over 90 %",
     "std": "standard deviation of a share",
     "gradient_growth": "gradients, going back: factor a layer in mean square",
@@ -24,8 +24,9 @@ WORDS = {
     "test_accuracy_end": "accuracy on held-out points at the end",
     "loss_end": "loss at the end",
     "absorption": "steps until the bias is absorbed, in the median",
+    "expected_max": "average largest share",  # the old name
 }
-_SHARES = ("expected_max", "over_90", "largest_start", "largest_end", "accuracy_end", "test_accuracy_end")
+_SHARES = ("largest", "expected_max", "over_90", "largest_start", "largest_end", "accuracy_end", "test_accuracy_end")
 _PANELS, _SERIES = 9, 14
 _FAR = 50.0  # a logarithmic axis, where the largest value is so many times the smallest
 

@@ -17,7 +17,7 @@ from firstguess.base.record import Shown
 from firstguess.base.statistics import FloatArray
 
 # A summary that has a standard error; ("prob_max_above", t) names its threshold.
-Summary: TypeAlias = Literal["mean", "var", "std", "expected_max"] | tuple[Literal["prob_max_above"], float]
+Summary: TypeAlias = Literal["mean", "var", "std", "largest", "expected_max"] | tuple[Literal["prob_max_above"], float]
 _DRAWN = 20_000  # networks that stand for the distribution of what has no formula
 SEED = 20261117
 
@@ -259,10 +259,10 @@ class ClassShares(Shown):
     # -- Accuracy and samples ------------------------------------------------------------------------------------
 
     def standard_error(self, what: Summary) -> float:
-        """The standard error of a summary: `"std"`, `"var"`, `"expected_max"`, or `("prob_max_above", 0.9)`."""
+        """The standard error of a summary: `"std"`, `"var"`, `"largest"`, or `("prob_max_above", 0.9)`."""
         if isinstance(what, tuple):
             return self.prob_max_above_error(what[1])
-        return self.expected_max_error() if what == "expected_max" else 0.0
+        return self.expected_max_error() if what in ("largest", "expected_max") else 0.0
 
     def sample(self, size: int, seed: int = 0) -> FloatArray:
         """`size` draws of (G_1..G_M), theory.md (8), as rows that sum to 1: (size, classes). Finite n: counts/n.

@@ -405,7 +405,7 @@ class EmpiricalGuesses(ClassShares):
         return float(self.largest.mean())
 
     def expected_max_error(self) -> float:
-        return self.standard_error("expected_max")
+        return self.standard_error("largest")
 
     def _above(self, t: float) -> tuple[float, float]:
         share = float((self.largest > t + 1e-9 / self.points).mean())
@@ -426,7 +426,7 @@ class EmpiricalGuesses(ClassShares):
     # -- Errors --------------------------------------------------------------------------------------------------
 
     def interval(self, what: Summary, *, level: float = 0.95) -> Interval:
-        """The interval of a summary: `"std"`, `"var"`, `"expected_max"`, or `("prob_max_above", 0.9)`.
+        """The interval of a summary: `"std"`, `"var"`, `"largest"` (share, on average) or `("prob_max_above", 0.9)`.
 
         By the predicted distribution where the members follow it, else by their own variance (docs/intervals.md has how
         often they hold); Wilson's interval for `prob_max_above`. One initialization has none: (nan, nan). Where all
@@ -444,7 +444,7 @@ class EmpiricalGuesses(ClassShares):
             return (math.nan, math.nan)
         if isinstance(what, tuple):
             return statistics.proportion(round(value * self.inits), self.inits, level=level)
-        if what == "expected_max":
+        if what in ("largest", "expected_max"):
             return self._interval_of_max(level)
         low, high = self._interval_of_std(level)
         return (low * low, high * high) if what == "var" else (low, high)
@@ -481,7 +481,7 @@ class EmpiricalGuesses(ClassShares):
         error = float(self._estimate(what, None).error[0])
         return 2 * self.std() * error if what == "var" else error
 
-    def chance(self, what: Literal["std", "expected_max"], truth: float, *, room: float = 0.0) -> float:
+    def chance(self, what: Literal["std", "largest", "expected_max"], truth: float, *, room: float = 0.0) -> float:
         """The p-value of a true value of a summary, whose own standard error is `room`: how unlikely this would be."""
         found = self._estimate(what, None)
         error = math.hypot(float(found.error[0]), room)
@@ -494,10 +494,10 @@ class EmpiricalGuesses(ClassShares):
     def _estimate(self, what: str, level: float | None) -> Estimates:
         if what in ("std", "var"):
             return statistics.spread(self.fractions, seed=self.seed, level=level)
-        if what == "expected_max":
+        if what in ("largest", "expected_max"):
             return statistics.means(self.largest[:, None], seed=self.seed, level=level)
         raise InvalidInput(
-            'a summary: "std", "var", "mean", "expected_max" or ("prob_max_above", t)',
+            'a summary: "std", "var", "mean", "largest" or ("prob_max_above", t)',
             got=repr(what),
             where="EmpiricalGuesses",
             hint='interval("std")',
