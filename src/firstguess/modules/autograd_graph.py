@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, cast
@@ -15,10 +13,10 @@ import torch
 from torch import nn
 
 from firstguess.data import Batch
-from firstguess.modules.call_model import Caller, leaves, replaced
-from firstguess.modules.hooks.probes import OUTPUT, is_probed, main_tensor
+from firstguess.modules.call_model import leaves, replaced
+from firstguess.modules.hooks.probes import OUTPUT, hooked
 from firstguess.modules.members.initializers import is_lookup
-from firstguess.modules.outputs import Pick, find_logits, is_float
+from firstguess.modules.outputs import LogitCaller, is_float
 
 DATA = "(data)"
 CODE = "code"
@@ -79,11 +77,11 @@ class _StepTracer:
             return
         plan.sources[name] = self._origin(tensor, name)
 
-    def leave(self, name: str, tensor: torch.Tensor | None, others: Sequence[torch.Tensor]) -> None:
+    def leave(self, name: str, tensor: torch.Tensor | None, output: Any) -> None:
         self._stack.pop()
         if tensor is None:
             return
-        for other in others:  # a recurrence's last state, attention's weights: the module made them too
+        for other in _tensors(output):  # a recurrence's last state, attention's weights: the module made them too
             self._know(other, name)
         self._know(tensor, name)
         self._latest = name
@@ -158,7 +156,7 @@ def _word(name: str) -> str:
     return name.split("::")[-1].split("Backward")[0].lower().strip("_")
 
 
-def discover(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> tuple[StepPlan, int]:
+def discover(model: nn.Module, batch: Batch, call: LogitCaller) -> tuple[StepPlan, int]:
     plan = StepPlan()
     floats = {
         key: leaf.detach().clone().requires_grad_() if leaf.is_floating_point() else leaf
@@ -174,18 +172,19 @@ def discover(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> tuple[
             tracer = _StepTracer(plan, given)
         tracer.enter(name, module, tensor)
 
-    def leave(name: str, tensor: torch.Tensor | None, others: Sequence[torch.Tensor]) -> None:
+    def leave(name: str, tensor: torch.Tensor | None, output: Any) -> None:
         if tracer is not None:
-            tracer.leave(name, tensor, others)
+            tracer.leave(name, tensor, output)
 
     given: dict[Any, torch.Tensor] = floats
-    with torch.inference_mode(False), torch.enable_grad(), step_hooks(model, enter, leave), warnings.catch_warnings():
+    hooks = hooked(model, enter=enter, leave=leave)
+    with torch.inference_mode(False), torch.enable_grad(), hooks, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a user's code about gradients, which nobody asked for here
         for parameter, _ in required:
             if parameter.is_floating_point():
                 parameter.requires_grad_()
         try:
-            result = find_logits(call(model, inputs), pick)
+            result = call.raw(model, inputs, copies=False)
         finally:
             for parameter, before in required:
                 parameter.requires_grad_(before)
@@ -201,64 +200,6 @@ def _tensors(output: Any) -> Iterator[torch.Tensor]:
     elif isinstance(output, tuple | list):
         for item in cast("Sequence[Any]", output):
             yield from _tensors(item)
-
-
-def _exchanged(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
-    """Arguments or a result, with one tensor in place of another."""
-    if value is old:
-        return new
-    if isinstance(value, tuple):
-        items = [_exchanged(item, old, new) for item in cast("tuple[Any, ...]", value)]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if isinstance(value, list):
-        return [_exchanged(item, old, new) for item in cast("list[Any]", value)]
-    if isinstance(value, MutableMapping):
-        named = cast("MutableMapping[str, Any]", copy.copy(value))
-        for key in list(named):
-            named[key] = _exchanged(named[key], old, new)
-        return named
-    return value
-
-
-@contextmanager
-def step_hooks(
-    model: nn.Module,
-    enter: Callable[[str, nn.Module, torch.Tensor | None], torch.Tensor | None],
-    leave: Callable[[str, torch.Tensor | None, Sequence[torch.Tensor]], torch.Tensor | None],
-) -> Generator[None]:
-    """Call `enter` and `leave` around every step; a tensor that they return takes the place of the one they got."""
-    calls: dict[str, int] = {}
-    names: dict[int, list[str]] = {}
-    handles: list[Any] = []
-
-    def before(path: str) -> Callable[..., Any]:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            calls[path] = calls.get(path, 0) + 1
-            name = path if calls[path] == 1 else f"{path}#{calls[path]}"
-            names.setdefault(id(module), []).append(name)
-            tensor = main_tensor(args)
-            tensor = tensor if tensor is not None else main_tensor(kwargs)
-            new = enter(name, module, tensor)
-            if new is None or new is tensor or tensor is None:
-                return None
-            return _exchanged(args, tensor, new), _exchanged(kwargs, tensor, new)
-
-        return hook
-
-    def after(module: nn.Module, _: Any, output: Any) -> Any:
-        tensor = main_tensor(output)
-        new = leave(names[id(module)].pop(), tensor, list(_tensors(output)))
-        return None if new is None or new is tensor or tensor is None else _exchanged(output, tensor, new)
-
-    try:
-        for path, module in model.named_modules():
-            if path and is_probed(module):
-                handles.append(module.register_forward_pre_hook(before(path), with_kwargs=True))
-                handles.append(module.register_forward_hook(after))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 # What every gradient passes on its way back: the operations of one forward that no path to the input goes around.

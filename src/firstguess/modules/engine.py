@@ -28,7 +28,7 @@ from firstguess.ensemble.member_statistics import (
     logits_kept,
 )
 from firstguess.ensemble.seeds import check_seed, member_seeds
-from firstguess.modules.call_model import Caller, fewer, leaves, left_aside, mask_of, not_run, part, signature
+from firstguess.modules.call_model import fewer, leaves, left_aside, mask_of, not_run, part, signature
 from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.accumulators import LayerRecorder
 from firstguess.modules.hooks.probes import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
@@ -38,6 +38,7 @@ from firstguess.modules.options import MEMORY, ModelOptions
 from firstguess.modules.outputs import (
     EPS,
     Ending,
+    LogitCaller,
     Tally,
     as_rows,
     check_classes_known,
@@ -159,7 +160,7 @@ class ModuleEngine:
         self._memory = MEMORY if (memory := options.get("memory")) is None else memory
         self._mode: Mode = mode
         self._batches = list(batches)
-        self._call = Caller()
+        self._call = LogitCaller(self._pick)
         known: dict[str, Any] = {name: value for name, value in options.items() if name in _OF_SOURCES}
         self._source = source_of(what, self._batches, mode=mode, **checks.given(**known))
         # Else what a model caches would be unusable in training, or for the source's other users.
@@ -333,8 +334,7 @@ class ModuleEngine:
 
     def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.inference_mode() if self._inference else torch.no_grad(), every_module_called():
-            raw = find_logits(self._call(model, batch, copies=copies), self._pick)
-            return raw, self._rows(raw, batch)
+            return self._call.rows(model, batch, copies=copies)
 
     def _rows(self, raw: torch.Tensor, batch: Batch) -> torch.Tensor:
         return as_rows(raw, batch, self._pick)

@@ -19,14 +19,14 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import member_seeds
-from firstguess.modules.autograd_graph import DATA, StepPlan, discover, step_hooks
-from firstguess.modules.call_model import Caller, joined, leaves, part, replaced, signature
+from firstguess.modules.autograd_graph import DATA, StepPlan, discover
+from firstguess.modules.call_model import joined, leaves, part, replaced, signature
 from firstguess.modules.guard import every_module_called, restored
-from firstguess.modules.hooks.probes import OUTPUT, same_memory
+from firstguess.modules.hooks.probes import OUTPUT, hooked, same_memory
 from firstguess.modules.members.initializers import Init
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.members.untrained import Redrawn
-from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, contrasts, find_logits
+from firstguess.modules.outputs import LogitCaller, Pick, Tally, as_rows, classes_of, contrasts
 
 _MOST_POINTS = 509
 MOST_NUMBERS = 1 << 22  # of one tensor: decides how many points
@@ -88,7 +88,7 @@ def trace_flow(
     >>> max(flow.steps, key=lambda step: step.added).name  # the ReLU: c rises from 0 to 1/π
     '1'
     """
-    call = Caller()
+    call = LogitCaller(logits)
     members = source_of(what, batches, init=init, mode=mode, redraw=redraw, scale=scale, logits=logits)
     started = time.perf_counter()
     plan: StepPlan | None = None
@@ -99,11 +99,11 @@ def trace_flow(
             if plan is None:
                 try:
                     with restored(model, parameters=False):
-                        plan, largest = discover(model, part(batch, 0, min(3, batch.size)), call, logits)
+                        plan, largest = discover(model, part(batch, 0, min(3, batch.size)), call)
                     batch = gathered(batches, most_points(largest, sum(b.size for b in batches)))
                 except Exception:  # of a user's model: one that takes whole batches only, or it fails again
-                    plan, _ = discover(model, batch, call, logits)
-            rows.append(_measured(model, batch, call, logits, plan))
+                    plan, _ = discover(model, batch, call)
+            rows.append(_measured(model, batch, call, plan))
         if len(rows) >= 2 and time.perf_counter() - started > seconds:
             break
     assert plan is not None
@@ -136,7 +136,7 @@ def gathered(batches: Sequence[Batch], points: int) -> Batch:
     return part(whole, 0, _prime(min(points, whole.size)))
 
 
-def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: StepPlan) -> dict[str, Array]:
+def _measured(model: nn.Module, batch: Batch, call: LogitCaller, plan: StepPlan) -> dict[str, Array]:
     numbers: dict[str, Array] = {}
     latest: list[tuple[str, torch.Tensor]] = []
     data = [leaf for leaf in leaves(batch.inputs).values() if varies(leaf, batch.size)]
@@ -148,18 +148,48 @@ def _measured(model: nn.Module, batch: Batch, call: Caller, pick: Pick, plan: St
         if gap is not None and tensor is not None:
             numbers[gap] = _moments(tensor, batch.size)
 
-    def leave(name: str, tensor: torch.Tensor | None, _: Sequence[torch.Tensor]) -> None:
+    def leave(name: str, tensor: torch.Tensor | None, _: Any) -> None:
         if tensor is not None and name in plan.sources and name not in plan.parents:
             numbers[name] = _moments(tensor, batch.size)
             latest[:] = [(name, tensor)]
 
-    with torch.no_grad(), step_hooks(model, enter, leave):
-        result = find_logits(call(model, batch, copies=True), pick)
+    with torch.no_grad(), hooked(model, enter=enter, leave=leave):
+        result, rows = call.rows(model, batch)
     makers = [name for name, tensor in latest if same_memory(tensor, result)]
     for name in [plan.gaps[OUTPUT]] if OUTPUT in plan.gaps else makers:
-        rows = as_rows(result, batch, pick)
         numbers[name] = _moments(contrasts(rows), len(rows))
     return numbers
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One tensor: the averages of its units over the points, center and spread (theory.md (2))."""
+
+    mean: torch.Tensor
+    center: float
+    spread: float
+
+    @property
+    def correlation(self) -> float:
+        total = self.center + self.spread
+        return min(max(self.center / total, 0.0), 1.0) if total > 0 else 0.0
+
+    @property
+    def grand(self) -> float:
+        """The average over all units and points."""
+        return float(self.mean.mean())
+
+    @property
+    def grand_share(self) -> float:
+        """The share of the mean square that is the grand average's."""
+        total = self.center + self.spread
+        return min(self.grand**2 / total, 1.0) if total > 0 else 0.0
+
+
+def _seen(x: torch.Tensor) -> _Seen:
+    variance, mean = (v.double() for v in torch.var_mean(x, dim=0, correction=1))
+    spread = float(variance.mean())
+    return _Seen(mean, float(mean.square().mean()) - spread / len(x), spread)
 
 
 def _moments(tensor: torch.Tensor, size: int) -> Array:
@@ -169,9 +199,8 @@ def _moments(tensor: torch.Tensor, size: int) -> Array:
         return np.array([float(tensor.double().square().mean()), 0.0, float(tensor.double().mean())])
     if x is None:
         return np.full(3, np.nan)
-    variance, mean = (v.double() for v in torch.var_mean(x, dim=0, correction=1))
-    spread = float(variance.mean())
-    return np.array([float(mean.square().mean()) - spread / size, spread, float(mean.mean())])
+    seen = _seen(x)
+    return np.array([seen.center, seen.spread, seen.grand])
 
 
 def as_samples(tensor: torch.Tensor, size: int) -> torch.Tensor | None:
@@ -321,14 +350,14 @@ def effects_of(
     first fewer points, then fewer removals, then fewer initializations; none where not even three of two fit.
     """
     started = time.perf_counter()
-    call, keys = Caller(), list(removals)
+    call, keys = LogitCaller(logits), list(removals)
     batch: Batch | None = None
     rows: list[dict[Any, tuple[float, float, float]]] = []
     impossible: set[Any] = set()
     for number, member_seed in enumerate(member_seeds(seed, 0, inits)):
         with members.member(int(member_seed)) as model:
             if batch is None:
-                batch, a_pass = _batch(model, batches, flow, call, logits, seconds / (_ENOUGH * (len(keys) + 1)))
+                batch, a_pass = _batch(model, batches, flow, call, seconds / (_ENOUGH * (len(keys) + 1)))
                 left = seconds - (time.perf_counter() - started)
                 most = int(min(len(keys), max(left / (_ENOUGH * a_pass) - 1, 2.0))) if left > 9 * a_pass else 0
                 keys = keys[:most]
@@ -341,7 +370,7 @@ def effects_of(
                     continue
                 torch.set_rng_state(state)  # a forward that draws numbers draws the same
                 run = _AblatedForward(flow, frozenset(() if key is None else removals[key]), model, batch)
-                found = run.output(model, call, logits, seed, number)
+                found = run.output(model, call, seed, number)
                 if run.impossible:
                     impossible.add(key)
                 else:
@@ -374,59 +403,28 @@ def _effect(rows: Sequence[dict[Any, tuple[float, float, float]]], key: Hashable
 
 
 def _batch(
-    model: nn.Module, batches: Sequence[Batch], flow: Flow, call: Caller, pick: Pick, a_pass: float
+    model: nn.Module, batches: Sequence[Batch], flow: Flow, call: LogitCaller, a_pass: float
 ) -> tuple[Batch, float]:
     """As many points as memory and `a_pass` seconds for a forward allow, by how long a few take; and how long it is."""
     available = sum(b.size for b in batches)
     numbers = max(1, MOST_NUMBERS // max(flow.points, 1)) // 8  # of a point, at the largest tensor; it is not kept
     try:
         batch = gathered(batches, min(most_points(numbers, available), _FEWEST))
-        taken = min(_timed(model, batch, call, pick) for _ in range(2))  # the first call is slower
+        taken = min(_timed(model, batch, call) for _ in range(2))  # the first call is slower
         points = most_points(numbers, int(min(available, batch.size * max(a_pass / taken, 1.0))))
         if points > batch.size:
             batch = gathered(batches, points)
-            taken = _timed(model, batch, call, pick)
+            taken = _timed(model, batch, call)
     except Exception:  # of a user's model: one that takes whole batches only, or it fails again
-        return batches[0], _timed(model, batches[0], call, pick)
+        return batches[0], _timed(model, batches[0], call)
     return batch, taken
 
 
-def _timed(model: nn.Module, batch: Batch, call: Caller, pick: Pick) -> float:
+def _timed(model: nn.Module, batch: Batch, call: LogitCaller) -> float:
     began = time.perf_counter()
     with torch.no_grad(), every_module_called():
-        find_logits(call(model, batch, copies=True), pick)
+        call.raw(model, batch)
     return _PROBED * (time.perf_counter() - began)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """One tensor: the averages of its units over the points, center and spread (theory.md (2))."""
-
-    mean: torch.Tensor
-    center: float
-    spread: float
-
-    @property
-    def correlation(self) -> float:
-        total = self.center + self.spread
-        return min(max(self.center / total, 0.0), 1.0) if total > 0 else 0.0
-
-    @property
-    def grand(self) -> float:
-        """The average over all units and points."""
-        return float(self.mean.mean())
-
-    @property
-    def grand_share(self) -> float:
-        """The share of the mean square that is the grand average's."""
-        total = self.center + self.spread
-        return min(self.grand**2 / total, 1.0) if total > 0 else 0.0
-
-
-def _seen(x: torch.Tensor) -> _Seen:
-    variance, mean = (v.double() for v in torch.var_mean(x, dim=0, correction=1))
-    spread = float(variance.mean())
-    return _Seen(mean, float(mean.square().mean()) - spread / len(x), spread)
 
 
 class _AblatedForward:
@@ -448,7 +446,7 @@ class _AblatedForward:
     def _sources(self, name: str) -> tuple[str, ...]:
         return self._steps[name].sources if name in self._steps else ()
 
-    def output(self, model: nn.Module, call: Caller, pick: Pick, seed: int, member: int) -> tuple[float, float, float]:
+    def output(self, model: nn.Module, call: LogitCaller, seed: int, member: int) -> tuple[float, float, float]:
         """Largest guess fraction, center and spread of the output."""
         batch = self._batch
         inputs = {key: x for key, x in leaves(batch.inputs).items() if varies(x, batch.size)}
@@ -457,12 +455,12 @@ class _AblatedForward:
             batch = replace(batch, inputs=replaced(batch.inputs, inputs))
         elif DATA in self._needed and inputs:
             self._note(DATA, next(iter(inputs.values())))
-        with torch.no_grad(), every_module_called(), step_hooks(model, self._enter, self._leave):
-            result = find_logits(call(model, batch, copies=True), pick)
+        with torch.no_grad(), every_module_called(), hooked(model, enter=self._enter, leave=self._leave):
+            result = call.raw(model, batch)
             name = f"code before {OUTPUT}"
             if name in self._removed:
                 result = self._without(name, result)
-        rows = as_rows(result, batch, pick)
+        rows = as_rows(result, batch, call.pick)
         tally = Tally(classes_of(rows), seed, member)
         tally.add(rows)
         seen = _seen(contrasts(rows))
@@ -481,7 +479,7 @@ class _AblatedForward:
         own = tensor.untyped_storage().data_ptr() not in self._kept and 0 not in tensor.stride()
         return tensor.copy_(new) if own and not same_memory(tensor, new) else new
 
-    def _leave(self, name: str, tensor: torch.Tensor | None, _: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    def _leave(self, name: str, tensor: torch.Tensor | None, _: Any) -> torch.Tensor | None:
         if tensor is None:
             return None
         new = self._without(name, tensor) if name in self._removed else None

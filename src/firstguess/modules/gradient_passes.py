@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -18,52 +19,16 @@ from firstguess.data import Batch
 from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGHT
 from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLayer
 from firstguess.modules.autograd_graph import Backbone, backbone
-from firstguess.modules.call_model import Caller, first_forward, mask_of, part
+from firstguess.modules.call_model import first_forward, mask_of, part
 from firstguess.modules.guard import restored
-from firstguess.modules.hooks.probes import Finder, Spec, hooked, main_tensor
+from firstguess.modules.hooks.probes import Finder, Spec, hooked
 from firstguess.modules.members.initializers import BATCH_NORMS, is_hugging_face_conv1d, is_lookup, is_weighted
-from firstguess.modules.outputs import Pick, Tally, as_rows, classes_of, find_logits
+from firstguess.modules.outputs import LogitCaller, Pick, Tally, classes_of
 from firstguess.network.torch_ops import BatchCentre, LeaveOneOutNorm, MeanFree
 
 # The size of one point's gradient at a layer's weights, such that layers of any shape compare (theory.md (39)).
 
 _AT_ONCE = 1 << 22  # numbers of one step: points are taken a few at a time
-
-
-class LayerInputs:
-    """What layers with weights were given in the latest forward, by the names of their calls."""
-
-    def __init__(self) -> None:
-        self._calls: dict[str, int] = {}
-        self._given: dict[str, tuple[nn.Module, torch.Tensor]] = {}
-
-    def begin(self) -> None:
-        self._calls.clear()
-        self._given.clear()
-
-    def take(self, name: str) -> tuple[nn.Module, torch.Tensor] | None:
-        return self._given.pop(name, None)
-
-    def see(self, path: str, module: nn.Module, given: Any) -> None:
-        call = self._calls[path] = self._calls.get(path, 0) + 1
-        tensor = main_tensor(given)
-        if tensor is not None:
-            self._given[path if call == 1 else f"{path}#{call}"] = (module, tensor.detach())
-
-    @contextmanager
-    def watched(self, model: nn.Module, paths: set[str]) -> Generator[LayerInputs]:
-        """Dense layers and convolutions among `paths`; of others only the output's gradient is used."""
-        handles = [
-            module.register_forward_pre_hook(lambda m, given, path=path or "(model)": self.see(path, m, given))
-            for path, module in model.named_modules()
-            if (path or "(model)") in paths and _is_known(module)
-        ]
-        try:
-            yield self
-        finally:
-            self.begin()
-            for handle in handles:
-                handle.remove()
 
 
 def _is_known(module: nn.Module) -> bool:
@@ -237,8 +202,8 @@ class Passes:
     def __init__(
         self, member: Member, batches: Sequence[Batch], seed: int, pick: Pick, labels: Literal["random"] | None
     ) -> None:
-        self._member, self._batches, self._seed, self._pick = member, batches, seed, pick
-        self._call = Caller()
+        self._member, self._batches, self._seed = member, batches, seed
+        self._call = LogitCaller(pick)
         self.classes = 0
         self._tokens = 1
         self._coupled = False  # a model that takes whole batches only: its points may see each other
@@ -246,7 +211,7 @@ class Passes:
         self.notes: list[str] = []
         self._nodes: dict[str, Any] = {}  # autograd's, of what layers with weights returned in the latest forward
         self._lookups: list[Any] = []
-        self._inputs = LayerInputs()
+        self._given: dict[str, tuple[nn.Module, torch.Tensor]] = {}  # what layers got, likewise
         self._specs, self.layers, spine = self._discover()
         if not self.layers:
             raise InvalidInput("a model that has a layer with weights", got="none that was called", where="the model")
@@ -314,7 +279,7 @@ class Passes:
         return tuple(passed if len(passed) > 1 else hidden)
 
     def _forget(self) -> None:
-        self._nodes, self._lookups = {}, []
+        self._nodes, self._lookups, self._given = {}, [], {}
 
     def _note(self, name: str, tensor: torch.Tensor, *, weighted: bool, lookup: bool = False) -> None:
         if weighted and tensor.grad_fn is not None:
@@ -327,7 +292,7 @@ class Passes:
 
     def _first_call(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         with first_forward():
-            return self._forward(model, batch, copies=True)
+            return self._call.rows(model, batch)
 
     def _look(self, model: nn.Module) -> None:
         by_batch = (m for m in model.modules() if isinstance(m, BATCH_NORMS) and (m.training or m.running_mean is None))
@@ -373,10 +338,6 @@ class Passes:
 
     # Running
 
-    def _forward(self, model: nn.Module, batch: Batch, *, copies: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        raw = find_logits(self._call(model, batch, copies=copies), self._pick)
-        return raw, as_rows(raw, batch, self._pick)
-
     @staticmethod
     def _prepare(model: nn.Module) -> None:
         """Frozen weights get gradients too: the copy, or what is restored afterwards, is ours meanwhile."""
@@ -389,18 +350,13 @@ class Passes:
         """Mean squares (layers and stream, 4) of one member, and the share of guesses that its favoured class gets."""
         tally = Tally(self.classes, self._seed, member)
         self._got = {name: [] for name in (*self._specs, *self._readers)}
-        paths = {name.split("#")[0] for name in self._specs}
         with self._member(member) as model, _differentiable(), self._taken_at_once(model):
             self._prepare(model)
             for batch, labels in zip(self._batches, self._targets, strict=True):
-                with (
-                    self._inputs.watched(model, paths),
-                    hooked(model, lambda n, m, t, b=batch: self._watch(n, m, t, b)) as hooks,
-                ):
-                    hooks.begin()
-                    self._inputs.begin()
+                watch = partial(self._watch, batch)
+                with hooked(model, watch, enter=self._enter):
                     self._forget()
-                    _, rows = self._forward(model, batch)
+                    _, rows = self._call.rows(model, batch, copies=False)
                     if not rows.requires_grad:
                         raise InvalidInput(
                             "logits that can be differentiated", got="a model that cuts its graph (detach, no_grad)"
@@ -441,7 +397,12 @@ class Passes:
             for hook in hooks:
                 hook.remove()
 
-    def _watch(self, name: str, module: nn.Module, tensor: torch.Tensor, batch: Batch) -> None:
+    def _enter(self, name: str, module: nn.Module, tensor: torch.Tensor | None) -> None:
+        """Keep what dense layers and convolutions get; of others only the output's gradient is used."""
+        if tensor is not None and name in self._specs and _is_known(module):
+            self._given[name] = (module, tensor.detach())
+
+    def _watch(self, batch: Batch, name: str, module: nn.Module, tensor: torch.Tensor) -> None:
         self._note(name, tensor, weighted=name in self._specs, lookup=is_lookup(module))
         if name in self._specs and tensor.requires_grad:
             # A hook of the tensor, not of the module: it also gets the gradient of values that an in-place
@@ -468,7 +429,7 @@ class Passes:
                 return
 
     def _take(self, name: str, grad: torch.Tensor, batch: Batch) -> None:
-        spec, given = self._specs[name], self._inputs.take(name)
+        spec, given = self._specs[name], self._given.pop(name, None)
         x = spec.samples_first(grad, batch.size)
         if x is None:
             return
@@ -533,7 +494,7 @@ class Passes:
         with self._member(member) as model, torch.no_grad(), hooked(model, see) as hooks:
             for batch in self._batches:
                 hooks.begin()
-                self._forward(model, batch)
+                self._call.raw(model, batch, copies=False)
                 if seen:
                     break
         words = "NaN or Inf in some initialization: this layer is the first that has one"

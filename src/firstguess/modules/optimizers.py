@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
-from firstguess.modules.call_model import Caller, Labelled
+from firstguess.modules.call_model import Labelled
 from firstguess.modules.members.initializers import RUNNING_NORMS
-from firstguess.modules.outputs import Pick, as_rows, find_logits
+from firstguess.modules.outputs import LogitCaller, Pick
 
 Optimizer: TypeAlias = "str | type[optim.Optimizer] | Callable[[list[nn.Parameter]], optim.Optimizer]"
 Scheduler: TypeAlias = "Callable[[optim.Optimizer], Any]"
@@ -247,17 +247,16 @@ class Objective:
                 where="loss",
                 hint="loss=torch.nn.CrossEntropyLoss(label_smoothing=0.1)",
             )
-        self.train, self.held, self.loss_of, self._pick = train, held, loss, pick
+        self.train, self.held, self.loss_of = train, held, loss
         self.most = train.n
-        self._call = Caller()
+        self._call = LogitCaller(pick)
         self.single: tuple[int, ...] | None = None  # of one logit: the axes after the points in its shape
 
     # -- One call -----------------------------------------------------------------------------------------------------
 
     def rows(self, model: nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (points, classes), of one logit as (0, z); and the output as it was, for a loss of the user's."""
-        raw = find_logits(self._call(model, batch, copies=True), self._pick)
-        rows = as_rows(raw, batch, self._pick)
+        raw, rows = self._call.rows(model, batch)
         if len(rows) != batch.size:
             raise InvalidInput(
                 "one guess a point, to train",

@@ -16,7 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import settle
 from firstguess.data import Batch
 from firstguess.ensemble.seeds import tie_stream
-from firstguess.modules.call_model import leaves, mask_of
+from firstguess.modules.call_model import Caller, leaves, mask_of
 
 Ending: TypeAlias = Literal["", "softmax", "log-softmax", "sigmoid", "probability"]  # the last: of whatever
 Pick: TypeAlias = "str | int | Callable[[Any], torch.Tensor] | None"
@@ -129,6 +129,23 @@ def as_rows(logits: torch.Tensor, batch: Batch, pick: Pick) -> torch.Tensor:
     if logits.ndim == 1 or logits.shape[-1] == 1:
         return logits.reshape(-1)
     return logits.reshape(-1, logits.shape[-1])
+
+
+class LogitCaller(Caller):
+    """Calls models on batches, and reads what they return as logits; `pick` says which part of it that is."""
+
+    def __init__(self, pick: Pick = None) -> None:
+        super().__init__()
+        self.pick = pick
+
+    def raw(self, model: nn.Module, batch: Batch, *, copies: bool = True) -> torch.Tensor:
+        """The logits as they are."""
+        return find_logits(self(model, batch, copies=copies), self.pick)
+
+    def rows(self, model: nn.Module, batch: Batch, *, copies: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
+        """The logits as they are, and as (points, classes) or (points,)."""
+        raw = self.raw(model, batch, copies=copies)
+        return raw, as_rows(raw, batch, self.pick)
 
 
 def _axis_by_labels(shape: tuple[int, ...], labels: torch.Tensor | None) -> int | None:

@@ -20,11 +20,12 @@ from firstguess.data import Batch, collect, load
 from firstguess.ensemble.logits import Logits
 from firstguess.modules.call_model import Caller, Forward, fed
 from firstguess.modules.guard import own_copy, unwrapped
+from firstguess.modules.hooks.accumulators import LayerMoments
 from firstguess.modules.hooks.probes import hooked
 from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
 from firstguess.modules.members.sources import Mode, looked_into, source_of
 from firstguess.modules.members.untrained import TRAINED, score
-from firstguess.modules.outputs import Pick, as_rows, contrasts, find_logits
+from firstguess.modules.outputs import LogitCaller, Pick
 
 OWN_INPUT = "tied to {tied}, it guesses its own input, which a bias cannot centre"
 _CLOSE = 1e-4  # relative: what is handed on, or averaged over positions
@@ -75,16 +76,15 @@ class LogitRows:
 
     def gamma(self) -> float:
         """γ of this one network, center and spread free of the bias of finite data: theory.md (38)."""
-        x = contrasts(self.rows)
-        spread = float(x.var(0).mean())
-        if not spread > 0.0:
+        found = LayerMoments.of_logits(self.rows).gamma()
+        if not math.isfinite(found):
             raise InvalidInput(
                 "logits that differ from point to point",
                 got="the same ones for all of them, as a head of zeros gives",
                 where="the model's output",
                 hint="fg.explain_guess(model, data) says why",
             )
-        return (float(x.mean(0).square().mean()) - spread / len(x)) / spread
+        return found
 
     def largest(self) -> float:
         """The largest class's share of the guesses; ties count in equal parts."""
@@ -93,7 +93,7 @@ class LogitRows:
 
 def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, mode: Mode = "train") -> LogitRows:
     """All logits of a model as it stands; it stays so."""
-    call, parts, labels = Caller(), list[torch.Tensor](), list[torch.Tensor]()
+    call, parts, labels = LogitCaller(pick), list[torch.Tensor](), list[torch.Tensor]()
     head: Head | None = None
     known = True
     with looked_into(model, mode) as inner:
@@ -101,10 +101,10 @@ def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, 
             seen: list[tuple[str, nn.Module, torch.Tensor]] = []
             with hooked(inner, lambda *what: seen.append(what)) as hooks:  # noqa: B023 - called within this turn
                 hooks.begin()
-                raw = find_logits(call(inner, batch, copies=True), pick)
+                raw, found = call.rows(inner, batch)
             if index == 0:
                 head = _head(inner, raw, seen)
-            parts.append(as_rows(raw.detach(), batch, pick).float().cpu())
+            parts.append(found.detach().float().cpu())
             if batch.labels is None or batch.labels.numel() != len(parts[-1]):
                 known = False
             else:

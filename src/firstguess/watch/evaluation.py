@@ -20,11 +20,12 @@ from firstguess.base.statistics import settle
 from firstguess.base.text import spaced
 from firstguess.data import Batch, collect, load
 from firstguess.data.dataset import whole_number
-from firstguess.modules.call_model import Caller, mask_of
+from firstguess.modules.call_model import mask_of
 from firstguess.modules.guard import IsolatedRandomness
+from firstguess.modules.hooks.accumulators import Blocks, LayerMoments, logit_sums
 from firstguess.modules.hooks.snapshot import examined, look
 from firstguess.modules.members.sources import Mode, looked_into
-from firstguess.modules.outputs import EPS, Pick, as_rows, classes_of, contrasts, find_logits
+from firstguess.modules.outputs import EPS, LogitCaller, Pick, classes_of
 
 _CHUNK = 1 << 22  # logits that are counted at once: of large vocabularies a batch has more
 _SUM = 1e-3  # by which probabilities of a point may miss 1, in float16 too
@@ -65,10 +66,10 @@ class Eyes:
     single: bool = False
     _kind: str = ""
     _labels: list[torch.Tensor | None] = field(default_factory=list["torch.Tensor | None"])
-    _call: Caller = field(default_factory=Caller)
 
     def __post_init__(self) -> None:
         check_whole(self.model)
+        self._call = LogitCaller(self.pick)
 
     def look(self, step: int, *, keep: bool = False) -> Look:
         """The guesses now; `keep` the logits too."""
@@ -77,8 +78,7 @@ class Eyes:
         total: _Sums | None = None
         with looked_into(self.model, self.mode) as model:
             for index, batch in enumerate(self.batches):
-                raw = find_logits(self._call(model, batch, copies=True), self.pick)
-                rows = self._logits(as_rows(raw.detach(), batch, self.pick), index, batch)
+                rows = self._logits(self._call.rows(model, batch)[1].detach(), index, batch)
                 if not started:
                     self._take_labels(rows, batch)
                 total = total or _Sums(self.classes, np.random.default_rng([self.seed, step]))
@@ -195,8 +195,7 @@ class _Sums:
         self.right = np.zeros(classes, np.int64)
         self.loss = 0.0
         self.labelled = self.points = self.lost = self.tied = 0
-        self.count = 0
-        self.mean = self.square = torch.zeros(classes, dtype=torch.float64)
+        self.moments, self.blocks = LayerMoments(), Blocks()
         self.ties = ties
 
     def add(self, rows: torch.Tensor, labels: torch.Tensor | None) -> None:
@@ -207,7 +206,8 @@ class _Sums:
             return
         guess = self._guesses(rows)
         self.counts += torch.bincount(guess, minlength=len(self.counts)).cpu().numpy()
-        self._moments(contrasts(rows).cpu().double())
+        if (sums := logit_sums(rows, self.blocks)) is not None:
+            self.moments.add(sums)
         if labels is None:
             return
         known = labels >= 0
@@ -228,27 +228,11 @@ class _Sums:
             guess[tied] = torch.from_numpy(of_tied.argmax(0)).to(rows.device)
         return guess
 
-    def _moments(self, x: torch.Tensor) -> None:
-        """Means and Σ(x − mean)² of every class's contrast: Chan, Golub and LeVeque (1983)."""
-        own, count = x.mean(0), len(x)
-        off, whole = own - self.mean, self.count + count
-        self.square = self.square + (x - own).square().sum(0) + off.square() * (self.count * count / whole)
-        self.mean = self.mean + off * (count / whole)
-        self.count = whole
-
-    def gamma(self) -> float:
-        """center/spread, both free of the bias of finite data, as `fg.measure` has them for one initialization."""
-        if self.count < 2:
-            return math.nan
-        spread = float(self.square.mean()) / (self.count - 1)
-        center = float(self.mean.square().mean()) - spread / self.count
-        return center / spread if spread > 0 else math.inf if center > 0 else math.nan
-
     def look(self, step: int, *, labelled: bool) -> Look:
         broken = self.lost > 0
         shares = np.full(len(self.counts), math.nan) if broken else self.counts / self.points
         loss = self.loss / self.labelled if labelled and self.labelled and not broken else math.nan
-        gamma = math.nan if broken else self.gamma()
+        gamma = math.nan if broken else self.moments.gamma()
         right = self.right if labelled else None
         return Look(step, shares, right, loss, gamma, self.lost, self.tied)
 

@@ -279,6 +279,20 @@ class LayerMoments:
         self.sums = BatchSums(old.mean + rest * part, square, ref, constant, total)
         return True
 
+    @classmethod
+    def of_logits(cls, rows: torch.Tensor) -> LayerMoments:
+        """Moments of what arg-max sees in logits (points, classes) or (points,)."""
+        found = cls()
+        if (sums := logit_sums(rows, Blocks())) is not None:
+            found.add(sums)
+        return found
+
+    def gamma(self) -> float:
+        """center/spread of this one network (theory.md (2), (38)), both free of the bias of finite data."""
+        row = self.stats()
+        center, spread = row[MEAN] ** 2 + row[BETWEEN], row[SPREAD]
+        return float(center / spread if spread > 0 else math.inf if center > 0 else math.nan)
+
     def stats(self) -> Array:
         """MEAN, BETWEEN, SPREAD, DEAD of members.py; NaN if the layer was not called."""
         row = np.full(4, np.nan)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+import copy
+from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
@@ -10,6 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
+from torch.utils.hooks import RemovableHandle
 
 from firstguess.ensemble.member_statistics import ProbedLayer
 from firstguess.modules.members.initializers import (
@@ -24,6 +26,8 @@ from firstguess.modules.outputs import is_float
 
 Node: TypeAlias = Literal["position", "channel"]
 See: TypeAlias = Callable[[str, nn.Module, torch.Tensor], None]
+Enter: TypeAlias = "Callable[[str, nn.Module, torch.Tensor | None], torch.Tensor | None]"
+Leave: TypeAlias = "Callable[[str, torch.Tensor | None, Any], torch.Tensor | None]"
 
 OUTPUT = "(output)"
 _MOST_CALLS = 64  # of one module in one forward; an unrolled recurrence would fill the result with its steps
@@ -75,34 +79,66 @@ def main_tensor(output: Any) -> torch.Tensor | None:
 
 
 class Hooks:
-    """Forward hooks on every probed module; `see` gets each call's name: path, path#2 for the second call, …"""
+    """Hooks on every probed module; each call has a name: path, path#2 for the second call, …
 
-    def __init__(self, model: nn.Module, see: See) -> None:
+    `see` gets the main tensor that a call returned. Steps have `enter`, which gets the one that a call is given (None:
+    there is none) before it runs, and `leave`, which gets the main tensor and all that was returned; a tensor that
+    either of them returns takes the place of the one it got.
+    """
+
+    def __init__(
+        self, model: nn.Module, see: See | None = None, enter: Enter | None = None, leave: Leave | None = None
+    ) -> None:
+        self._see, self._enter, self._leave = see, enter, leave
         self._calls: dict[str, int] = {}
-        self._see = see
+        self._running: dict[str, list[int]] = {}  # numbers of calls that have begun
         self._paused = False
-        self._handles = [
-            module.register_forward_hook(self._hook(name or "(model)"))
-            for name, module in model.named_modules()
-            if is_probed(module)
-        ]
+        self._handles: list[RemovableHandle] = []
+        for path, module in model.named_modules():
+            if is_probed(module) and (path or leave is None):  # a model's own call is no step of it
+                if enter is not None:
+                    before = self._before(path or "(model)", enter)
+                    self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+                self._handles.append(module.register_forward_hook(self._after(path or "(model)")))
 
-    def _hook(self, path: str) -> Callable[..., None]:
-        def hook(module: nn.Module, _: Any, output: Any) -> None:
-            if self._paused:
-                return
-            call = self._calls.get(path, 0) + 1
-            self._calls[path] = call
-            tensor = main_tensor(output) if call <= _MOST_CALLS else None
-            if tensor is not None and tensor.ndim:
-                with torch.no_grad():
-                    self._see(path if call == 1 else f"{path}#{call}", module, tensor)
+    def _before(self, path: str, enter: Enter) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            call = self._count(path)
+            self._running.setdefault(path, []).append(call)
+            tensor = main_tensor(args)
+            tensor = tensor if tensor is not None else main_tensor(kwargs)
+            new = enter(_name(path, call), module, tensor)
+            if new is None or new is tensor or tensor is None:
+                return None
+            return _exchanged(args, tensor, new), _exchanged(kwargs, tensor, new)
 
         return hook
+
+    def _after(self, path: str) -> Callable[..., Any]:
+        def hook(module: nn.Module, _: Any, output: Any) -> Any:
+            if self._paused:
+                return None
+            call = self._count(path) if self._enter is None else self._running[path].pop()
+            if self._leave is not None:
+                tensor = main_tensor(output)
+                new = self._leave(_name(path, call), tensor, output)
+                return None if new is None or new is tensor or tensor is None else _exchanged(output, tensor, new)
+            tensor = main_tensor(output) if call <= _MOST_CALLS else None
+            if tensor is not None and tensor.ndim and self._see is not None:
+                with torch.no_grad():
+                    self._see(_name(path, call), module, tensor)
+            return None
+
+        return hook
+
+    def _count(self, path: str) -> int:
+        self._calls[path] = self._calls.get(path, 0) + 1
+        return self._calls[path]
 
     def begin(self) -> None:
         """Begin a forward."""
         self._calls.clear()
+        self._running.clear()
 
     @contextmanager
     def paused(self) -> Generator[None]:
@@ -118,9 +154,33 @@ class Hooks:
             handle.remove()
 
 
+def _name(path: str, call: int) -> str:
+    return path if call == 1 else f"{path}#{call}"
+
+
+def _exchanged(value: Any, old: torch.Tensor, new: torch.Tensor) -> Any:
+    """Arguments or a result, with one tensor in place of another."""
+    if value is old:
+        return new
+    if isinstance(value, tuple):
+        items = [_exchanged(item, old, new) for item in cast("tuple[Any, ...]", value)]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, list):
+        return [_exchanged(item, old, new) for item in cast("list[Any]", value)]
+    if isinstance(value, MutableMapping):
+        named = cast("MutableMapping[str, Any]", copy.copy(value))
+        for key in list(named):
+            named[key] = _exchanged(named[key], old, new)
+        return named
+    return value
+
+
 @contextmanager
-def hooked(model: nn.Module, see: See) -> Generator[Hooks]:
-    hooks = Hooks(model, see)
+def hooked(
+    model: nn.Module, see: See | None = None, *, enter: Enter | None = None, leave: Leave | None = None
+) -> Generator[Hooks]:
+    """`Hooks` that are gone afterwards."""
+    hooks = Hooks(model, see, enter, leave)
     try:
         yield hooks
     finally:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from firstguess.data import Batch
-from firstguess.modules.call_model import Caller
 from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, restored, unwrapped
 from firstguess.modules.hooks.probes import OUTPUT, hooked
 from firstguess.modules.members.initializers import BATCH_NORMS, is_weighted
@@ -22,20 +21,19 @@ from firstguess.modules.members.sources import shaped_by
 from firstguess.modules.outputs import (
     EPS,
     Ending,
+    LogitCaller,
     Pick,
     Tally,
     as_rows,
     check_known,
     classes_of,
     ending,
-    find_logits,
     is_probability,
 )
 
 Probabilities: TypeAlias = Literal["", "softmax", "sigmoid"]
 
 SURE = 0.99  # of the range of a bounded activation, or of probability: its gradient is 2 % of the largest and less
-_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def look(
     model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, seed: int = 0, watch: Onlooker | None = None
 ) -> Snapshot:
     """Run the data through `model` as it is (a copy: its BatchNorms may count the batches)."""
-    view = _View(pick, seed, watch)
+    view = _View(LogitCaller(pick), seed, watch)
     with IsolatedRandomness(seed), torch.no_grad(), every_module_called(), hooked(model, view.see) as hooks:
         for batch in batches:
             hooks.begin()
@@ -108,11 +106,10 @@ def look(
 
 @dataclass
 class _View:
-    pick: Pick
+    call: LogitCaller
     seed: int
     watch: Onlooker | None = None
     size: int = 0
-    call: Caller = field(default_factory=Caller)
     nonfinite: str = ""
     low: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     high: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
@@ -146,8 +143,7 @@ class _View:
     def forward(self, model: nn.Module, batch: Batch) -> None:
         self.size, self.last = batch.size, None
         self.samples += batch.size
-        raw = find_logits(self.call(model, batch, copies=True), self.pick)
-        rows = as_rows(raw, batch, self.pick)
+        raw, rows = self.call.rows(model, batch)
         classes, self.single = classes_of(rows), rows.ndim == 1
         self.tally = self.tally or Tally(classes, self.seed, 0)
         fine = torch.isfinite(rows).reshape(len(rows), -1).all(1)
@@ -158,8 +154,8 @@ class _View:
         if self.ending is None:
             self.ending = ending(rows[fine], before[fine] if before is not None else None)
             if not self.ending and (before is None or not torch.equal(rows, before)):
-                told = is_probability(rows[fine], lambda: find_logits(self.call(model, batch, copies=True), self.pick))
-                self.ending = "probability" if check_known(told, self.pick) else ""
+                told = is_probability(rows[fine], lambda: self.call.raw(model, batch))
+                self.ending = "probability" if check_known(told, self.call.pick) else ""
         if self.ending == "probability":
             before = torch.logit(rows.float(), EPS)
         if self.watch is not None:
@@ -189,7 +185,7 @@ class _View:
         last = self.last
         if last is None or last._version != self.version or last.numel() != raw.numel():
             return None
-        return as_rows(last.reshape(raw.shape), batch, self.pick)
+        return as_rows(last.reshape(raw.shape), batch, self.call.pick)
 
     def _bias(self) -> torch.Tensor | None:
         bias = getattr(self.head[1], "bias", None) if self.head else None
