@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,19 @@ def test_folders_that_may_not_be_read() -> None:
 def test_numbers_too_long() -> None:
     with pytest.raises(fg.InvalidInput, match="a whole number for n"):
         fg.data.load("blob:n=" + "1" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        fg.data.npz,
+        fg.data.idx,
+        lambda path: fg.data.idx([path, path]),
+        lambda path: fg.data.load(str(path)),
+        fg.data.collect,
+    ],
+)
+def test_a_pipe_is_refused_not_waited_for(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(pipe := tmp_path / "x.npz")
+    with pytest.raises(fg.InvalidInput, match="a pipe or a device"):
+        read(pipe)

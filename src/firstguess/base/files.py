@@ -34,6 +34,14 @@ def reads_files(function: Callable[_P, _T]) -> Callable[_P, _T]:
     return reading
 
 
+def no_pipe(path: Path) -> Path:
+    """The path, unless it is a pipe or a device: these may never say anything, and reading would wait for ever."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        got = f"{str(path)!r}, a pipe or a device"
+        raise InvalidInput("a file or a folder", got=got, where="data", hint="save it as .npz")
+    return path
+
+
 def reason(error: OSError) -> str:
     """What the system says, and of which file."""
     what = error.strerror or str(error) or type(error).__name__

@@ -40,7 +40,7 @@ def standardizations(incomplete: str) -> list[str]:
 
 
 def data_sets(incomplete: str) -> list[str]:
-    from firstguess.data.specs import names
+    from firstguess.data.sources import names
 
     return _of(names(), incomplete)
 

@@ -53,7 +53,8 @@ def report(data_dir: str | None) -> dict[str, object]:
 
 def data_sets(data_dir: str | None) -> dict[str, str | None]:
     """The folder of each data set that has a name, as `--data NAME` looks for it."""
-    from firstguess.data.sources import DATA_DIR_VARIABLE, KNOWN
+    from firstguess.data.files import DATA_DIR_VARIABLE
+    from firstguess.data.sources import KNOWN
 
     root = data_dir or os.environ.get(DATA_DIR_VARIABLE)
     found: dict[str, str | None] = {}

@@ -13,8 +13,18 @@ True
 from firstguess.data.dataset import Classes, Data, InputMoments, Standardization
 from firstguess.data.files import idx, parquet
 from firstguess.data.items import Batch
-from firstguess.data.sources import blob, cifar10, cifar100, digits, fashion_mnist, mnist, npz, tiny_imagenet, two_blobs
-from firstguess.data.specs import load
+from firstguess.data.sources import (
+    blob,
+    cifar10,
+    cifar100,
+    digits,
+    fashion_mnist,
+    load,
+    mnist,
+    npz,
+    tiny_imagenet,
+    two_blobs,
+)
 from firstguess.data.streams import as_data, batches, collect
 from firstguess.data.texts import Vocabulary, ag_news, sequences
 

@@ -414,6 +414,29 @@ def pick(available: int, points: int | None, *, seed: int, where: str) -> IntArr
     return np.sort(order[:points]).astype(np.int64)
 
 
+def chosen(
+    labels: IntArray | None,
+    total: int,
+    class_names: tuple[str, ...] | None,
+    classes: Classes | None,
+    points: int | None,
+    *,
+    seed: int,
+    name: str,
+    missing: InvalidInput,
+) -> tuple[IntArray, IntArray | None, tuple[str, ...] | None, str]:
+    """Rows of a file to keep, with their labels, class names and the name of the data; `missing`: without labels."""
+    rows = np.arange(total, dtype=np.int64)
+    if classes is not None:
+        if labels is None:
+            raise missing
+        rows, labels, class_names = regroup(labels, class_names, classes, where=name)
+        name = f"{name}, {class_step(class_names)}"
+    kept = pick(len(rows), points, seed=seed, where=name)
+    name = name if points is None else f"{name}, {points} points"
+    return rows[kept], None if labels is None else labels[kept], class_names, name
+
+
 def whole_number(value: object, name: str) -> int:
     """`value` as an int, if it is a whole number and not a float or a bool."""
     try:

@@ -17,17 +17,27 @@ import numpy.typing as npt
 
 from firstguess.base.checks import optional
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import reads_files
-from firstguess.data.dataset import Classes, Data, IntArray, class_step, pick, regroup
+from firstguess.base.files import no_pipe, reads_files
+from firstguess.data.dataset import Classes, Data, IntArray, chosen
 
 # --------------------------------------------------------------------------------------------------------------
 # IDX files, the format of MNIST and Fashion-MNIST, plain or gzipped.
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Split: TypeAlias = Literal["train", "test"]
+DATA_DIR_VARIABLE = "FIRSTGUESS_DATA"
 
 _PREFIX = {"train": "train", "test": "t10k"}
 _DEFLATE_MOST = 1032  # no deflate stream expands more than this: guards memory against a wrong header
+
+
+def data_root(data_dir: PathLike | None, title: str, hint: str) -> Path:
+    """The folder of all data sets: `data_dir`, or that of the environment."""
+    given = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
+    if not given:
+        got = f"no data_dir, and the environment variable {DATA_DIR_VARIABLE} is not set"
+        raise InvalidInput(f"a folder with {title}", got=got, hint=hint)
+    return Path(given).expanduser()
 
 
 @reads_files
@@ -76,19 +86,14 @@ def idx(
             hint="get both files again, from one source",
         )
     name = name or f"{files[0].parent.name} {split}"
-    rows = np.arange(len(images), dtype=np.int64)
-    if classes is not None:
-        if labels is None:
-            raise InvalidInput("a label file, to choose classes by", got="images only", where=str(files[0]))
-        rows, labels, class_names = regroup(labels, class_names, classes, where=name)
-        name = f"{name}, {class_step(class_names)}"
-    kept = pick(len(rows), points, seed=seed, where=name)
-    if points is not None:
-        name = f"{name}, {points} points"
-    x = images[rows[kept], None].astype(np.float32)
+    missing = InvalidInput("a label file, to choose classes by", got="images only", where=str(files[0]))
+    rows, labels, class_names, name = chosen(
+        labels, len(images), class_names, classes, points, seed=seed, name=name, missing=missing
+    )
+    x = images[rows, None].astype(np.float32)
     x /= np.float32(255)
     x.flags.writeable = False
-    return Data(x, None if labels is None else labels[kept], name=name, class_names=class_names)
+    return Data(x, labels, name=name, class_names=class_names)
 
 
 def find_idx(directory: Path, split: str) -> tuple[Path, Path] | None:
@@ -112,7 +117,7 @@ def needed(split: str) -> str:
 def _read(path: Path, *, axes: int) -> npt.NDArray[np.uint8]:
     again = "the file is incomplete or not what its name says: get it again"
     try:
-        with path.open("rb") as raw:
+        with no_pipe(path).open("rb") as raw:
             gzipped = raw.read(2) == b"\x1f\x8b"  # by content: downloads often lose or keep ".gz" wrongly
         limit = path.stat().st_size * (_DEFLATE_MOST if gzipped else 1)
         with gzip.open(path, "rb") if gzipped else path.open("rb") as file:
@@ -207,27 +212,20 @@ def parquet(
         labels = None  # Hugging Face's mark for a test split whose labels are secret
     names = class_names or names
     name = name or f"{Path(path).stem} {split}".removesuffix(f" {split}" if Path(path).is_file() else "")
-    rows = np.arange(total, dtype=np.int64)
-    if classes is not None:
-        if labels is None:
-            raise InvalidInput("a label column, to choose classes by", got="no labels", where=str(path))
-        rows, labels, names = regroup(labels, names, classes, where=name)
-        name = f"{name}, {class_step(names)}"
-    kept = pick(len(rows), points, seed=seed, where=name)
-    if points is not None:
-        name = f"{name}, {points} points"
+    missing = InvalidInput("a label column, to choose classes by", got="no labels", where=str(path))
+    rows, labels, names, name = chosen(labels, total, names, classes, points, seed=seed, name=name, missing=missing)
 
     images: list[npt.NDArray[np.uint8]] = []
     try:
-        for row, content in _image_bytes(files, counts, image, rows[kept]):
+        for row, content in _image_bytes(files, counts, image, rows):
             images.append(_decode(content, row))
             _same_size(images, row)
-            if progress is not None and (len(images) % 1000 == 0 or len(images) == len(kept)):
-                progress(len(images), len(kept))
+            if progress is not None and (len(images) % 1000 == 0 or len(images) == len(rows)):
+                progress(len(images), len(rows))
     except (pa.ArrowException, OSError) as error:
         raise _damaged(error, files) from error
     x = _stack(images)
-    return Data(x, None if labels is None else labels[kept], name=name, class_names=names)
+    return Data(x, labels, name=name, class_names=names)
 
 
 def find_parquet(path: Path, split: str) -> list[Path]:

@@ -1,10 +1,11 @@
-"""The data sets of the papers: blobs, digits, MNIST, Fashion-MNIST, CIFAR, Tiny ImageNet; `.npz` and `.npy` files."""
+"""Data by name: blobs, digits, MNIST, Fashion-MNIST, CIFAR, Tiny ImageNet; `.npz` files; and `load`, by their text."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,14 +13,21 @@ from typing import Any, Literal
 import numpy as np
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.files import reads_files
-from firstguess.data import files as idx_files
-from firstguess.data import files as image_parquet
+from firstguess.base.files import no_pipe, reads_files
 from firstguess.data.dataset import Classes, Data, Standardization, whole_number
-from firstguess.data.files import PathLike, Progress, Split
-
-# --------------------------------------------------------------------------------------------------------------
-# Image data sets that have a name: where their files are looked for, their splits and classes.
+from firstguess.data.files import (
+    DATA_DIR_VARIABLE,
+    PathLike,
+    Progress,
+    Split,
+    data_root,
+    find_idx,
+    find_parquet,
+    idx,
+    needed,
+    parquet,
+)
+from firstguess.data.texts import ag_news
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,6 @@ KNOWN = {
         ("train", "valid"),
     ),
 }
-
-DATA_DIR_VARIABLE = "FIRSTGUESS_DATA"
-
 
 INPUT_KEYS = ("x", "X", "inputs", "pixel_values", "input_values", "input_features", "images", "image", "img", "data")
 LABEL_KEYS = ("y", "labels", "label", "targets", "target")
@@ -161,7 +166,7 @@ def mnist(
     `classes="even-odd"` is the papers' E&O. As wherever "mnist" is a name: in [0, 1], then standardized by all points
     of the split and classes ("none": left in [0, 1]), before `points` of them are drawn.
     """
-    return _prepared("mnist", data_dir, split, standardize, classes=classes, points=points, seed=seed)
+    return prepared("mnist", data_dir, split, standardize, classes=classes, points=points, seed=seed)
 
 
 @reads_files
@@ -178,7 +183,7 @@ def fashion_mnist(
 
     `classes="parity"` joins even and odd labels: the papers' BF. Prepared as `mnist` is.
     """
-    return _prepared("fashion_mnist", data_dir, split, standardize, classes=classes, points=points, seed=seed)
+    return prepared("fashion_mnist", data_dir, split, standardize, classes=classes, points=points, seed=seed)
 
 
 @reads_files
@@ -197,7 +202,7 @@ def cifar10(
     `classes="cat-dog"` is NORM's C2-A, `classes="vehicles-animals"` its C2-B. Prepared as `mnist` is, but by channel;
     with "none" only the rows kept are decoded.
     """
-    return _prepared(
+    return prepared(
         "cifar10", data_dir, split, standardize, classes=classes, points=points, seed=seed, progress=progress
     )
 
@@ -217,7 +222,7 @@ def cifar100(
 
     Prepared as `cifar10` is. For the 20 coarse labels read the file itself: `parquet(path, label="coarse_label")`.
     """
-    return _prepared(
+    return prepared(
         "cifar100", data_dir, split, standardize, classes=classes, points=points, seed=seed, progress=progress
     )
 
@@ -238,7 +243,7 @@ def tiny_imagenet(
     Prepared as `cifar10` is: standardizing reads all images of the split, 0.5 GB of numbers for the 10 000 of "valid",
     ten times that for "train"; `standardize="none"` with `points` decodes those alone.
     """
-    return _prepared(
+    return prepared(
         "tiny_imagenet", data_dir, split, standardize, classes=classes, points=points, seed=seed, progress=progress
     )
 
@@ -265,7 +270,7 @@ def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: st
     suffix = f"_{split}" if split else ""
     labels, names = None, None
     try:
-        with path.open("rb") as raw:  # opened here: np.load leaves a broken file open
+        with no_pipe(path).open("rb") as raw:  # opened here: np.load leaves a broken file open
             start = raw.read(6)
             raw.seek(0)
             if not start.startswith((b"PK", b"\x93NUMPY")):  # np.load takes all else for a pickle
@@ -302,7 +307,7 @@ def npz(path: PathLike, split: str | None = None, *, x: str | None = None, y: st
     return Data(points, labels, name=path.stem + (f" {split}" if split else ""), class_names=names)
 
 
-def _prepared(
+def prepared(
     key: str, data_dir: PathLike | None, split: str, how: Standardization | None, *, points: int | None, **rest: Any
 ) -> Data:
     """In [0, 1], standardized by all points, of which `points` are then drawn: whoever draws gets the same points."""
@@ -313,31 +318,19 @@ def _prepared(
     return data if points is None else data.subset(points, rest["seed"])
 
 
-def _known(
-    key: str,
-    data_dir: PathLike | None,
-    split: str,
-    *,
-    classes: Classes | None,
-    points: int | None,
-    seed: int,
-    progress: Progress | None = None,
-) -> Data:
+def _known(key: str, data_dir: PathLike | None, split: str, *, progress: Progress | None = None, **rest: Any) -> Data:
     known = KNOWN[key]
+    settings: dict[str, Any] = {
+        **rest,
+        "class_names": known.class_names,
+        "name": f"{key.replace('tiny_', 'tiny-')} {split}",
+    }
     if split not in known.splits:
         raise InvalidInput(f'the split "{known.splits[0]}" or "{known.splits[1]}"', got=repr(split), where=known.title)
     files = f"{split}-*.parquet" if known.files == "parquet" else "the IDX files"
-    hint = (
-        idx_files.needed(split) if known.files == "idx" else f"put Hugging Face's {split}-00000-of-00001.parquet there"
-    )
-    given = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
-    if not given:
-        raise InvalidInput(
-            f"a folder with {known.title}",
-            got=f"no data_dir, and the environment variable {DATA_DIR_VARIABLE} is not set",
-            hint=f"make a folder {known.folders[0]}, {hint}, and give its parent as data_dir= or {DATA_DIR_VARIABLE}",
-        )
-    root = Path(given).expanduser()
+    hint = needed(split) if known.files == "idx" else f"put Hugging Face's {split}-00000-of-00001.parquet there"
+    ask = f"make a folder {known.folders[0]}, {hint}, and give its parent as data_dir= or {DATA_DIR_VARIABLE}"
+    root = data_root(data_dir, known.title, ask)
     looked = [root / folder for folder in known.folders]
     # The root itself counts too, unless it is another data set's folder: MNIST and Fashion-MNIST share file names.
     others = {
@@ -352,18 +345,11 @@ def _known(
     for folder in looked:
         if not folder.is_dir():
             continue
-        settings: dict[str, Any] = {
-            "classes": classes,
-            "points": points,
-            "seed": seed,
-            "class_names": known.class_names,
-        }
-        settings["name"] = f"{key.replace('tiny_', 'tiny-')} {split}"
-        if known.files == "idx" and split in ("train", "test") and idx_files.find_idx(folder, split) is not None:
-            return idx_files.idx(folder, split, **settings)
+        if known.files == "idx" and split in ("train", "test") and find_idx(folder, split) is not None:
+            return idx(folder, split, **settings)
         # In the root a parquet file may be anything's; in a folder of the right name it is this data set's.
-        if (folder is not root or root.name in known.folders) and image_parquet.find_parquet(folder, split):
-            return image_parquet.parquet(folder, split, progress=progress, **settings)
+        if (folder is not root or root.name in known.folders) and find_parquet(folder, split):
+            return parquet(folder, split, progress=progress, **settings)
     raise InvalidInput(
         f"{known.title} ({files} of the split {split!r})",
         got="no such files",
@@ -413,3 +399,154 @@ def _positive(value: int, name: str) -> int:
 
 def _seed_text(seed: int) -> str:
     return "" if seed == 0 else f", seed={seed}"
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The text form of data, as the shell takes it: `mnist:even-odd`, `blob:n=2000,d=3072`, `folder/file.parquet`.
+
+# name -> (numbers it takes, whether it has files with a split)
+_NAMES: dict[str, tuple[dict[str, int], bool]] = {
+    "blob": ({"n": 2000, "d": 1000, "seed": 0}, False),
+    "two_blobs": ({"n": 1000, "d": 1000, "seed": 0}, False),
+    "digits": ({}, False),
+    "mnist": ({}, True),
+    "fashion_mnist": ({}, True),
+    "cifar10": ({}, True),
+    "cifar100": ({}, True),
+    "tiny-imagenet": ({}, True),
+    "ag-news": ({"length": 32, "words": 20_000}, True),
+}
+_FILES = "a .npz or .npy file of NumPy, a .parquet file of images, a folder of IDX or parquet files"
+_SPLITS = ("train", "test", "validation", "valid")
+
+
+def names() -> list[str]:
+    """Data that have a name."""
+    return list(_NAMES)
+
+
+@reads_files
+def load(
+    spec: str,
+    *,
+    data_dir: PathLike | None = None,
+    points: int | None = None,
+    standardize: Standardization | None = None,
+    shift: float = 0.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Data:
+    """Data from its text form: `name` or `name:option,option`.
+
+    | text | data |
+    |---|---|
+    | `blob:n=2000,d=3072`, `two_blobs:n=1000,d=100` | Gaussian blobs (`n` a class for two blobs; `seed=` too) |
+    | `digits`, `digits:even-odd` | scikit-learn's digits |
+    | `mnist`, `mnist:test`, `mnist:test,even-odd` | a split and a choice of classes, see `Data.select` |
+    | `fashion_mnist:parity`, `cifar10:cat-dog`, `cifar10:vehicles-animals`, `cifar100:test` | |
+    | `tiny-imagenet:valid` | its splits are `train` and `valid` |
+    | `ag-news`, `ag-news:length=64,words=0` | token ids of its test split; `words=0`: bytes |
+    | `file.npz`, `file.npy`, `file.parquet`, `folder`, `folder:test,cat-dog` | files; `label=` for parquet |
+
+    A name gives what the function of that name gives, `load("digits")` what `fg.data.digits()`. Steps in order:
+    classes, `standardize`, `points` drawn by `seed`, `shift`. The default standardization: "channel" for CIFAR (as in
+    the papers), Tiny ImageNet and image files; "global" for digits, MNIST and Fashion-MNIST, which is the same with one
+    channel; "none" for blobs, `.npz` and `.npy`. Its statistics are those of all points, whichever are then drawn.
+
+    >>> load("blob:n=50,d=4")
+    Data('blob(n=50, d=4)', 50 points of shape (4,), no labels)
+    >>> load("digits:even-odd", points=100)
+    Data('digits, even vs odd, standardized (global), 100 points', 100 points of shape (1, 8, 8), 2 classes)
+    """
+    name, _, rest = spec.partition(":")
+    name = "tiny-imagenet" if name == "tiny_imagenet" else name  # as its function is called
+    if name in _NAMES:
+        numbers, has_files = _NAMES[name]
+        how = standardize or PREPARED.get(name.replace("-", "_"), "none")
+        split, classes, given = _options(spec, rest, tuple(numbers), splits=has_files)
+        if name in ("blob", "two_blobs"):
+            values = {key: _number(spec, key, given.get(key), number) for key, number in numbers.items()}
+            make = blob if name == "blob" else two_blobs
+            data = _choose(make(values["n"], values["d"], seed=values["seed"]), classes, how, points, seed)
+        elif name == "digits":
+            data = _choose(digits(standardize="none"), classes, how, points, seed)
+        elif name == "ag-news":
+            if standardize not in (None, "none"):
+                raise InvalidInput("token ids as they are", got=f"standardize={standardize!r}", where=name, hint="none")
+            length, words = (_number(spec, key, given.get(key), number) for key, number in numbers.items())
+            data = ag_news(
+                data_dir, split or "test", length=length, words=words, classes=classes, points=points, seed=seed
+            )
+        else:
+            options: dict[str, Any] = {"classes": classes, "points": points, "seed": seed, "progress": progress}
+            data = prepared(name.replace("-", "_"), data_dir, split or "train", how, **options)
+    else:
+        data = _from_path(spec, points, standardize, seed, progress)
+    return data.shift(shift)
+
+
+def _from_path(
+    spec: str, points: int | None, standardize: Standardization | None, seed: int, progress: Progress | None
+) -> Data:
+    # The last colon ends the path, unless the whole is a path (Windows drives, odd names).
+    text, _, rest = (spec, "", "") if Path(spec).exists() or ":" not in spec else spec.rpartition(":")
+    path = no_pipe(Path(text).expanduser())
+    if not text or (not path.exists() and path.suffix not in (".npz", ".npy", ".parquet")):
+        raise InvalidInput(
+            "the name of data, or a path", got=repr(spec), hint=f"one of {', '.join(_NAMES)}; or {_FILES}"
+        )
+    if path.is_file() and path.suffix not in (".npz", ".npy", ".parquet") and not _is_parquet(path):
+        raise InvalidInput(
+            "a file of a kind that is known", got=f"a {path.suffix or 'nameless'} file", where=text, hint=_FILES
+        )
+    if path.suffix in (".npz", ".npy"):
+        split, classes, _ = _options(spec, rest, (), splits=True)
+        return _choose(npz(path, split), classes, standardize or "none", points, seed)
+    split, classes, given = _options(spec, rest, ("label",), splits=True)
+    split, how = split or "train", standardize or "channel"
+    some = points if how == "none" else None  # else the statistics are those of all
+    if path.is_dir() and not given and split in ("train", "test") and find_idx(path, split):
+        data = idx(path, split, classes=classes, points=some, seed=seed)
+    else:
+        label = given.get("label")
+        data = parquet(path, split, classes=classes, points=some, seed=seed, label=label, progress=progress)
+    return data if how == "none" else _choose(data, None, how, points, seed)
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _options(
+    spec: str, text: str, keys: tuple[str, ...], *, splits: bool
+) -> tuple[str | None, str | None, dict[str, str]]:
+    split, classes = None, None
+    given: dict[str, str] = {}
+    for option in (part.strip() for part in text.split(",") if part.strip()):
+        key, equals, value = option.partition("=")
+        if equals and key.strip() in keys:
+            given[key.strip()] = value.strip()
+        elif equals:
+            allowed = ", ".join(f"{key}=" for key in keys) or "a split or classes, such as test,even-odd"
+            raise InvalidInput("an option of this data", got=repr(option), where=repr(spec), hint=allowed)
+        elif splits and split is None and option in _SPLITS:
+            split = option
+        elif classes is None:
+            classes = option
+        else:
+            raise InvalidInput("one choice of classes", got=f"{classes!r} and {option!r}", where=repr(spec))
+    return split, classes, given
+
+
+def _choose(data: Data, classes: str | None, how: Standardization, points: int | None, seed: int) -> Data:
+    data = (data if classes is None else data.select(classes)).standardize(how)
+    return data if points is None else data.subset(points, seed)
+
+
+def _number(spec: str, key: str, text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise InvalidInput(f"a whole number for {key}", got=repr(text), where=repr(spec))
+    return int(text)

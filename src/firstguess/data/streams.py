@@ -93,7 +93,7 @@ def extent(obj: object) -> tuple[int | None, bool]:
 def _whole(obj: object) -> Batch | None:
     """`obj` as one large batch, or None if it is a stream."""
     if isinstance(obj, os.PathLike):
-        from firstguess.data.specs import load
+        from firstguess.data.sources import load
 
         obj = load(os.fspath(cast("os.PathLike[str]", obj)))
     if isinstance(obj, Data):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,8 +17,7 @@ from numpy.typing import NDArray
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import reads_files
 from firstguess.data.dataset import Data, whole_number
-from firstguess.data.files import PathLike
-from firstguess.data.sources import DATA_DIR_VARIABLE
+from firstguess.data.files import DATA_DIR_VARIABLE, PathLike, data_root
 
 PAD, UNKNOWN, FIRST = 0, 1, 2  # ids that are no words: padding, a word that is not in the vocabulary, CLS or BOS
 _SPECIAL = 3
@@ -155,12 +153,9 @@ def ag_news(
 
 
 def _found(data_dir: PathLike | None, split: str) -> Path:
-    given = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE)
     hint = f"make a folder {_FOLDERS[0]} with {split}.csv, and give its parent as data_dir= or {DATA_DIR_VARIABLE}"
-    if not given:
-        got = f"no data_dir, and the environment variable {DATA_DIR_VARIABLE} is not set"
-        raise InvalidInput("a folder with AG News", got=got, hint=hint)
-    looked = [Path(given).expanduser() / folder / f"{split}.csv" for folder in _FOLDERS]
+    root = data_root(data_dir, "AG News", hint)
+    looked = [root / folder / f"{split}.csv" for folder in _FOLDERS]
     for path in looked:
         if path.is_file():
             return path
