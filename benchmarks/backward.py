@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from firstguess.ensemble.resolved import resolve
+from firstguess.ensemble.member_module import resolve
 from firstguess.ensemble.training_batched import BatchedTrainer, compile_ops
-from firstguess.ensemble.training_plan import plan
+from firstguess.ensemble.training_loop import plan
 from firstguess.network.network import Network
 
 NETWORKS = {

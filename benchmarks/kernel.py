@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import firstguess as fg
-from firstguess.theory.kernel.kernel import kernel
+from firstguess.theory.kernel.propagation import kernel
 from firstguess.theory.shares.argmax_sampling import draw_guesses
 
 Array = NDArray[Any]

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 import firstguess as fg
-from firstguess.ensemble.token_engine import TokenEngine
+from firstguess.ensemble.engine import TokenEngine
 from firstguess.network.network import Network
 from firstguess.network.walk import changed
 from firstguess.theory.tokens import token_kernel

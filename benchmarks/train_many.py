@@ -22,10 +22,9 @@ import torch
 from torch import nn
 
 from firstguess.base.threads import cores
-from firstguess.ensemble.engine import moments_of
-from firstguess.ensemble.resolved import resolve
+from firstguess.ensemble.member_module import moments_of, resolve
 from firstguess.ensemble.training_batched import BatchedTrainer, compile_ops
-from firstguess.ensemble.training_plan import plan
+from firstguess.ensemble.training_loop import plan
 from firstguess.network.network import Network
 
 N, D, WIDTH, BATCH, RATE = 20_000, 1_000, 100, 512, 1e-4

@@ -112,7 +112,7 @@ from firstguess.theory.prediction import regime as regime
 from firstguess.theory.shares.empirical import EmpiricalGuesses as EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses as Guesses
 from firstguess.theory.shares.mixture import MixedGuesses as MixedGuesses
-from firstguess.theory.training.result import PredictedTraining as PredictedTraining
+from firstguess.theory.training.runs import PredictedTraining as PredictedTraining
 from firstguess.theory.tune import Stand as Stand
 from firstguess.theory.tune import Tuned as Tuned
 from firstguess.theory.tune import tune as tune

@@ -21,7 +21,7 @@ from firstguess.theory.prediction import Prediction as Prediction
 from firstguess.theory.shares.empirical import EmpiricalGuesses as EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses as Guesses
 from firstguess.theory.shares.mixture import MixedGuesses as MixedGuesses
-from firstguess.theory.training.result import PredictedTraining as PredictedTraining
+from firstguess.theory.training.runs import PredictedTraining as PredictedTraining
 from firstguess.theory.tune import Stand as Stand
 from firstguess.theory.tune import Tuned as Tuned
 from firstguess.watch.watched import WatchedTraining as WatchedTraining

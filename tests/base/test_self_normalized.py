@@ -15,7 +15,7 @@ from scipy import integrate
 from firstguess.base import gaussian as node_scale
 from firstguess.base.gaussian import Array, self_normalized, through_leaky
 from firstguess.network.network import Network
-from firstguess.theory.kernel.kernel import kernel
+from firstguess.theory.kernel.propagation import kernel
 
 N, GROUPS, Z = 30, 400, 6.5
 

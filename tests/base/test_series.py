@@ -13,7 +13,7 @@ from firstguess.base.numerics import Chain, chain
 from firstguess.base.threads import in_threads
 from firstguess.network.network import Network
 from firstguess.theory.kernel import tiles as kernel_runs
-from firstguess.theory.kernel.kernel import kernel
+from firstguess.theory.kernel.propagation import kernel
 
 EPS = float(np.finfo(np.float64).eps)
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.theory.bias_levels import WORDS
+from firstguess.theory.prediction import WORDS
 
 transformers = pytest.importorskip("transformers")
 

@@ -19,7 +19,7 @@ from firstguess.diagnosis.sentences import sureness
 from firstguess.diagnosis.verdict import verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import Finding, FindingKind
-from firstguess.theory.bias_levels import WORDS, edges_of_shares, word
+from firstguess.theory.prediction import WORDS, edges_of_shares, word
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian import Guesses
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import firstguess as fg
-from firstguess.ensemble import sharding
+from firstguess.ensemble import member_statistics as sharding
 from firstguess.ensemble.member_statistics import Members
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 import firstguess as fg
 from firstguess.ensemble import training_batched
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.training_loop import Observe, TrainingTask, follow
-from firstguess.ensemble.training_plan import mean_loss
+from firstguess.ensemble.training_loop import Observe, TrainingTask, follow, mean_loss
 from firstguess.network.network import Network
 
 NET = "dense(weight_var=2) > relu > dense(weight_var=2)"

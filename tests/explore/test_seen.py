@@ -12,7 +12,7 @@ from firstguess.explore import panels
 from firstguess.explore.choice import NORMS, Choice
 from firstguess.explore.panels import AxisScale, SvgChart, short
 from firstguess.explore.seen import phases_of, see, with_the_rest
-from firstguess.theory.shares.order_statistics import average_kth
+from firstguess.theory.shares.gaussian import average_kth
 
 
 @pytest.mark.parametrize("norm", NORMS)

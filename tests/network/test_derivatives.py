@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import firstguess as fg
-from firstguess.ensemble.resolved import resolve
+from firstguess.ensemble.member_module import resolve
 from firstguess.network.activations import registry
 from firstguess.network.activations.tensors import Derivative
 from firstguess.network.inputs import Inputs

@@ -11,7 +11,7 @@ from in_process import InProcess
 from torch import nn
 
 import firstguess as fg
-from firstguess.ensemble import sharding
+from firstguess.ensemble import member_statistics as sharding
 from firstguess.ensemble.training_batched import BatchedTrainer
 from firstguess.studies import study
 from firstguess.studies.tasks import packed, unpacked

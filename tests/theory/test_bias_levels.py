@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import firstguess as fg
-from firstguess.theory import bias_levels
+from firstguess.theory import prediction as bias_levels
 
 
 @pytest.mark.parametrize(

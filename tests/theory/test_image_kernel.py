@@ -14,7 +14,7 @@ import pytest
 
 import firstguess as fg
 from firstguess.base.errors import InvalidInput, NotCovered
-from firstguess.theory.kernel.kernel import image_kernel, kernel
+from firstguess.theory.kernel.propagation import image_kernel, kernel
 
 Z = 5.6
 

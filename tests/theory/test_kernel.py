@@ -15,8 +15,8 @@ from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.network.inputs import Inputs
 from firstguess.network.layers import BatchNorm, Layer, Residual, steps
 from firstguess.network.network import Network
-from firstguess.theory.kernel import kernel as kernel_module
-from firstguess.theory.kernel.kernel import kernel
+from firstguess.theory.kernel import propagation as kernel_module
+from firstguess.theory.kernel.propagation import kernel
 
 ORTHOGONAL = 40
 LAYERS = [

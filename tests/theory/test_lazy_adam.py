@@ -11,10 +11,9 @@ from torch import nn
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.predict_training import trained, weight_sample
 from firstguess.network.network import Network
-from firstguess.theory.training import adam
-from firstguess.theory.training.adam import WeightSample, sampled_adam
+from firstguess.theory.training import stepwise as adam
 from firstguess.theory.training.flow import DescentTask
-from firstguess.theory.training.stepwise import BatchRows
+from firstguess.theory.training.stepwise import BatchRows, WeightSample, sampled_adam
 
 N, HELD = 9, 4
 RATES = [3e-3, 1e-2, 5e-3, 2e-2, 1e-2, 1e-2, 3e-3, 8e-3, 1e-2, 4e-3, 1e-2, 2e-3]

@@ -10,8 +10,8 @@ import torch
 from simulated_tokens import token_member
 
 import firstguess as fg
+from firstguess.ensemble.engine import TokenEngine
 from firstguess.ensemble.member_module import build
-from firstguess.ensemble.token_engine import TokenEngine
 from firstguess.network.attention_theory import Heads, annealed, uniform
 from firstguess.network.network import Network
 

@@ -6,9 +6,9 @@ import pytest
 import firstguess as fg
 from firstguess.data import Data, blob, two_blobs
 from firstguess.network.network import Network
-from firstguess.theory.training.adam import layer_tangents
 from firstguess.theory.training.curves import Curve, absorption, looked_at
 from firstguess.theory.training.flow import DescentTask, descend
+from firstguess.theory.training.stepwise import layer_tangents
 
 NET = "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
 

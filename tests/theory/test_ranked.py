@@ -10,9 +10,8 @@ import pytest
 from scipy import integrate, special
 
 import firstguess as fg
-from firstguess.theory.shares.gaussian import Guesses
+from firstguess.theory.shares.gaussian import Guesses, entropies, expected_kth, kth_values
 from firstguess.theory.shares.gaussian_argmax import fractions
-from firstguess.theory.shares.order_statistics import entropies, expected_kth, kth_values
 
 GAMMAS = [1e-6, 0.05, 1 / (math.pi - 1), 4.0, 60.0]
 

@@ -25,9 +25,8 @@ from firstguess.network.network import Network
 from firstguess.network.points import Points, Remark, Tile
 from firstguess.network.pooling import max_moments
 from firstguess.network.shapes import Shape
-from firstguess.theory.kernel.kernel import image_kernel, kernel
 from firstguess.theory.kernel.monte_carlo import by_sampled_units
-from firstguess.theory.kernel.propagation import Folding
+from firstguess.theory.kernel.propagation import Folding, image_kernel, kernel
 from firstguess.theory.kernel.tiles import Budget, Pending, Stored
 
 Z = 5.6

@@ -15,7 +15,7 @@ import firstguess as fg
 from firstguess.base.errors import NotCovered
 from firstguess.network.grammar import parse_layers
 from firstguess.network.network import Network
-from firstguess.theory.kernel.kernel import image_kernel, kernel
+from firstguess.theory.kernel.propagation import image_kernel, kernel
 from firstguess.theory.kernel.tiles import sums_ahead
 
 Z = 5.6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.theory.kernel.kernel import kernel
+from firstguess.theory.kernel.propagation import kernel
 from firstguess.theory.shares.argmax_sampling import draw_guesses
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 

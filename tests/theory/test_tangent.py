@@ -14,7 +14,7 @@ import torch
 
 from firstguess.base.errors import NotCovered
 from firstguess.network.network import Network
-from firstguess.theory.kernel.kernel import kernel
+from firstguess.theory.kernel.propagation import kernel
 
 N, D, POINTS, INITS = 256, 6, 4, 200
 

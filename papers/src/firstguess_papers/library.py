@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from firstguess.ensemble.higher_moments import TAILED as TAILED
     from firstguess.ensemble.member_module import build as build
     from firstguess.ensemble.member_module import drawn as drawn
+    from firstguess.ensemble.member_module import resolve as resolve
     from firstguess.ensemble.member_statistics import FindingKind as FindingKind
-    from firstguess.ensemble.resolved import resolve as resolve
     from firstguess.ensemble.seeds import orders as orders
     from firstguess.modules.gradient_passes import loss_gradient as loss_gradient
     from firstguess.modules.guard import IsolatedRandomness as IsolatedRandomness
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from firstguess.studies.store import write_table as write_table
     from firstguess.studies.tasks import Job as Job
     from firstguess.studies.tasks import Work as Work
-    from firstguess.theory.bias_levels import DEEPLY_BIASED as DEEPLY_BIASED
     from firstguess.theory.language import own_guess_chance as own_guess_chance
+    from firstguess.theory.prediction import DEEPLY_BIASED as DEEPLY_BIASED
     from firstguess.theory.shares import gaussian_argmax as gaussian_argmax
     from firstguess.theory.shares.argmax_sampling import draw_guesses as draw_guesses
     from firstguess.theory.tokens import token_covariances as token_covariances
@@ -80,9 +80,8 @@ _HOME = {
     "firstguess.diagnosis.comparison": "predicted_law",
     "firstguess.ensemble.gradient_statistics": "GradientLayer Level",
     "firstguess.ensemble.higher_moments": "SKEWED TAILED",
-    "firstguess.ensemble.member_module": "build drawn",
+    "firstguess.ensemble.member_module": "build drawn resolve",
     "firstguess.ensemble.member_statistics": "FindingKind",
-    "firstguess.ensemble.resolved": "resolve",
     "firstguess.ensemble.seeds": "orders",
     "firstguess.modules.gradient_passes": "loss_gradient",
     "firstguess.modules.guard": "IsolatedRandomness",
@@ -102,7 +101,7 @@ _HOME = {
     "firstguess.studies.scheduler": "Pool",
     "firstguess.studies.store": "Piece Store write_table",
     "firstguess.studies.tasks": "Job Work",
-    "firstguess.theory.bias_levels": "DEEPLY_BIASED",
+    "firstguess.theory.prediction": "DEEPLY_BIASED",
     "firstguess.theory.language": "own_guess_chance",
     "firstguess.theory.shares": "gaussian_argmax",
     "firstguess.theory.shares.argmax_sampling": "draw_guesses",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from firstguess.data import Data
     from firstguess.ensemble.trained import TrainedMembers
     from firstguess.network.network import Network
-    from firstguess.theory.training.result import PredictedTraining
+    from firstguess.theory.training.runs import PredictedTraining
 
 EXAMPLES = """Examples:
 

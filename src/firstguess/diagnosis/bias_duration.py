@@ -30,8 +30,7 @@ from firstguess.network.walk import every, needs_images
 from firstguess.theory.kernel.tiles import Budget
 from firstguess.theory.training.curves import Accuracy, looked_at
 from firstguess.theory.training.problem import Problem, prepare
-from firstguess.theory.training.result import PredictedTraining, Trust
-from firstguess.theory.training.runs import follow
+from firstguess.theory.training.runs import PredictedTraining, Trust, follow
 
 if TYPE_CHECKING:
     from firstguess.network.network import Network

@@ -22,7 +22,7 @@ from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.base import ClassShares
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.gaussian_argmax import agreement_probability
-from firstguess.theory.training.result import PredictedTraining
+from firstguess.theory.training.runs import PredictedTraining
 
 # --------------------------------------------------------------------------------------------------------------
 # How well a prediction at finite size is known itself: what a comparison must not hold against it.

@@ -19,7 +19,7 @@ from firstguess.base.statistics import permutation_test
 from firstguess.base.text import plain, with_error
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
-from firstguess.theory.training.result import PredictedTraining
+from firstguess.theory.training.runs import PredictedTraining
 
 LEVEL = 1e-3  # how often `agrees` is wrong about a prediction that is right
 _LEAST = 1e-4  # a level below would need more permutations

@@ -14,7 +14,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.text import percent
 from firstguess.ensemble.measurement import TIED, Measurement
 from firstguess.ensemble.member_statistics import ASSUMED, PARTLY, Finding, FindingKind
-from firstguess.theory.bias_levels import WORDS, edges_of_shares, gamma_of_share, word, word_of_share
+from firstguess.theory.prediction import WORDS, edges_of_shares, gamma_of_share, word, word_of_share
 
 VerdictName = Literal["even", "leaning", "biased", "deeply biased", "degenerate head", "broken"]
 

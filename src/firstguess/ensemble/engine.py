@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from firstguess.base.checks import count, number
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import InvalidInput, NotCovered
+from firstguess.base.statistics import guesses as tied_guesses
 from firstguess.base.threads import cores
+from firstguess.ensemble.member_module import check_data, drawn, moments_of, resolve
 from firstguess.ensemble.member_statistics import (
     Finding,
     FindingKind,
@@ -25,14 +30,12 @@ from firstguess.ensemble.member_statistics import (
     ProbedLayer,
     logits_kept,
 )
-from firstguess.ensemble.moments import NodeMoments, statistics
 from firstguess.ensemble.program import Instr, Program, Reductions, compile_places, schedule, triangular
-from firstguess.ensemble.resolved import resolve
-from firstguess.ensemble.seeds import check_seed, member_seeds
-from firstguess.ensemble.worker import Worker
-from firstguess.network.inputs import Inputs
+from firstguess.ensemble.seeds import check_seed, member_seeds, tie_stream
+from firstguess.ensemble.worker import GuessCounts, NodeMoments, Worker, statistics
 from firstguess.network.network import Network
-from firstguess.network.shapes import Shape
+from firstguess.network.shapes import PositionGrid, Shape
+from firstguess.network.tensors import Place
 
 _GOOD_STRETCH = 5e10  # operations between two looks at the clock: some tenths of a second
 _threads_lock = threading.RLock()
@@ -75,15 +78,8 @@ class DescriptionEngine:
         group: int | None = None,
         chunk: int | None = None,
     ) -> None:
-        if dtype not in (torch.float32, torch.float64):
-            raise InvalidInput("dtype float32 or float64", got=str(dtype), where="measure", hint="torch.float32")
-        if probe not in ("all", "weights", "output"):
-            raise InvalidInput("probe 'all', 'weights' or 'output'", got=probe, where="measure", hint="probe='all'")
-        if not number(memory) > 0:
-            raise InvalidInput("a positive memory budget in bytes", got=memory, where="measure", hint="memory=2e9")
-        self.seed, self._order = check_seed(seed, "measure"), moments
-        width = count(width, 1, "width", "measure", "width=1000")
-        workers = count(cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
+        _check(dtype, probe, memory, width)
+        self.seed, self._order, workers = check_seed(seed, "measure"), moments, _threads(threads)
         batch = None if batch is None else count(batch, 2, "batch", "measure", "batch=128")
         data = check_data(x)
         self.network = network
@@ -246,47 +242,25 @@ def _moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return moments.result()
 
 
-def check_data(x: NDArray[Any]) -> NDArray[np.float32]:
-    """The data as contiguous float32 (n, d) or (n, channels, height, width), or one clear error."""
-    if not hasattr(x, "ndim") or x.ndim not in (2, 4) or x.dtype.kind not in "fiub":
-        got = f"shape {x.shape}, {x.dtype}" if hasattr(x, "ndim") else type(x).__name__
-        raise InvalidInput(
-            "numbers of shape (n, d) or (n, channels, height, width)", got=got, where="data", hint="x.reshape(n, -1)"
-        )
-    if x.shape[0] < 2 or 0 in x.shape:
-        raise InvalidInput(
-            "at least 2 data points of at least 1 dimension",
-            got=f"shape {x.shape}",
-            where="data",
-            hint="more points: class shares are shares of a data set",
-        )
-    data = np.ascontiguousarray(x, dtype=np.float32)
-    for first in range(0, len(data), 4096):
-        finite = np.isfinite(data[first : first + 4096]).reshape(len(data[first : first + 4096]), -1).all(1)
-        if not finite.all():
-            raise InvalidInput(
-                "finite data",
-                got=f"NaN or Inf in point {first + int(np.argmin(finite))}",
-                where="data",
-                hint="x[np.isfinite(x).all(axis=1)]",
-            )
-    return data
+def _check(dtype: torch.dtype, probe: Probe, memory: float, width: int) -> None:
+    """Refuse options that neither engine has."""
+    if dtype not in (torch.float32, torch.float64):
+        raise InvalidInput("dtype float32 or float64", got=str(dtype), where="measure", hint="torch.float32")
+    if probe not in ("all", "weights", "output"):
+        raise InvalidInput("probe 'all', 'weights' or 'output'", got=probe, where="measure", hint="probe='all'")
+    if not number(memory) > 0:
+        raise InvalidInput("a positive memory budget in bytes", got=memory, where="measure", hint="memory=2e9")
+    count(width, 1, "width", "measure", "width=1000")
+
+
+def _threads(threads: int | None) -> int:
+    return count(cores() if threads is None else threads, 1, "number of threads", "measure", "threads=2")
 
 
 def _as_tensor(data: NDArray[np.float32]) -> torch.Tensor:
     with warnings.catch_warnings():  # torch cannot promise to leave read-only arrays alone; this engine does
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
         return torch.from_numpy(data)
-
-
-def moments_of(data: NDArray[np.float32]) -> Inputs | None:
-    """m0, v0 and the mean of theory.md (2), first row; None for points that all coincide."""
-    flat = data.reshape(len(data), -1)
-    mean = flat.mean(0, dtype=np.float64)
-    variance = float(flat.var(0, dtype=np.float64).mean()) * len(flat) / (len(flat) - 1)
-    if variance == 0.0:
-        return None
-    return Inputs(float(np.mean(mean**2)), variance, float(mean.mean()))
 
 
 def _next(items: Iterator[int], lock: threading.Lock) -> int | None:
@@ -329,3 +303,179 @@ def _in_threads(work: Any, workers: list[Worker], failures: list[BaseException])
         raise
     if failures:
         raise failures[0]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# The ensemble reading of networks of tokens: one member after another, as torch modules, a core each.
+
+
+_HELD = 12.0  # activations of the widest layer that are alive at once
+_MASK = 6.0  # bytes a pair of tokens, of who attends to whom
+_CHUNK = 64  # sequences carried together: more do not fit the cache
+_PADDED = "some tokens are padding: layers are measured behind the one that reads the tokens"
+
+
+class TokenEngine:
+    """Initializations of a `Network` of tokens on ids (n, tokens), or on images that it cuts into patches.
+
+    Member i depends on (seed, i) only, and is `build(network, x, seed=seed, member=i)`. Options as
+    `DescriptionEngine`'s; there is nothing to reduce or to group here.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        x: NDArray[Any],
+        *,
+        seed: int = 0,
+        width: int = 1000,
+        memory: float = 2e9,
+        threads: int | None = None,
+        reduce: bool = True,
+        batch: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        probe: Probe = "all",
+        group: int | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        _check(dtype, probe, memory, width)
+        self.seed, self._threads = check_seed(seed, "measure"), _threads(threads)
+        data = check_data(x)
+        tokens = network.layers[0].tokens_of(data)  # ids that are none, and images that do not fit, are refused here
+        real = None if tokens is None else network.layers[0].real_tokens(tokens)
+        vocabulary = int(data.max()) + 1 if data.ndim == 2 else None
+        self._places = resolve(
+            network, data.shape[1:], width=width, inputs=lambda: None, points=len(data), vocabulary=vocabulary
+        )
+        for place in self._places:
+            place.layer.tensors(place)  # a layer without a meaning is refused before any long work
+        each_token = self._places[-1].layer.each_token
+        whole = np.ones(data.shape[: 2 if each_token else 1], dtype=bool) if real is None or not each_token else real
+        self._guessed = torch.from_numpy(whole)  # (points,), or (points, tokens) of a language model: what is guessed
+        self.network, self.points, self.classes = network, int(whole.sum()), network.classes
+        self.notes: tuple[str, ...] = () if real is None else (_PADDED,)
+        last = len(self._places) - 1
+        chosen = [
+            i
+            for i, p in enumerate(self._places)
+            if (probe == "all" or (p.layer.weighted if probe == "weights" else i == last))
+            and (real is None or i == last or p.after.grid == PositionGrid())
+        ]
+        self._probes = {i: k for k, i in enumerate(chosen)}
+        self.layers = tuple(
+            ProbedLayer(
+                p.name, p.layer.kind, network.classes if p.layer.each_token else p.after.nodes, p.layer.weighted
+            )
+            for p in (self._places[i] for i in chosen)
+        )
+        self._dtype = dtype
+        self._data = torch.from_numpy(data.astype(np.int64) if data.ndim == 2 else data.astype(np.float32))
+        if data.ndim != 2:
+            self._data = self._data.to(dtype)
+        widest = max(_widest(place) for place in self._places)
+        size = 4.0 if dtype == torch.float32 else 8.0
+        masked = real is not None or any(getattr(p.layer, "window", None) for p in _all(self._places))
+        one = size * _HELD * widest + (_MASK * data.shape[1] ** 2 if masked and data.ndim == 2 else 0.0)
+        if one > memory:
+            raise NotCovered(
+                f"sequences of which one takes at most {memory / 1e9:.2g} GB",
+                got=f"{one / 1e9:.2g} GB, with {data.shape[1:]} numbers each",
+                where="measure",
+                hint=f"shorter sequences, or memory={2 * one:.0e}",
+            )
+        fitting = int(memory / (self._threads * one))
+        self._chunk = chunk or max(1, min(len(data), _CHUNK, fitting))
+
+    @property
+    def batch_hint(self) -> int:
+        """How many members are convenient to ask for at once."""
+        nodes = sum(place.after.nodes * (place.before.width or 1) for place in self._places if place.layer.weighted)
+        return self._threads * max(1, min(round(_GOOD_STRETCH / (8.0 * nodes * len(self._data))), 100))
+
+    @property
+    def bitwise_group(self) -> int:
+        """Members that are computed side by side: none, each is alone."""
+        return 1
+
+    def run(self, start: int, stop: int) -> Members:
+        """Compute members start … stop − 1."""
+        if not 0 <= start < stop:
+            raise InvalidInput("members start < stop", got=f"{start} … {stop}", where="run", hint="run(0, 100)")
+        inits = stop - start
+        fractions, tied = np.empty((inits, self.classes)), np.zeros(inits, np.int64)
+        stats, bad = np.empty((inits, len(self.layers), 4)), dict[int, Place]()
+        own = np.zeros(inits)
+        seeds = member_seeds(self.seed, start, stop)
+
+        def one(index: int) -> None:
+            torch.set_num_threads(1)  # OpenMP's setting belongs to the thread
+            with torch.inference_mode():
+                moments, guesses, place, hits = self._through(int(seeds[index]))
+            own[index] = hits / self.points
+            if place is not None:
+                bad[index] = place
+            if 0 in guesses.tied:
+                tied[index] = guesses.ties(0)
+                guesses.settle(0, tie_stream(self.seed, start + index))
+            fractions[index] = guesses.counts[0].numpy() / self.points
+            if bool(guesses.lost[0]):
+                fractions[index] = np.nan  # no class for NaN
+            for at, probe in self._probes.items():
+                stats[index, probe] = statistics(*moments[at].result(), moments[at].points)[0].numpy()
+
+        with one_torch_thread(), ThreadPoolExecutor(min(self._threads, inits)) as pool:
+            for _ in pool.map(one, range(inits)):
+                pass
+        found = Members(start, fractions, tied, stats, self._nonfinite(start, inits, bad))
+        return replace(found, own=own) if self._places[-1].layer.each_token else found
+
+    def _nonfinite(self, start: int, inits: int, bad: dict[int, Place]) -> tuple[Finding, ...]:
+        if not bad:
+            return ()
+        first = min(bad)
+        said = f"{len(bad)} of {inits} initializations have NaN or Inf; in member {start + first} first after "
+        return (Finding(FindingKind.NONFINITE, said + bad[first].where, bad[first].name),)
+
+    def _through(self, seed: int) -> tuple[dict[int, NodeMoments], GuessCounts, Place | None, int]:
+        """One member on all points; the first layer after which a number is not finite, if there is one.
+
+        Last how often a language model guesses the token that it is given.
+        """
+        modules = list(drawn(self._places, seed).to(self._dtype))
+        moments = {i: NodeMoments() for i in self._probes}
+        guesses, lost, hits = GuessCounts(1, self.classes), len(modules), 0
+        first, broken = 0, tie_stream(seed, 0)
+        for given, guessed in self._chunks():
+            x = given
+            for index, module in enumerate(modules):
+                x = module(x)
+                if index == len(modules) - 1 and self._places[-1].layer.each_token:
+                    x = x[guessed]  # tokens are points
+                    hits += int((tied_guesses(x.numpy(), broken) == given[guessed].numpy()).sum())
+                if index < lost and not bool(torch.isfinite(x).all()):
+                    lost = index
+                if index in moments:
+                    moments[index].add(x.flatten(1).T.unsqueeze(0), torch.empty_like)
+            guesses.add(x.T.unsqueeze(0), first)
+            first += len(x)
+        return moments, guesses, self._places[lost] if lost < len(modules) else None, hits
+
+    def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Some sequences at a time, and which of them, or of their tokens, are guessed."""
+        for first in range(0, len(self._data), self._chunk):
+            part = slice(first, first + self._chunk)
+            yield self._data[part], self._guessed[part]
+
+
+def _all(places: Iterable[Place]) -> Iterator[Place]:
+    """All layers, those within others included."""
+    for place in places:
+        yield place
+        for path in place.paths:
+            yield from _all(path)
+
+
+def _widest(place: Place) -> int:
+    """The most numbers that a point has in or after a layer."""
+    inner = [_widest(one) for path in place.paths for one in path]
+    return max([place.after.nodes, *inner])

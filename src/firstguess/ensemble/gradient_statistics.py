@@ -15,7 +15,7 @@ from firstguess.base.record import Shown
 from firstguess.base.statistics import FloatArray
 from firstguess.base.text import page, plain
 from firstguess.ensemble.member_statistics import Finding, ProbedLayer
-from firstguess.theory.bias_levels import GradientWord, gradient_word
+from firstguess.theory.prediction import GradientWord, gradient_word
 
 Word: TypeAlias = GradientWord | Literal["zero", "not finite", "not known"]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from firstguess.base import statistics
 from firstguess.base.text import with_error
 from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLayer
-from firstguess.theory.bias_levels import EDGES
+from firstguess.theory.prediction import EDGES
 
 Array = NDArray[np.float64]
 

@@ -19,8 +19,16 @@ from firstguess.base.text import ends, interval, page, plain, with_error, with_o
 from firstguess.ensemble.higher_moments import LayerShape, table
 from firstguess.ensemble.logits import Logits, typical
 from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD, Finding, ProbedLayer, merged
-from firstguess.theory.bias_levels import EDGES, Word, gamma_of_share, largest_share, word_of_share, word_with_gamma
-from firstguess.theory.prediction import Regime, regime
+from firstguess.theory.prediction import (
+    EDGES,
+    Regime,
+    Word,
+    gamma_of_share,
+    largest_share,
+    regime,
+    word_of_share,
+    word_with_gamma,
+)
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 # Is there initial guessing bias at all? A test of γ = 0 that knows what the luck of the data points can do.

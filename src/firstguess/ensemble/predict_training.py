@@ -20,11 +20,10 @@ from firstguess.ensemble.member_module import build
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
 from firstguess.network.walk import every
-from firstguess.theory.training.adam import WeightSample
 from firstguess.theory.training.flow import Loss
 from firstguess.theory.training.problem import Optimizer, Problem, Schedule, prepare
-from firstguess.theory.training.result import PredictedTraining, Trust
-from firstguess.theory.training.runs import Adam, Start, follow
+from firstguess.theory.training.runs import Adam, PredictedTraining, Start, Trust, follow
+from firstguess.theory.training.stepwise import WeightSample
 
 # Weights drawn at random from networks of a description, with the derivatives of all logits by them.
 

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from firstguess.base.errors import FirstguessError
 from firstguess.ensemble.seeds import fill_biases, fill_weights, member_seeds, orders
-from firstguess.ensemble.training_loop import Observe, Values
-from firstguess.ensemble.training_plan import Plan, room_for
+from firstguess.ensemble.training_loop import Observe, Plan, Values, room_for
 from firstguess.network.activations.tensors import Derivative, Kept
 from firstguess.network.tensors import Local, OverData, Paths, Place, Unbatched, Weights
 

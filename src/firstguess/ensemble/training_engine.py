@@ -16,14 +16,22 @@ from firstguess._version import __version__
 from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.threads import cores
-from firstguess.ensemble.engine import check_data, moments_of
-from firstguess.ensemble.member_module import build
-from firstguess.ensemble.resolved import resolve
+from firstguess.ensemble.member_module import build, check_data, moments_of, resolve
 from firstguess.ensemble.seeds import orders
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.ensemble.training_batched import BatchedTrainer, compile_ops
-from firstguess.ensemble.training_loop import MemberStore, Observe, Trainer, TrainingTask, Values, follow
-from firstguess.ensemble.training_plan import Plan, mean_loss, plan, room_for
+from firstguess.ensemble.training_loop import (
+    MemberStore,
+    Observe,
+    Plan,
+    Trainer,
+    TrainingTask,
+    Values,
+    follow,
+    mean_loss,
+    plan,
+    room_for,
+)
 from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network

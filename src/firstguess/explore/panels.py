@@ -15,13 +15,11 @@ import numpy as np
 from firstguess.base.text import percent, power_of_ten, rounded_off, spaced
 from firstguess.explore.choice import Choice
 from firstguess.explore.seen import DIMENSION, WIDTH, ExploredNetwork
-from firstguess.theory.bias_levels import EDGES, largest_share
 from firstguess.theory.frontier import FrontierPoint
 from firstguess.theory.phases.diagram import PhaseDiagram
 from firstguess.theory.phases.fixed_points import FixedPoint
-from firstguess.theory.prediction import stream_growth
-from firstguess.theory.shares.gaussian import Guesses
-from firstguess.theory.shares.order_statistics import average_kth
+from firstguess.theory.prediction import EDGES, largest_share, stream_growth
+from firstguess.theory.shares.gaussian import Guesses, average_kth
 
 # --------------------------------------------------------------------------------------------------------------
 # Small charts as SVG text, in a millisecond: they follow a slider. Figures for papers and talks are `fg.figures`.

@@ -11,9 +11,8 @@ from firstguess.base.text import percent
 from firstguess.diagnosis.remedies.tokens import OF_TOKENS
 from firstguess.explore.choice import Choice
 from firstguess.explore.panels import STYLE, number, signed
-from firstguess.theory.bias_levels import largest_share
 from firstguess.theory.predict import predict
-from firstguess.theory.prediction import Prediction, stream_growth
+from firstguess.theory.prediction import Prediction, largest_share, stream_growth
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from firstguess.data import Data, as_data, collect, load
 from firstguess.data.streams import cut_note, limit
 from firstguess.ensemble.higher_moments import layer_shapes, not_gaussian
 from firstguess.ensemble.measurement import Measurement, layer_measurements, without_errors
-from firstguess.ensemble.member_statistics import PARTLY, Engine, Finding, FindingKind, Interrupted, Members
-from firstguess.ensemble.sharding import engine_for
+from firstguess.ensemble.member_statistics import PARTLY, Engine, Finding, FindingKind, Interrupted, Members, engine_for
 from firstguess.modules.options import MEMORY, OF_MODULES, OPTIONS, WIDTH, ModelOptions, settled
 from firstguess.network.builders import as_network
 from firstguess.network.network import Network
@@ -64,7 +63,7 @@ def of_description(
 def _kind(network: Network) -> Any:
     """Networks of tokens run one by one, all others many at once."""
     if needs_tokens(network.layers):
-        from firstguess.ensemble.token_engine import TokenEngine
+        from firstguess.ensemble.engine import TokenEngine
 
         return TokenEngine
     from firstguess.ensemble.engine import DescriptionEngine

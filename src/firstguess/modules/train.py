@@ -17,8 +17,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.data.items import tensors
 from firstguess.ensemble.trained import TrainedMembers
-from firstguess.ensemble.training_loop import MemberStore, Progress, TrainingTask, follow
-from firstguess.ensemble.training_plan import Plan, Start, mean_loss, plan
+from firstguess.ensemble.training_loop import MemberStore, Plan, Progress, Start, TrainingTask, follow, mean_loss, plan
 from firstguess.modules.call_model import Labelled, labelled
 from firstguess.modules.members.sources import named
 from firstguess.modules.optimizers import recipe

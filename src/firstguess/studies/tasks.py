@@ -18,10 +18,8 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.text import with_old_names
 from firstguess.base.threads import THREADS
 from firstguess.diagnosis.result import Diagnosis
-from firstguess.ensemble import sharding
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.member_statistics import Finding, FindingKind, Members
-from firstguess.ensemble.sharding import TrainedBlock
+from firstguess.ensemble.member_statistics import Cut, Finding, FindingKind, Members, TrainedBlock, cut, joined
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.studies.identity import code_version
 from firstguess.studies.store import Piece
@@ -305,7 +303,7 @@ def perform(work: Work, job: Job) -> TaskOutcome:
             try:
                 with _members(job):
                     piece = row_of(work.function(*arguments))
-            except sharding.Cut as cut:
+            except Cut as cut:
                 kind, piece = "block", packed(cut.members, cut.total, cut.size)
     except (Exception, SystemExit) as error:
         return failed(job.key, _reason(error), time.perf_counter() - started, _trace(error))
@@ -329,8 +327,8 @@ def _members(job: Job) -> contextlib.AbstractContextManager[None]:
     if job.block is None:
         return contextlib.nullcontext()
     if job.known:
-        return sharding.joined([unpacked(piece) for piece in job.known], job.block)
-    return sharding.cut(job.start, job.block)
+        return joined([unpacked(piece) for piece in job.known], job.block)
+    return cut(job.start, job.block)
 
 
 def _reason(error: BaseException) -> str:

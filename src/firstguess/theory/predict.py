@@ -23,7 +23,7 @@ from firstguess.network.walk import needs_images, needs_tokens
 from firstguess.theory import closed_form
 from firstguess.theory.finite.expansion import check_width, predict_finite
 from firstguess.theory.finite.on_data import at_width, with_output
-from firstguess.theory.kernel.kernel import image_kernel, kernel
+from firstguess.theory.kernel.propagation import image_kernel, kernel
 from firstguess.theory.prediction import Prediction
 from firstguess.theory.shares.argmax_sampling import draw_guesses
 from firstguess.theory.tokens import reading, token_kernel

@@ -21,8 +21,7 @@ from firstguess.network.network import Network
 from firstguess.network.points import Points, merged
 from firstguess.network.shapes import Shape
 from firstguess.network.walk import every, sequence, shapes
-from firstguess.theory.kernel.kernel import Kernel, read_pending
-from firstguess.theory.kernel.propagation import propagate
+from firstguess.theory.kernel.propagation import Kernel, propagate, read_pending
 from firstguess.theory.kernel.tiles import Budget, KernelLayer, Pending, all_pairs
 from firstguess.theory.prediction import LayerReading
 

@@ -21,7 +21,7 @@ from firstguess.modules.members import untrained
 from firstguess.modules.read.read import read
 from firstguess.network.network import Network
 from firstguess.theory.training.problem import Schedule
-from firstguess.theory.training.result import PredictedTraining
+from firstguess.theory.training.runs import PredictedTraining
 from firstguess.watch.evaluation import Eyes, Look
 
 _STEPS = 5_000  # that are predicted at most

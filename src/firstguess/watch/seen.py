@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from firstguess.base.gaussian import Array
 from firstguess.base.text import brief, spaced
 from firstguess.theory.training.curves import Absorption, Accuracy, Curve, CurveRecorder, Curves, absorption
-from firstguess.theory.training.result import PredictedTraining
+from firstguess.theory.training.runs import PredictedTraining
 from firstguess.watch.evaluation import Look, reached, share
 
 FIRST = 100  # steps of a watch in which looks are made whatever they cost: 20 of them

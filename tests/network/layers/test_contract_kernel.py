@@ -22,7 +22,7 @@ from firstguess.base.errors import FirstguessError
 from firstguess.network.layer import KINDS, Layer, Mix
 from firstguess.network.network import Network
 from firstguess.network.walk import every
-from firstguess.theory.kernel.kernel import Kernel, image_kernel, kernel
+from firstguess.theory.kernel.propagation import Kernel, image_kernel, kernel
 
 STRETCHES = [
     "dense(weight_var=1.7, bias_var=0.3)",

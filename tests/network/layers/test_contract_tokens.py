@@ -14,9 +14,9 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.base.errors import FirstguessError
+from firstguess.ensemble.engine import TokenEngine
 from firstguess.ensemble.member_module import build
 from firstguess.ensemble.member_statistics import BETWEEN, MEAN, SPREAD
-from firstguess.ensemble.token_engine import TokenEngine
 from firstguess.network.grammar import parse_layers
 from firstguess.network.layer import KINDS, Mix
 from firstguess.network.layers import sequence_text

@@ -11,7 +11,7 @@ from torch import nn
 
 import firstguess as fg
 from firstguess.network.layers.instancenorm import _tangent
-from firstguess.theory.kernel.kernel import image_kernel
+from firstguess.theory.kernel.propagation import image_kernel
 
 
 def test_the_tangent_is_the_mean_of_jacobians() -> None:

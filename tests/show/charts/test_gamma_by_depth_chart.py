@@ -13,7 +13,7 @@ import firstguess as fg
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import gamma_by_depth_chart
 from firstguess.show.charts.gamma_by_depth import GammaScale, _apart, _differences
-from firstguess.theory.bias_levels import DEEPLY_BIASED
+from firstguess.theory.prediction import DEEPLY_BIASED
 from firstguess.theory.shares.gaussian import Guesses
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from firstguess.base.errors import FirstguessError
 from firstguess.data import Batch
 from firstguess.data.items import tensors
-from firstguess.ensemble.resolved import resolve
+from firstguess.ensemble.member_module import resolve
 from firstguess.modules.guard import IsolatedRandomness, own_copy
 from firstguess.modules.members.initializers import is_lookup
 from firstguess.modules.read.context import Modules

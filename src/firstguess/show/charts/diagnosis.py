@@ -15,7 +15,7 @@ from firstguess.base.text import power_of_ten, size_change
 from firstguess.show.charts import gamma_by_depth, marks, theme
 from firstguess.show.charts.gamma_by_depth import GammaScale
 from firstguess.show.charts.theme import Row
-from firstguess.theory.bias_levels import EDGES
+from firstguess.theory.prediction import EDGES
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.result import Advice, Cause, Diagnosis

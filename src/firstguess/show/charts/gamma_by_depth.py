@@ -14,9 +14,8 @@ import numpy as np
 from firstguess.base.errors import InvalidInput
 from firstguess.show.charts import theme
 from firstguess.show.charts.theme import Row
-from firstguess.theory.bias_levels import DEEPLY_BIASED, EDGES, WORDS
 from firstguess.theory.predict import predict
-from firstguess.theory.prediction import Prediction
+from firstguess.theory.prediction import DEEPLY_BIASED, EDGES, WORDS, Prediction
 
 if TYPE_CHECKING:
     from firstguess.modules.read.result import Structure

@@ -1,7 +1,7 @@
 """Phases over a grid of weight and bias variances, all points at once.
 
-The maps of blocks.py are tabulated as Chebyshev series in log q (and in θ = arccos c, in which they are analytic even
-for activations with kinks), so a grid of 10 000 points costs a few hundred Gaussian integrals instead of millions.
+The maps of layer_map.py are tabulated as Chebyshev series in log q (and in θ = arccos c, in which they are analytic
+even for activations with kinks), so a grid of 10 000 points costs a few hundred Gaussian integrals instead of millions.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _slope_table(block: RepeatedBlock, low: float, high: float) -> tuple[Callabl
 
 
 def _settle(log_v: Callable[[Array], Array], log_w: Array, b: Array, low: float, high: float) -> Array:
-    """log q* of every grid point: march from blob inputs to the first fixed point in the way (see phases.settle)."""
+    """log q* of every grid point: march from blob inputs to the first fixed point in the way, as `settle` does."""
     x = np.linspace(low, high, _STEPS)
     v = log_v(x)
     with np.errstate(divide="ignore"):

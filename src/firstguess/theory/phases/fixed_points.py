@@ -1,7 +1,7 @@
 """Fixed points, phases, the edge of chaos and the neutrality line: theory.md §5, MF.
 
 Everything is solved for, nothing is iterated: along the edge σw² = 1/R₀(q) and σb² = q − σw²·V(q), parametrically in q
-(see blocks.py for V, R and R₀).
+(see layer_map.py for V, R and R₀).
 """
 
 from __future__ import annotations

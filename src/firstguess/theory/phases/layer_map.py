@@ -189,13 +189,13 @@ def as_block(what: str | Activation | Function | RepeatedBlock) -> RepeatedBlock
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Phases of blocks that `blocks.py` has no map for: BatchNorm, and residual blocks with weights of their own.
+# Phases of blocks that have no map above: BatchNorm, and residual blocks with weights of their own.
 #
 # A stage is what a deep network repeats, with (σw², σb²) in all its weights: a block with the dense layer after it,
 # or a residual block. Its closed form gives the map (q, c) → (q', c') of two points, and χ̃ the growth of squared
 # gradients.
 #
-# - q moves by itself, to a fixed point, to 0 or to infinity (`phases.settle_by`).
+# - q moves by itself, to a fixed point, to 0 or to infinity (`fixed_points.settle_by`).
 # - c* solves (1 − c')/(1 − c) = 1 there, which falls with the angle. A residual stream x + f(x) may grow for ever; c
 # then still goes to where the branch gives back what it gets, 1 − c_f = 1 − c (theory.md §5): each block adds a part
 # of the stream's variance, and parts of later blocks outweigh the earlier ones. Its gradients grow by 1 + O(f/q) a
@@ -272,7 +272,7 @@ class Stage:
 
 
 def as_stage(what: object) -> Stage | None:
-    """The stage of a text with BatchNorm or residual blocks in it; None for what `blocks.as_block` has a map for."""
+    """The stage of a text with BatchNorm or residual blocks in it; None for what `as_block` has a map for."""
     if not isinstance(what, str):
         return None
     try:

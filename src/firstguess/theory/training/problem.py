@@ -17,7 +17,7 @@ from firstguess.network.builders import as_network
 from firstguess.network.layer import Mix, text
 from firstguess.network.network import Network
 from firstguess.network.walk import every, needs_images, needs_tokens
-from firstguess.theory.kernel.kernel import Kernel, image_kernel, kernel
+from firstguess.theory.kernel.propagation import Kernel, image_kernel, kernel
 from firstguess.theory.training.absorption import softening
 from firstguess.theory.training.curves import looked_at
 from firstguess.theory.training.flow import Loss
