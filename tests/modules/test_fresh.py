@@ -14,8 +14,8 @@ from firstguess.data import collect
 from firstguess.diagnosis.gate import check
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.ensemble.seeds import member_seeds
+from firstguess.modules.members.initializers import brief, chosen, head_of, weights_of
 from firstguess.modules.members.sources import source_of
-from firstguess.modules.members.untrained import brief, chosen, head_of, weights_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

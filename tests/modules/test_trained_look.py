@@ -14,7 +14,7 @@ from tuned import trained
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.sources import Instance, Setup
-from firstguess.modules.members.untrained import TRAINED, has_power, score
+from firstguess.modules.members.weight_statistics import TRAINED, has_power, score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -23,9 +23,8 @@ from firstguess.modules.autograd_graph import DATA, StepPlan, discover
 from firstguess.modules.call_model import joined, leaves, part, replaced, signature
 from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.probes import OUTPUT, hooked, same_memory
-from firstguess.modules.members.initializers import Init
+from firstguess.modules.members.initializers import Init, Redrawn
 from firstguess.modules.members.sources import Mode, Source, source_of
-from firstguess.modules.members.untrained import Redrawn
 from firstguess.modules.outputs import LogitCaller, Pick, Tally, as_rows, classes_of, contrasts
 
 _MOST_POINTS = 509

@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from firstguess.ensemble.member_statistics import Probe
     from firstguess.modules.call_model import Forward
     from firstguess.modules.hooks.probes import Node
-    from firstguess.modules.members.initializers import Init
+    from firstguess.modules.members.initializers import Init, Redrawn
     from firstguess.modules.members.sources import Mode
-    from firstguess.modules.members.untrained import Redrawn
     from firstguess.modules.outputs import Pick
     from firstguess.modules.stacked import Strategy
 

@@ -24,7 +24,7 @@ from firstguess.modules.hooks.accumulators import LayerMoments
 from firstguess.modules.hooks.probes import hooked
 from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
 from firstguess.modules.members.sources import Mode, looked_into, source_of
-from firstguess.modules.members.untrained import TRAINED, score
+from firstguess.modules.members.weight_statistics import TRAINED, score
 from firstguess.modules.outputs import LogitCaller, Pick
 
 OWN_INPUT = "tied to {tied}, it guesses its own input, which a bias cannot centre"

@@ -25,9 +25,8 @@ from firstguess.ensemble.seeds import check_seed, member_seeds, orders
 from firstguess.ensemble.training_loop import Observe
 from firstguess.modules.call_model import Labelled, first_forward, left_aside, part
 from firstguess.modules.guard import IsolatedRandomness, own_copy, restored
-from firstguess.modules.members.initializers import BATCH_NORMS, Init
+from firstguess.modules.members.initializers import BATCH_NORMS, Init, Redrawn
 from firstguess.modules.members.sources import source_of
-from firstguess.modules.members.untrained import Redrawn
 from firstguess.modules.optimizers import (
     Logits,
     Loss,

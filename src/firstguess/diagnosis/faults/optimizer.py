@@ -10,7 +10,7 @@ from torch import optim
 from firstguess.base.text import number
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.diagnosis.faults.doctor import STEPS, Probe, Run
-from firstguess.modules.members.untrained import brief
+from firstguess.modules.members.initializers import brief
 
 _LEFT = 20.0  # times this batch's gradient
 _REMAKE = "make the optimizer after the model is complete: optimizer = torch.optim.{}(model.parameters(), lr={:g})"

@@ -8,7 +8,7 @@ so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -134,18 +134,14 @@ class ObservedWeights:
 
     @classmethod
     def of(cls, name: str, value: torch.Tensor) -> ObservedWeights:
-        numbers = Numbers()
-        numbers.add(sampled(value), gains=False)
-        return cls(name, value, numbers)
+        return cls(name, value, Numbers.of(sampled(value)))
 
     def beside(self, law: InitializerStatistics) -> ObservedWeights:
         """Set its zeros aside, if a draw of `law` has none."""
         blank = None if law.fixed or law.sparse else _blanks(self.value)
         if blank is None:
             return self
-        numbers = Numbers()
-        numbers.add(sampled(self.value[~blank]), gains=False)
-        return replace(self, numbers=numbers, blank=blank)
+        return replace(self, numbers=Numbers.of(sampled(self.value[~blank])), blank=blank)
 
     @property
     def finite(self) -> bool:
@@ -282,6 +278,16 @@ def _scaled(own: ObservedWeights, law: InitializerStatistics, shared: set[str], 
     return Adjustment(kind, own.name, lambda p: p.normal_(centre, size), ratio, rule, certain)
 
 
+def and_more(places: Collection[str]) -> str:
+    """What to say where the first of some places is named."""
+    return f", here and in {len(places) - 1} more" if len(places) > 1 else ""
+
+
+def by_constructor(model: str) -> str:
+    """What to do to be sure of how a class draws its weights."""
+    return f"pass the class or a factory to run the constructor itself: fg.measure(lambda: {model}(…), data)"
+
+
 def not_followed(adjustments: list[Adjustment], model: str) -> Finding:
     """One for all parameters that are drawn by their initializers though the model's own values are others."""
     worst = max(adjustments, key=lambda one: abs(math.log(max(one.ratio, 1e-9))))
@@ -295,7 +301,6 @@ def not_followed(adjustments: list[Adjustment], model: str) -> Finding:
 
 def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
     """One for each kind of adjustment, with what to do to be sure."""
-    hint = f"pass the class or a factory to run the constructor itself: fg.measure(lambda: {model}(…), data)"
     words = {
         FindingKind.CONSTANTS: "the model has {rules} where its initializer gives other values: kept, as the "
         "constructor set it",
@@ -320,7 +325,7 @@ def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
         fits = f", which fits {worst.rule}" if worst.rule else ""
         message = text.format(rules=said, ratio=worst.ratio, fits=fits)
         here = f"here and in {len(mine) - 1} more: " if len(mine) > 1 else ""
-        found.append(Finding(kind, f"{here}{message}; {hint}", worst.name))
+        found.append(Finding(kind, f"{here}{message}; {by_constructor(model)}", worst.name))
     return found
 
 
@@ -405,8 +410,7 @@ def random_findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
         Finding(
             FindingKind.RANDOM_VALUES,
             f"{here}values that look drawn, by no initializer that the model has: re-drawn as they look ({said}, which "
-            f"no interval includes); pass the class or a factory to run the constructor itself: "
-            f"fg.measure(lambda: {model}(…), data)",
+            f"no interval includes); {by_constructor(model)}",
             adjustments[0].name,
         )
     ]
@@ -479,12 +483,11 @@ def buffer_findings(held: list[str]) -> list[Finding]:
     """That these buffers are what they are in every initialization."""
     if not held:
         return []
-    more = f", here and in {len(held) - 1} more" if len(held) > 1 else ""
     return [
         Finding(
             FindingKind.RANDOM_BUFFERS,
-            f"a buffer whose values look drawn{more}: every initialization has this instance's own, and all numbers "
-            "and intervals are for these; pass the class or a factory to draw them too",
+            f"a buffer whose values look drawn{and_more(held)}: every initialization has this instance's own, and all "
+            "numbers and intervals are for these; pass the class or a factory to draw them too",
             held[0],
         )
     ]

@@ -1,14 +1,15 @@
 """Re-draw an instance's parameters through its own initializers, or through a rule.
 
-What runs: the model's own initializers (redraw_rules.py), then `init`. A call whose every result is overwritten by a
+What runs: the model's own initializers (initializers.py), then `init`. A call whose every result is overwritten by a
 later one is left out, so that large models are drawn once and not twice.
-Then every parameter whose own values in the instance none of this can give is made to follow them (own_values.py).
+Then every parameter whose own values in the instance none of this can give is made to follow them
+(infer_initializer.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -24,7 +25,9 @@ from firstguess.modules.members.infer_initializer import (
     Adjustment,
     InitializerStatistics,
     ObservedWeights,
+    and_more,
     buffer_findings,
+    by_constructor,
     clones,
     findings,
     follow,
@@ -38,30 +41,22 @@ from firstguess.modules.members.infer_initializer import (
 from firstguess.modules.members.initializers import (
     Init,
     Initializer,
-    assign,
+    RedrawnPart,
+    divide,
     hooks_of,
-    named,
-    needed,
+    layer_of,
+    named_finding,
     new_hook_vectors,
     new_vectors,
     on_plain,
     own_calls,
     post_order,
     rule,
-)
-from firstguess.modules.members.untrained import (
-    TRAINED,
-    RedrawnPart,
-    divide,
-    has_power,
-    layer_of,
-    named_finding,
     scale_finding,
-    score,
     trained_findings,
     weights_of,
 )
-from firstguess.modules.members.weight_statistics import SHAPED
+from firstguess.modules.members.weight_statistics import SHAPED, TRAINED, has_power, score
 
 _PROBE = 0.12345  # a value that no initializer sets
 
@@ -109,8 +104,8 @@ class Redraw:
         with IsolatedRandomness(0), torch.no_grad():
             self._free_hooked()
             usable = [call for call in calls if self._study(call)]
-            assign(model, kept)
-            self.calls = needed(usable)
+            _assign(model, kept)
+            self.calls = _needed(usable, {})
             self._hold(kept)
             written = set[str]().union(*(call.writes for call in usable))
             self.left = tuple(name for name in kept if name not in written and name not in self.held)
@@ -118,7 +113,7 @@ class Redraw:
             self._kept = {name: kept[name].clone() for name in self.left if name in changed}
             followed = tuple(self._follow(kept, usable))
             buffers = random_buffers(model)
-            asked = set[str]().union(*(call.writes | call.changes for call in usable if call.given))
+            asked = _touched(call for call in usable if call.given)
             found = clones({n: value for n, value in kept.items() if n not in asked and n not in self.held})
             if followed or found or buffers:
                 self.draw()
@@ -129,7 +124,7 @@ class Redraw:
                 self._clones = {name: first for name, first in found.items() if not torch.equal(now[name], now[first])}
                 self.draw()
             self._set_scale(kept)
-            assign(model, {name: kept[name] for name in self.held})  # which studying has drawn
+            _assign(model, {name: kept[name] for name in self.held})  # which studying has drawn
             del self._buffers
         self.findings = (*self._part_findings(), *self._left_findings(), *followed, *self._clone_findings())
         self.findings += (*buffer_findings(held), *self.failures)
@@ -141,17 +136,17 @@ class Redraw:
         with torch.no_grad():
             self._free_hooked()
             if self._kept:
-                assign(self.model, self._kept)  # else an initializer that scales what it finds would do so every time
+                _assign(self.model, self._kept)  # else an initializer that scales what it finds would do so every time
             chosen: dict[str, torch.Tensor] = {}
             for call in self.calls:
                 call.run()
                 chosen |= {name: parameters[name].clone() for name, by in self._chosen.items() if by is call}
-            assign(self.model, chosen)
+            _assign(self.model, chosen)
             for one in self._adjustments:
                 one.run(parameters[one.name])
             for name, first in self._clones.items():
                 parameters[name].copy_(parameters[first])
-            assign(self.model, self._restored)
+            _assign(self.model, self._restored)
             for name, buffer in self.model.named_buffers() if self._held_buffers else ():
                 if name in self._held_buffers:
                     buffer.copy_(self._held_buffers[name])
@@ -167,7 +162,7 @@ class Redraw:
         if not self.held:
             return
         self.calls = [call for call in self.calls if (call.writes | call.changes) - self.held]
-        touched = set[str]().union(*(call.writes | call.changes for call in self.calls))
+        touched = _touched(self.calls)
         self._restored = {name: kept[name] for name in self.held & touched}
         fresh = {name.rpartition(".")[0] for name in kept if name not in self.held}
         self._held_buffers = {n: value for n, value in self._buffers.items() if n.rpartition(".")[0] not in fresh}
@@ -175,7 +170,7 @@ class Redraw:
     def _set_scale(self, kept: dict[str, torch.Tensor]) -> None:
         if self._scale == 1.0:
             return
-        drawn = set[str]().union(*(call.writes | call.changes for call in self.calls)) - self.held
+        drawn = _touched(self.calls) - self.held
         for name in weights_of(self.model):
             self._scaled[name] = None if name in drawn else kept[name] * self._scale
 
@@ -192,7 +187,7 @@ class Redraw:
 
     def _follow(self, kept: dict[str, torch.Tensor], usable: list[Initializer]) -> Iterator[Finding]:
         """Take from the model's own values what its initializers would not give. What init= reaches is as it says."""
-        asked = set[str]().union(*(call.writes | call.changes for call in usable if call.given))
+        asked = _touched(call for call in usable if call.given)
         parameters = {
             name: parameter
             for name, parameter in self.model.named_parameters()
@@ -208,7 +203,7 @@ class Redraw:
         for call in self.calls:
             mine = {name: laws[name] for name in call.writes if name in laws and last[name] is call}
             if any(not law.known for law in mine.values()):
-                learn_more(call.run, named(self.model, call.module), mine)
+                learn_more(call.run, _parameters(self.model, call.module), mine)
         alpha = ALPHA / (3 * max(len(laws), 1))  # three tests each
         strange: list[tuple[ObservedWeights, InitializerStatistics]] = []
         for name, law in laws.items():
@@ -225,14 +220,14 @@ class Redraw:
                 strange.append((owns[name].beside(law), law))
         lost = [name for name, own in owns.items() if not own.finite]
         if lost:
-            more = f", here and in {len(lost) - 1} more" if len(lost) > 1 else ""
             yield Finding(
                 FindingKind.NOT_FINITE,
-                f"the model's own values are not finite{more}: drawn as its initializers do, whatever the model was",
+                f"the model's own values are not finite{and_more(lost)}: drawn as its initializers do, whatever the "
+                "model was",
                 lost[0],
             )
         if self._chosen:
-            self.calls = needed(usable, self._chosen)
+            self.calls = _needed(usable, self._chosen)
         if looks:
             # 8 standard deviations of a normal distribution: one of 1e15 entries.
             far = {n for n, own in owns.items() if own.numbers.reach > 8 * math.sqrt(laws[n].numbers.mean_square)}
@@ -273,7 +268,7 @@ class Redraw:
     ) -> list[Finding]:
         """Hold what looks trained and what goes with it. `others` are not as their initializers draw them, `far` have
         entries that these cannot give."""
-        assign(self.model, kept)
+        _assign(self.model, kept)
         fixed = {name for name, law in laws.items() if law.fixed}
         strange = far | {one.name for one in others if not one.certain}
         found = divide(
@@ -301,7 +296,7 @@ class Redraw:
         best, nearest = None, (True, own.distance(last))
         for call in others:
             laws = learn(call.run, {own.name: parameter})
-            learn_more(call.run, named(self.model, call.module), laws)
+            learn_more(call.run, _parameters(self.model, call.module), laws)
             law = laws[own.name]
             mine = own.beside(law)
             rank = (mine.blank is not None or not mine.drawn_by(law, parameter, alpha), mine.distance(law))
@@ -322,8 +317,8 @@ class Redraw:
         what = f"one parameter is {' and '.join(places)}" if len(places) > 1 else "several initializers draw it"
         return Finding(
             kind,
-            f"{what}: drawn as by {by}, whose size is nearest to the model's own values; pass the class or a factory "
-            f"to run the constructor itself: fg.measure(lambda: {type(self.model).__name__}(…), data)",
+            f"{what}: drawn as by {by}, whose size is nearest to the model's own values; "
+            f"{by_constructor(type(self.model).__name__)}",
             name,
         )
 
@@ -364,17 +359,18 @@ class Redraw:
                 raise
             self.failures.append(Finding(FindingKind.INITIALIZER_FAILED, f"{type(error).__name__}: {error}", call.name))
             return None
-        return {name: look(p.detach()) for name, p in named(self.model, call.module).items() if p.is_floating_point()}
+        return {
+            name: look(p.detach()) for name, p in _parameters(self.model, call.module).items() if p.is_floating_point()
+        }
 
     def _clone_findings(self) -> Iterator[Finding]:
         if not self._clones:
             return
         name, first = next(iter(self._clones.items()))
-        more = f", here and in {len(self._clones) - 1} more" if len(self._clones) > 1 else ""
         yield Finding(
             FindingKind.CLONED,
-            f"has the very values of {first}{more}: a layer that was copied after it was drawn (nn.TransformerEncoder "
-            "does that); every initialization keeps them equal. Layers of their own: build each, or give init=",
+            f"has the very values of {first}{and_more(self._clones)}: a layer that was copied after it was drawn "
+            "(nn.TransformerEncoder does that); every initialization keeps them equal. Layers of their own: build each, or give init=",
             name,
         )
 
@@ -402,3 +398,38 @@ def _kept(model: nn.Module, own: Mapping[str, torch.Tensor] | None) -> dict[str,
         )
         found[name] = other.detach() if other is not None and same else parameter.detach().clone()
     return found
+
+
+def _touched(calls: Iterable[Initializer]) -> set[str]:
+    """The parameters that any of these calls writes or changes."""
+    return set[str]().union(*(call.writes | call.changes for call in calls))
+
+
+def _needed(calls: list[Initializer], chosen: Mapping[str, Initializer]) -> list[Initializer]:
+    """Without calls whose every result is replaced by a later one, or by the one that is `chosen` for it. Those with
+    buffers stay: what they do to them is not known."""
+    kept: list[Initializer] = []
+    covered: set[str] = set()
+    for call in reversed(calls):
+        others = {name for name, by in chosen.items() if by is not call}
+        mine = {name for name, by in chosen.items() if by is call}
+        if (
+            mine
+            or (call.writes | call.changes) - covered - others
+            or any(True for _ in call.module.buffers(recurse=False))
+        ):
+            kept.append(call)
+            covered = (covered | call.writes) - call.changes
+    return kept[::-1]
+
+
+def _parameters(model: nn.Module, part: nn.Module) -> dict[str, nn.Parameter]:
+    """Parameters of a part by their names in the whole; a tied one goes by its first."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {names[id(parameter)]: parameter for parameter in part.parameters() if id(parameter) in names}
+
+
+def _assign(model: nn.Module, values: dict[str, torch.Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        if name in values:
+            parameter.copy_(values[name])

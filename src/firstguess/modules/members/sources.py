@@ -21,9 +21,19 @@ from firstguess.data import Batch
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.call_model import Caller, part
 from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, restored, unwrapped
-from firstguess.modules.members.initializers import RUNNING_NORMS, Init, rule
+from firstguess.modules.members.initializers import (
+    ALL,
+    RUNNING_NORMS,
+    Init,
+    Redrawn,
+    brief,
+    head_of,
+    part_of,
+    rule,
+    scale_finding,
+    weights_of,
+)
 from firstguess.modules.members.redraw import Redraw
-from firstguess.modules.members.untrained import ALL, Redrawn, brief, head_of, part_of, scale_finding, weights_of
 from firstguess.modules.outputs import Pick, find_logits
 
 Mode: TypeAlias = Literal["train", "eval"]

@@ -237,8 +237,7 @@ class Laws:
         value = attrgetter(name)(self.model).detach()  # an old spectral_norm's is no parameter
         if found.constant is not None or found.count <= value.numel() or float(value.max()) != found.high:
             return found
-        own = Numbers()
-        own.add(value, gains=False)
+        own = Numbers.of(value)
         same = own.low == found.low and math.isclose(own.mean_square, found.mean_square, rel_tol=1e-9)
         return own if same else found
 
