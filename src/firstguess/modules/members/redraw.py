@@ -370,7 +370,8 @@ class Redraw:
         yield Finding(
             FindingKind.CLONED,
             f"has the very values of {first}{and_more(self._clones)}: a layer that was copied after it was drawn "
-            "(nn.TransformerEncoder does that); every initialization keeps them equal. Layers of their own: build each, or give init=",
+            "(nn.TransformerEncoder does that); every initialization keeps them equal. Layers of their own: "
+            "build each, or give init=",
             name,
         )
 
