@@ -74,9 +74,9 @@ def test_the_score_has_the_law_that_it_is_said_to_have(monkeypatch: pytest.Monke
     The largest is below 5.5: at a standard deviation of 0.67 that is s = 5.5/0.67·1.27 − 1.2 = 9.2 of Tracy and Widom's
     law, whose tail exp(−⅔s^1.5)/(4√π s^1.5) is 4e-11 there, of 3000 weights 1e-7.
     """
-    from firstguess.modules.members import untrained
+    from firstguess.modules.members import weight_statistics
 
-    monkeypatch.setattr(untrained, "_SCREEN", -1e9)
+    monkeypatch.setattr(weight_statistics, "_SCREEN", -1e9)
     with IsolatedRandomness(3):
         found = torch.tensor([score(torch.randn(48, 96)) for _ in range(3000)])
     assert abs(float(found.mean())) < 0.3

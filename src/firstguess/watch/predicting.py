@@ -17,7 +17,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
 from firstguess.ensemble.predict_training import predict_training
 from firstguess.modules.guard import unwrapped
-from firstguess.modules.members import untrained
+from firstguess.modules.members import weight_statistics
 from firstguess.modules.read.read import read
 from firstguess.network.network import Network
 from firstguess.theory.training.problem import Schedule
@@ -150,7 +150,7 @@ class Predictor:
             return "inputs have different shapes"
         if sum(p.numel() for p in model.parameters()) > _WEIGHTS:
             return f"a model of more than {_WEIGHTS // 1_000_000} million parameters is not read in passing"
-        if any(untrained.score(p) > untrained.TRAINED for p in model.parameters()):
+        if any(weight_statistics.score(p) > weight_statistics.TRAINED for p in model.parameters()):
             return "some weights look trained, and theory is of fresh ones"
         if not all(p.requires_grad for p in model.parameters()):
             return "some parameters are frozen"
