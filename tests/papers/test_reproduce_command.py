@@ -33,6 +33,7 @@ def test_the_list() -> None:
     assert f"{len(rows)}" in words
     assert f"{quick / 60:.0f}" in words
     assert f"{full / 60:.0f}" in words
+    assert "processor time" in " ".join(words)
 
 
 def test_a_narrow_terminal_shows_ids_and_costs() -> None:
@@ -164,6 +165,7 @@ def test_other_sizes_are_computed_and_never_count_as_the_published_ones(tmp_path
     out = ("--out", str(tmp_path))
     found = small("--quick", "--set", "inits=14", *out)
     said = " ".join(found.stdout.split())
+    assert "s of processor time (1 s declared)" in " ".join((found.stdout + found.stderr).split())
     assert "inits=14: not the published setting" in said
     assert "One large network does not show the ensemble's average" in said  # the claim, with its verdict
     assert "all checks passed" in said

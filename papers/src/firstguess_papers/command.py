@@ -161,14 +161,16 @@ def _run_all(chosen: Sequence[Item], out: Path, options: dict[str, Any]) -> Gene
 
     cost = 0.0
     for index, item in enumerate(chosen, start=1):
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         with _bar(f"[{index}/{len(chosen)}] {item.id}") as progress:
             try:
                 record = run_item(item, out, progress=progress, **options)
             except KeyboardInterrupt:
                 say(f"stopped in {item.id}: what is done is kept in {out}; the same command goes on from there")
                 raise
-        _tell(record, index, len(chosen), time.perf_counter() - started)
+        worked = time.process_time() - worked
+        processor = f", {worked:.1f} s of processor time ({item.seconds[not options['quick']]:.0f} s declared)"
+        _tell(record, index, len(chosen), time.perf_counter() - started, processor)
         cost += record.seconds
         yield record
     if len(chosen) > 1:
@@ -195,10 +197,10 @@ def _run_together(
     yield from (found[item.id] for item in chosen)
 
 
-def _tell(record: Record, index: int, count: int, took: float) -> None:
+def _tell(record: Record, index: int, count: int, took: float, processor: str = "") -> None:
     before = f" ({record.seconds:.1f} s with what was kept)" if record.seconds > took + 1 else ""
     words = {
-        "done": f"{took:.1f} s{before}",
+        "done": f"{took:.1f} s{before}{processor}",
         "skipped": f"skipped: {record.reason}",
         "failed": f"failed: {record.reason}",
     }
@@ -253,7 +255,7 @@ def _show_list(chosen: Sequence[Item], json: bool) -> None:
         for item in chosen
     ]
     quick, full = (_duration(sum(item.seconds[size] for item in chosen)) for size in (0, 1))
-    cells.append((f"{len(chosen)} items", "in all, on two cores", "", "", quick, full))
+    cells.append((f"{len(chosen)} items", "in all; estimates of processor time, of which a loaded machine has less", "", "", quick, full))
     print_table("Figures and claims that can be reproduced", columns, cells, wrap=("title", "claims", "needs"))
 
 

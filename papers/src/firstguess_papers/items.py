@@ -102,7 +102,7 @@ WORK = ("parts", "chunk")  # sizes that say how work is divided, not what is com
 
 @dataclass(frozen=True)
 class Item:
-    """One figure of a paper. `id` is "paper/name"; `seconds` are the times of quick and full on two cores.
+    """One figure of a paper. `id` is "paper/name"; `seconds` are processor time of quick and full, estimated.
 
     `about` is the sentence of the settings with a place for every size: "{inits} networks of width {width}". `quick`
     and `full` are the sizes, or several sets of them, each of which is computed. `needs` names data sets, `packages`
