@@ -2,14 +2,16 @@
 
 python benchmarks/intervals.py table       # of src/firstguess/theory/shares/empirical.py
 python benchmarks/intervals.py coverage    # of docs/intervals.md
+python benchmarks/intervals.py few         # of docs/intervals.md: 12 to 64 initializations, formulas and modules
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 from scipy import integrate, optimize, special
@@ -117,6 +119,66 @@ def of_gamma(gamma: float, classes: int, inits: int, repetitions: int, seed: lis
     return float(np.mean((found.low <= gamma) & (gamma <= found.high)))
 
 
+def few(repetitions: int = 2000) -> None:
+    """12 to 64 initializations: classes and γ that chose no constant of the method, and modules of PyTorch."""
+    print("| classes or module | γ | initializations | std of G | average largest share | γ of the output |")
+    print("|---|---|---|---|---|---|")
+    for classes in (3, 5, 20):
+        for gamma in (0.1, 2.0, 50.0):
+            for inits in (12, 24, 64):
+                seed = [classes, int(100 * gamma), inits, 5]
+                held = of_guesses(Guesses(gamma, classes, POINTS), inits, repetitions, seed)
+                held.append(of_gamma(gamma, classes, inits, repetitions, seed))
+                _print_row(f"{classes}", f"{gamma:g}", inits, held)
+    for name, build in MODULES.items():
+        for inits, held in of_module(build, repetitions):
+            _print_row(name, "", inits, held)
+
+
+def _print_row(name: str, gamma: str, inits: int, held: Sequence[float]) -> None:
+    cells = " | ".join(f"{100 * share:.1f} %" for share in held)
+    print(f"| {name} | {gamma} | {inits} | {cells} |", flush=True)
+
+
+MODULES: dict[str, Callable[[], Any]] = {
+    "3 ReLU layers of 32, 4 classes": lambda: _layers(32, 3, "ReLU", 4),
+    "2 tanh layers of 16, 3 classes": lambda: _layers(16, 2, "Tanh", 3),
+    "GELU, 6 layers of 24, 2 classes": lambda: _layers(24, 6, "GELU", 2),
+}
+
+
+def _layers(width: int, depth: int, name: str, classes: int) -> Any:
+    from torch import nn
+
+    sizes = [20, *[width] * depth]
+    body = [part for one, two in pairwise(sizes) for part in (nn.Linear(one, two), getattr(nn, name)())]
+    return nn.Sequential(*body, nn.Linear(width, classes))
+
+
+def of_module(build: Callable[[], Any], repetitions: int, members: int = 20_000) -> Iterator[tuple[int, list[float]]]:
+    """Members drawn by PyTorch itself; truth from all of them, ensembles are drawn out of them."""
+    import torch
+
+    torch.manual_seed(3)
+    x = torch.randn(100, 20)
+    logits = np.empty((members, 100, build()[-1].out_features))
+    with torch.no_grad():
+        for member in range(members):
+            logits[member] = build()(x).numpy()
+    guessed = logits.argmax(axis=2)  # no ties among drawn logits
+    rows = np.stack([(guessed == c).mean(axis=1) for c in range(logits.shape[2])], axis=1)
+    logits -= logits.mean(axis=2, keepdims=True)
+    spread = logits.var(axis=1, ddof=1).mean(axis=1)
+    center = np.square(logits.mean(axis=1)).mean(axis=1) - spread / 100
+    gamma = float(center.mean() / spread.mean())
+    rng = np.random.default_rng(9)
+    for inits in (12, 24, 64):
+        drawn = rng.integers(0, members, (repetitions, inits))
+        held = shares(rows[drawn], 100, math.sqrt(float(rows.var(axis=0).mean())), float(rows.max(axis=1).mean()))
+        found = statistics.ratios(center[drawn].T, spread[drawn].T)
+        yield inits, [*held, float(np.mean((found.low <= gamma) & (gamma <= found.high)))]
+
+
 def log_normal(size: int, rng: np.random.Generator) -> np.ndarray:
     return 5.0 * np.exp(2.0 * rng.standard_normal(size))
 
@@ -161,4 +223,4 @@ def of_mixture(name: str, classes: int, inits: int, repetitions: int, seed: list
 
 
 if __name__ == "__main__":
-    {"table": table, "coverage": coverage}[sys.argv[1]]()
+    {"table": table, "coverage": coverage, "few": few}[sys.argv[1]]()

@@ -87,6 +87,20 @@ def test_interval_of_gamma_covers():
     assert 0.014 <= min(below, above) <= max(below, above) <= 0.035
 
 
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_interval_of_gamma_covers_with_few_members(nodes: int) -> None:
+    """12 members, 20 000 ensembles: at least 93 %, known to 0.18 %. The true shares are above it by more than 0.9 %
+    (five standard errors: 3e-7); without the factor for few members they are 92 to 92.9 %."""
+    rng = np.random.default_rng([20261118, nodes])
+    held = 0
+    for _ in range(20):
+        center, spread = rng.chisquare(nodes, (12, 1000)) / nodes, rng.chisquare(500, (12, 1000)) / 500
+        found = statistics.ratios(3.0 * center, spread)
+        held += int(((found.low <= 3.0) & (found.high >= 3.0)).sum())
+    assert held >= 0.93 * 20_000
+    assert statistics._wider(np.array([100, 5000])).tolist() == [1.0, 1.0]
+
+
 def test_interval_of_std_misses_as_often_on_either_side():
     """60 normal numbers: s is skewed to the right, and so is its interval.
 

@@ -255,7 +255,7 @@ def _show_list(chosen: Sequence[Item], json: bool) -> None:
         for item in chosen
     ]
     quick, full = (_duration(sum(item.seconds[size] for item in chosen)) for size in (0, 1))
-    cells.append((f"{len(chosen)} items", "in all; estimates of processor time, of which a loaded machine has less", "", "", quick, full))
+    cells.append((f"{len(chosen)} items", "in all, processor time (estimates)", "", "", quick, full))
     print_table("Figures and claims that can be reproduced", columns, cells, wrap=("title", "claims", "needs"))
 
 

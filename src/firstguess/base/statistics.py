@@ -65,7 +65,7 @@ def means(x: FloatArray, *, seed: int = 0, level: float | None = 0.95) -> Estima
 
     >>> m = means(np.arange(10.0)[:, None])
     >>> print(f"{m.value[0]:.2f} ± {m.error[0]:.2f}, 95 % {m.low[0]:.2f} to {m.high[0]:.2f}")
-    4.50 ± 0.96, 95 % 2.19 to 6.69
+    4.50 ± 0.96, 95 % 1.77 to 7.09
     """
     return ratios(x, np.ones_like(x), seed=seed, level=level)  # where x is not finite, the 1 is left out as well
 
@@ -110,8 +110,16 @@ def ratios(top: FloatArray, bottom: FloatArray, *, seed: int = 0, level: float |
             # m is about the share of members in use, count/R; `square` is too large by its inverse.
             errors.append(np.sqrt(np.maximum(square, 0.0) * count / (len(x) * few)))
         shifts.append(shift)
-    t = studentized(np.concatenate(shifts), np.concatenate(errors), error, level)
+    t = studentized(np.concatenate(shifts), np.concatenate(errors), error, level) * _wider(count)
     return Estimates(value, error, value - t[1] * error, value - t[0] * error, skew)
+
+
+def _wider(count: npt.NDArray[Any]) -> FloatArray:
+    """Resamples of few members vary less than new members would: a factor that is 1 from 100 members on.
+
+    With it intervals of a ratio hold in 93 to 96 % instead of 91 to 94 % at 12 members (docs/intervals.md).
+    """
+    return 1.0 + np.maximum(2.0 / np.maximum(count, 1) - 0.02, 0.0)
 
 
 def deviations(x: FloatArray, *, seed: int = 0, level: float | None = 0.95) -> Estimates:
