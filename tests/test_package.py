@@ -140,12 +140,12 @@ def test_the_papers_package_needs_what_its_items_need() -> None:
 
 
 def test_reproduce_without_the_papers_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from firstguess.cli import reproduce
+    from firstguess.cli import research
 
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
-    assert reproduce.installed("reproduce") is None
+    assert research.installed("reproduce") is None
     with pytest.raises(fg.InvalidInput, match="pip install firstguess-papers"):
-        reproduce.reproduce()
+        research.reproduce()
 
 
 def test_issue_templates_are_forms() -> None:

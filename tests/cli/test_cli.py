@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ TEXT = "20 x [dense(weight_var=2) > layernorm > relu] > dense"
 def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     result = subprocess.run(
         [sys.executable, "-c", "from firstguess.cli import main; main()", *arguments],
+        env=dict(os.environ),  # as Python has it: readline, which pytest loads, adds COLUMNS for other processes
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert result.returncode == code, result.stderr + result.stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firstguess.cli.doctor import data_sets, report
+from firstguess.cli.setup import data_sets, report
 
 
 def test_the_report_says_what_is_installed(tmp_path: Path) -> None:

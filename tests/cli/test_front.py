@@ -1,4 +1,4 @@
-"""Every command at three widths: help, tables, one vocabulary, completion."""
+"""Every command at three widths: help, tables, one vocabulary, subjects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typer
 from commands import refused, run_here
 
 import firstguess as fg
-from firstguess.cli import completion
+from firstguess.cli import subjects
 from firstguess.cli.app import app
 
 WIDTHS = (60, 80, 100)
@@ -58,7 +58,11 @@ def test_help_has_every_option_whole_and_no_types(monkeypatch: pytest.MonkeyPatc
     text = "\n".join(lines)
     assert max(map(len, lines)) <= width
     assert not re.search(r"<(bool|int|float|str|path|list)", text)
-    options = ["--version", "--install-completion"] if not command else [p.opts[0] for p in parameters(command)]
+    options = (
+        ["--version", "--install-completion"]
+        if not command
+        else [p.opts[0] for p in parameters(command) if not getattr(p, "hidden", False)]
+    )
     for option in options:
         assert re.search(rf"[│ ]{re.escape(option)}\b", text) or not option.startswith("--"), option
     for line in lines:  # a box is closed where it is open
@@ -143,7 +147,7 @@ def complete(line: str, shell: str = "bash") -> list[str]:
 
 
 def test_tab_completes_names() -> None:
-    assert complete("firstguess pre") == ["predict"]
+    assert complete("firstguess pre") == ["predict", "predict-training"]
     assert complete("firstguess predict mlp --activation gel") == ["gelu", "gelu_tanh"]
     assert complete("firstguess predict res") == ["residual_mlp"]
     assert complete("firstguess data cifar") == ["cifar10", "cifar100"]
@@ -160,17 +164,17 @@ def test_a_word_that_is_nearly_right_with_options() -> None:
 
 
 def test_what_is_offered_is_taken() -> None:
-    for name in completion.activations(""):
+    for name in subjects.activations(""):
         fg.mlp(depth=2, activation=name)
-    for norm in completion.norms(""):
+    for norm in subjects.norms(""):
         (fg.cnn if norm == "instancenorm" else fg.mlp)(depth=2, norm=norm)
-    for builder in completion.builders(""):
+    for builder in subjects.builders(""):
         fg.predict(builder)
-    assert {"digits", "mnist", "ag-news"} <= set(completion.data_sets(""))
+    assert {"digits", "mnist", "ag-news"} <= set(subjects.data_sets(""))
     from firstguess_papers.command import _items
 
     assert {"all", "igb", "norm", "mf"} <= set(_items(""))
-    for how in completion.standardizations(""):
+    for how in subjects.standardizations(""):
         fg.data.load("digits", points=20, standardize=how)  # pyright: ignore[reportArgumentType]
 
 
@@ -208,3 +212,32 @@ def test_arguments_in_the_wrong_place_are_named() -> None:
     with pytest.raises(fg.InvalidInput, match=r"options of predict by name after network.*Try: data="):
         fg.predict("mlp", x)  # pyright: ignore[reportCallIssue]
     assert fg.tune("mlp", gamma=0.2).gamma == pytest.approx(0.2, rel=1e-6)
+
+
+def test_no_command_shows_37_options_and_old_ones_are_still_taken() -> None:
+    """`predict` had 37: those about training are `predict-training`'s, and are still taken by `predict --training`."""
+    shown = {c: [p.opts[0] for p in parameters(c) if not getattr(p, "hidden", False)] for c in COMMANDS}
+    assert max(map(len, shown.values())) <= 34
+    assert "--lr" not in shown["predict"]
+    options = ("mlp", "--data", "two_blobs:n=20,d=10", "--steps", "20", "--lr", "1e-4", "--draws", "20", "--json")
+    new, old = (
+        json.loads(run_here(*words, *options).stdout)
+        for words in (("predict-training",), ("predict", "--training", "--width", "1000"))
+    )
+    for found in (new, old):
+        found.pop("seconds", None)
+    assert new == old
+    assert refused("predict", "mlp", "--data", "digits", "--lr", "1").endswith("Try: --training")
+
+
+def test_piped_tables_have_the_columns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    wide = run_here(*TABLES["layers"]).stdout.splitlines()
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = run_here(*TABLES["layers"]).stdout.splitlines()
+    assert max(map(len, narrow)) <= 60 < max(map(len, wide))
+
+
+def test_zero_is_printed_as_zero() -> None:
+    text = run_here("predict", "mlp", "--depth", "4", "--activation", "tanh", "--norm", "layernorm", "--layers").stdout
+    assert not re.search(r"\de-1\d", text)

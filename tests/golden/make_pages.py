@@ -72,11 +72,13 @@ def command(arguments: list[str], columns: int | None = None) -> str:
     from firstguess.cli import main
 
     out = io.StringIO()
-    settings = {} if columns is None else {"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "xterm"}
+    settings = {"COLUMNS": "80"} if "--help" in arguments else {}  # a pipe has the columns that its text needs
+    if columns is not None:
+        settings = {"COLUMNS": str(columns), "FORCE_COLOR": "1", "TERM": "xterm"}
     clean = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "TTY_COMPATIBLE")}
     code: Any = 0
     with (
-        mock.patch.dict(os.environ, {**clean, "COLUMNS": "80", **settings}, clear=True),
+        mock.patch.dict(os.environ, {**clean, **settings}, clear=True),
         mock.patch.object(sys, "argv", ["firstguess", *arguments]),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(out),

@@ -48,7 +48,7 @@ def reason(error: OSError) -> str:
     return what if error.filename is None else f"{what}: {error.filename}"
 
 
-def checked(path: str | Path, endings: Collection[str], *, said: str, example: str) -> Path:
+def checked(path: str | Path, endings: Collection[str], *, said: str, example: str, where: str = "save(path)") -> Path:
     """The path, if a file with one of the endings can be written there; `said` are the endings in words.
 
     >>> checked("distribution.gif", (".png", ".svg"), said=".png or .svg", example="figure.png")
@@ -62,20 +62,20 @@ def checked(path: str | Path, endings: Collection[str], *, said: str, example: s
         target.is_dir()
     except (OSError, ValueError) as error:  # a name too long, a folder that may not be searched, a null byte
         got = reason(error) if isinstance(error, OSError) else str(error)
-        raise InvalidInput("a path to write to", got=got, where="save(path)", hint=str(model)) from error
+        raise InvalidInput("a path to write to", got=got, where=where, hint=str(model)) from error
     if target.suffix.lower() not in endings:
         raise InvalidInput(
             f"a file name that ends in {said}",
             got=repr(str(path)),
-            where="save(path)",
+            where=where,
             hint=f"{target.stem or model.stem}{model.suffix}",
         )
     if not target.parent.is_dir():
         raise InvalidInput(
-            "a folder that exists", got=repr(str(target.parent)), where="save(path)", hint=f"mkdir -p {target.parent}"
+            "a folder that exists", got=repr(str(target.parent)), where=where, hint=f"mkdir -p {target.parent}"
         )
     if target.is_dir():
-        raise InvalidInput("a file", got=f"{str(path)!r}, a folder", where="save(path)", hint=str(target / model))
+        raise InvalidInput("a file", got=f"{str(path)!r}, a folder", where=where, hint=str(target / model))
     return target
 
 

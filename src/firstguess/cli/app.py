@@ -13,25 +13,7 @@ import typer
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
 from firstguess.base.files import reason
-from firstguess.cli import (
-    activations,
-    check,
-    data,
-    diagnose,
-    doctor,
-    explain,
-    explore,
-    help,
-    measure,
-    phases,
-    predict,
-    repair,
-    reproduce,
-    sweep,
-    train,
-    tune,
-    zoo,
-)
+from firstguess.cli import help, models, predict, research, setup, theory, train
 from firstguess.cli.help import run
 
 
@@ -39,7 +21,7 @@ class _Interruptible(help.Group):
     """Commands that say when they are interrupted: Typer itself ends them with 130, and without a word."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        outside = reproduce.installed(cmd_name) if cmd_name == "reproduce" else None
+        outside = research.installed(cmd_name) if cmd_name == "reproduce" else None
         return outside or super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
@@ -82,16 +64,22 @@ def frame(
 
 
 _GROUPS = {
-    "Your model": (diagnose.diagnose, explain.explain, check.check, measure.measure, train.train, repair.repair),
-    "Theory": (predict.predict, phases.phases, tune.tune, activations.activations, explore.explore),
-    "Research": (sweep.sweep, reproduce.reproduce, zoo.zoo),
-    "Set-up": (data.data, doctor.doctor),
+    "Your model": (models.diagnose, models.explain, models.check, models.measure, train.train, models.repair),
+    "Theory": (
+        predict.predict,
+        train.predict_training,
+        theory.phases,
+        theory.tune,
+        theory.activations,
+        setup.explore,
+    ),
+    "Research": (research.sweep, research.reproduce, research.zoo),
+    "Set-up": (setup.data, setup.doctor),
 }
 for _title, _commands in _GROUPS.items():
     for _command in _commands:
-        _home = sys.modules[_command.__module__]
-        _how: Any = {"cls": help.Command, "epilog": _home.EXAMPLES, "rich_help_panel": _title}
-        app.command(_command.__name__, **_how)(_command)
+        _how: Any = {"cls": help.Command, "epilog": getattr(_command, "examples", ""), "rich_help_panel": _title}
+        app.command(_command.__name__.replace("_", "-"), **_how)(_command)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.progress import bar
 from firstguess.base.text import with_old_names
-from firstguess.cli.output import print_json, print_pairs, print_table, say
+from firstguess.cli.output import print_json, print_pairs, print_table, save_figure, say
 from firstguess.cli.subjects import LARGE
 
 if TYPE_CHECKING:
@@ -71,20 +71,11 @@ def kernel(network: Network, data: Data, asked: DataOptions, width: int | None =
 
 
 def training(
-    network: Network,
-    asked: DataOptions | None,
-    options: dict[str, Any],
-    *,
-    wanted: bool,
-    json: bool,
-    figure: Path | None,
+    network: Network, asked: DataOptions | None, options: dict[str, Any], *, json: bool, figure: Path | None
 ) -> None:
     """What training does to the bias, predicted: a page or JSON, and a figure."""
     import firstguess as fg
 
-    names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-    if not wanted:
-        raise InvalidInput(f"--training together with {names}", got="no --training", hint="--training")
     if asked is None:
         raise InvalidInput("--data together with --training", got="no --data", hint="--data digits")
     shape, warmup = options.pop("schedule", "constant"), options.pop("warmup", 0)
@@ -103,8 +94,7 @@ def training(
         title = f"Predicted training ({len(t.largest.draws)} networks, {t.network.classes} classes, {data.n} points)"
         print_pairs(title, [*t.summary(), *(("assumes", remark) for remark in t.assumptions)])
     if figure is not None:
-        fg.figures.save(fg.figures.training_chart(t), figure)
-        say(f"wrote {figure}")
+        save_figure(fg.figures.training_chart(t), figure)
 
 
 def closed_form(network: Network, data: Data) -> Prediction:
@@ -152,8 +142,7 @@ def compare(network: Network, data: Data, asked: DataOptions, *, json: bool, fig
                 say(f"{name}: {remark}")
     if figure is not None:
         chart = fg.figures.readings_chart(predictions.get("closed form"), predictions.get("kernel"), measured)
-        fg.figures.save(chart, figure)
-        say(f"wrote {figure}")
+        save_figure(chart, figure)
 
 
 def short(prediction: Prediction) -> dict[str, Any]:

@@ -1,20 +1,18 @@
-"""What every command shares: JSON, tables, figures."""
+"""What every command shares: examples in its help, JSON, tables, figures."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Iterable, Sequence
+import os
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firstguess.base.errors import InvalidInput
-from firstguess.base.files import reason
-
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from firstguess.ensemble.member_statistics import Finding
 
@@ -27,27 +25,22 @@ _READABLE = 14  # characters of a column that is wrapped
 _VALUES = 30  # characters of values beside their labels
 
 
+def examples(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command with what its help ends with."""
+
+    def marked(command: Callable[..., None]) -> Callable[..., None]:
+        command.examples = text  # pyright: ignore[reportFunctionMemberAccess]
+        return command
+
+    return marked
+
+
 def check_figure(path: Path | None) -> None:
     """Refuse a bad --figure before any work is done."""
-    if path is None:
-        return
-    if path.suffix.lower() not in FIGURE_KINDS:
-        raise InvalidInput(
-            f"a figure ending in {', '.join(FIGURE_KINDS)}",
-            got=str(path),
-            where="--figure",
-            hint=f"--figure {path.stem or 'figure'}.png",
-        )
-    try:
-        path.is_file()
-    except OSError as error:
-        raise InvalidInput(
-            "a path to write to", got=reason(error), where="--figure", hint="--figure figure.png"
-        ) from None
-    if not path.absolute().parent.is_dir():
-        raise InvalidInput(
-            "a folder that exists", got=str(path.parent), where="--figure", hint=f"mkdir -p {path.parent}"
-        )
+    if path is not None:
+        from firstguess.base.files import checked
+
+        checked(path, FIGURE_KINDS, said=", ".join(FIGURE_KINDS), example="figure.png", where="--figure")
 
 
 def plain(value: Any) -> Any:
@@ -68,15 +61,36 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def show(result: Any, *, json: bool) -> None:
+    """A result as its page, or as JSON."""
+    if json:
+        print_json(result.to_dict())
+    else:
+        typer.echo(str(result))
+
+
+def save_figure(chart: Any, path: Path) -> None:
+    """Write a chart, and say so."""
+    from firstguess.show.charts import save
+
+    save(chart, path)
+    say(f"wrote {path}")
+
+
+def _columns(console: Console) -> int:
+    """Of a terminal; of a pipe those that COLUMNS says, else as many as there is text for."""
+    return console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal() else 400
+
+
 def _show(*parts: RenderableType) -> None:
-    """To a terminal as wide as it is; to a pipe without wrapping and without trailing blanks."""
+    """To a terminal as it is; to a pipe without trailing blanks."""
     from rich.console import Console
 
     console = Console()
     if console.is_terminal:
         console.print(*parts, sep="\n")
         return
-    wide = Console(width=400)
+    wide = Console(width=_columns(console))
     with wide.capture() as capture:
         wide.print(*parts, sep="\n")
     typer.echo("\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()))
@@ -115,8 +129,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         table.add_row(*(Text(cell) for cell in row))
     console = Console()
     needed = Measurement.get(console, console.options.update(width=10_000), table).minimum
-    if console.is_terminal and needed > console.width:
-        _show(Text(title, style="bold"), *map(Text, _stacked(columns, cells, console.width)))
+    if needed > (width := _columns(console)):
+        _show(Text(title, style="bold"), *map(Text, _stacked(columns, cells, width)))
     else:
         _show(table)
 
@@ -142,7 +156,7 @@ def print_pairs(title: str, pairs: Sequence[tuple[str, str]]) -> None:
 
     console = Console()
     labels = max((len(label) for label, _ in pairs), default=0)
-    if console.is_terminal and console.width - labels - 4 < _VALUES:
+    if _columns(console) - labels - 4 < _VALUES:
         parts = [part for a, b in pairs for part in (Text(f"  {a}", style="dim"), Padding(Text(b), (0, 0, 0, 4)))]
         _show(Text(title, style="bold"), *parts)
         return

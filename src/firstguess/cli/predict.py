@@ -10,9 +10,18 @@ import typer
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.progress import bar
-from firstguess.cli import completion, on_data, subjects
-from firstguess.cli.completion import described_by
-from firstguess.cli.output import Figure, Json, check_figure, print_json, print_pairs, print_table, say
+from firstguess.base.text import rounded_off
+from firstguess.cli import on_data, subjects
+from firstguess.cli.output import (
+    Figure,
+    Json,
+    check_figure,
+    examples,
+    print_json,
+    print_pairs,
+    print_table,
+    save_figure,
+)
 
 if TYPE_CHECKING:
     from firstguess.network.inputs import Inputs
@@ -21,8 +30,7 @@ if TYPE_CHECKING:
     from firstguess.theory.prediction import Prediction
 
 
-# --------------------------------------------------------------------------------------------------------------
-# `firstguess predict --width … --dimension …`: what finite size adds, and from which width on it adds little.
+# -- What finite size adds, and from which width on it adds little -----------------------------------------------------
 
 
 def closed_form(network: Network, inputs: Inputs, points: int | None, width: int | None, seed: int) -> Prediction:
@@ -71,24 +79,6 @@ def needed(
     print_pairs("Width needed", [("network", f"{network}  ({network.classes} classes)"), ("width", said)])
 
 
-EXAMPLES = """Examples:
-
-firstguess predict mlp --depth 20 --norm layernorm --placement before
-
-firstguess predict "20 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)" --classes 10
-
-firstguess predict mlp --depth 20 --norm layernorm --placement after --width 100 --dimension 1000 --points 1000
-
-firstguess predict mlp --depth 20 --norm layernorm --placement after --width-needed 0.02
-
-firstguess predict cnn --activation tanh --pool "avgpool(4)" --figure law.png
-
-firstguess predict mlp --depth 3 --data digits --training --lr 1e-4 --steps 1000 --figure training.png
-
-firstguess predict mlp --depth 5 --data mnist:even-odd --data-dir ~/data --points 1000 --compare --figure readings.png
-"""
-
-
 class Standardize(StrEnum):
     none = "none"
     all = "global"
@@ -102,22 +92,33 @@ class ChartChoice(StrEnum):
     depth = "depth"
 
 
+@subjects.takes("words", subjects.NETWORK, panel="A network named by mlp, residual_mlp or cnn")
+@subjects.takes("learning", {**subjects.TRAINING, **subjects.SCHEDULE}, hidden=True)
+@examples("""Examples:
+
+firstguess predict mlp --depth 20 --norm layernorm --placement before
+
+firstguess predict "20 x [dense(weight_var=2) > layernorm > relu] > dense(weight_var=2)" --classes 10
+
+firstguess predict mlp --depth 20 --norm layernorm --placement after --width 100 --dimension 1000 --points 1000
+
+firstguess predict mlp --depth 20 --norm layernorm --placement after --width-needed 0.02
+
+firstguess predict cnn --activation tanh --pool "avgpool(4)" --figure law.png
+
+firstguess predict mlp --depth 5 --data mnist:even-odd --data-dir ~/data --points 1000 --compare --figure readings.png
+""")
 def predict(
     network: Annotated[
         str,
         typer.Argument(
-            autocompletion=completion.builders,
+            autocompletion=subjects.builders,
             help="mlp, residual_mlp, cnn, or a description such as "
             '"20 x [dense(weight_var=2) > relu] > dense(weight_var=2)".',
         ),
     ],
-    depth: subjects.Depth = None,
-    activation: subjects.Activation = None,
-    norm: subjects.Norm = None,
-    placement: subjects.NormPlacement = None,
-    pool: subjects.Pool = None,
-    weight_var: subjects.WeightVar = None,
-    bias_var: subjects.BiasVar = None,
+    words: dict[str, Any],
+    learning: dict[str, Any],
     classes: subjects.Classes = None,
     points: Annotated[
         int | None, typer.Option(help="Size of the data set. [default: infinite; with --data at most 1000]")
@@ -127,7 +128,7 @@ def predict(
     data: Annotated[
         str | None,
         typer.Option(
-            autocompletion=completion.data_sets, help=f"Your data instead of i.i.d. inputs: {subjects.DATA_HELP}"
+            autocompletion=subjects.data_sets, help=f"Your data instead of i.i.d. inputs: {subjects.DATA_HELP}"
         ),
     ] = None,
     data_dir: subjects.DataDir = None,
@@ -165,20 +166,7 @@ def predict(
             "to this, e.g. 0.02.",
         ),
     ] = None,
-    training: Annotated[
-        bool, typer.Option("--training", help="With --data: how training absorbs the bias; no network is trained.")
-    ] = False,
-    lr: Annotated[float | None, typer.Option(help="Learning rate, for --training. [default: 0.001]")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of training. [default: 10000]")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="gd, sgd or adam, for --training. [default: gd]")] = None,
-    batch: Annotated[int | None, typer.Option(help="Mini-batches, for --training with sgd or adam.")] = None,
-    loss: Annotated[str | None, typer.Option(help="cross-entropy or squared. [default: cross-entropy]")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="Of the learning rate: constant, cosine or linear. [default: constant]")
-    ] = None,
-    warmup: Annotated[int | None, typer.Option(help="Steps of warm-up, for --training. [default: 0]")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="As torch's SGD has it. [default: 0]")] = None,
-    start: Annotated[str | None, typer.Option(help="any, even or biased starts. [default: any]")] = None,
+    training: Annotated[bool, typer.Option("--training", hidden=True, help="As firstguess predict-training.")] = False,
     layers: Annotated[bool, typer.Option("--layers", help="Show every layer.")] = False,
     json: Json = False,
     figure: Figure = None,
@@ -202,17 +190,12 @@ def predict(
          "draws": draws, "seed": seed, "inits": inits, "width": width},
         compare=compare, inputs={"mean_square": mean_square, "variance": variance, "dimension": dimension},
     )  # fmt: skip
-    described = described_by(
-        network,
-        {"depth": depth, "activation": activation, "norm": norm, "placement": placement, "pool": pool,
-         "weight_var": weight_var, "bias_var": bias_var},
-        classes,
-    )  # fmt: skip
-    asks = {"lr": lr, "steps": steps, "optimizer": optimizer, "batch": batch, "loss": loss, "start": start,
-            "schedule": schedule, "warmup": warmup, "weight_decay": weight_decay}  # fmt: skip
-    learning = {name: value for name, value in asks.items() if value is not None}
+    described = subjects.described_by(network, words, classes)
     if training or learning:
-        on_data.training(described, asked, learning, wanted=training, json=json, figure=figure)
+        if not training:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in learning)
+            raise InvalidInput(f"--training together with {names}", got="no --training", hint="--training")
+        on_data.training(described, asked, learning, json=json, figure=figure)
         return
     if width_needed is not None:
         needed(described, width_needed, mean_square, variance, alone=asked is None, json=json)
@@ -241,8 +224,7 @@ def predict(
         _show(prediction, layers)
         show(prediction, infinite)
     if figure is not None:
-        fg.figures.save(_chart(prediction, references, draw), figure)
-        say(f"wrote {figure}")
+        save_figure(_chart(prediction, references, draw), figure)
 
 
 def _asked(options: dict[str, Any], *, compare: bool, inputs: dict[str, float | None]) -> on_data.DataOptions | None:
@@ -279,14 +261,19 @@ def _show(prediction: Prediction, layers: bool) -> None:
     rows = [
         (
             f"{i}  {r.layer}",
-            f"{r.gamma:.6g}",
-            f"{r.correlation:.6g}",
-            f"{r.log_q:.5g}",
+            f"{rounded_off(r.gamma):.6g}",
+            f"{rounded_off(r.correlation):.6g}",
+            f"{_log(r.log_q):.5g}",
             "–" if r.gradient is None else f"{r.gradient:.5g}",
         )
         for i, r in enumerate(prediction.layers, start=1)
     ]
     print_table("", ("layer", "γ", "c", "log q", "gradient factor"), rows)
+
+
+def _log(value: float) -> float:
+    """A logarithm; 0 where it is 0 but for rounding."""
+    return 0.0 if abs(value) < 1e-12 else value
 
 
 def _chart(prediction: Prediction, references: list[Prediction], draw: ChartChoice) -> Chart:

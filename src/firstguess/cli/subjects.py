@@ -1,26 +1,73 @@
-"""The options that commands share, each written once, and what they mean: a network or a model, and data."""
+"""The options that commands share, each written once, what Tab offers for them, and what they mean: a network, data."""
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
 from firstguess.base.errors import InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import is_path
-from firstguess.cli import completion
 
 if TYPE_CHECKING:
     from firstguess.data import Data, Standardization
+    from firstguess.network.activations.record import Activation
+    from firstguess.network.network import Network
+
+WORDS = ("mlp", "residual_mlp", "cnn")
+NORMS = ("batchnorm", "layernorm", "rmsnorm", "groupnorm", "instancenorm")
+STANDARDIZATIONS = ("none", "global", "channel", "pixel", "centre")
+
+
+def _of(words: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def activations(incomplete: str) -> list[str]:
+    from firstguess.network.activations.registry import names
+
+    return _of(names(), incomplete)
+
+
+def builders(incomplete: str) -> list[str]:
+    return _of(WORDS, incomplete)
+
+
+def norms(incomplete: str) -> list[str]:
+    return _of(NORMS, incomplete)
+
+
+def standardizations(incomplete: str) -> list[str]:
+    return _of(STANDARDIZATIONS, incomplete)
+
+
+def data_sets(incomplete: str) -> list[str]:
+    from firstguess.data.sources import names
+
+    return _of(names(), incomplete)
+
+
+# -- Options -----------------------------------------------------------------------------------------------------------
+
+
+class Placement(StrEnum):
+    before = "before"
+    after = "after"
+
 
 LARGE = ("mnist", "fashion_mnist", "cifar10")  # have more than anyone asks for
 
 Subject = Annotated[
     str,
     typer.Argument(
-        autocompletion=completion.builders,
+        autocompletion=builders,
         help="A description, or module:factory (a class or function that makes a model).",
     ),
 ]
@@ -28,7 +75,7 @@ DataName = Annotated[
     str,
     typer.Option(
         "--data",
-        autocompletion=completion.data_sets,
+        autocompletion=data_sets,
         help="digits, blob:n=2000,d=3072, mnist:even-odd, cifar10:cat-dog, x.npz, …",
     ),
 ]
@@ -42,7 +89,7 @@ DataDir = Annotated[
 Standardize = Annotated[
     str | None,
     typer.Option(
-        autocompletion=completion.standardizations,
+        autocompletion=standardizations,
         help="global, channel, pixel, centre or none. [default: as in the papers]",
     ),
 ]
@@ -53,26 +100,6 @@ Width = Annotated[int, typer.Option(help="Units of layers that name no width (de
 Classes = Annotated[int | None, typer.Option(help="Number of classes. [default: the data's, or 2]")]
 BatchSize = Annotated[int | None, typer.Option(help="Batch size for a model; BatchNorm depends on it.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-
-# Of a network that is named by its builder.
-Depth = Annotated[int | None, typer.Option(help="Hidden layers of mlp, residual_mlp, cnn. [default: 1; cnn: 2]")]
-Activation = Annotated[
-    str | None,
-    typer.Option(autocompletion=completion.activations, help="See 'firstguess activations'. [default: relu]"),
-]
-Norm = Annotated[
-    str | None,
-    typer.Option(
-        autocompletion=completion.norms,
-        help="batchnorm, layernorm, rmsnorm, groupnorm, batchnorm(batch=16). [default: none]",
-    ),
-]
-NormPlacement = Annotated[
-    completion.Placement | None, typer.Option(help="Norm before or after the activation. [default: before]")
-]
-Pool = Annotated[str | None, typer.Option(help="maxpool(4) or avgpool(4) after the activation (mlp, cnn).")]
-WeightVar = Annotated[float | None, typer.Option(help="σw²: weights have variance σw²/fan-in. [default: 2]")]
-BiasVar = Annotated[float | None, typer.Option(help="σb², the variance of biases. [default: 0]")]
 
 # Of a model.
 Init = Annotated[
@@ -89,6 +116,129 @@ Redraw = Annotated[
         "rest is kept. [default: what does not look trained]"
     ),
 ]
+
+# -- Groups of options -------------------------------------------------------------------------------------------------
+
+# Of a network that is named by its builder.
+NETWORK: dict[str, Any] = {
+    "depth": Annotated[int | None, typer.Option(help="Hidden layers of mlp, residual_mlp, cnn. [default: 1; cnn: 2]")],
+    "activation": Annotated[
+        str | None,
+        typer.Option(autocompletion=activations, help="See 'firstguess activations'. [default: relu]"),
+    ],
+    "norm": Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=norms,
+            help="batchnorm, layernorm, rmsnorm, groupnorm, batchnorm(batch=16). [default: none]",
+        ),
+    ],
+    "placement": Annotated[
+        Placement | None, typer.Option(help="Norm before or after the activation. [default: before]")
+    ],
+    "pool": Annotated[str | None, typer.Option(help="maxpool(4) or avgpool(4) after the activation (mlp, cnn).")],
+    "weight_var": Annotated[float | None, typer.Option(help="σw²: weights have variance σw²/fan-in. [default: 2]")],
+    "bias_var": Annotated[float | None, typer.Option(help="σb², the variance of biases. [default: 0]")],
+}
+
+# Of `fg.train` and `fg.predict_training`.
+TRAINING: dict[str, Any] = {
+    "lr": Annotated[float | None, typer.Option(help="Learning rate. [default: 0.001]")],
+    "steps": Annotated[int | None, typer.Option(help="Steps of training. [default: 1000; predicted: 10000]")],
+    "optimizer": Annotated[
+        str | None,
+        typer.Option(
+            help="gd (all points), sgd or adam; to train a model also a class of torch.optim, or module:function. "
+            "[default: adam; predicted: gd]"
+        ),
+    ],
+    "batch": Annotated[int | None, typer.Option(help="Size of mini-batches. [default: all points]")],
+    "loss": Annotated[str | None, typer.Option(help="cross-entropy or squared. [default: cross-entropy]")],
+    "weight_decay": Annotated[float | None, typer.Option(help="As torch's optimizers have it. [default: 0]")],
+    "start": Annotated[
+        str | None, typer.Option(help="any, even (or neutral) or biased: networks that start so. [default: any]")
+    ],
+}
+SCHEDULE: dict[str, Any] = {
+    "schedule": Annotated[
+        str | None, typer.Option(help="Of the learning rate: constant, cosine or linear. [default: constant]")
+    ],
+    "warmup": Annotated[int | None, typer.Option(help="Steps of warm-up. [default: 0]")],
+}
+
+
+def takes(
+    name: str, group: Mapping[str, Any], *, panel: str | None = None, hidden: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that has the options of a group where it names one parameter; it gets those that were given, as a dict.
+
+    `panel` is their heading in the help.
+    """
+
+    def wrapped(function: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(function, eval_str=True).parameters.values():
+            if parameter.name != name:
+                parameters.append(parameter)
+                continue
+            for option, annotation in group.items():
+                kind, info = get_args(annotation)
+                info = copy.copy(info)
+                info.rich_help_panel, info.hidden = panel, hidden
+                parameters.append(parameter.replace(name=option, default=None, annotation=Annotated[kind, info]))
+
+        @functools.wraps(function)
+        def command(**given: Any) -> None:
+            found = {option: value for option in group if (value := given.pop(option)) is not None}
+            function(**{name: found}, **given)
+
+        command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        del command.__wrapped__
+        return command
+
+    return wrapped
+
+
+# -- What they mean ----------------------------------------------------------------------------------------------------
+
+
+def described_by(network: str, options: Mapping[str, Any], classes: int | None) -> Network:
+    """What a word and its options say, or a text without any; `options` that are None were not given."""
+    from firstguess.network.builders import BUILDERS, as_network
+
+    given = {name: value for name, value in options.items() if value is not None}
+    if network not in WORDS:
+        text = as_network(network, classes)  # what is no description at all says so first
+        if given:
+            names = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise InvalidInput(
+                "options for mlp, residual_mlp or cnn only together with one of these words",
+                got=f"{names} with a description",
+                hint='write them into the text, e.g. "20 x [dense(weight_var=2) > layernorm > relu] > dense"',
+            )
+        return text
+    if network == "residual_mlp" and "pool" in given:
+        raise InvalidInput(
+            "no --pool with residual_mlp", got=given["pool"], hint="describe the network as text instead"
+        )
+    if "activation" in given:
+        given["activation"] = _activation(str(given["activation"]))
+    if "placement" in given:
+        place, words = str(given["placement"].value), {"before": "before branch", "after": "after sum"}
+        given["placement"] = words[place] if network == "residual_mlp" else place
+    return BUILDERS[network](**given, classes=2 if classes is None else classes)
+
+
+def _activation(text: str) -> Activation:
+    """`leaky_relu(0.2)` and `centered(relu)` as well as a plain name."""
+    from firstguess.network.grammar import parse_layers
+    from firstguess.network.layers import Activate
+
+    layers = parse_layers(text)
+    if len(layers) != 1 or not isinstance(layers[0], Activate):
+        raise InvalidInput("one activation", got=text, where="--activation", hint="firstguess activations")
+    return layers[0].phi
 
 
 def subject(what: str, *, init: str | None, width: int, redraw: str | None = None) -> tuple[Any, dict[str, Any]]:

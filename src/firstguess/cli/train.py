@@ -1,4 +1,4 @@
-"""`firstguess train`: many initializations, trained for real, and how long their bias lasts."""
+"""`firstguess train` and `predict-training`: how long the bias lasts, by training networks or without."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import typer
 from firstguess.base.errors import InvalidInput
 from firstguess.base.progress import bar
 from firstguess.base.text import is_path
-from firstguess.cli import completion, subjects
-from firstguess.cli.completion import WORDS, described_by
-from firstguess.cli.on_data import POINTS, DataOptions
-from firstguess.cli.output import Figure, Json, check_figure, print_json, say
+from firstguess.cli import on_data, subjects
+from firstguess.cli.on_data import DRAWS, POINTS, DataOptions
+from firstguess.cli.output import Figure, Json, check_figure, examples, print_json, save_figure, say
+from firstguess.cli.subjects import WORDS
 
 if TYPE_CHECKING:
     from firstguess.data import Data
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from firstguess.network.network import Network
     from firstguess.theory.training.runs import PredictedTraining
 
-EXAMPLES = """Examples:
+_NETWORK, _TRAINING = "A network named by mlp, residual_mlp or cnn", "How it is trained"
+
+
+@subjects.takes("words", subjects.NETWORK, panel=_NETWORK)
+@subjects.takes("learning", subjects.TRAINING, panel=_TRAINING)
+@examples("""Examples:
 
 firstguess train mlp --depth 3 --data digits --test 300 --inits 20 --width 200 --lr 1e-4 --epochs 20 --batch 64
 
@@ -31,45 +36,26 @@ firstguess train "3 x [dense(weight_var=2) > relu] > dense(weight_var=2)" --data
 firstguess train mymodels:Net --data mnist:even-odd --test mnist:test,even-odd --optimizer AdamW --batch 128 --epochs 5
 
 firstguess train mymodels:Net --data x.npz --optimizer mymodels:make_optimizer --steps 5000 --store runs --json
-"""
-
-
+""")
 def train(
     what: Annotated[
         str,
         typer.Argument(
-            autocompletion=completion.builders,
+            autocompletion=subjects.builders,
             help="mlp, residual_mlp or cnn; a description; or module:factory (a class or function that makes a model).",
         ),
     ],
     data: subjects.DataName,
+    words: dict[str, Any],
+    learning: dict[str, Any],
     test: Annotated[
         str | None, typer.Option(help="Held-out points: data likewise, or how many points of --data are held out.")
     ] = None,
     inits: Annotated[int, typer.Option(help="Networks that are trained.")] = 50,
-    start: Annotated[
-        str, typer.Option(help="any, even (or neutral) or biased: others are drawn and looked at, but not trained.")
-    ] = "any",
-    optimizer: Annotated[
-        str,
-        typer.Option(help="gd (all points), sgd, adam; for a model also a class of torch.optim, or module:function."),
-    ] = "adam",
-    lr: Annotated[float | None, typer.Option(help="Learning rate. [default: 0.001]")] = None,
-    batch: Annotated[int | None, typer.Option(help="Size of mini-batches. [default: all points]")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; or --steps.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of training. [default: 1000]")] = None,
-    loss: Annotated[str, typer.Option(help="cross-entropy or squared.")] = "cross-entropy",
-    weight_decay: Annotated[float, typer.Option(help="As torch's optimizers have it.")] = 0.0,
     level: Annotated[
         float | None, typer.Option(help="Share of the largest class at which the bias counts as absorbed.")
     ] = None,
-    depth: subjects.Depth = None,
-    activation: subjects.Activation = None,
-    norm: subjects.Norm = None,
-    placement: subjects.NormPlacement = None,
-    pool: subjects.Pool = None,
-    weight_var: subjects.WeightVar = None,
-    bias_var: subjects.BiasVar = None,
     width: subjects.Width = 1000,
     classes: subjects.Classes = None,
     data_dir: subjects.DataDir = None,
@@ -96,28 +82,21 @@ def train(
     import firstguess as fg
 
     check_figure(figure)
-    chosen, options = _subject(
-        what,
-        {"depth": depth, "activation": activation, "norm": norm, "placement": placement, "pool": pool,
-         "weight_var": weight_var, "bias_var": bias_var},
-        classes, width=width, init=init, redraw=redraw,
-    )  # fmt: skip
+    chosen, options = _subject(what, words, classes, width=width, init=init, redraw=redraw)
     described = isinstance(chosen, fg.Network)
     if compare and not described:
         raise InvalidInput("a description, to predict its training", got=what, where="--compare")
-    how = _optimizer(optimizer, described=described)
-    if steps is None and epochs is None:
-        steps = 1000
+    how = _optimizer(learning.pop("optimizer", "adam"), described=described)
+    steps = learning.pop("steps", 1000 if epochs is None else None)
     given, held = _data(
         DataOptions(data, str(data_dir) if data_dir else None, standardize, points=points, seed=seed), test
     )
     if classes is None and described and given.classes is not None:
         chosen = fg.Network(chosen.layers, max(2, given.classes))
-    rest: dict[str, Any] = {"loss": loss, "start": start, "level": level, "weight_decay": weight_decay, "batch": batch}
-    rest |= {} if lr is None else {"lr": lr}
+    rest: dict[str, Any] = {**learning, "level": level}
     predicted = None
     if compare:  # first: what cannot be predicted is said before anything is trained
-        ends = steps if epochs is None else _steps(given.n, batch, epochs)
+        ends = steps if epochs is None else _steps(given.n, rest.get("batch"), epochs)
         predicted = _predicted(chosen, given, held, {**rest, "optimizer": how, "steps": ends, "width": width}, seed)
     with bar("training") as tick:
         r = fg.train(
@@ -130,21 +109,53 @@ def train(
         raise typer.Exit(130)
 
 
+@subjects.takes("words", subjects.NETWORK, panel=_NETWORK)
+@subjects.takes("learning", {**subjects.TRAINING, **subjects.SCHEDULE}, panel=_TRAINING)
+@examples("""Examples:
+
+firstguess predict-training mlp --depth 3 --data digits --lr 1e-4 --steps 1000 --figure training.png
+""")
+def predict_training(
+    network: Annotated[
+        str, typer.Argument(autocompletion=subjects.builders, help="mlp, residual_mlp, cnn, or a description.")
+    ],
+    data: subjects.DataName,
+    words: dict[str, Any],
+    learning: dict[str, Any],
+    data_dir: subjects.DataDir = None,
+    points: subjects.Points = None,
+    standardize: subjects.Standardize = None,
+    shift: subjects.Shift = 0.0,
+    width: subjects.Width = 1000,
+    classes: subjects.Classes = None,
+    draws: Annotated[int | None, typer.Option(help="Networks whose training is predicted. [default: 200]")] = None,
+    seed: subjects.Seed = 0,
+    json: Json = False,
+    figure: Figure = None,
+) -> None:
+    """Predict how training absorbs the bias, from kernels of the data: no network is trained."""
+    check_figure(figure)
+    described = subjects.described_by(network, words, classes)
+    where = None if data_dir is None else str(data_dir)
+    asked = DataOptions(data, where, standardize, shift, points, seed, draws or DRAWS, width=width)
+    on_data.training(described, asked, learning, json=json, figure=figure)
+
+
 def _subject(
     what: str, words: dict[str, Any], classes: int | None, *, width: int, init: str | None, redraw: str | None
 ) -> tuple[Any, dict[str, Any]]:
     """A description or what makes a model, and the options of `fg.train` that only its kind takes."""
     if what in WORDS:
-        described = described_by(what, words, classes)
+        described = subjects.described_by(what, words, classes)
         subjects.subject(str(described), init=init, width=width, redraw=redraw)
         return described, {"width": width}
-    idle = ["--" + name.replace("_", "-") for name, value in words.items() if value is not None]
+    idle = ["--" + name.replace("_", "-") for name in words]
     if idle and is_path(what):
         raise InvalidInput("these options with mlp, residual_mlp or cnn only", got=", ".join(idle), where=what)
     chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
     if not isinstance(chosen, str):
         return chosen, {**options, "classes": classes}
-    return described_by(what, words, classes), options
+    return subjects.described_by(what, words, classes), options
 
 
 def _optimizer(text: str, *, described: bool) -> Any:
@@ -224,5 +235,4 @@ def _show(r: TrainedMembers, predicted: PredictedTraining | None, *, json: bool,
         typer.echo("\n\n".join(pages))
     if figure is not None:
         runs: Any = r if predicted is None else {"predicted": predicted, "trained": r}
-        fg.figures.save(fg.figures.training_chart(runs), figure)
-        say(f"wrote {figure}")
+        save_figure(fg.figures.training_chart(runs), figure)

@@ -1,7 +1,8 @@
-"""`firstguess sweep`: a study written as TOML, run or gone on with; what there is of studies in a store."""
+"""`firstguess sweep`, `zoo` and `reproduce`: commands for research."""
 
 from __future__ import annotations
 
+import fnmatch
 import json as json_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,15 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firstguess.base.checks import given
-from firstguess.base.errors import InvalidInput
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.progress import bar
 from firstguess.base.text import spaced
 from firstguess.cli import subjects
-from firstguess.cli.output import Json, print_json, print_table, say
+from firstguess.cli.help import Command
+from firstguess.cli.output import Json, examples, print_json, print_table, say
 
 if TYPE_CHECKING:
     from firstguess.studies.study_files import KeptStudy
 
-EXAMPLES = """A study.toml; names in the grid are arguments of the network, of the reading, or {names} in a description:
+
+# -- A study written as TOML ------------------------------------------------------------------------------------------
+
+
+_ROWS, _WIDTH = 40, 80
+_ASIDE = ("task", "network", "findings")
+_ENDINGS = ("_se", "_low", "_high", "_start")
+
+
+@examples("""A study.toml; names in the grid are arguments of the network, of the reading, or {names} in a description:
 
 reading = "measure"  # or predict, train, diagnose
 
@@ -38,12 +50,7 @@ firstguess sweep study.toml --engine ray --address auto --report study.html
 firstguess sweep status runs/
 
 firstguess sweep table runs/ --study norms --json
-"""
-_ROWS, _WIDTH = 40, 80
-_ASIDE = ("task", "network", "findings")
-_ENDINGS = ("_se", "_low", "_high", "_start")
-
-
+""")
 def sweep(
     what: Annotated[str, typer.Argument(metavar="FILE|status|table", help="A .toml file; or what to show of a store.")],
     folder: Annotated[
@@ -154,3 +161,87 @@ def _cell(value: Any, *, setting: bool = False) -> str:
     if value is None:
         return "none" if setting else "–"
     return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else json_.dumps(value)
+
+
+# -- The first values of published architectures ----------------------------------------------------------------------
+
+
+_WORDS = {
+    "never_initialized": "never initialized",
+    "no_initializer": "values no initializer gives",
+    "dead": "dead at the start (all zero)",
+}
+
+
+@examples("""Examples:
+
+firstguess zoo 'image/*'
+
+firstguess zoo 'sequence/*bert*' --json
+""")
+def zoo(
+    pattern: Annotated[
+        str, typer.Argument(help="Which: task/model type of transformers, with * and ?.", metavar="PATTERN")
+    ] = "*",
+    json: Json = False,
+) -> None:
+    """List weights of Hugging Face architectures that no initializer gives, that nobody initializes, or that are dead.
+
+    Each is made small and drawn by its own code; nothing is downloaded.
+    """
+    try:
+        import transformers  # pyright: ignore[reportUnusedImport]  # noqa: F401
+    except ImportError as error:
+        raise InvalidInput("transformers", got="not installed", hint="pip install transformers") from error
+    from firstguess.studies.zoo import architectures, audit, shrunk
+
+    names = fnmatch.filter(architectures(), pattern)
+    if not names:
+        raise InvalidInput("architectures that are there", got=pattern, where="zoo", hint="'sequence/*'")
+    rows: dict[str, dict[str, list[str]]] = {}
+    failed: dict[str, str] = {}
+    with bar("looking into") as tick:
+        for index, name in enumerate(names):
+            tick(index, len(names))
+            try:
+                rows[name] = audit(shrunk(name))
+            except FirstguessError as error:
+                failed[name] = error.reason
+    if json:
+        print_json({"found": rows, "failed": failed})
+        return
+    strange = {name: row for name, row in rows.items() if any(row.values())}
+    for name, row in strange.items():
+        typer.echo(name)
+        for key, layers in row.items():
+            more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
+            if layers:
+                typer.echo(f"  {_WORDS[key]}: {', '.join(layers[:3])}{more}")
+    typer.echo(f"{len(rows)} looked into, {len(strange)} listed; {len(failed)} could not be made small")
+    if strange:
+        first = next(iter(strange))
+        typer.echo(f"again: python -c \"from firstguess.studies import zoo; print(zoo.audit(zoo.shrunk('{first}')))\"")
+
+
+# -- Figures of the papers --------------------------------------------------------------------------------------------
+
+
+def reproduce() -> None:
+    """Recompute figures and claims of the papers: numbers as Parquet, figures, and a ledger of what holds."""
+    raise InvalidInput(
+        "the package of the papers, which `firstguess reproduce` comes with",
+        got="none installed",
+        hint="pip install firstguess-papers (in a clone: pip install ./papers)",
+    )
+
+
+def installed(name: str) -> Any:
+    """Return a command that another installed package brings (entry points "firstguess.commands"), or None."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="firstguess.commands", name=name):
+        function = point.load()
+        app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        app.command(name, cls=Command, epilog=getattr(function, "examples", None))(function)
+        return typer.main.get_command(app)
+    return None

@@ -1,0 +1,357 @@
+"""`firstguess diagnose`, `explain`, `check`, `measure` and `repair`: commands on a model or a description."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from firstguess.base import files
+from firstguess.base.errors import FirstguessError, InvalidInput
+from firstguess.base.progress import bar
+from firstguess.base.text import is_path
+from firstguess.cli import on_data, subjects
+from firstguess.cli.output import (
+    Figure,
+    Json,
+    check_figure,
+    examples,
+    leave_if_interrupted,
+    print_json,
+    save_figure,
+    say,
+    show,
+)
+
+# -- What to do, and why ----------------------------------------------------------------------------------------------
+
+
+@examples("""Examples:
+
+firstguess diagnose mymodels:Net --data cifar10 --data-dir data --report report.html
+
+firstguess diagnose "10 x [dense(weight_var=2) > layernorm > relu] > dense" --data digits
+""")
+def diagnose(
+    what: subjects.Subject,
+    data: subjects.DataName,
+    data_dir: subjects.DataDir = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report: one .html file that opens offline.")
+    ] = None,
+    inits: subjects.Inits = 64,
+    points: Annotated[int, typer.Option(help="Data points at most.")] = 1000,
+    seconds: Annotated[
+        float,
+        typer.Option(help="About how long it may take; a verdict of fewer initializations is called preliminary."),
+    ] = 180.0,
+    width: subjects.Width = 1000,
+    batch_size: subjects.BatchSize = None,
+    standardize: subjects.Standardize = None,
+    init: subjects.Init = None,
+    redraw: subjects.Redraw = None,
+    no_advice: Annotated[bool, typer.Option("--no-advice", help="Try no remedies.")] = False,
+    optimizer: Annotated[
+        str | None, typer.Option(help="What you will train with: gd (full batches), sgd or adam. [default: adam]")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Its learning rate. [default: 0.001, or a safe one]")] = None,
+    steps: Annotated[int | None, typer.Option(help="How long you will train, in steps, or")] = None,
+    epochs: Annotated[int | None, typer.Option(help="in epochs. [default: one, at least 100 steps]")] = None,
+    goal: Annotated[
+        str, typer.Option(help="What advice is ranked by: even start, trainability or worst class early.")
+    ] = "even start",
+    seed: subjects.Seed = 0,
+    json: Json = False,
+) -> None:
+    """Say what to do about how an untrained network guesses: fix this, worth a change, harmless, nothing to do.
+
+    Then what that follows from: how it guesses, which layers do it, whether it will train, how long the bias lasts.
+    """
+    import firstguess as fg
+
+    if report is not None:
+        files.checked(report, (".html", ".htm"), said=".html", example="report.html", where="--report")
+    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
+    source: Any = subjects.load_data(
+        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
+    )
+    d = fg.diagnose(
+        chosen,
+        source,
+        inits=inits,
+        seed=seed,
+        points=points,
+        seconds=seconds,
+        batch_size=batch_size,
+        advice=not no_advice,
+        lr=lr,
+        optimizer=optimizer,
+        steps=steps,
+        epochs=epochs,
+        goal=cast("Any", goal),
+        name=what,
+        data_name=data,
+        **options,
+    )
+    show(d, json=json)
+    if report is not None:
+        d.save(report)
+        say(f"wrote {report}")
+    leave_if_interrupted(d.findings)
+
+
+# -- Why one model guesses as it does ---------------------------------------------------------------------------------
+
+
+@examples("""Examples:
+
+firstguess explain mymodels:net --data digits
+
+firstguess explain mymodels.py:net --data mnist:even-odd --data-dir data
+""")
+def explain(
+    what: subjects.Subject,
+    data: subjects.DataName,
+    data_dir: subjects.DataDir = None,
+    inits: Annotated[int, typer.Option(help="Initializations to compare with.")] = 50,
+    points: Annotated[int, typer.Option(help="Data points at most.")] = 1000,
+    seconds: Annotated[float, typer.Option(help="About how long it may take.")] = 30.0,
+    standardize: subjects.Standardize = None,
+    redraw: subjects.Redraw = None,
+    seed: subjects.Seed = 0,
+    json: Json = False,
+) -> None:
+    """Explain the guesses of one model as it is: expected from its architecture, caused by the data, or a fault.
+
+    For what to do about an architecture, firstguess diagnose.
+    """
+    import firstguess as fg
+
+    if not is_path(what):
+        raise InvalidInput(
+            "a model, module:name", got=what, where="explain", hint="firstguess diagnose for descriptions"
+        )
+    chosen, options = subjects.subject(what, init=None, width=0, redraw=redraw)
+    source: Any = subjects.load_data(
+        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
+    )
+    with bar("explaining") as tick:
+        found = fg.explain_guess(
+            chosen, source, inits=inits, points=points, seconds=seconds, seed=seed, progress=tick, **options
+        )
+    show(found, json=json)
+
+
+# -- A gate for CI ----------------------------------------------------------------------------------------------------
+
+
+@examples("""Examples:
+
+firstguess check mymodels:Net --data mnist:even-odd --data-dir data
+
+firstguess check mymodels:Net --data digits --max-share 0.5
+
+firstguess check "5 x [dense(weight_var=2) > relu > layernorm] > dense" --data digits --max-gamma 0.5
+
+Exit code: 0 passed, 1 a fault or too biased, 2 bad input, 130 interrupted.
+""")
+def check(
+    what: subjects.Subject,
+    data: subjects.DataName,
+    data_dir: subjects.DataDir = None,
+    max_gamma: Annotated[
+        float | None,
+        typer.Option(
+            help="The largest drift ratio γ of the output that passes. [default: 1, unless --max-share is given]"
+        ),
+    ] = None,
+    max_share: Annotated[
+        float | None, typer.Option(help="The largest average fraction of the largest class that passes.")
+    ] = None,
+    inits: Annotated[int, typer.Option(help="Number of initializations at most; 50 where they decide.")] = 400,
+    points: subjects.Points = None,
+    width: subjects.Width = 1000,
+    batch_size: subjects.BatchSize = None,
+    standardize: subjects.Standardize = None,
+    init: subjects.Init = None,
+    redraw: subjects.Redraw = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail wherever the measured number is above the limit, sure or not.")
+    ] = False,
+    seed: subjects.Seed = 0,
+    json: Json = False,
+) -> None:
+    """Fail (exit code 1) if the model or its data have a fault, or untrained networks favour one class too much.
+
+    The limits are on γ of the output and on the share of the data that the largest class gets, on average.
+    """
+    from firstguess.diagnosis import gate
+
+    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
+    source: Any = subjects.load_data(data, data_dir=data_dir, points=points, standardize=standardize, seed=seed)
+    with bar("drawing networks") as tick:
+        try:
+            faults = gate.faults_to_fix(chosen, source)
+            found = gate.check(
+                chosen,
+                source,
+                max_gamma,
+                max_share,
+                strict=strict,
+                inits=inits,
+                seed=seed,
+                batch_size=batch_size,
+                progress=tick,
+                **options,
+            )
+        except FirstguessError:
+            raise
+        except Exception as error:  # of the user's code: not to be taken for "too biased", which is exit code 1
+            raise InvalidInput("a model that can be built and run", got=f"{type(error).__name__}: {error}") from error
+    passed = found.passed and not faults
+    lines = [f"FIX THIS: {fault.message}. {fault.fix}" for fault in faults]
+    lines.append(f"{'passed' if found.passed else 'failed'}: {found.message}")
+    if json:
+        print_json(found.to_dict() | {"passed": passed, "faults": [fault.to_dict() for fault in faults]})
+    else:
+        typer.echo("\n".join(lines))
+    _tell_github(what, lines, passed=passed, aside=json)
+    if not passed:
+        raise typer.Exit(1)
+
+
+def _tell_github(what: str, lines: list[str], *, passed: bool, aside: bool) -> None:
+    """Errors beside the change, and a summary of the step, where GitHub Actions runs this."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    for line in lines:
+        if not line.startswith("passed"):
+            said = line.replace("%", "%25").replace("\n", "%0A")
+            typer.echo(f"::error title=firstguess check {what}::{said}", err=aside)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(summary, "a", encoding="utf-8") as file:
+            file.write(f"### firstguess check: {what} {'passed' if passed else 'failed'}\n\n")
+            file.writelines(f"- {line}\n" for line in lines)
+
+
+# -- Many untrained networks, counted ---------------------------------------------------------------------------------
+
+
+@examples("""Examples:
+
+firstguess measure "5 x [dense(weight_var=2) > relu] > dense(weight_var=2)" --data digits --inits 500
+
+firstguess measure package.module:factory --data blob:n=2000,d=3072 --inits 100
+
+firstguess measure mymodels:Net --data mnist:even-odd --data-dir data --init kaiming_normal --figure law.png
+""")
+def measure(
+    what: subjects.Subject,
+    data: subjects.DataName,
+    data_dir: subjects.DataDir = None,
+    inits: Annotated[int | None, typer.Option(help="Number of initializations. [default: 100]")] = None,
+    width: subjects.Width = 1000,
+    classes: subjects.Classes = None,
+    points: subjects.Points = None,
+    batch_size: subjects.BatchSize = None,
+    standardize: subjects.Standardize = None,
+    shift: subjects.Shift = 0.0,
+    init: subjects.Init = None,
+    redraw: subjects.Redraw = None,
+    precision: Annotated[float | None, typer.Option(help="Stop when the 95 % interval is this narrow (±).")] = None,
+    seed: subjects.Seed = 0,
+    json: Json = False,
+    figure: Figure = None,
+) -> None:
+    """Measure how untrained networks spread their guesses, with error bars: the ensemble reading.
+
+    Ctrl-C keeps what was computed.
+    """
+    import firstguess as fg
+
+    check_figure(figure)
+    chosen, options = subjects.subject(what, init=init, width=width, redraw=redraw)
+    source: Any = subjects.load_data(
+        data, data_dir=data_dir, points=points, standardize=standardize, shift=shift, seed=seed
+    )
+    with bar("drawing networks") as drawing:
+        m = fg.measure(
+            chosen,
+            source,
+            inits=inits,
+            seed=seed,
+            classes=classes,
+            precision=precision,
+            batch_size=batch_size,
+            progress=drawing,
+            **options,
+        )
+    show(m, json=json)
+    if figure is not None:
+        if isinstance(chosen, str):
+            prediction = on_data.closed_form(fg.Network.parse(chosen, classes=m.classes), source)
+            chart = fg.figures.compare_chart(prediction, m)
+        else:
+            chart = fg.figures.readings_chart(None, None, m)
+        save_figure(chart, figure)
+    leave_if_interrupted(m.findings)
+
+
+# -- A model whose first guesses are as even as wanted ----------------------------------------------------------------
+
+
+@examples("""Examples:
+
+firstguess repair package.module:factory --data digits --out repaired.safetensors
+
+firstguess repair mymodels:Net --data mnist:even-odd --data-dir data --gamma 0 --out net.safetensors
+""")
+def repair(
+    what: Annotated[str, typer.Argument(help="A model's class or factory, package.module:name.", metavar="MODEL")],
+    data: subjects.DataName,
+    out: Annotated[Path, typer.Option(help="Write the weights there, as safetensors.", metavar="FILE")],
+    data_dir: subjects.DataDir = None,
+    gamma: Annotated[float, typer.Option(help="The wanted γ of the output; 0 removes all of the bias.")] = 0.2,
+    how: Annotated[str, typer.Option(help="head: one bias is moved; layers: all are centred.")] = "head",
+    points: Annotated[int, typer.Option(help="Points over which means are taken.")] = 512,
+    standardize: subjects.Standardize = None,
+    force: Annotated[bool, typer.Option("--force", help="Also a model that looks trained.")] = False,
+    seed: subjects.Seed = 0,
+    json: Json = False,
+) -> None:
+    """Write a copy of a model whose output bias is shifted so that no class is favoured on average.
+
+    It changes first guesses, not trainability.
+    """
+    import torch
+    from torch import nn
+
+    import firstguess as fg
+    from firstguess.modules.members.sources import found_at
+
+    if not is_path(what):
+        raise InvalidInput(
+            "a model, package.module:name", got=what, where="repair", hint="firstguess tune for descriptions"
+        )
+    torch.manual_seed(seed)
+    factory: Any = found_at(what)
+    try:
+        made: Any = factory()
+    except Exception as error:  # of the user's code, or of what is no factory at all
+        raise InvalidInput(
+            "a factory of nn.Module, called without arguments", got=f"{type(error).__name__}: {error}", where=what
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise InvalidInput("a factory of nn.Module", got=type(made).__name__, where=what)
+    source = subjects.load_data(
+        data, data_dir=data_dir, points=points, standardize=standardize, seed=seed, at_most=True
+    )
+    fixed = fg.repair(made, source, gamma=gamma, how=cast("Any", how), points=points, force=force, seed=seed)
+    fixed.save(out)
+    if json:
+        print_json(fixed.to_dict() | {"out": str(out)})
+    else:
+        typer.echo(str(fixed))
+    say(f"wrote {out}")
