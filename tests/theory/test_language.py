@@ -110,7 +110,7 @@ def test_described_tokens() -> None:
     net = fg.transformer("gpt2", depth=1, width=64, heads=4, head="language", vocabulary=500)
     found = fg.predict(net, inputs=fg.Tokens(length=16, coincidence=0.01, shared=1), points=128)
     assert found.guesses.points == 128
-    assert any("100 tokens that are all alike frequent" in line for line in found.assumptions)
+    assert any("100 tokens that are all equally frequent" in line for line in found.assumptions)
     assert any("theory.md (30)" in line for line in found.assumptions)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from typing import Literal, get_args
 
@@ -172,6 +172,7 @@ def _check_depth(depth: int | None, where: str) -> None:
 
 Style = Literal["gpt2", "bert", "llama", "vit", "original"]
 Pool = Literal["last", "mean", "cls"]
+Init = Literal["torch", "gpt2", "llama"]
 _POOLS: dict[str, Pool] = {"gpt2": "last", "bert": "cls", "llama": "last", "vit": "cls", "original": "mean"}
 _VOCABULARY = {"gpt2": 50257, "bert": 30522, "llama": 32000, "original": 37000}  # of the real ones
 _EPS = {"gpt2": 1e-5, "bert": 1e-12, "llama": 1e-6, "vit": 1e-12, "original": 1e-5}  # of the real ones' norms
@@ -187,6 +188,8 @@ def transformer(
     window: int | None = None,
     hidden: int | None = None,
     std: float | None = None,
+    embed_std: float | None = None,
+    init: Init | None = None,
     pool: Pool | None = None,
     classes: int = 10,
     patch: int = 16,
@@ -207,6 +210,11 @@ def transformer(
     nearer than `window`; `padding` is the id that shorter sequences are filled up with. BERT's CLS and LLaMA's BOS are
     tokens of the data: `fg.Tokens(…, shared=1)`.
 
+    `init` gives a style another initialization: "gpt2" and "llama" as above, with or without that division; "torch" is
+    what nn.Linear and nn.Embedding do by themselves: uniform weights and biases of variance 1/(3·fan-in) (LLaMA has
+    no biases), embeddings N(0, 1). `embed_std` is the standard
+    deviation of embeddings and learned positions, if it is not that of the weights.
+
     A language model guesses a token of its `vocabulary` at every place; its head is `tied` to the embedding, as that
     of GPT-2, of BERT (after one more dense layer with GELU and a norm) and of the original, or not, as LLaMA's.
 
@@ -221,11 +229,11 @@ def transformer(
     pool = _POOLS[style] if pool is None else pool
     block = None
     if style == "original":
+        if init is not None or embed_std is not None:
+            raise InvalidInput("another style, for init or embed_std", got=style, where="transformer", hint="init=None")
         block = _original(width, Attention(heads, groups=groups, window=window), hidden, eps, std)
-    std = 0.02 if std is None else std
-    check_number(std, "std", "transformer", strict=True, hint="std=0.02")
-    wide, deep = width * std**2, hidden * std**2
-    share = 1.0 / (2 * depth) if style == "gpt2" else 1.0
+    start = _initial(style, init, std, embed_std, depth)
+    wide, share = start.variance(width), start.share
     causal = style in ("gpt2", "llama")
     norm: Layer = RMSNorm(eps=eps) if style == "llama" else LayerNorm(eps=eps)
     size = _vocabulary(style, head, vocabulary, tied)
@@ -235,18 +243,20 @@ def transformer(
         style == "llama",
         weight_var=wide,
         out_var=None if share == 1.0 else share * wide,
+        bias_var=start.bias(width),
+        out_bias_var=start.bias(width),
         groups=groups,
         window=window,
     )
     inner = 2 * hidden if style == "llama" else hidden
     bend = Gated(registry.activation("silu")) if style == "llama" else Activate(_phi(style))
-    mlp = (Dense(wide, width=inner), bend, Dense(share * deep))
+    mlp = (start.dense(width, width=inner), bend, start.dense(hidden, share=share))
     if block is None and style == "bert":
         block = [Residual((attention,)), norm, Residual(mlp), norm]
     elif block is None:
         block = [Residual((norm, attention)), Residual((norm, *mlp))]
     end: list[Layer] = [] if style in ("bert", "original") else [norm]
-    front = _front(style, std, width, patch, channels, norm)
+    front = _front(style, start, width, patch, channels, norm)
     if padding is not None:
         if not isinstance(front[0], Embed):
             raise InvalidInput("a style that reads tokens, for padding", got=style, where="transformer")
@@ -254,12 +264,14 @@ def transformer(
     if size is not None:
         front[0] = replace(front[0], vocabulary=size) if isinstance(front[0], Embed) else front[0]
         if style == "bert":
-            end = [Dense(wide), Activate(_phi(style)), norm]
+            end = [start.dense(width), Activate(_phi(style)), norm]
         tied = style != "llama" if tied is None else tied
-        last = Unembed(tied, weight_var=1.0 if tied or style == "original" else wide)
+        own = style == "original" or tied
+        last = Unembed(tied, weight_var=1.0 if own else wide, init="normal" if own else start.distribution)
         return Network((*front, *block * depth, *end, last), size)
     return Network(
-        (*front, *block * depth, *end, PoolTokens(pool), Dense(wide if style != "original" else 1.0)), classes
+        (*front, *block * depth, *end, PoolTokens(pool), start.dense(width) if style != "original" else Dense(1.0)),
+        classes,
     )
 
 
@@ -283,12 +295,57 @@ def _phi(style: str) -> Activation:
     return registry.activation("gelu_tanh" if style == "gpt2" else "gelu")
 
 
-def _front(style: str, std: float, width: int, patch: int, channels: int, norm: Layer) -> list[Layer]:
+@dataclass(frozen=True)
+class _Initial:
+    """How a transformer's weights start."""
+
+    std: float | None  # of all weights; None: as nn.Linear does it
+    embedded: float
+    share: float  # of the variance of a branch's last weights
+    biases: bool
+
+    @property
+    def distribution(self) -> str:
+        return "uniform" if self.std is None else "normal"
+
+    def variance(self, fan_in: int) -> float:
+        """fan-in · Var W."""
+        return 1.0 / 3.0 if self.std is None else fan_in * self.std**2
+
+    def bias(self, fan_in: int) -> float:
+        """Var b."""
+        return 1.0 / (3.0 * fan_in) if self.biases else 0.0
+
+    def dense(self, fan_in: int, *, share: float = 1.0, width: int | None = None) -> Dense:
+        """A dense layer that starts like this."""
+        variance = share * self.variance(fan_in)
+        return Dense(variance, bias_var=self.bias(fan_in), width=width, init=self.distribution)
+
+
+def _initial(style: str, init: str | None, std: float | None, embed_std: float | None, depth: int) -> _Initial:
+    kind = init or ("gpt2" if style == "gpt2" else "llama")
+    if kind not in get_args(Init):
+        raise InvalidInput(
+            f"init {', '.join(get_args(Init))}, or None for the style's own", got=init, where="transformer",
+            hint="init='torch'",
+        )  # fmt: skip
+    if kind == "torch" and std is not None:
+        raise InvalidInput("no std for init='torch'", got=std, where="transformer", hint="embed_std=0.02")
+    std = 0.02 if std is None else std
+    check_number(std, "std", "transformer", strict=True, hint="std=0.02")
+    embedded = embed_std if embed_std is not None else 1.0 if kind == "torch" else std
+    check_number(embedded, "embed_std", "transformer", strict=True, hint="embed_std=0.02")
+    share = 1.0 / (2 * depth) if kind == "gpt2" else 1.0
+    return _Initial(None if kind == "torch" else std, embedded, share, kind == "torch" and style != "llama")
+
+
+def _front(style: str, start: _Initial, width: int, patch: int, channels: int, norm: Layer) -> list[Layer]:
     """What makes tokens: embeddings and positions."""
+    std = start.embedded
     if style == "vit":
         check_count(patch, "patch", "transformer")
         check_count(channels, "channels", "transformer")
-        cut = Patches(patch, weight_var=std**2 * channels * patch**2, width=width)
+        cut = Patches(patch, weight_var=start.variance(channels * patch**2), width=width)
         return [cut, FirstToken(std), Positions(std)]
     if style == "original":  # N(0, 1/width), times √width
         return [Embed(1.0, width=width), Positions(sinusoidal=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Protocol
 
@@ -135,15 +135,17 @@ class Tokens:
     length: int
     coincidence: float | None = None
     shared: int = 0
-    frequencies: InitVar[Any] = None
+    frequencies: Any = field(default=None, repr=False, compare=False)
 
-    def __post_init__(self, frequencies: Any) -> None:
+    def __post_init__(self) -> None:
         check_count(self.length, "length", _WHERE)
         check_count(self.shared, "shared", _WHERE, low=0)
-        if frequencies is not None:
+        if self.frequencies is not None:
             if self.coincidence is not None:
                 raise InvalidInput("coincidence or frequencies", got="both", where=_WHERE, hint="one of them")
-            object.__setattr__(self, "coincidence", _coincidence(frequencies))
+            p = _normalized(self.frequencies)
+            object.__setattr__(self, "frequencies", p)
+            object.__setattr__(self, "coincidence", float(np.sum(p * p)))
         object.__setattr__(self, "coincidence", 0.0 if self.coincidence is None else self.coincidence)
         check_number(self.chance, "coincidence", _WHERE, hint="Tokens(length=128, coincidence=0.0075)")
         if self.chance >= 1.0:
@@ -171,11 +173,10 @@ class Tokens:
         return k.reshape(2 * self.length, 2 * self.length)
 
 
-def _coincidence(frequencies: Any) -> float:
+def _normalized(frequencies: Any) -> Array:
     p = np.asarray(frequencies, dtype=np.float64).ravel()
     if p.size == 0 or not np.isfinite(p).all() or (p < 0).any() or not p.any():
         raise InvalidInput(
             "frequencies of tokens: numbers from 0 on, not all 0", got="others", where=_WHERE, hint="np.bincount(ids)"
         )
-    p = p / math.fsum(p)
-    return float(np.sum(p * p))
+    return p / math.fsum(p)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, final
 
 from firstguess.base.checks import check_flag, check_number
+from firstguess.network import weights
 from firstguess.network.layer import Fold, Layer, Mix, Symmetry, register
 from firstguess.network.points import PairwiseMap, Points, random_sum_map
 from firstguess.network.shapes import Shape
@@ -24,7 +25,8 @@ class Unembed(Layer):
     """A language model's head: the classes are the vocabulary, and every token is a point that is guessed.
 
     Weights of its own, Var W = weight_var / width, or `tied`: the vectors of the embedding, by which the logit of the
-    own input stands higher: theory.md (30).
+    own input stands higher: theory.md (30). `init` is the weights' distribution, as for `dense`: rows of different
+    lengths win at different rates, and Gaussian rows differ more than uniform ones: theory.md (52).
     """
 
     kind: ClassVar[str] = "unembed"
@@ -37,10 +39,12 @@ class Unembed(Layer):
     each_token: ClassVar[bool] = True
     tied: bool = False
     weight_var: float = field(default=1.0, kw_only=True)
+    init: str = field(default="normal", kw_only=True)
 
     def __post_init__(self) -> None:
         check_flag(self.tied, "tied", "unembed")
         check_number(self.weight_var, "weight_var", "unembed", strict=True, hint="unembed(weight_var=1)")
+        object.__setattr__(self, "init", weights.checked(self.init, "unembed"))
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)
@@ -67,4 +71,4 @@ class Unembed(Layer):
         assert units is not None
         assert width is not None
         head = nn.utils.skip_init(nn.Linear, width, units, bias=False)
-        return draw.fill(head, Weights((units, width), width, self.weight_var, 0.0))
+        return draw.fill(head, Weights((units, width), width, self.weight_var, 0.0, self.init))

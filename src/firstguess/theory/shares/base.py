@@ -16,9 +16,13 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Shown
 from firstguess.base.statistics import FloatArray
 
+if TYPE_CHECKING:
+    from firstguess.theory.shares.token_counts import EvenCounts
+
 # A summary that has a standard error; ("prob_max_above", t) names its threshold.
 Summary: TypeAlias = Literal["mean", "var", "std", "largest", "expected_max"] | tuple[Literal["prob_max_above"], float]
 _DRAWN = 20_000  # networks that stand for the distribution of what has no formula
+_NUMBERS = 20_000_000  # shares that are drawn at most
 SEED = 20261117
 
 
@@ -249,12 +253,61 @@ class ClassShares(Shown):
         return found[..., 0], found[..., 1]
 
     def kth_largest(self, k: int) -> OverInits:
-        """The k-th largest share over initializations, drawn (k = 1: the largest)."""
-        return of_rows(kth_values(self.sample(_DRAWN, seed=SEED), check_rank(k, self.classes)))
+        """The k-th largest share over initializations, measured or drawn (k = 1: the largest)."""
+        return of_rows(kth_values(self._rows(), check_rank(k, self.classes)))
 
     def entropy(self) -> OverInits:
         """−Σ G ln G in nats over initializations: ln M if all classes get the same, 0 if one gets all."""
-        return of_rows(entropies(self.sample(_DRAWN, seed=SEED)))
+        return of_rows(entropies(self._rows()))
+
+    # -- How many classes are guessed ----------------------------------------------------------------------------
+
+    def effective_support(self) -> OverInits:
+        """exp(−Σ G ln G), the number of classes that guesses spread over: M if all get the same, 1 if one gets all.
+
+        >>> from firstguess.theory.shares.empirical import EmpiricalGuesses
+        >>> EmpiricalGuesses(np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), points=10).effective_support().values
+        array([1., 2.])
+        """
+        return of_rows(np.exp(entropies(self._rows())))
+
+    def same_guess(self) -> OverInits:
+        """Σ G², the chance that two points, drawn with replacement, get the same guess."""
+        return of_rows(np.square(self._rows()).sum(axis=1))
+
+    def never(self, n: int | None = None) -> OverInits:
+        """How many classes are guessed for none of n points (None: for none of all points).
+
+        Of fewer points than were counted: the expectation over subsets of that size.
+        """
+        rows, points = self._rows(), self.points
+        n = points if n is None else checks.count(n, 1, "number of points", "never(n)", "n=1000")
+        if n is None or (points is not None and n > points):
+            raise InvalidInput(
+                "a number of points n" + (f" up to {points}" if points else ""), got=n, where="never(n)", hint="n=1000"
+            )
+        if points is None:
+            return of_rows(np.exp(n * np.log1p(-np.minimum(rows, 1.0 - 1e-16))).sum(axis=1))
+        left = points - np.rint(rows * points)  # points with another guess, of which all n have to be
+        with np.errstate(invalid="ignore"):
+            chance = np.exp(
+                special.gammaln(left + 1) - special.gammaln(left - n + 1)
+                + special.gammaln(points - n + 1) - special.gammaln(points + 1)
+            )  # fmt: skip
+        return of_rows(np.where(left >= n, chance, 0.0).sum(axis=1))
+
+    def null(self, n: int | None = None) -> EvenCounts:
+        """What guesses that fall on every class equally often would show on n points (None: on all points)."""
+        from firstguess.theory.shares.token_counts import EvenCounts
+
+        given = n or self.points
+        if given is None:
+            raise InvalidInput("a number of points n", got=n, where="null(n)", hint="null(1000)")
+        return EvenCounts(self.classes, checks.count(given, 1, "number of points", "null(n)", "n=1000"))
+
+    def _rows(self) -> FloatArray:
+        """(initializations, classes) shares: measured, or drawn from the prediction."""
+        return self.sample(max(64, min(_DRAWN, _NUMBERS // self.classes)), seed=SEED)
 
     # -- Accuracy and samples ------------------------------------------------------------------------------------
 

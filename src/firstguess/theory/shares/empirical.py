@@ -17,13 +17,8 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.statistics import Estimates, FloatArray, Interval
 from firstguess.theory.shares.base import (
     ClassShares,
-    OverInits,
     Summary,
     at_steps,
-    check_rank,
-    entropies,
-    kth_values,
-    of_rows,
 )
 
 # --------------------------------------------------------------------------------------------------------------
@@ -411,17 +406,8 @@ class EmpiricalGuesses(ClassShares):
         share = float((self.largest > t + 1e-9 / self.points).mean())
         return share, math.sqrt(share * (1 - share) / self.inits)
 
-    def kth_largest(self, k: int) -> OverInits:
-        """The k-th largest share of every initialization: its mean with standard error, and its distribution.
-
-        >>> print(EmpiricalGuesses(np.array([[0.2, 0.7, 0.1], [0.4, 0.3, 0.3]]), points=10).kth_largest(2).values)
-        [0.2 0.3]
-        """
-        return of_rows(kth_values(self.fractions, check_rank(k, self.classes)))
-
-    def entropy(self) -> OverInits:
-        """−Σ G ln G of every initialization, in nats: its mean with standard error, and its distribution."""
-        return of_rows(entropies(self.fractions))
+    def _rows(self) -> FloatArray:
+        return self.fractions
 
     # -- Errors --------------------------------------------------------------------------------------------------
 

@@ -22,20 +22,26 @@ _LEAST_COMMON = 1e-3  # c below which what all positions share changes nothing
 _FIXED = 1e-4  # 1 − r below which all positions of a token guess the same
 _LOGIT, _BIN = 25.0, 0.1  # range and step of the chances of a guess, on a logit scale
 _REACH = 9.0  # standard deviations of a logit
+_ADDS_UP, _TRIES = 0.01, 100  # how nearly drawn counts add up to the number of positions, and how often that is tried
 
 # Excess of the squared length of a row: Var |w|²/D = κ/D, κ = E w⁴/(E w²)² − 1.
 KAPPA = {"normal": 2.0, "uniform": 0.8, "rademacher": 0.0, "orthogonal": 0.0, "laplace": 5.0}
 
 
-def same_guess_chance(correlation: float, vocabulary: int) -> float:
+def same_guess_chance(correlation: float, vocabulary: int, width: int | None = None) -> float:
     """P(two positions guess the same token), for features of this correlation: theory.md (51).
 
-    P_V(ρ) = V ∬ φ₂(x, y; ρ) Φ₂(x, y; ρ)^{V−1} dx dy.
+    P_V(ρ) = V ∬ φ₂(x, y; ρ) Φ₂(x, y; ρ)^{V−1} dx dy. At finite `width` D the correlations of pairs scatter by
+    (1 − ρ²)/√D, over which it is averaged.
 
     >>> [f"{same_guess_chance(rho, 31997):.3g}" for rho in (0.09, 0.5, 0.9, 0.984)]
     ['0.000129', '0.0123', '0.273', '0.637']
     """
     rho = correlation
+    if width is not None:
+        scatter = (1.0 - rho * rho) / math.sqrt(width) * math.sqrt(3.0)
+        around = ((1.0 / 6.0, rho - scatter), (2.0 / 3.0, rho), (1.0 / 6.0, rho + scatter))
+        return sum(weight * same_guess_chance(max(one, 0.0), vocabulary) for weight, one in around)
     if rho >= 1.0 - 1e-9:
         return 1.0
     middle = np.arange(-1.0, _REACH, 0.02)
@@ -99,7 +105,7 @@ class EvenCounts:
         return np.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenCounts:
     """Counts of guesses where the input token decides them: theory.md (52).
 
@@ -119,6 +125,12 @@ class TokenCounts:
     r: float
     c: float
     kappa: float
+
+    def same_guess(self) -> float:
+        """P(two positions guess the same token)."""
+        chances, n = self.distribution(), float(self.repeats.sum())
+        k = np.arange(len(chances))
+        return self.vocabulary * float(np.sum(chances * k * (k - 1.0))) / (n * (n - 1.0))
 
     def distribution(self) -> Array:
         """P(N = k), k = 0, 1, …: how often a token of the vocabulary is guessed."""
@@ -144,15 +156,21 @@ class TokenCounts:
         return np.maximum(found, 0.0)
 
     def draw(self, draws: int, seed: int) -> Array:
-        """(draws, V) shares of guesses: every token's count from the distribution, scaled to sum to 1."""
-        chances = self.distribution()
-        chances /= chances.sum()
-        kept = np.flatnonzero(chances > 0.0)
+        """(draws, V) shares of guesses: independent counts of all tokens, given that they add up to n (to 1 %)."""
+        total = int(self.repeats.sum())
+        steps = np.cumsum(self.distribution())
+        steps /= steps[-1]
         shares = np.empty((draws, self.vocabulary))
         for index in range(draws):
             rng = np.random.default_rng((seed, index, 0x70C))
-            counts = rng.choice(kept, self.vocabulary, p=chances[kept] / chances[kept].sum())
-            shares[index] = counts / max(counts.sum(), 1)
+            best, missed = np.zeros(self.vocabulary, np.int64), math.inf
+            for _ in range(_TRIES):
+                counts = np.searchsorted(steps, rng.random(self.vocabulary), side="right")
+                if abs(counts.sum() / total - 1.0) < missed:
+                    best, missed = counts, abs(counts.sum() / total - 1.0)
+                if missed < _ADDS_UP:
+                    break
+            shares[index] = best / best.sum()
         return shares
 
 
@@ -227,8 +245,8 @@ class _Rows:
         both, twice = np.concatenate((-z[::-1], z)), np.concatenate((density[::-1], density))
         if self.own > 0.0:
             return special.ndtr(-(t[:, None] - scale * both) / math.sqrt(self.own)) @ twice
-        upper = 0.5 - 0.5 * np.sign(t) * special.betainc(0.5, 0.5 * (self.width - 1), np.minimum(t * t / (scale * scale * self.width), 1.0))
-        return upper
+        square = np.minimum(t * t / (scale * scale * self.width), 1.0)  # cos² θ, a Beta(½, (D − 1)/2)
+        return 0.5 - 0.5 * np.sign(t) * special.betainc(0.5, 0.5 * (self.width - 1), square)
 
 
 def _normal(nodes: int) -> tuple[Array, Array]:
@@ -238,7 +256,7 @@ def _normal(nodes: int) -> tuple[Array, Array]:
 
 
 def _positive_stable(alpha: float) -> tuple[Array, Array]:
-    """ln S on a grid and its weights, E e^{−tS} = e^{−t^α}: Kanter's representation, on even steps of both its draws."""
+    """ln S on a grid and its weights, E e^{−tS} = e^{−t^α}: Kanter's representation, on even steps of both draws."""
     angle = (np.arange(300) + 0.5) / 300 * math.pi
     draw = -np.log((np.arange(300) + 0.5) / 300)
     first = np.log(np.sin(alpha * angle)) - np.log(np.sin(angle)) / alpha
@@ -256,7 +274,7 @@ def _binned(chances: Array, weights: Array) -> tuple[Array, Array]:
     chances = np.clip(chances, math.exp(-_LOGIT), 1.0 - 1e-11)
     cell = np.floor((special.logit(chances) + _LOGIT) / _BIN).astype(np.int64)
     sums = np.bincount(cell, weights * chances)
-    total = np.bincount(cell, weights)
+    total = np.bincount(cell, weights).astype(np.float64)
     kept = total > 0.0
     return sums[kept] / total[kept], total[kept]
 

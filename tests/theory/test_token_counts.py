@@ -1,0 +1,212 @@
+"""How many tokens are ever guessed, theory.md (51)-(53): against golden numbers, plain arg-max, and limits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, special, stats
+
+import firstguess as fg
+from firstguess.theory.shares.empirical import EmpiricalGuesses
+from firstguess.theory.shares.token_counts import (
+    KAPPA,
+    EvenCounts,
+    TokenCounts,
+    predictive_support,
+    same_guess_chance,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def support(counts: TokenCounts) -> tuple[float, float]:
+    """exp(H) and how many tokens are never guessed, on average."""
+    chances, n, v = counts.distribution(), float(counts.repeats.sum()), counts.vocabulary
+    share = np.arange(len(chances)) / n
+    return math.exp(v * float(np.sum(chances * special.entr(share)))), v * float(chances[0])
+
+
+def zipf(tokens: int, n: int, seed: int) -> np.ndarray:
+    p = 1.0 / (np.arange(1, tokens + 1) + 2.7)
+    return np.random.default_rng(seed).choice(tokens, n, p=p / p.sum())
+
+
+def simulated(ids: np.ndarray, vocabulary: int, width: int, r: float, c: float, init: str, seed: int) -> list[float]:
+    """Features with these correlations, a head, a plain arg-max."""
+    g = torch.Generator().manual_seed(seed)
+    token = torch.randn(int(ids.max()) + 1, width, generator=g)[torch.from_numpy(ids)]
+    h = math.sqrt(c) * torch.randn(width, generator=g) + math.sqrt(r - c) * token
+    h = h + math.sqrt(1.0 - r) * torch.randn(len(ids), width, generator=g)
+    h *= math.sqrt(width) / h.norm(dim=1, keepdim=True)
+    head = torch.empty(vocabulary, width)
+    head = head.normal_(generator=g) if init == "normal" else head.uniform_(-1.0, 1.0, generator=g)
+    q = torch.bincount((h @ head.T).argmax(1), minlength=vocabulary).double() / len(ids)
+    return [float(torch.special.entr(q).sum().exp()), float((q == 0).sum())]
+
+
+def test_pairs_of_the_golden_table() -> None:
+    """theory.md §13, P_V for V = 31 997, to the digits that it gives."""
+    for rho, wanted in ((0.09, 0.00013), (0.5, 0.0123), (0.9, 0.273), (0.95, 0.426), (0.984, 0.637), (0.99, 0.705)):
+        assert same_guess_chance(rho, 31997) == pytest.approx(wanted, rel=0.005)
+
+
+def test_pairs_by_another_integral_and_in_limits() -> None:
+    """Of two correlated positions: P = V·E[Φ₂(x, y)^{V−1}], by SciPy's bivariate normal; 1/V at 0, 1 at 1."""
+    assert same_guess_chance(0.0, 50) == pytest.approx(1 / 50, rel=1e-4)
+    assert same_guess_chance(1.0, 50) == 1.0
+    both = stats.multivariate_normal([0.0, 0.0], [[1.0, 0.6], [0.6, 1.0]])
+    found, _ = integrate.dblquad(lambda y, x: both.pdf([x, y]) * both.cdf([x, y]) ** 4, -5, 5, -5, 5, epsabs=1e-4)
+    assert same_guess_chance(0.6, 5) == pytest.approx(5 * found, abs=1e-3)
+
+
+def test_even_counts() -> None:
+    """Golden: 18 260 of V = 31 997 at n = 32 768; and a plain multinomial."""
+    null = EvenCounts(31997, 32768)
+    assert null.effective_support == pytest.approx(18260, abs=1)
+    draws = np.random.default_rng(1).multinomial(400, np.full(50, 1 / 50), 20_000) / 400
+    entropy = special.entr(draws).sum(1)
+    assert abs(math.log(EvenCounts(50, 400).effective_support) - entropy.mean()) < 5 * entropy.std() / math.sqrt(20_000)
+    assert EvenCounts(50, 400).never == pytest.approx(50 * 0.98**400)
+
+
+def test_rows_of_unequal_length() -> None:
+    """All tokens once: theory.md §13 measures 15 419 ± 31 and 13 840 ± 29 (uniform rows), 12 480 for Gaussian ones."""
+    once = np.ones(32768, np.int64)
+    found, never = support(TokenCounts(once, 31997, 128, 0.5, 0.0, KAPPA["uniform"]))
+    assert abs(found - 15419) < 3 * 31
+    assert abs(never - 13840) < 3 * 29
+    found, _ = support(TokenCounts(once, 31997, 128, 0.5, 0.0, KAPPA["normal"]))
+    assert found == pytest.approx(12480, rel=0.005)
+    found, never = support(TokenCounts(once, 31997, 128, 0.5, 0.0, 0.0))
+    assert found > 17_500  # rows alike: nearly the multinomial; cos θ still thins the tail
+
+
+@pytest.mark.parametrize(
+    ("width", "vocabulary", "r", "c", "init"),
+    [(128, 6000, 0.98, 0.0, "uniform"), (96, 4000, 0.9, 0.0, "normal"), (128, 5000, 0.85, 0.05, "uniform")],
+)
+def test_counts_are_those_of_plain_arg_maxima(width: int, vocabulary: int, r: float, c: float, init: str) -> None:
+    """Within Student's t of 1e-6 for 24 heads, and 4 %: the next order at this width."""
+    ids = zipf(8000, 3000, 7)
+    found = np.array(support(TokenCounts(np.bincount(ids), vocabulary, width, r, c, KAPPA[init])))
+    networks = np.array([simulated(ids, vocabulary, width, r, c, init, seed) for seed in range(24)])
+    error = networks.std(axis=0, ddof=1) / math.sqrt(24)
+    assert np.all(np.abs(found - networks.mean(0)) <= stats.t.isf(5e-7, 23) * error + 0.04 * found), (
+        found,
+        networks.mean(0),
+        error,
+    )
+
+
+def test_tokens_thrown_into_boxes() -> None:
+    """r → 1: each input token has one guess, so at most as many tokens are guessed as there are input tokens."""
+    ids = zipf(200, 5000, 3)
+    kinds = len(np.unique(ids))
+    found, never = support(TokenCounts(np.bincount(ids), 1000, 10_000, 1.0, 0.0, 0.0))
+    p = 1.0 / 1000
+    assert 1000 - never == pytest.approx(1000 * (1 - math.exp(-kinds * p)), rel=2e-3)  # balls and boxes, as Poisson
+    shares = np.bincount(ids) / 5000
+    assert found < math.exp(special.entr(shares).sum())
+
+
+def test_drawn_counts_follow_the_distribution() -> None:
+    counts = TokenCounts(np.bincount(zipf(3000, 4000, 5)), 3000, 128, 0.95, 0.0, 0.8)
+    drawn = counts.draw(40, seed=1)
+    np.testing.assert_allclose(drawn.sum(axis=1), 1.0)
+    never = (drawn == 0.0).sum(axis=1)
+    # Given their sum, counts are a little less spread: 1 % beside 5.6 standard errors.
+    assert abs(never.mean() - support(counts)[1]) < 5.6 * never.std() / math.sqrt(40) + 30
+    assert np.array_equal(counts.draw(3, seed=1), drawn[:3])
+
+
+def test_measures_on_every_distribution_of_shares() -> None:
+    rows = np.array([[0.5, 0.25, 0.25, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    shares = EmpiricalGuesses(rows, points=8)
+    assert shares.effective_support().values.tolist() == pytest.approx([1.0, math.exp(1.5 * math.log(2))])
+    assert shares.same_guess().values.tolist() == [0.375, 1.0]
+    assert shares.never().values.tolist() == [1.0, 3.0]
+    # Of subsets of two: a class with k of 8 points is missed with chance C(8 − k, 2)/C(8, 2).
+    missed = [math.comb(8 - k, 2) / math.comb(8, 2) for k in (4, 2, 2, 0)]
+    assert shares.never(2).values.tolist() == pytest.approx([sum(missed), 3.0])
+    assert shares.null() == EvenCounts(4, 8)
+    with pytest.raises(fg.errors.InvalidInput, match="up to 8"):
+        shares.never(9)
+    predicted = fg.predict("dense > dense", classes=5).guesses  # even: all get the same
+    assert predicted.effective_support().mean == pytest.approx(5.0)
+    assert predicted.never(3).mean == pytest.approx(5 * 0.8**3)
+    with pytest.raises(fg.errors.InvalidInput, match="a number of points"):
+        predicted.never()
+
+
+def test_one_position_at_a_temperature() -> None:
+    """theory.md (53) against a softmax of Gaussian logits."""
+    logits = np.random.default_rng(2).standard_normal((200, 20_000)) * 0.7
+    for temperature in (1.0, 2.0):
+        p = special.softmax(logits / temperature, axis=1)
+        found = np.exp(special.entr(p).sum(axis=1))
+        assert predictive_support(0.49, 20_000, temperature) == pytest.approx(found.mean(), rel=0.01)
+
+
+@pytest.mark.parametrize(("width", "depth", "vocabulary"), [(64, 2, 4000), (96, 3, 3000)])
+def test_language_models_with_pytorchs_initialization(width: int, depth: int, vocabulary: int) -> None:
+    """LLaMA of Hugging Face, re-initialized by its own modules: Student's t of 1e-6, and 4 % that (52) leaves out."""
+    transformers = pytest.importorskip("transformers")
+    ids = zipf(vocabulary, 64 * 40, 11).reshape(64, 40)
+    size = {"depth": depth, "width": width, "heads": 4, "hidden": 2 * width, "vocabulary": vocabulary}
+    net = fg.transformer("llama", head="language", init="torch", **size)
+    p = fg.predict(net, data=ids, width=width)
+    assert any("theory.md (52)" in line for line in p.assumptions)
+    config = transformers.LlamaConfig(
+        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, num_attention_heads=4,
+        num_key_value_heads=4, intermediate_size=2 * width, tie_word_embeddings=False,
+    )  # fmt: skip
+    found = []
+    for seed in range(16):
+        torch.manual_seed(seed)
+        model = transformers.LlamaForCausalLM(config).eval()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+                module.reset_parameters()
+        with torch.inference_mode():
+            guess = model(torch.from_numpy(ids)).logits.flatten(0, 1).argmax(1)
+        q = torch.bincount(guess, minlength=vocabulary).double() / guess.numel()
+        found.append([float(torch.special.entr(q).sum().exp()), float((q == 0).sum())])
+    networks = np.array(found)
+    for column, shown in enumerate((p.guesses.effective_support(), p.guesses.never())):
+        error = math.hypot(networks[:, column].std(ddof=1) / math.sqrt(16), shown.error)
+        assert abs(shown.mean - networks[:, column].mean()) <= stats.t.isf(5e-7, 15) * error + 0.04 * shown.mean
+
+
+def test_heads_of_uniform_rows_are_drawn_so() -> None:
+    """Measured on descriptions: the weights of `unembed(init=uniform)` are uniform, and its text is read back."""
+    net = fg.transformer("llama", depth=1, width=32, heads=2, head="language", vocabulary=60, init="torch")
+    assert str(net).endswith("init=uniform)")
+    assert fg.Network.parse(str(net), classes=60) == net
+    from firstguess.ensemble.member_module import build
+
+    head = list(build(net, zipf(60, 80, 1).reshape(4, 20), width=32).parameters())[-1].detach()
+    assert float(head.abs().max()) <= math.sqrt(1.0 / 32) + 1e-6  # nn.Linear's bound
+    assert float(head.var()) == pytest.approx(1.0 / 96, rel=0.1)
+
+
+def test_frequencies_of_tokens() -> None:
+    net = fg.transformer("llama", depth=1, width=64, heads=4, head="language", vocabulary=500, init="torch")
+    p = 1.0 / np.arange(1, 401)
+    found = fg.predict(net, inputs=fg.Tokens(length=16, frequencies=p), points=800)
+    ids = np.random.default_rng(0).choice(400, (50, 16), p=p / p.sum())
+    other = fg.predict(net, data=ids, width=64)
+    ratio = found.guesses.effective_support().mean / other.guesses.effective_support().mean
+    assert 0.7 < ratio < 1.4  # other ids of the same frequencies; equally frequent ones give three times as much
+    with pytest.raises(fg.errors.InvalidInput, match="frequencies of at most 500"):
+        fg.predict(net, inputs=fg.Tokens(length=16, frequencies=np.ones(501)), points=800)
+
+
+def test_bad_initializations_are_one_line() -> None:
+    for options, words in (({"init": "xavier"}, "init torch, gpt2, llama"), ({"init": "torch", "std": 0.1}, "no std")):
+        with pytest.raises(fg.errors.InvalidInput, match=words):
+            fg.transformer("llama", **options)  # type: ignore[arg-type]
+    with pytest.raises(fg.errors.InvalidInput, match="another style"):
+        fg.transformer("original", init="torch")
