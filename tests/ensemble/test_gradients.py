@@ -213,3 +213,13 @@ def test_the_interval_of_the_growth_covers():
         growth = growth_of(np.exp(-np.outer(slopes, np.arange(4))))
         hits += growth.low <= math.exp(0.1) <= growth.high
     assert abs(hits / 2000 - 0.95) < 6 * math.sqrt(0.95 * 0.05 / 2000)
+
+
+def test_one_initialization_prints_no_nan():
+    """A single member has no standard error and no interval: the page says so, without "nan"."""
+    model = nn.Sequential(
+        nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 12), nn.Linear(12, 2)
+    )
+    found = measure_gradients(model, (points(20, 6), some_labels(20, 2)), inits=1)
+    assert "nan" not in str(found).lower()
+    assert "no interval from one initialization" in " ".join(str(found).split())

@@ -388,3 +388,18 @@ def test_bias_grows_with_the_bias_of_the_inputs(weight_var: float, bias_var: flo
         for m in (0.0, 0.2, 0.5, 0.9)
     ]
     assert np.all(np.diff(gammas) > 0)
+
+
+@pytest.mark.parametrize("bias_var", ["1e44", "1e60", "1e104"])
+def test_a_bias_far_above_the_activation_s_scale(bias_var: str) -> None:
+    """erf has a closed form; a tiny shift sends it through the quadrature, which was off by up to 1e10 and took 40 s.
+
+    tanh has none, and γ grows like √q there: the slope counts where it is not 0, on a share 1/√q of the nodes.
+    """
+
+    def gamma(body: str, at: str = bias_var) -> float:
+        return float(fg.predict(f"dense(bias_var={at}) > {body} > dense").gamma[-1])
+
+    assert gamma("shift(1e-9) > erf") == pytest.approx(gamma("erf"), rel=1e-9)
+    if float(bias_var) < 1e90:  # tanh itself ends at q = 1e100
+        assert gamma("tanh") == pytest.approx(gamma("tanh", "1e30") * math.sqrt(float(bias_var) / 1e30), rel=1e-9)

@@ -194,3 +194,17 @@ def test_refused_by_name() -> None:
     ):
         with pytest.raises(NotCovered, match=what):
             sample_points(fg.Network.parse(text), fg.Inputs(dimension=10), 10, networks=10)
+
+
+@pytest.mark.parametrize("depth", [1, 3, 20])
+def test_sampling_makes_no_drift_ratio_negative(depth: int) -> None:
+    """Independent points have a mean overlap of at least 0: what sampling leaves below it is noise, and γ is 0."""
+    net = f"{depth} x [dense(weight_var=3, bias_var=1e-6) > sign] > dense"
+    for seed in range(3):
+        assert (fg.predict(net, width=50, seed=seed).gamma >= 0.0).all()
+
+
+def test_a_centred_batch_keeps_its_negative_drift_ratio() -> None:
+    """BatchNorm leaves −1/(n − 1) as the mean overlap of n points, which is no noise."""
+    gamma = fg.predict("dense > tanh > batchnorm > dense", width=30, points=64).gamma
+    assert -2.0 / 64 < gamma[-1] < 0.0

@@ -83,7 +83,7 @@ def moments(
         alone = _nearly_independent(fn, 0.0, q, features, refine)
         if spread == 0.0:
             return Moments(alone.mean, alone.spread, 0.0)
-        s = max(spread, 1e-40 * q)  # the ratio is at its limit long before, and smaller angles would underflow
+        s = max(spread, 1e-250 * q)  # the ratio is at its limit long before, and smaller angles would underflow
         slope = derivative or numerical_slope(fn, kinks(features))
         new_spread = spread * _slope_ratio(slope, q - s, s, features, refine)
         return Moments(alone.mean, max(alone.spread - new_spread, 0.0), new_spread)

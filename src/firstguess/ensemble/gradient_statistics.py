@@ -13,7 +13,7 @@ from scipy import special
 from firstguess.base import statistics
 from firstguess.base.record import Shown
 from firstguess.base.statistics import FloatArray
-from firstguess.base.text import page, plain
+from firstguess.base.text import page, plain, shortened
 from firstguess.ensemble.member_statistics import Finding, ProbedLayer
 from firstguess.theory.prediction import GradientWord, gradient_word
 
@@ -111,8 +111,10 @@ class Growth:
         if word in ("zero", "not finite"):
             return f"they are {word}"
         if math.isfinite(self.value):
-            said = "one initialization has no interval" if word == "not known" else f"they {word}"
-            return f"× {self.value:.4g} a layer in mean square  (95 %: {self.low:.4g} to {self.high:.4g}): {said}"
+            size = f"× {self.value:.4g} a layer in mean square"
+            if word == "not known":
+                return f"{size}  (no interval from one initialization)"
+            return f"{size}  (95 %: {self.low:.4g} to {self.high:.4g}): they {word}"
         if word == "not known":
             return word
         if self.total == 0:
@@ -238,9 +240,10 @@ class Gradients(Shown):
                 lines.append(f"  {'':>4} … {hidden} more")
             if hidden and head < i <= head + hidden:
                 continue
-            level = f"{layer.all.value:.3f} ± {layer.all.error:.3f}"
+            error = f" ± {layer.all.error:.3f}" if math.isfinite(layer.all.error) else ""
+            level = f"{layer.all.value:.3f}{error}"
             others = " ".join(f"{x.value:>9.3f}" for x in (layer.favoured, layer.others, layer.weight))
-            lines.append(f"  {i:>4} {_short(layer.name, width):<{width}} {layer.kind[:10]:<10} {level:>15} {others}")
+            lines.append(f"  {i:>4} {shortened(layer.name, width):<{width}} {layer.kind[:10]:<10} {level:>15} {others}")
         return lines
 
 
@@ -320,10 +323,3 @@ def is_line(logs: FloatArray) -> bool:
     slope, at = np.polyfit(depth, logs, 1)
     rest = float(np.std(logs - slope * depth - at))
     return rest <= max(math.log(2), 0.1 * abs(slope) * (len(logs) - 1))
-
-
-def _short(text: str, width: int) -> str:
-    if len(text) <= width:
-        return text
-    keep = width - 1
-    return f"{text[: keep // 2]}…{text[len(text) - (keep - keep // 2) :]}"

@@ -270,8 +270,11 @@ class _Gathered:
         excess, _, _, overlap, square = (float(v) for v in rows.mean(axis=0))
         errors = rows.std(axis=0, ddof=1) / math.sqrt(count)
         layers = self._network.layers
+        # The mean overlap of independent points is |E x/|x||², never below 0; a batch that is centred has −1/(n − 1).
+        least = -1.0 if self._batch else 0.0
+        sizes = [(float(q), max(float(c), least)) for q, c in self._sums / count]
         return SampledPoints(
-            tuple(_reading(text(x), x.weighted, *(self._sums[i] / count)) for i, x in enumerate(layers)),
+            tuple(_reading(text(x), x.weighted, *size) for x, size in zip(layers, sizes, strict=True)),
             excess,
             float(errors[0]),
             overlap,
