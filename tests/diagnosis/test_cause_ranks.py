@@ -126,7 +126,7 @@ def test_norms_that_lower_correlation_are_shown() -> None:
     assert norms.added < 0
     assert norms.largest_after > norms.largest_before + 0.1
     page = str(d)
-    assert page.index("held down by") < page.index("all 4 LayerNorm")
+    assert page.index("held down by") < page.index("the 4 LayerNorm layers")
 
 
 # -- Pools -----------------------------------------------------------------------------------------------------------
@@ -255,11 +255,11 @@ def test_long_names_keep_their_ends_and_ranks_do_not_run_into_them(tmp_path: Pat
         Cause(long.format(i), "GELUActivation", 0.1, 0.5, 0.4, 0.0, ("x",), 0.9, 0.5 + i / 100, 0.01, 9.0, 1.0, 9, 99)
         for i in (3, 11)
     ]
-    lines = lines_of(causes, 100)
-    assert all(len(line) <= 100 and line.endswith("activation_function") for line in lines[1:])
-    assert all(cause.short(34).endswith("_function") and len(cause.short(34)) <= 34 for cause in causes)
+    lines = lines_of(causes, causes, 100)
+    assert all(len(line) <= 100 and line.endswith("activation_function`)") for line in lines[1:])
+    assert all(cause.short(34).endswith("_function`)") and len(cause.short(34)) <= 34 for cause in causes)
     d = fg.diagnose(mlp(2, nn.ReLU), RAW, inits=6, seconds=60, advice=False)
     text = d.save(tmp_path / "r.html").read_text("utf-8")
-    assert "ReLU at 1" in text
+    assert "ReLU (`1`)" in text
     assert "1. 1" not in text
     assert "<th>Rank</th>" in text or ">Rank<" in text

@@ -37,7 +37,7 @@ def test_norm_before_is_biased_and_moving_it_cures():
     assert d.verdict.name in ("biased", "deeply biased")
     assert d.verdict.low <= d.verdict.gamma <= d.verdict.high
     assert d.causes[0].kind == "ReLU"
-    assert d.causes[0].words == "all 10 ReLU"
+    assert d.causes[0].words == "the 10 ReLU layers"
     assert d.expected.prediction is not None
     assert d.expected.comparison is not None
     best = d.advice[0]

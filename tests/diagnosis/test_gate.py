@@ -30,7 +30,7 @@ def test_an_even_network_passes_and_gives_its_measurement():
 
 def test_a_biased_model_fails_with_the_layer():
     model = nn.Sequential(nn.Linear(30, 60), nn.Sigmoid(), nn.Linear(60, 2))
-    with pytest.raises(AssertionError, match="c rises most at layer 1 \\(Sigmoid\\)") as caught:
+    with pytest.raises(AssertionError, match="c rises most at Sigmoid \\(`1`\\)") as caught:
         fg.assert_even(model, BLOB, init=(1.0, 0.0))
     assert isinstance(caught.value, fg.NotEven)
     assert caught.value.measurement.regime == "biased"
@@ -194,8 +194,8 @@ TOKENS = torch.randint(0, 50, (300, 12), generator=torch.Generator().manual_seed
 
 def test_the_layer_behind_a_functional_activation_is_not_blamed():
     message = gate.check(Functional, TOKENS, 0.05).message
-    assert "c rises most in mean > relu before h" in message
-    assert "layer h" not in message
+    assert "c rises most at mean over positions and ReLU (before `h`)" in message
+    assert "Linear (`h`)" not in message
 
 
 def test_where_no_trace_can_be_had_code_between_layers_is_not_left_out(monkeypatch: pytest.MonkeyPatch):

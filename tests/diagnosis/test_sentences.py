@@ -76,7 +76,7 @@ def test_a_change_says_what_it_comes_to() -> None:
     assert sentences.result(first) == "the largest share falls to 55 % (measured)"
     assert sentences.result(second) == "guesses do not become more even (predicted)"
     assert [str(e) for e in sentences.effects(second)] == ["largest share 83 % → 99 %", "γ 3 → ∞"]
-    found = "all 2 ReLU: without them the largest share falls from 83 % to 56 % (± 2 %)"
+    found = "the 2 ReLU layers: without them the largest share falls from 83 % to 56 % (± 2 %)"
     assert sentences.cause(sample()) == found
     assert sentences.known_by(first) == "measured"
 
@@ -86,8 +86,8 @@ def test_a_main_cause_that_changes_little_says_so() -> None:
     little = replace(d.causes[0], largest_after=d.causes[0].largest_before - 0.02, error=0.005)
     said = sentences.cause(replace(d, causes=(little,)))
     assert said == (
-        "no single step does much; of those that surely matter, all 2 ReLU: without them the largest share falls from "
-        "83 % to 81 % (± 0.5 %)"
+        "no single step does much; of those that surely matter, the 2 ReLU layers: without them the largest share "
+        "falls from 83 % to 81 % (± 0.5 %)"
     )
 
 

@@ -1,12 +1,16 @@
 """`seconds`: slow models get fewer points and fewer networks, late parts are left out, and the page says so."""
 
+import math
 import time
+from dataclasses import replace
 
 import pytest
 import torch
+from diagnoses import sample
 from torch import nn
 
 import firstguess as fg
+from firstguess.diagnosis import sentences
 
 
 class Slow(nn.Module):
@@ -58,3 +62,40 @@ def test_gradients_stop_in_time():
 def test_a_measurement_stops_between_members(what):
     m = fg.measure(what, fg.data.blob(20, 10), inits=500, seconds=1.0)
     assert 2 <= m.inits < 20
+
+
+class Counted(nn.Module):
+    """Two milliseconds for a point, which are counted."""
+
+    slept = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(10, 40), nn.ReLU(), nn.Linear(40, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(2e-3 * len(x))
+        type(self).slept += 2e-3 * len(x)
+        return self.net(x)
+
+
+def test_seconds_bound_what_passes_of_a_slow_model_take() -> None:
+    """With labels, loss and optimizer: questions to the model are passes, too (they took three times the limit)."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(1000, 10, generator=generator), torch.randint(0, 3, (1000,), generator=generator)
+    Counted.slept = 0.0
+    loss = nn.CrossEntropyLoss()
+    fg.diagnose(Counted(), (x, y), seconds=4, loss=loss, optimizer=torch.optim.SGD, lr=0.1, progress=False)
+    assert Counted.slept < 4.0  # one pass of all points takes 2
+
+
+def test_causes_that_were_not_tried_say_what_they_need() -> None:
+    d = sample()
+    untried = replace(d.causes[0], largest_after=math.nan)
+    late = replace(d, causes=(untried,), causes_need=431.0)
+    assert sentences.cause(late) == "causes were not tried: that needs about 8 minutes: seconds=480"
+    some = replace(d, causes=(replace(d.causes[0], error=1.0), untried), causes_need=431.0)
+    assert sentences.cause(some).startswith(
+        "too little to tell, of 1 steps that were tried: that needs about 8 minutes"
+    )
+    assert "clearly changes" in sentences.cause(replace(d, causes=(replace(d.causes[0], error=1.0),)))

@@ -68,7 +68,7 @@ def test_one_class(seen: dict[str, tuple[str, dict[str, Any]]]) -> None:
     # "biased" begins at a largest share of 0.43; 0.73 is predicted, the standard error of 32 is 0.04: 1e-13
     d = names["d"]
     assert d.verdict.name in ("biased", "deeply biased")
-    # "the cause is all 8 ReLU": without them the share falls by 53 ± 6 %, 8 standard errors more than without others
+    # "the cause is the 8 ReLU layers": without them the share falls by 53 ± 6 %, 8 s.e. more than without others
     assert "ReLU" in d.causes[0].words
     assert d.expected is not None
     assert "norm after the activation" in str(d)

@@ -55,6 +55,7 @@ from firstguess.diagnosis.session import (
 from firstguess.diagnosis.verdict import broken, check_fresh, verdict_of
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind
+from firstguess.modules.call_model import fewer
 from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.optimizers import recipe
 from firstguess.modules.options import OPTIONS, ModelOptions, settled
@@ -69,7 +70,8 @@ _KERNEL_POINTS = 1000
 # Parts of the time allowed: most of it draws networks, for the verdict and for the remedies.
 _LOOK, _MEASURE, _FLOW, _EFFECTS, _EXPECT, _GRADIENTS = 0.02, 0.34, 0.05, 0.1, 0.05, 0.1
 _LASTING, _COPIES, _ADVICE = 0.05, 0.1, 0.18
-_QUESTIONS = 0.05  # to loss, optimizer and copies
+_QUESTIONS, _PASSES, _LEAST = 0.05, 10, 16  # to loss, optimizer and copies: passes they take, points at least
+_AFTER_CAUSES = _EXPECT + _GRADIENTS + _QUESTIONS + _LASTING + _COPIES + 0.4 * _ADVICE  # for all that follows them
 _HEADS = 0.03  # within that for advice: centred heads
 
 
@@ -106,7 +108,7 @@ def diagnose(
 
     >>> d = diagnose("5 x [dense(weight_var=2) > relu] > dense", "blob:n=200,d=50", inits=30, width=200, advice=False)
     >>> d.verdict.name, d.causes[0].words, str(d.answer)
-    ('biased', 'all 5 ReLU', 'not known')
+    ('biased', 'the 5 ReLU layers', 'not known')
 
     Args:
         what: An `nn.Module` (re-drawn, never changed), a class, a factory, a `Network` or its text.
@@ -178,9 +180,12 @@ def diagnose(
     causes = Found()
     if flow is not None:
         flow = without_ending(flow, m)
-        effects = partial(subject.effects, flow, seconds=clock.share(_EFFECTS))
+        allowed = clock.spare(_EFFECTS, reserve=_AFTER_CAUSES)
+        effects = partial(subject.effects, flow, seconds=allowed)
         found = parts.do(
-            "effects of causes", lambda: attempt(lambda: ranked(flow, effects), "effects of causes", notes), members=2
+            "effects of causes",
+            lambda: attempt(lambda: ranked(flow, effects, seconds / allowed), "effects of causes", notes),
+            members=2,
         )
         causes = found or Found(causes_of(flow))
     parts.tick(CAUSES)
@@ -226,7 +231,9 @@ def diagnose(
     parts.tick(LASTED)
     seen = parts.do(
         "copies in training",
-        lambda: _rehearsed(subject, using, math.nan if lasts is None else lasts.lr, run, clock.share(_COPIES)),
+        lambda: _rehearsed(
+            subject, using, math.nan if lasts is None else lasts.lr, run, clock.spare(_COPIES, reserve=_ADVICE)
+        ),
         members=8,
     )
     parts.tick(REHEARSED)
@@ -247,7 +254,7 @@ def diagnose(
             expected.trusted,
             partial(subject.logits, seconds=clock.share(_HEADS)),
             verdict.gamma,
-            clock.share(_ADVICE),
+            max(0.0, clock.left),
         )
         subject.release()
         trial = Trial(
@@ -255,7 +262,7 @@ def diagnose(
             expected.for_changes,
             subject.convert,
             subject.variant,
-            clock.share(_ADVICE),
+            max(0.0, clock.left),
             seed,
             goal,
             width,
@@ -290,6 +297,7 @@ def diagnose(
         seen,
         run,
         _assumed(using, run, said=steps is not None or epochs is not None) if seen is not None and seen.known else "",
+        causes.needed,
     )
 
 
@@ -325,17 +333,27 @@ def _faults(
         optimizer = recipe(using.make, using.rate(math.nan) if named else None).make
     if subject.model is None:
         return find_faults(look, m)
+    batches, allowed = subject.batches, clock.share(_QUESTIONS)
+    points = sum(batch.size for batch in batches)
+    a_point = 0.0 if m is None else m.seconds / max(1, m.inits) / points  # a look is slow where it is the first call
+    if _PASSES * a_point * points > allowed:
+        few = int(allowed / (_PASSES * a_point))
+        if few < min(_LEAST, points):
+            found, notes = find_faults(look, m)
+            slow = f"a pass of {_LEAST} points takes {a_point * _LEAST:.1g} s"
+            return found, (*notes, f"faults that loss and optimizer show were not looked for: {slow}")
+        batches = fewer(batches, few)
     return find_faults(
         look,
         m,
         model=subject.model,
-        batches=subject.batches,
+        batches=batches,
         loss=asked["loss"] if callable(asked["loss"]) else None,
         optimizer=optimizer,
         loader=asked["loader"] if said or asked["loss"] is not None else None,
         steps=asked["steps"],
         logits=asked["logits"],
-        seconds=clock.share(_QUESTIONS),
+        seconds=allowed,
     )
 
 

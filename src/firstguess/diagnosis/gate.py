@@ -280,9 +280,7 @@ def _words(cause: Cause) -> str:
     rise = f"from {max(cause.before, 0.0):.2f} to {cause.after:.2f}"
     if cause.kind == "data":
         return f"c is {cause.after:.2f} in the data themselves: more than any one layer adds (all may add more)"
-    if cause.kind.startswith("code: "):
-        return f"c rises most in {cause.words}: {rise}"
-    return f"c rises most at layer {cause.name} ({cause.kind}): {rise}"
+    return f"c rises most at {cause.words}: {rise}"
 
 
 def _largest_step(m: Measurement, *, code: bool) -> str:

@@ -110,6 +110,7 @@ class Diagnosis(Shown):
     rehearsal: Rehearsal | None = None  # what copies did in their first steps of training
     run: int = LEAST_STEPS  # steps that the model will be trained for
     assumed: str = ""  # what of that was not said: optimizer, loss, length
+    causes_need: float = math.nan  # seconds= with which every cause could be tried; NaN: all were
 
     @property
     def answer(self) -> Answer:
@@ -141,6 +142,15 @@ class Diagnosis(Shown):
         return None if self.trainability is None else self.trainability.gradients
 
     @property
+    def main_causes(self) -> tuple[Cause, ...]:
+        """Causes as page, chart and report number them: those without which guesses were seen to be more even.
+
+        Where none was tried, steps that raise c.
+        """
+        tried = any(c.tried for c in self.causes)
+        return tuple(c for c in self.causes if (c.brings if tried else c.added > 0))
+
+    @property
     def ranked(self) -> tuple[Advice, ...]:
         """Changes to make, best first."""
         return tuple(a for a in self.advice if a.worth_it)
@@ -170,7 +180,8 @@ class Diagnosis(Shown):
                     else {}
                 ),
                 "bias_test": None if self.measurement is None else self.measurement.bias_test.to_dict(),
-                "causes": [asdict(cause) for cause in self.causes],
+                "causes_need": self.causes_need,
+                "causes": [cause.to_dict() for cause in self.causes],
                 "expected": {
                     "words": expected.words,
                     "width": expected.width,

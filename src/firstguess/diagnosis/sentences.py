@@ -13,7 +13,7 @@ from firstguess.base.text import percent, percents, size_change_of, spaced
 from firstguess.diagnosis import sentences
 from firstguess.diagnosis.advice import order
 from firstguess.diagnosis.answer import INTERRUPTED, TIME_WAS_UP, Answer, Trains, capital, in_steps
-from firstguess.diagnosis.causes import lines_of
+from firstguess.diagnosis.causes import in_time, lines_of
 from firstguess.diagnosis.expectation import agreement
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
 
 def main_cause(d: Diagnosis) -> Cause | None:
     """The step without which guesses would be most even, if one surely matters."""
-    return next((c for c in d.causes if c.added >= 0 and c.tried and c.matters), None)
+    return next((c for c in d.causes if c.brings), None)
 
 
 def cause(d: Diagnosis) -> str:
     """The main cause in one sentence."""
     found = main_cause(d)
     if found is None:
-        return "no single step surely changes the guesses" if d.causes else "not known"
+        return _no_cause(d)
     it = "what they share" if found.kind == "data" else "them" if len(found.steps) > 1 else "it"
     before, after = percents(found.largest_before, found.largest_after)
     change = f"without {it} the largest share falls from {before} to {after} (± {points(found.error)})"
@@ -105,6 +105,18 @@ def cause(d: Diagnosis) -> str:
     if found.largest_before - found.largest_after < _LITTLE * (found.largest_before - even):
         return f"no single step does much; of those that surely matter, {found.words}: {change}"
     return f"{found.words}: {change}"
+
+
+def _no_cause(d: Diagnosis) -> str:
+    """Nothing was found, or there was too little time to tell."""
+    tried = [c for c in d.causes if c.tried]
+    if not d.causes:
+        return "not known"
+    if not tried or math.isfinite(d.causes_need):
+        what = "causes were not tried" if not tried else f"too little to tell, of {len(tried)} steps that were tried"
+        need = f": that {in_time(d.causes_need)}" if math.isfinite(d.causes_need) else ", for want of time"
+        return f"{what}{need}"
+    return f"no single step of {len(tried)} that were tried clearly changes the guesses"
 
 
 _EXPECTED = {
@@ -326,7 +338,7 @@ class _Page:
             yield ["Faults", *(line for fault in d.faults for line in self._wrapped(str(fault)))]
         yield self._numbers()
         if d.causes and not fix:
-            yield lines_of(d.causes, self._columns)
+            yield lines_of(d.main_causes, d.causes, self._columns)
         if not fix:
             yield ["Is it expected?", *self._wrapped(d.expected.words)]
         yield ["Will it train?", *self._wrapped(sentences.training(d))]

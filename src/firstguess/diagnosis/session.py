@@ -355,8 +355,12 @@ class Clock:
         return self.seconds - self.passed
 
     def share(self, part: float) -> float:
-        """So many seconds as a part of all, or what is left of them."""
+        """Seconds that are a part of all, or what is left of them."""
         return max(0.0, min(part * self.seconds, self.left))
+
+    def spare(self, part: float, *, reserve: float) -> float:
+        """A part of all, and what those before did not need, up to a reserve for those after."""
+        return max(self.share(part), self.left - reserve * self.seconds)
 
 
 class Stages:

@@ -138,7 +138,7 @@ class _StepTracer:
                 if name not in found:
                     found.append(name)
                 continue
-            word = _word(node.name())
+            word = _word(node.name()) + _position(node)
             if word not in _TRIVIAL and word not in ops:
                 ops.append(word)
             queue += [parent for parent, _ in node.next_functions]
@@ -149,6 +149,14 @@ def _leaf(tensor: torch.Tensor) -> Any:
     """The node of autograd's graph that stands for an input."""
     with torch.enable_grad():  # a model may turn gradients off in its own forward
         return cast("Any", tensor.view_as(tensor).grad_fn).next_functions[0][0]
+
+
+def _position(node: Any) -> str:
+    """Which position of (samples, positions, units) is taken, where it is the first or the last."""
+    if getattr(node, "_saved_dim", None) != 1 or len(getattr(node, "_saved_self_sym_sizes", ())) != 3:
+        return ""
+    index, count = getattr(node, "_saved_index", None), node._saved_self_sym_sizes[1]
+    return " first" if index == 0 else " last" if index in (count - 1, 2**64 - 1) else ""
 
 
 def _word(name: str) -> str:

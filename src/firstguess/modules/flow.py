@@ -41,7 +41,8 @@ class FlowStep:
     `name` is a module's path (path#2 for its second call), or for plain code the module that the code feeds;
     `sources` are the steps whose results it takes. Of several sources the one with the largest c counts as before, so a
     sum is not blamed for what its summands bring. `mean` is the average value after the step. A `constant` step gives
-    the same for every point (position embeddings); what is summed with it is compared with its other sources.
+    the same for every point (position embeddings); what is summed with it is compared with its other sources. `bias`: a
+    layer with weights whose bias parameters are drawn.
     """
 
     name: str
@@ -53,6 +54,7 @@ class FlowStep:
     se: float
     mean: float
     constant: bool = False
+    bias: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def trace_flow(
     started = time.perf_counter()
     plan: StepPlan | None = None
     rows: list[dict[str, Array]] = []
+    biased: set[str] = set()
     batch = batches[0]
     for member_seed in member_seeds(seed, 0, inits):
         with members.member(int(member_seed)) as model:
@@ -102,11 +105,12 @@ def trace_flow(
                     batch = gathered(batches, most_points(largest, sum(b.size for b in batches)))
                 except Exception:  # of a user's model: one that takes whole batches only, or it fails again
                     plan, _ = discover(model, batch, call)
+                biased = {path for path, module in model.named_modules() if _has_bias(module)}
             rows.append(_measured(model, batch, call, plan))
         if len(rows) >= 2 and time.perf_counter() - started > seconds:
             break
     assert plan is not None
-    return _flow(plan, rows, batch.size)
+    return _flow(plan, rows, batch.size, biased)
 
 
 # -- Numbers of one initialization ------------------------------------------------------------------------------------
@@ -225,12 +229,18 @@ def varies(leaf: torch.Tensor, size: int) -> bool:
 # -- Averages -----------------------------------------------------------------------------------------------------
 
 
-def _flow(plan: StepPlan, rows: Sequence[dict[str, Array]], points: int) -> Flow:
+def _has_bias(module: nn.Module) -> bool:
+    """A layer with weights, and biases that are not all 0: norms have none to speak of at the start."""
+    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    return isinstance(weight, nn.Parameter) and weight.ndim > 1 and isinstance(bias, nn.Parameter) and bool(bias.any())
+
+
+def _flow(plan: StepPlan, rows: Sequence[dict[str, Array]], points: int, biased: set[str]) -> Flow:
     names = [name for name in plan.order if name not in plan.parents and any(name in row for row in rows)]
     missing = np.full(3, np.nan)
     table = {name: np.array([row.get(name, missing) for row in rows]) for name in {*names, DATA}}  # (inits, 3)
     curves = {name: _jackknifed(values) for name, values in table.items()}
-    steps = list(_steps(plan, names, table, curves))
+    steps = [replace(s, bias=s.name.partition("#")[0] in biased) for s in _steps(plan, names, table, curves)]
     only = {a: b for a, (b, *rest) in plan.readers.items() if not rest and b in plan.kinds and b not in plan.parents}
     return Flow(float(curves[DATA][0]), tuple(steps), len(rows), points, only)
 
@@ -323,11 +333,15 @@ class RemovalEffect:
 
 @dataclass(frozen=True)
 class Effects:
-    """Effects by removal; `impossible`: those not told from the rest, `late`: those that time was up for."""
+    """Effects by removal; `impossible`: those not told from the rest, `late`: those that time was up for.
+
+    `needed`: seconds that all of them take, on as many points.
+    """
 
     found: dict[Any, RemovalEffect] = field(default_factory=dict[Any, RemovalEffect])
     impossible: tuple[Any, ...] = ()
     late: tuple[Any, ...] = ()
+    needed: float = math.nan
 
 
 def effects_of(
@@ -353,11 +367,13 @@ def effects_of(
     batch: Batch | None = None
     rows: list[dict[Any, tuple[float, float, float]]] = []
     impossible: set[Any] = set()
+    needed = math.nan
     for number, member_seed in enumerate(member_seeds(seed, 0, inits)):
         with members.member(int(member_seed)) as model:
             if batch is None:
                 batch, a_pass = _batch(model, batches, flow, call, seconds / (_ENOUGH * (len(keys) + 1)))
                 left = seconds - (time.perf_counter() - started)
+                needed = (_ENOUGH * (len(keys) + 1) + 2) * a_pass
                 most = int(min(len(keys), max(left / (_ENOUGH * a_pass) - 1, 2.0))) if left > 9 * a_pass else 0
                 keys = keys[:most]
                 if not keys:
@@ -382,9 +398,9 @@ def effects_of(
             break
     late = tuple(key for key in removals if key not in keys)
     if batch is None or len(rows) < _FEWEST_PAIRS:
-        return Effects(late=tuple(removals))
+        return Effects(late=tuple(removals), needed=needed)
     found = {key: effect for key in keys if key not in impossible and (effect := _effect(rows, key, batch.size))}
-    return Effects(found, tuple(key for key in keys if key in impossible), late)
+    return Effects(found, tuple(key for key in keys if key in impossible), late, needed)
 
 
 def _effect(rows: Sequence[dict[Any, tuple[float, float, float]]], key: Hashable, points: int) -> RemovalEffect | None:

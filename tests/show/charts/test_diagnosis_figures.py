@@ -103,9 +103,9 @@ def test_correlation_by_layer_with_numbered_causes() -> None:
     ]  # fmt: skip
     said = svg_text(correlation_chart(d))
     for words in (
-        "Without all 2 ReLU, the largest share goes from 83 % to 56 %",
-        "ReLU at 3",
-        "add &gt; relu before 4",
+        "Without the 2 ReLU layers, the largest share goes from 83 % to 56 %",
+        "ReLU (`3`)",
+        "sum and ReLU (before `4`)",
         "the data themselves",
         "deeply biased",
     ):

@@ -58,7 +58,7 @@ def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None, narrow:
         start: dict[str, Any] = {"name": "the data", "kind": "data", "step": 0}
         start |= {end: data.after for end in ("position", "low", "high")}
         rows = [start, *rows]
-    marked = _marked(diagnosis.causes, measurement)
+    marked = _marked(diagnosis.main_causes, measurement)
     first, last = 0 if data is not None else 1, len(measurement.layers)
     lowest = min([0.0, *(row["low"] for row in rows if row["low"] is not None)])
     width = theme.NARROW if narrow else _WIDTH
@@ -70,7 +70,7 @@ def correlation_chart(diagnosis: Diagnosis, *, title: str | None = None, narrow:
         *_names(marked, 0 if narrow else _WIDTH, _HEIGHT + 78 if narrow else 0),
     ]
     chart = theme.stacked(layers, width, _HEIGHT)
-    return theme.house(chart, title or theme.unbroken(_title(diagnosis.causes)), _subtitle(measurement, bool(marked)))
+    return theme.house(chart, title or theme.unbroken(_title(diagnosis)), _subtitle(measurement, bool(marked)))
 
 
 def _rows(measurement: Measurement) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def _marked(causes: Sequence[Cause], measurement: Measurement) -> list[_Marked]:
     """The first causes in the order of the page, with their places."""
     places = {layer.name: step for step, layer in enumerate(measurement.layers, start=1)}
     found: list[_Marked] = []
-    for rank, cause in enumerate([c for c in causes if c.added >= 0][:_CAUSES], start=1):
+    for rank, cause in enumerate(causes[:_CAUSES], start=1):
         code = cause.kind.startswith("code: ")
         reader = cause.name.removeprefix("code before ")
         at: float | None = 0 if cause.kind == "data" else places.get(reader if code else cause.name)
@@ -188,16 +188,15 @@ def _names(marked: Sequence[_Marked], left: int, top: int) -> list[alt.Chart]:
     return layers
 
 
-def _title(causes: Sequence[Cause]) -> str:
-    raising = [c for c in causes if c.added >= 0]
-    if not raising:
-        return "No step adds correlation between inputs"
-    top = raising[0]
+def _title(diagnosis: Diagnosis) -> str:
+    found = diagnosis.main_causes
+    if not found:
+        tried = any(c.tried for c in diagnosis.causes)
+        return "No step changes the guesses by itself" if tried else "No step adds correlation between inputs"
+    top = found[0]
     name = top.short(44)
     if not top.tried:
         return f"Correlation between inputs, and where it rises most: {name}"
-    if not top.matters:
-        return "No step changes the guesses by itself"
     return f"Without {name}, the largest share goes from {top.change.replace(' → ', ' to ')}"
 
 

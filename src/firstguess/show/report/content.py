@@ -178,9 +178,11 @@ class _Causes:
 def _causes(d: Diagnosis) -> _Causes | None:
     if not d.causes:
         return None
-    raising = [c for c in d.causes if c.added >= 0]
+    main = d.main_causes
+    raising = [*main, *(c for c in d.causes if c.added >= 0 and c not in main)]
     lowering = [c for c in reversed(d.causes) if c.added < 0]
-    rows = [_cause(str(rank), cause) for rank, cause in enumerate(raising[:_CAUSES], start=1)]
+    ranks = [str(i + 1) if i < len(main) else "–" for i in range(len(raising))]
+    rows = [_cause(rank, cause) for rank, cause in zip(ranks[:_CAUSES], raising, strict=False)]
     rows += [_cause("–", cause) for cause in lowering[:_LOWERING]]
     first = next((c for c in d.causes if c.tried), None)
     read = "" if first is None else f" ({first.inits} initializations, {first.points} points)"
