@@ -138,10 +138,58 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """One of these words, or one clear error."""
-    if value not in choices:
-        raise InvalidInput(" or ".join(repr(choice) for choice in choices), got=repr(value), where=name)
+def choice(
+    value: object,
+    choices: Iterable[_T],
+    where: str,
+    name: str = "",
+    *,
+    hint: str = "",
+) -> _T:
+    """The value, if it is one of these words, else InvalidInput; `name` is what the argument is called.
+
+    >>> choice("mean", ("all", "weights", "output"), "measure(probe)", "probe")
+    Traceback (most recent call last):
+        ...
+    firstguess.InvalidInput: Expected probe 'all', 'weights' or 'output', but got mean, at measure(probe).
+    Try: probe='all'
+    """
+    known = list(choices)
+    for one in known:
+        if isinstance(value, str) and value == one:
+            return one
+    words = [repr(one) for one in known]
+    listed = f"{', '.join(words[:-1])} or {words[-1]}"
+    hint = hint or (f"{name}={words[0]}" if name else words[0])
+    raise InvalidInput(f"{name} {listed}".strip(), got=value, where=where, hint=hint)
+
+
+def within(
+    value: object,
+    expected: str,
+    where: str,
+    hint: str = "",
+    *,
+    low: float = 0.0,
+    high: float = math.inf,
+    closed: bool = False,
+    infinite: bool = False,
+    optional: bool = False,
+) -> None:
+    """Raise InvalidInput unless the value is a number above `low` (or equal, if `closed`) and below `high`.
+
+    `infinite` numbers count where it says so; `optional`: None, too.
+
+    >>> within(1.5, "a level between 0 and 1", "compare(level)", "level=0.95", high=1)
+    Traceback (most recent call last):
+        ...
+    firstguess.InvalidInput: Expected a level between 0 and 1, but got 1.5, at compare(level). Try: level=0.95
+    """
+    if optional and value is None:
+        return
+    found = number(value)
+    if not (low < found < high or (closed and found == low) or (infinite and found == math.inf)):
+        raise InvalidInput(expected, got=value, where=where, hint=hint)
 
 
 def number(value: object) -> float:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 
 # --------------------------------------------------------------------------------------------------------------
@@ -343,8 +344,7 @@ class Data:
         >>> data.standardize("pixel").x.tolist()
         [[-1.0, -1.0], [1.0, 1.0]]
         """
-        if how not in get_args(Standardization):
-            raise InvalidInput(f"a standardization, one of {', '.join(get_args(Standardization))}", got=repr(how))
+        checks.choice(how, get_args(Standardization), self.name, "standardize")
         if how == "none":
             return self
         if how == "channel" and len(self.shape) < 2:

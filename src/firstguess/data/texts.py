@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import reads_files
 from firstguess.data.dataset import Data, whole_number
@@ -87,8 +88,7 @@ def sequences(
     length = whole_number(length, "length")
     if length < 1 + first:
         raise InvalidInput(f"a length of at least {1 + first}", got=length, where="length", hint="length=32")
-    if short not in ("drop", "pad"):
-        raise InvalidInput("short 'drop' or 'pad'", got=repr(short), where="short", hint="short='pad'")
+    checks.choice(short, ("drop", "pad"), "short", "short", hint="short='pad'")
     room = length - first
     rows, kept = list[NDArray[np.int64]](), list[int]()
     for index, text in enumerate(texts):

@@ -264,8 +264,7 @@ def compare(prediction: Any, measurement: Any, *, level: float = LEVEL) -> Compa
 
 def _compared(prediction: Prediction, measurement: Measurement, level: float) -> Comparison:
     check_pair(prediction, measurement, "fg.compare")
-    if not 0 < checks.number(level) < 1:
-        raise InvalidInput("a level between 0 and 1", got=level, where="compare(level)", hint="level=1e-3")
+    checks.within(level, "a level between 0 and 1", "compare(level)", "level=1e-3", high=1)
     seen = measurement.guesses
     law = predicted_law(prediction, seen.points)
     layers, notes = _layers(prediction, measurement)

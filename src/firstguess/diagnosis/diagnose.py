@@ -137,12 +137,10 @@ def diagnose(
         data_name: What the page calls the data (default: their own name, or your variable).
         options: `ModelOptions`, as for `fg.measure`: init, logits, forward, mode, redraw and others.
     """
-    if not checks.number(seconds) > 0:
-        raise InvalidInput("a time in seconds", got=seconds, where="diagnose(seconds)", hint="seconds=180")
+    checks.within(seconds, "a time in seconds", "diagnose(seconds)", "seconds=180", infinite=True)
     points = checks.count(points, 2, "number of points", "diagnose(points)", "points=1000")
     using = trained_with(optimizer, lr, loss, what)
-    if goal not in GOALS:
-        raise InvalidInput(f"a goal of {', '.join(GOALS)}", got=goal, where="diagnose(goal)", hint=f"goal={GOALS[0]!r}")
+    checks.choice(goal, GOALS, "diagnose(goal)", "goal")
     known = settled(options) | checks.given(precision=precision)
     clock = Clock(float(seconds))
     names = name or session.model_name(what), data_name or session.data_name(data)

@@ -243,8 +243,7 @@ def explain_guess(
     inits = checks.count(inits, 1, "number of initializations", "explain_guess(inits)", "inits=50")
     seed = checks.count(seed, 0, "seed", "explain_guess(seed)", "seed=0")
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
-    if not 0 < checks.number(seconds) < math.inf:
-        raise InvalidInput("a time in seconds", got=seconds, where="explain_guess(seconds)", hint="seconds=30.0")
+    checks.within(seconds, "a time in seconds", "explain_guess(seconds)", "seconds=30.0")
     data = load(data) if isinstance(data, str) else data
     known = settled(options)
     logits = known.pop("logits", None)

@@ -193,10 +193,8 @@ def _answer(
 def _limits(max_gamma: float | None, max_share: float | None) -> dict[str, float]:
     if max_gamma is None and max_share is None:
         max_gamma = _GAMMA
-    if max_gamma is not None and not 0 < checks.number(max_gamma) < math.inf:
-        raise InvalidInput("a drift ratio above 0", got=max_gamma, where="max_gamma", hint="max_gamma=1.0")
-    if max_share is not None and not 0 < checks.number(max_share) < 1:
-        raise InvalidInput("a share between 0 and 1", got=max_share, where="max_share", hint="max_share=0.7")
+    checks.within(max_gamma, "a drift ratio above 0", "max_gamma", "max_gamma=1.0", optional=True)
+    checks.within(max_share, "a share between 0 and 1", "max_share", "max_share=0.7", high=1, optional=True)
     return checks.given(share=max_share, gamma=max_gamma)
 
 

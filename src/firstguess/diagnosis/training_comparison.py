@@ -240,8 +240,9 @@ def _check(predicted: PredictedTraining, trained: TrainedMembers, level: float) 
             where=where,
             hint="the same steps= for both",
         )
-    if not _LEAST <= checks.number(level) < 1:
-        raise InvalidInput(f"a level from {_LEAST:g} to 1", got=level, where="compare(level)", hint=f"level={LEVEL:g}")
+    checks.within(
+        level, f"a level from {_LEAST:g} to 1", "compare(level)", f"level={LEVEL:g}", low=_LEAST, high=1, closed=True
+    )
 
 
 def _pairs(predicted: PredictedTraining, trained: TrainedMembers) -> Iterator[tuple[str, Curve, Curve]]:

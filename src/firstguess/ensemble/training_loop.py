@@ -338,8 +338,7 @@ def follow(
     """Draw starts, keep those asked for, train them, and look. Ctrl-C keeps what was seen until then."""
     began = time.perf_counter()
     inits = count(inits, 1, "number of initializations", "train(inits)", "inits=50")
-    if start not in ("any", "even", "neutral", "biased"):
-        raise InvalidInput("start 'any', 'even' or 'biased'", got=start, where="train(start)", hint="start='any'")
+    checks.choice(start, ("any", "even", "neutral", "biased"), "train(start)", "start")
     threads = min(trainer.threads, inits)
     side_by_side = min(trainer.group, -(-inits // threads))
     asked = share(inits, side_by_side if getattr(trainer, "bitwise_group", 0) and start == "any" else 0)

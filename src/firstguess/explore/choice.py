@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, urlencode
 
+from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.network.builders import Style, mlp, residual_mlp, transformer
 from firstguess.network.inputs import Inputs, Tokens
@@ -136,8 +137,7 @@ RANGES: dict[str, tuple[float, float]] = {
 def _read(name: str, word: object, start: Choice) -> object:
     said = str(word)
     if name in _CLOSED:
-        if said not in _CLOSED[name]:
-            raise InvalidInput(f"{name} of {', '.join(_CLOSED[name])}", got=said, where="the link")
+        checks.choice(said, _CLOSED[name], "the link", name)
         return said
     if name == "text":
         return said

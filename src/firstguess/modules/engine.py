@@ -149,10 +149,10 @@ class ModuleEngine:
         self._seconds, self._deadline = seconds, time.perf_counter() + seconds
         mode, node = options.get("mode") or "train", options.get("node") or "position"
         strategy, probe = options.get("strategy") or "auto", options.get("probe") or "all"
-        checks.one_of("mode", mode, get_args(Mode))
-        checks.one_of("node", node, get_args(Node))
-        checks.one_of("strategy", strategy, get_args(Strategy))
-        checks.one_of("probe", probe, get_args(Probe))
+        checks.choice(mode, get_args(Mode), "mode", "mode")
+        checks.choice(node, get_args(Node), "node", "node")
+        checks.choice(strategy, get_args(Strategy), "strategy", "strategy")
+        checks.choice(probe, get_args(Probe), "probe", "probe")
         if sum(batch.size for batch in batches) < 2:
             raise InvalidInput("at least two data points", got=f"{sum(batch.size for batch in batches)}", where="data")
         self._seed = check_seed(seed)

@@ -178,8 +178,7 @@ def measure(
         points = checks.count(points, 1, "number of points", "measure(points)", "points=1000")
     if classes is not None:
         classes = checks.count(classes, 2, "number of classes", "measure(classes)", "classes=2")
-    if seconds is not None and not checks.number(seconds) > 0:
-        raise InvalidInput("a time in seconds", got=seconds, where="measure(seconds)", hint="seconds=30")
+    checks.within(seconds, "a time in seconds", "measure(seconds)", "seconds=30", infinite=True, optional=True)
     from firstguess.modules.members.sources import is_source, named  # torch is loaded when something is measured
 
     known = settled(options)
@@ -389,14 +388,12 @@ def _half_width(parts: Sequence[Members], engine: Engine, seed: int) -> float:
 
 
 def _bytes(memory: float) -> int:
-    if not 0 < checks.number(memory) < math.inf:
-        raise InvalidInput("a memory budget in bytes", got=memory, where="measure(memory)", hint="memory=2e9")
+    checks.within(memory, "a memory budget in bytes", "measure(memory)", "memory=2e9")
     return int(memory)
 
 
 def _inits(inits: int | None, precision: float | None) -> int:
-    if precision is not None and not 0 < checks.number(precision) < 1:
-        raise InvalidInput("a precision between 0 and 1", got=precision, where="measure(precision)", hint="0.01")
+    checks.within(precision, "a precision between 0 and 1", "measure(precision)", "0.01", high=1, optional=True)
     if inits is None:
         return 100 if precision is None else _MOST
     return checks.count(inits, 1, "number of initializations", "measure(inits)", "inits=100")

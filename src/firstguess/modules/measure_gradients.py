@@ -99,8 +99,7 @@ def measure_gradients(
     width = checks.count(width, 1, "width", "measure_gradients(width)", "width=1000")
     known = settled(options)
     mode: Mode = known.pop("mode", "train")
-    if mode not in get_args(Mode):
-        raise InvalidInput("'train' or 'eval'", got=repr(mode), where="measure_gradients(mode)")
+    checks.choice(mode, get_args(Mode), "measure_gradients(mode)", "mode")
     what = named(what)
     if isinstance(what, (Network, str)):
         for name in ("init", "redraw", "scale", "forward"):

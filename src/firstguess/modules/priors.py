@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import nn
 
+from firstguess.base import checks
 from firstguess.base.checks import count, known_options
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.record import Shown
@@ -121,8 +122,7 @@ def match_prior(
             where="match_prior(model)",
             hint="fg.match_prior(model, data): the model comes first",
         )
-    if mode not in ("loss", "guesses"):
-        raise InvalidInput('"loss" or "guesses"', got=mode, where="match_prior(mode)", hint='mode="loss"')
+    checks.choice(mode, ("loss", "guesses"), "match_prior(mode)", "mode")
     if not force:
         refuse_trained(model, "match_prior")
     whole = load(data) if isinstance(data, str) else list(data) if isinstance(data, Iterator) else data

@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import nn
 
-from firstguess.base.checks import count, known_options, number
+from firstguess.base import checks
+from firstguess.base.checks import count, known_options
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.files import place
 from firstguess.base.record import Shown
@@ -272,10 +273,8 @@ def repair(
             where="repair(model)",
             hint="fg.repair(model, data): the model comes first",
         )
-    if not 0.0 <= number(gamma) < math.inf:
-        raise InvalidInput("a γ of at least 0", got=gamma, where="repair(gamma)", hint="gamma=0.2")
-    if how not in ("head", "layers"):
-        raise InvalidInput('"head" or "layers"', got=how, where="repair(how)", hint='how="head"')
+    checks.within(gamma, "a γ of at least 0", "repair(gamma)", "gamma=0.2", closed=True)
+    checks.choice(how, ("head", "layers"), "repair(how)", "how")
     whole = load(data) if isinstance(data, str) else data
     batches = fed(
         model, collect(whole, count(points, 2, "number of points", "repair(points)", "points=512"), seed=seed), forward

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from typing import Literal, get_args
 
+from firstguess.base import checks
 from firstguess.base.checks import check_count, check_number, is_module
 from firstguess.base.errors import InvalidInput, ParseError
 from firstguess.base.gaussian import Function
@@ -84,13 +85,7 @@ def residual_mlp(
     dense(weight_var=2) > 2 x [residual[layernorm > relu > dense(weight_var=2)]] > dense(weight_var=2)
     """
     _check_depth(depth, "residual_mlp")
-    if placement not in ("before branch", "after sum"):
-        raise InvalidInput(
-            "placement 'before branch' or 'after sum'",
-            got=placement,
-            where="residual_mlp",
-            hint="placement='before branch'",
-        )
+    checks.choice(placement, ("before branch", "after sum"), "residual_mlp", "placement")
     phi = _activate(activation)
     dense = Dense(weight_var, bias_var, width)
     norms = [_layer(norm)] if norm is not None else []
@@ -277,8 +272,7 @@ def transformer(
 
 def _vocabulary(style: Style, head: str, vocabulary: int | None, tied: bool | None) -> int | None:
     """The number of tokens of a language model; None: it classifies."""
-    if head not in ("classes", "language"):
-        raise InvalidInput("head 'classes' or 'language'", got=head, where="transformer", hint="head='language'")
+    checks.choice(head, ("classes", "language"), "transformer", "head", hint="head='language'")
     if head == "classes":
         if vocabulary is not None or tied is not None:
             raise InvalidInput(
@@ -373,10 +367,7 @@ def _original(width: int, attention: Attention, hidden: int, eps: float, std: fl
 
 
 def _check(style: str, depth: int, width: int, heads: int) -> None:
-    if style not in get_args(Style):
-        raise InvalidInput(
-            f"a style of {', '.join(get_args(Style))}", got=style, where="transformer", hint="style='gpt2'"
-        )
+    checks.choice(style, get_args(Style), "transformer", "style")
     for name, value in (("depth", depth), ("width", width), ("heads", heads)):
         check_count(value, name, "transformer")
     if width % heads:
@@ -405,8 +396,7 @@ def mixer(
     """
     for name, value in (("depth", depth), ("width", width), ("tokens", tokens), ("hidden", hidden), ("patch", patch)):
         check_count(value, name, "mixer")
-    if norm not in ("layernorm", "rmsnorm"):
-        raise InvalidInput("layernorm or rmsnorm", got=norm, where="mixer", hint="norm='layernorm'")
+    checks.choice(norm, ("layernorm", "rmsnorm"), "mixer", "norm")
     one: Layer = LayerNorm(eps=eps) if norm == "layernorm" else RMSNorm(eps=eps)
     mlp = (Dense(weight_var, width=hidden), Activate(registry.activation("gelu")), Dense(weight_var))
     block: list[Layer] = [Residual((one, TokenMix(tokens, weight_var=weight_var))), Residual((one, *mlp))]

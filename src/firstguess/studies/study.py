@@ -173,10 +173,9 @@ class Study:
             gpus: GPUs a task, for Ray.
             progress: Called with what the run has done so far, after each task; by default a bar on a terminal.
         """
-        checks.one_of("engine", engine, ("local", "ray"))
+        checks.choice(engine, ("local", "ray"), "engine", "engine")
         for name, limit in (("seconds", seconds), ("memory", memory)):
-            if limit is not None and not checks.number(limit) > 0:
-                raise InvalidInput(f"{name} above 0", got=limit, where=f"run({name})")
+            checks.within(limit, f"{name} above 0", f"run({name})", infinite=True, optional=True)
         retries = checks.count(retries, 0, "number of retries", "run(retries)", "retries=3")
         processes = checks.count(cores() if workers is None else workers, 1, "workers", "run(workers)", "workers=2")
         cpus = checks.count(cpus, 1, "number of processors", "run(cpus)", "cpus=1")

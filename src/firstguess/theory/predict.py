@@ -77,10 +77,7 @@ def predict(
     started = time.perf_counter()
     if inputs is not None:
         raise InvalidInput("either data or inputs", got="both", where="predict", hint="fg.predict(net, data=x)")
-    if precision not in ("float64", "float32"):
-        raise InvalidInput(
-            "precision 'float64' or 'float32'", got=precision, where="predict", hint="precision='float64'"
-        )
+    checks.choice(precision, ("float64", "float32"), "predict", "precision")
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
         raise InvalidInput("a whole number of draws of at least 1", got=draws, where="predict", hint="draws=10_000")
     network = as_network(network, classes)
@@ -266,8 +263,7 @@ def width_needed(
     >>> width_needed("20 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)", tolerance=0.02)
     764
     """
-    if not 0.0 < checks.number(tolerance) < 1.0:
-        raise InvalidInput("a tolerance between 0 and 1", got=tolerance, where="width_needed", hint="tolerance=0.02")
+    checks.within(tolerance, "a tolerance between 0 and 1", "width_needed", "tolerance=0.02", high=1.0)
     given = inputs or Inputs()
     if given.dimension is not None:
         raise InvalidInput(

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from firstguess.base import record
-from firstguess.base.checks import number
-from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
+from firstguess.base import checks, record
+from firstguess.base.errors import FirstguessError, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Shown
 from firstguess.base.text import plain, with_old_names
@@ -346,8 +345,7 @@ class Prediction(Shown):
         classes = self.network.classes
         if level is None:
             level = 1.0 / classes + 0.2 * (1.0 - 1.0 / classes)
-        if not 0 < number(lr) < math.inf:
-            raise InvalidInput("a learning rate above 0", got=lr, where="absorption(lr)", hint="lr=1e-3")
+        checks.within(lr, "a learning rate above 0", "absorption(lr)", "lr=1e-3")
         tangent = self._tangent(dimension, width)
         return absorption_of(tangent, lr=lr, level=level, points=points, classes=classes, prior=prior)
 

@@ -10,7 +10,8 @@ from typing import Any, Literal, cast
 import numpy as np
 from scipy import optimize
 
-from firstguess.base.checks import known_options, number
+from firstguess.base import checks
+from firstguess.base.checks import known_options
 from firstguess.base.errors import FirstguessError, InvalidInput, NotCovered
 from firstguess.base.record import Shown
 from firstguess.network.builders import as_network
@@ -233,14 +234,10 @@ def said_gamma(gamma: float) -> str:
 
 
 def _wanted(gamma: float, gradients: float | None) -> float:
-    if not 0.0 < number(gamma) < math.inf:
-        raise InvalidInput(
-            "a γ above 0", got=gamma, where="tune(gamma)", hint="gamma=0.01 is even for all purposes; 0 is linear"
-        )
+    checks.within(gamma, "a γ above 0", "tune(gamma)", "gamma=0.01 is even for all purposes; 0 is linear")
     if gradients is None:
         return 1.0
-    if not 0.0 < number(gradients) < math.inf:
-        raise InvalidInput("gradients above 0", got=gradients, where="tune(gradients)", hint="gradients=1.0")
+    checks.within(gradients, "gradients above 0", "tune(gradients)", "gradients=1.0")
     return float(gradients)
 
 

@@ -113,17 +113,14 @@ class Watch(Shown):
                 where="Watch(model)",
                 hint="fg.Watch(model, loader): the model comes first",
             )
-        if mode not in ("train", "eval"):
-            raise InvalidInput("mode 'train' or 'eval'", got=mode, where="Watch(mode)", hint="mode='train'")
-        if cost is not None and not checks.number(cost) > 0:
-            raise InvalidInput("a share of the training's time", got=cost, where="Watch(cost)", hint="cost=0.02")
+        checks.choice(mode, ("train", "eval"), "Watch(mode)", "mode")
+        checks.within(cost, "a share of the training's time", "Watch(cost)", "cost=0.02", infinite=True, optional=True)
         if log is not None and not callable(log):
             raise InvalidInput("a function of numbers and step", got=repr(log), where="Watch(log)", hint="wandb.log")
         self.every = checks.count(every, 1, "number of steps", "Watch(every)", "every=50")
         self.log, self.names, self._log_all = log, tuple(str(name) for name in names), log_all
         self._collapsed = False  # and warned of it
-        if not checks.number(predict_seconds) > 0:
-            raise InvalidInput("seconds above 0", got=predict_seconds, where="Watch(predict_seconds)")
+        checks.within(predict_seconds, "seconds above 0", "Watch(predict_seconds)", infinite=True)
         self._level, self._budget = level, cost
         seed = checks.count(seed, 0, "seed", "Watch(seed)", "seed=0")
         batches: list[Batch] = fed(model, held(data, points, seed), forward)

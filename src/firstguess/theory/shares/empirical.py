@@ -421,8 +421,7 @@ class EmpiricalGuesses(ClassShares):
         >>> EmpiricalGuesses(np.tile([1.0, 0.0], (30, 1)), points=10).interval(("prob_max_above", 0.9))[1]
         1.0
         """
-        if not 0 < checks.number(level) < 1:
-            raise InvalidInput("a level between 0 and 1", got=level, where="interval(level)", hint="level=0.95")
+        checks.within(level, "a level between 0 and 1", "interval(level)", "level=0.95", high=1)
         if what == "mean":
             return (1 / self.classes, 1 / self.classes)
         value = self._share_above(what) if isinstance(what, tuple) else float(self._estimate(what, None).value[0])

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from firstguess.base.checks import float_range, number
+from firstguess.base import checks
+from firstguess.base.checks import float_range
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.gaussian import Array
 from firstguess.network.inputs import Inputs
@@ -291,8 +292,7 @@ def steps_to(level: float, mean: Array, spread: float, rate: float, prior: float
     4.840086...
     """
     _check_level(level, 2)
-    if not 0.0 < number(prior) < 1.0:
-        raise InvalidInput("a share of labels between 0 and 1", got=prior, where="absorption(prior)", hint="prior=0.5")
+    checks.within(prior, "a share of labels between 0 and 1", "absorption(prior)", "prior=0.5", high=1.0)
     kappa = softening(spread)
     target = spread * float(special.ndtri(level)) / kappa
     start = np.asarray(mean, dtype=np.float64) / kappa
@@ -314,10 +314,7 @@ def _log_gap(u: Array, end: Array) -> Array:
 
 def _check_level(level: float, classes: int) -> None:
     even = 1.0 / classes
-    if not even < number(level) < 1.0:
-        raise InvalidInput(
-            f"a level above {even:.3g} and below 1", got=level, where="absorption(level)", hint="level=0.6"
-        )
+    checks.within(level, f"a level above {even:.3g} and below 1", "absorption(level)", "level=0.6", low=even, high=1.0)
 
 
 def _discrete(rate: float, classes: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,20 +167,17 @@ def with_classes(network: Network, classes: int | None, train: Any, held: Any) -
 
 
 def _options(
-    lr: Any, steps: Any, optimizer: str, batch: Any, loss: str, decay: Any, n: int, network: Network
+    lr: Any, steps: Any, optimizer: Any, batch: Any, loss: Any, decay: Any, n: int, network: Network
 ) -> Options:
-    if optimizer not in ("gd", "sgd", "adam"):
-        raise InvalidInput("optimizer 'gd', 'sgd' or 'adam'", got=optimizer, where="predict_training(optimizer)")
-    if loss not in ("cross-entropy", "squared"):
-        raise InvalidInput("loss 'cross-entropy' or 'squared'", got=loss, where="predict_training(loss)")
+    optimizer = checks.choice(optimizer, get_args(Optimizer), "predict_training(optimizer)", "optimizer")
+    loss = checks.choice(loss, get_args(Loss), "predict_training(loss)", "loss")
     if batch is not None:
         batch = checks.count(batch, 1, "batch size", "predict_training(batch)", "batch=128")
         if optimizer == "gd":
             raise InvalidInput("no batch: 'gd' takes all points", got=batch, where="batch", hint="optimizer='sgd'")
     elif optimizer == "sgd":
         raise InvalidInput("the size of mini-batches", got="none", where="batch", hint="batch=128")
-    if not 0 <= checks.number(decay) < math.inf:
-        raise InvalidInput("a weight decay of at least 0", got=decay, where="weight_decay", hint="weight_decay=0.01")
+    checks.within(decay, "a weight decay of at least 0", "weight_decay", "weight_decay=0.01", closed=True)
     if decay and optimizer == "adam":
         raise NotCovered(
             "weight decay with 'gd' or 'sgd' (Adam divides it by a weight's own gradient: no layer shrinks as one)",
@@ -211,8 +208,7 @@ def level_of(level: float | None, classes: int, labels: NDArray[np.int64]) -> fl
     if level is None:
         even = max(1.0 / classes, float(np.bincount(labels).max() / len(labels)))
         return even + 0.2 * (1.0 - even)
-    if not 1.0 / classes < checks.number(level) < 1.0:
-        raise InvalidInput(f"a share between 1/{classes} and 1", got=level, where="level", hint="level=0.6")
+    checks.within(level, f"a share between 1/{classes} and 1", "level", "level=0.6", low=1.0 / classes, high=1.0)
     return float(level)
 
 
@@ -248,8 +244,7 @@ def check_memory(points: int, draws: int, network: Network, options: Options, me
     By point and point: covariance, tangent and the factor of one in float64, and their copies in float32 (for Adam the
     tangent of every layer). By point and network: logits, residuals, and what an integrator keeps.
     """
-    if not checks.number(memory) > 0:
-        raise InvalidInput("a number of bytes above 0", got=memory, where="memory", hint="memory=2e9")
+    checks.within(memory, "a number of bytes above 0", "memory", "memory=2e9", infinite=True)
     layers = sum(layer.draws for layer in every(network.layers))
     pairs = _PAIRS + (4.0 * layers if options.optimizer == "adam" else 0.0)
     columns = network.classes if network.classes > 2 or options.each else 1

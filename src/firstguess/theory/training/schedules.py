@@ -90,8 +90,7 @@ def named(shape: str, lr: float, *, steps: int, warmup: int = 0) -> Schedule:
     >>> print(named("linear", 0.1, steps=100, warmup=20))
     linear from 0.1 to 0 over 80 steps, after a warm-up of 20
     """
-    if shape not in SHAPES:
-        raise InvalidInput(f"a schedule: {', '.join(SHAPES)}", got=shape, where="schedule", hint="cosine")
+    checks.choice(shape, SHAPES, "schedule", "schedule")
     if warmup and not 0 < warmup < steps:
         raise InvalidInput(f"a warm-up shorter than the {steps} steps", got=warmup, where="warmup", hint="warmup=10")
     makers: dict[str, Callable[[], Schedule]] = {
@@ -118,14 +117,12 @@ def rates(lr: Any, steps: int, where: str) -> NDArray[np.float64]:
 
 
 def _positive(lr: Any, where: str = "lr") -> float:
-    if not 0 < checks.number(lr) < math.inf:
-        raise InvalidInput("a learning rate above 0", got=lr, where=where, hint="lr=1e-3")
+    checks.within(lr, "a learning rate above 0", where, "lr=1e-3")
     return float(lr)
 
 
 def _end(end: Any) -> float:
-    if not 0 <= checks.number(end) < math.inf:
-        raise InvalidInput("a last learning rate of at least 0", got=end, where="end", hint="end=0")
+    checks.within(end, "a last learning rate of at least 0", "end", "end=0", closed=True)
     return float(end)
 
 
