@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firstguess.base.checks import count, number
+from firstguess.base import checks
+from firstguess.base.checks import count
 from firstguess.base.errors import InvalidInput, NotCovered
 from firstguess.base.statistics import guesses as tied_guesses
 from firstguess.base.threads import cores
@@ -246,10 +247,8 @@ def _check(dtype: torch.dtype, probe: Probe, memory: float, width: int) -> None:
     """Refuse options that neither engine has."""
     if dtype not in (torch.float32, torch.float64):
         raise InvalidInput("dtype float32 or float64", got=str(dtype), where="measure", hint="torch.float32")
-    if probe not in ("all", "weights", "output"):
-        raise InvalidInput("probe 'all', 'weights' or 'output'", got=probe, where="measure", hint="probe='all'")
-    if not number(memory) > 0:
-        raise InvalidInput("a positive memory budget in bytes", got=memory, where="measure", hint="memory=2e9")
+    checks.choice(probe, ("all", "weights", "output"), "measure", "probe")
+    checks.within(memory, "a positive memory budget in bytes", "measure", "memory=2e9", infinite=True)
     count(width, 1, "width", "measure", "width=1000")
 
 

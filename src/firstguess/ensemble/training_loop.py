@@ -87,10 +87,7 @@ def plan(
             raise InvalidInput("no batch: 'gd' takes all points", got=batch, where="batch", hint="optimizer='sgd'")
     elif optimizer == "sgd":
         raise InvalidInput("the size of mini-batches", got="none", where="batch", hint="batch=128")
-    if not 0 <= checks.number(weight_decay) < math.inf:
-        raise InvalidInput(
-            "a weight decay of at least 0", got=weight_decay, where="weight_decay", hint="weight_decay=0.01"
-        )
+    checks.within(weight_decay, "a weight decay of at least 0", "weight_decay", "weight_decay=0.01", closed=True)
     size = None if batch is None or batch >= n else int(batch)
     looks = _looks(steps, epochs, 1 if size is None else -(-n // size))
     seed = checks.count(seed, 0, "seed", "train(seed)", "seed=0")
@@ -120,8 +117,7 @@ def _rates(lr: Any, steps: int) -> NDArray[np.float64]:
             got = f"{rates[bad[0]]:g} at step {bad[0]}"
             raise InvalidInput("learning rates of at least 0", got=got, where="train(lr)", hint="lr=1e-3")
         return rates
-    if not 0 < checks.number(lr) < math.inf:
-        raise InvalidInput("a learning rate above 0", got=lr, where="train(lr)", hint="lr=1e-3")
+    checks.within(lr, "a learning rate above 0", "train(lr)", "lr=1e-3")
     return np.full(steps, float(lr))
 
 
