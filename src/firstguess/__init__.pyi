@@ -82,9 +82,9 @@ from firstguess.network.builders import (
 from firstguess.network.inputs import Inputs as Inputs
 from firstguess.network.inputs import Tokens as Tokens
 from firstguess.network.network import Network as Network
-from firstguess.studies.configurations import Grid as Grid
-from firstguess.studies.configurations import grid as grid
+from firstguess.studies.study import Grid as Grid
 from firstguess.studies.study import Study as Study
+from firstguess.studies.study import grid as grid
 from firstguess.studies.study import study as study
 from firstguess.theory.data_bias import DataBias as DataBias
 from firstguess.theory.data_bias import data_bias as data_bias

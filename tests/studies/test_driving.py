@@ -13,7 +13,7 @@ from in_process import InProcess
 from study_functions import counted, numbers, times, troubled
 
 import firstguess as fg
-from firstguess.studies import local_pool, scheduler, store, study
+from firstguess.studies import pools, scheduler, store, study
 from firstguess.studies.store import Results
 from firstguess.studies.study_files import KeptStudy
 
@@ -56,6 +56,14 @@ def test_nothing_is_done_twice_also_across_studies(tmp_path: Path) -> None:
     assert again.ran is not None
     assert (again.ran.total, again.ran.found, again.ran.done) == (6, 4, 2)
     assert again.table()["seed"].to_pylist() == [5, 4, 3, 2, 1, 0, 0, 1]
+
+
+def test_configurations_that_are_equal_are_computed_once(tmp_path: Path) -> None:
+    s = fg.study("a", fg.grid(k=[1, 1.0, 2, np.float64(2.0), 2.5, True]), lambda p: {"v": 2 * p["k"]}, store=tmp_path)
+    ran = s.run().ran
+    assert ran is not None
+    assert ran.done == 4  # 1, 2, 2.5 and True, which is no number of layers
+    assert s.table()["v"].to_pylist() == [2, 2, 4, 4, 5, 2]
 
 
 def test_another_function_data_or_version_is_another_task(tmp_path: Path) -> None:
@@ -391,4 +399,4 @@ def test_a_function_that_cannot_be_sent_is_refused_before_any_work(tmp_path: Pat
     generator = (i for i in range(3))
     with pytest.raises(fg.InvalidInput, match="can be sent to another process"):
         fg.study("a", [{}], lambda p: next(generator), store=tmp_path).run()
-    assert local_pool.sendable(lambda p: p)
+    assert pools.sendable(lambda p: p)

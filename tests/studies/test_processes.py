@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from study_functions import DiesOnLoading, dies_once, numbers, slow, times, troubled
 
 import firstguess as fg
-from firstguess.studies.local_pool import LocalPool
+from firstguess.studies.pools import READY, LocalPool, sendable
 from firstguess.studies.tasks import Job, Work
 
 
@@ -135,3 +136,20 @@ def test_results_are_the_same_whatever_the_number_of_workers(tmp_path: Path) -> 
         fg.study("a", fg.grid(seed=range(20)), numbers, store=tmp_path / str(w)).run(workers=w).table() for w in (1, 2)
     ]
     assert plain(tables[0]).equals(plain(tables[1]))
+
+
+def test_a_worker_whose_driver_is_gone_says_nothing() -> None:
+    """It was killed while a task ran: the answer goes into a pipe that nobody reads any more."""
+    ours, theirs = Pipe()
+    program = f"from firstguess.studies.pools import worker; worker({theirs.fileno()}, {os.getpid()})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True
+    )
+    theirs.close()
+    ours.send_bytes(sendable(Work(numbers)))
+    assert ours.recv() == READY
+    ours.send_bytes(sendable((Job("a", {"seed": 1}),)))
+    ours.close()
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 0

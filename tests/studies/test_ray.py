@@ -12,7 +12,7 @@ import ray_cluster
 from study_functions import counted, dies_once, numbers, times, troubled
 
 import firstguess as fg
-from firstguess.studies import ray_pool
+from firstguess.studies import pools
 
 ray: Any = pytest.importorskip("ray")
 
@@ -98,13 +98,13 @@ def test_no_more_tasks_are_handed_over_than_allowed(
     small_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flying: list[int] = []
-    real = ray_pool.RayPool.start
+    real = pools.RayPool.start
 
     def start(self: Any, job: Any) -> None:
         real(self, job)
         flying.append(len(self._jobs))
 
-    monkeypatch.setattr(ray_pool.RayPool, "start", start)
+    monkeypatch.setattr(pools.RayPool, "start", start)
     s = fg.study("a", fg.grid(seed=range(100)), numbers, store=tmp_path).run(engine="ray")
     assert s.table().num_rows == 100
     assert max(flying) <= 16

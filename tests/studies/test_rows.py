@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import firstguess as fg
-from firstguess.studies.configurations import configurations
 from firstguess.studies.store import joined, table_of
+from firstguess.studies.study import each_of
 from firstguess.studies.tasks import row_of
 
 
@@ -81,13 +81,13 @@ def test_an_axis_is_a_list(axes: dict[str, object]) -> None:
 
 def test_configurations_come_from_lists_and_networks() -> None:
     nets = {"plain": fg.mlp(depth=1), "normed": fg.mlp(depth=1, norm="layernorm")}
-    assert [c.shown for c in configurations(nets)] == [{"network": "plain"}, {"network": "normed"}]
-    assert [c.given for c in configurations(nets)] == list(nets.values())
-    listed = list(configurations([{"act": fg.activation("relu"), "widths": (1, 2), "f": len}]))
+    assert [c.shown for c in each_of(nets)] == [{"network": "plain"}, {"network": "normed"}]
+    assert [c.given for c in each_of(nets)] == list(nets.values())
+    listed = list(each_of([{"act": fg.activation("relu"), "widths": (1, 2), "f": len}]))
     assert listed[0].shown["widths"] == "1, 2"
     assert all(isinstance(value, str) for value in listed[0].shown.values())
-    named = list(configurations({"a": {"depth": 3}}))
+    named = list(each_of({"a": {"depth": 3}}))
     assert named[0].shown == {"name": "a", "depth": 3}
     for bad in ("relu", 3, [3]):
         with pytest.raises(fg.InvalidInput, match="a grid"):
-            list(configurations(bad))
+            list(each_of(bad))

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from firstguess.show.charts.lines import Series as Series
     from firstguess.show.charts.marks import heading as heading
     from firstguess.show.charts.theme import Chart as Chart
-    from firstguess.studies.local_pool import LocalPool as LocalPool
-    from firstguess.studies.ray_pool import RayPool as RayPool
+    from firstguess.studies.pools import LocalPool as LocalPool
+    from firstguess.studies.pools import RayPool as RayPool
     from firstguess.studies.scheduler import Pool as Pool
     from firstguess.studies.store import Piece as Piece
     from firstguess.studies.store import Store as Store
@@ -96,8 +96,7 @@ _HOME = {
     "firstguess.show.charts.lines": "Panel Series",
     "firstguess.show.charts.marks": "heading",
     "firstguess.show.charts.theme": "Chart",
-    "firstguess.studies.local_pool": "LocalPool",
-    "firstguess.studies.ray_pool": "RayPool",
+    "firstguess.studies.pools": "LocalPool RayPool",
     "firstguess.studies.scheduler": "Pool",
     "firstguess.studies.store": "Piece Store write_table",
     "firstguess.studies.tasks": "Job Work",

@@ -259,7 +259,8 @@ class _Walk:
         cells = [self._cell(cell, inside) for cell in value.__closure__ or ()]
         inner = getattr(value, "__wrapped__", None)
         wrapped = [] if inner is None else [self.of(inner, inside)]
-        if not is_users(value.__module__) and vars(sys.modules[value.__module__]) is value.__globals__:
+        home = sys.modules.get(value.__module__ or "")
+        if home is not None and not is_users(value.__module__) and vars(home) is value.__globals__:
             return ["function", f"{value.__module__}.{value.__qualname__}", *cells, *wrapped]
         names = sorted(set(globals_of(value.__code__)))
         world = {name: self.of(value.__globals__[name], inside) for name in names if name in value.__globals__}

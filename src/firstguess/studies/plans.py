@@ -34,8 +34,7 @@ from firstguess.base.checks import keywords
 from firstguess.base.errors import InvalidInput
 from firstguess.base.files import reason
 from firstguess.data import load
-from firstguess.studies.configurations import grid
-from firstguess.studies.study import Study
+from firstguess.studies.study import Study, grid
 
 BUILDERS = ("mlp", "residual_mlp", "cnn")
 READINGS = ("predict", "measure", "train", "diagnose")
