@@ -18,7 +18,7 @@ def absolute(text: str, url: str) -> str:
 
 def with_urls(settings: str, url: str) -> str:
     """pyproject.toml with the addresses that a package index shows."""
-    if "[project.urls]" in settings:
+    if re.search(r"^\[project\.urls\]", settings, re.M):
         raise SystemExit("Expected a pyproject.toml without [project.urls], but it has some. Try: a fresh checkout.")
     table = "\n".join(
         ["[project.urls]", f'Homepage = "{url}"', f'Documentation = "{url}/blob/main/docs/index.md"',

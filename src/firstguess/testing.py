@@ -56,7 +56,7 @@ def firstguess_gate(request: pytest.FixtureRequest) -> Callable[..., Measurement
 
 
 def _report(request: pytest.FixtureRequest, what: Any, data: Any, folder: Path, options: dict[str, Any]) -> None:
-    """Diagnose a network that failed; a diagnosis that fails itself is mentioned, and does not hide the test's error."""
+    """Diagnose a network that failed; where the diagnosis fails itself, that is mentioned in the summary."""
     import firstguess as fg
 
     limits = ("max_share", "max_gamma", "strict", "inits", "precision", "progress", "seconds")

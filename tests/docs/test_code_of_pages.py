@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import doctest
 import io
+import json
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -188,7 +192,36 @@ def test_workflows_are_yaml() -> None:
     assert step["run"].splitlines()[-1].startswith("firstguess check ")
     assert {f"${{{{ inputs.{name} }}}}" for name in inputs} == set(step["env"].values())
     (hook,) = hooks["repos"][0]["hooks"]
-    assert {"id", "name", "entry", "language"} <= set(hook)
+    (offered,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert hook["id"] == offered["id"]
+    parsed(" ".join([offered["entry"], *hook["args"]]))
+
+
+def test_the_release_makes_links_absolute(tmp_path: Path) -> None:
+    """What a release does to README and pyproject.toml: nothing relative is left, and pictures stay."""
+    yaml = pytest.importorskip("yaml")
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    lines = [step["run"] for step in release["jobs"]["build"]["steps"] if "run" in step]
+    (line,) = (line for line in lines if "project_url" in line)
+    assert release["jobs"]["publish"]["permissions"] == {"id-token": "write"}
+    for name in ("README.md", "pyproject.toml"):
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    url = "https://example.org/somebody/firstguess"
+    command = [sys.executable, str(ROOT / line.split()[1]), url, str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True)
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]*)\)", text))
+    assert f"({url}/raw/main/docs/images/report.png)" in text
+    assert tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["urls"]["Homepage"] == url
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1  # not twice
+
+
+def test_zenodo_names_the_papers() -> None:
+    named = json.loads((ROOT / ".zenodo.json").read_text(encoding="utf-8"))
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert named["license"] == "MIT"
+    for related in named["related_identifiers"]:
+        assert related["identifier"].removeprefix("arXiv:") in cited
 
 
 def test_the_first_example_needs_no_extra() -> None:

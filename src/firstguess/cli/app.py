@@ -13,7 +13,7 @@ import typer
 from firstguess._version import __version__
 from firstguess.base.errors import FirstguessError
 from firstguess.base.files import reason
-from firstguess.cli import help, models, predict, research, setup, theory, train
+from firstguess.cli import coordinates, help, models, predict, research, setup, theory, train
 from firstguess.cli.help import run
 
 
@@ -64,7 +64,15 @@ def frame(
 
 
 _GROUPS = {
-    "Your model": (models.diagnose, models.explain, models.check, models.measure, train.train, models.repair),
+    "Your model": (
+        models.diagnose,
+        models.explain,
+        models.check,
+        models.measure,
+        train.train,
+        coordinates.coordinates,
+        models.repair,
+    ),
     "Theory": (
         predict.predict,
         train.predict_training,
