@@ -60,7 +60,8 @@ class Coordinates:
         clear = np.abs(self.exponents) - 3 * self.exponents_se > FLAT
         if not clear.any():
             return "sizes do not depend on width"
-        step, layer = np.unravel_index(np.argmax(np.where(clear, np.abs(self.exponents), 0)), clear.shape)
+        sizes = np.where(clear, np.abs(self.exponents), 0)
+        step, layer = (int(place[0]) for place in np.nonzero(sizes == sizes.max()))
         power = self.exponents[step, layer]
         way = "grows" if power > 0 else "shrinks"
         when = "at initialization" if step == 0 else f"after step {step}"
