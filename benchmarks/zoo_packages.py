@@ -105,7 +105,7 @@ def _of(path: str, x: Any, build: Callable[[Any], nn.Module]) -> Callable[[], Zo
 
 
 class Pixels(nn.Module):
-    """Every pixel classified: classes last."""
+    """Every pixel classified, as a token is: (points, pixels, classes)."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Pixels(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found = self.inner(x)
-        return (found[0] if isinstance(found, list | tuple) else found).movedim(1, -1)
+        return (found[0] if isinstance(found, list | tuple) else found).flatten(2).movedim(1, -1)
 
 
 def _segmented(name: str) -> Callable[[], ZooModel]:

@@ -255,3 +255,36 @@ def test_rules_and_own_values_under_norms_by_hooks() -> None:
 def test_models_without_values() -> None:
     with pytest.raises(InvalidInput, match=r"meta device.*to_empty"):
         fg.measure(nn.Sequential(nn.Linear(8, 3, device="meta")), torch.randn(10, 8), inits=2)
+
+
+class _Remembers(nn.Module):
+    """Adds 100 to the first class from the second call on: what a spiking neuron's potential does, exaggerated."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.layer, self.how = nn.Linear(6, 3), how
+        self.seen: torch.Tensor | None = None
+        if how == "buffer":
+            del self.seen
+            self.register_buffer("seen", torch.zeros(0), persistent=False)
+        if how == "in place":
+            self.seen = torch.zeros(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.layer(x)
+        out = out + self.seen if self.seen is not None and len(self.seen) else out
+        if self.how == "in place":
+            assert self.seen is not None
+            self.seen += torch.tensor([100.0, 0.0, 0.0])
+        else:
+            self.seen = torch.tensor([100.0, 0.0, 0.0])
+        return out
+
+
+@pytest.mark.parametrize("how", ["buffer", "attribute", "in place"])
+def test_what_a_call_leaves_in_the_model_is_not_passed_on(how: str) -> None:
+    x = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+    model = _Remembers(how)
+    m = fg.measure(model, x, inits=6, seed=1)
+    assert float(m.guesses.fractions[:, 0].max()) < 1.0
+    assert model.seen is None or not bool(model.seen.any())

@@ -141,6 +141,36 @@ def restored(model: nn.Module, *, parameters: bool) -> Generator[nn.Module]:
             tensor.grad = grad
 
 
+class StateOfCalls:
+    """What calls leave in a model besides its weights: buffers, tensors as attributes; not in modules of `apart`."""
+
+    def __init__(self, model: nn.Module, apart: tuple[type[nn.Module], ...]) -> None:
+        parts = [part for part in model.modules() if not isinstance(part, apart)]
+        found: list[tuple[dict[str, Any], str, Any]] = [
+            (place, name, value)
+            for part in parts
+            for place in (part._buffers, vars(part))
+            for name, value in place.items()
+            if (value is None or isinstance(value, torch.Tensor)) and name not in _OF_EVERY_MODULE
+        ]
+        self._kept = [(*one, (one[2].clone(), one[2]._version) if _may_change(one[2]) else None) for one in found]
+
+    def put_back(self) -> None:
+        """Make the next call the first one again."""
+        for place, name, value, content in self._kept:
+            if place.get(name) is not value:
+                place[name] = value
+            if content is not None and value._version != content[1]:
+                value.copy_(content[0])
+
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+
+
+def _may_change(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and not value.is_inference() and not value.requires_grad
+
+
 def _shallow(module: nn.Module) -> dict[str, tuple[Any, Any]]:
     """Each attribute with a copy of its content where that is a plain container (hooks, children, buffers, …)."""
     return {name: (value, _content(value)) for name, value in vars(module).items()}

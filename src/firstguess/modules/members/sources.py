@@ -20,7 +20,15 @@ from firstguess.base.text import is_path
 from firstguess.data import Batch
 from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.modules.call_model import Caller, part
-from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, restored, unwrapped
+from firstguess.modules.guard import (
+    IsolatedRandomness,
+    StateOfCalls,
+    every_module_called,
+    is_lazy,
+    own_copy,
+    restored,
+    unwrapped,
+)
 from firstguess.modules.members.initializers import (
     ALL,
     RUNNING_NORMS,
@@ -122,6 +130,7 @@ class Instance:
             own = None if lazy else dict(self._model.named_parameters())
             known = self._options(self.shared_copy, init, redraw)
             self._redraw = Redraw(self.shared_copy, init, trained=trained, own=own, **known)
+            self._state = StateOfCalls(self.shared_copy, RUNNING_NORMS)
         self.findings = self._redraw.findings
 
     @property
@@ -152,6 +161,7 @@ class Instance:
     def member(self, seed: int) -> Generator[nn.Module]:
         if self.shared_copy is not None:
             with IsolatedRandomness(seed):
+                self._state.put_back()  # a spiking neuron's potential, a cache: the last member's
                 self._redraw.draw()
                 yield self.shared_copy
             return
