@@ -149,7 +149,7 @@ class StateOfCalls:
         found: list[tuple[dict[str, Any], str, Any]] = [
             (place, name, value)
             for part in parts
-            for place in (part._buffers, vars(part))
+            for place in (vars(part)["_buffers"], vars(part))
             for name, value in place.items()
             if (value is None or isinstance(value, torch.Tensor)) and name not in _OF_EVERY_MODULE
         ]
