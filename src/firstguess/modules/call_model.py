@@ -389,12 +389,19 @@ def labelled(what: object, data: Any, where: str, forward: Forward | None = None
         labels = labels[:, 0]
     if labels.ndim != 1:
         raise InvalidInput("one label a point", got=f"labels of shape {tuple(labels.shape)}", where=where)
-    whole = labels.long()
-    if labels.is_floating_point() and not torch.equal(whole.to(labels.dtype), labels):
-        raise InvalidInput("labels 0, 1, …", got="numbers that are not whole", where=where)
+    whole = whole_labels(labels, where)
     if int(whole.min()) < 0:
         raise InvalidInput("labels 0, 1, …", got=int(whole.min()), where=where)
     return Labelled(batch, whole)
+
+
+def whole_labels(labels: torch.Tensor, where: str) -> torch.Tensor:
+    """Labels in a row, as whole numbers."""
+    flat = labels.reshape(-1)
+    whole = flat.long()
+    if labels.is_floating_point() and not torch.equal(whole.to(labels.dtype), flat):
+        raise InvalidInput("labels 0, 1, …", got="numbers that are not whole", where=where)
+    return whole
 
 
 def _joined(batches: Sequence[Batch], where: str) -> Batch:

@@ -20,7 +20,7 @@ from firstguess.ensemble.gradient_statistics import ALL, FAVOURED, OTHERS, WEIGH
 from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLayer
 from firstguess.modules.autograd_graph import Backbone, backbone
 from firstguess.modules.call_model import first_forward, mask_of, part
-from firstguess.modules.guard import restored
+from firstguess.modules.guard import differentiable, restored
 from firstguess.modules.hooks.probes import Finder, Spec, hooked
 from firstguess.modules.members.initializers import BATCH_NORMS, is_hugging_face_conv1d, is_lookup, is_weighted
 from firstguess.modules.outputs import LogitCaller, Pick, Tally, classes_of
@@ -189,13 +189,6 @@ def _total_square(grad: torch.Tensor) -> float:
     return sum(float(part.to("cpu", torch.float64).square().sum()) for part in grad.flatten().split(1 << 20))
 
 
-@contextmanager
-def _differentiable() -> Generator[None]:
-    """Whatever mode the caller is in."""
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
-
-
 class Passes:
     """Forward and backward passes of members over the batches."""
 
@@ -239,7 +232,7 @@ class Passes:
             kinds[name] = is_weighted(module) or isinstance(module, nn.MultiheadAttention)
             self._note(name, tensor, weighted=kinds[name], lookup=is_lookup(module))
 
-        with self._member(0) as model, _differentiable(), hooked(model, see) as hooks:
+        with self._member(0) as model, differentiable(), hooked(model, see) as hooks:
             self._look(model)
             self._prepare(model)
             for size in (3, 2, first.size) if first.size >= 3 else (first.size,):
@@ -350,7 +343,7 @@ class Passes:
         """Mean squares (layers and stream, 4) of one member, and the share of guesses that its favoured class gets."""
         tally = Tally(self.classes, self._seed, member)
         self._got = {name: [] for name in (*self._specs, *self._readers)}
-        with self._member(member) as model, _differentiable(), self._taken_at_once(model):
+        with self._member(member) as model, differentiable(), self._taken_at_once(model):
             self._prepare(model)
             for batch, labels in zip(self._batches, self._targets, strict=True):
                 watch = partial(self._watch, batch)

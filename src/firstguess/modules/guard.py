@@ -99,6 +99,13 @@ class IsolatedRandomness:
 
 
 @contextmanager
+def differentiable() -> Generator[None]:
+    """Gradients, whatever mode the caller is in."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+@contextmanager
 def every_module_called() -> Generator[None]:
     """Without torch's fused transformer layers, which pass over submodules and their hooks."""
     before = torch.backends.mha.get_fastpath_enabled()

@@ -21,7 +21,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.data import Batch
 from firstguess.modules.call_model import Labelled
 from firstguess.modules.members.initializers import RUNNING_NORMS
-from firstguess.modules.outputs import LogitCaller, Pick
+from firstguess.modules.outputs import LogitCaller, Pick, by_class
 
 Optimizer: TypeAlias = "str | type[optim.Optimizer] | Callable[[list[nn.Parameter]], optim.Optimizer]"
 Scheduler: TypeAlias = "Callable[[optim.Optimizer], Any]"
@@ -266,8 +266,7 @@ class Objective:
             )
         if rows.ndim == 1:
             self.single = tuple(raw.shape[1:])
-            return torch.stack((torch.zeros_like(rows), rows), 1), raw
-        return rows, raw
+        return by_class(rows), raw
 
     def loss(self, model: nn.Module, batch: Batch, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Averaged over the points of a batch, and the logits."""

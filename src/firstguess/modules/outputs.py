@@ -198,6 +198,11 @@ def contrasts(rows: torch.Tensor) -> torch.Tensor:
     return (wide - wide.mean(1, keepdim=True)) * math.sqrt(rows.shape[1] / (rows.shape[1] - 1))
 
 
+def by_class(rows: torch.Tensor) -> torch.Tensor:
+    """A logit for every class: one logit z is the pair (0, z)."""
+    return torch.stack((torch.zeros_like(rows), rows), 1) if rows.ndim == 1 else rows
+
+
 def classes_of(rows: torch.Tensor) -> int:
     return 2 if rows.ndim == 1 else rows.shape[1]
 

@@ -21,10 +21,10 @@ from firstguess.base.record import Shown
 from firstguess.base.text import page, percents, spaced
 from firstguess.data import batches as stream
 from firstguess.data import collect, load
-from firstguess.modules.call_model import Forward, fed
+from firstguess.modules.call_model import Forward, fed, whole_labels
 from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.members.sources import Mode
-from firstguess.modules.outputs import Pick, contrasts
+from firstguess.modules.outputs import Pick, by_class, contrasts
 from firstguess.modules.repair import LogitRows, logits_of, needed, refuse_trained, save_weights
 
 Array: TypeAlias = NDArray[np.float64]
@@ -143,11 +143,11 @@ def match_prior(
     if not isinstance(weight, torch.Tensor) or weight.ndim < 2:
         raise NotCovered("a head with a matrix of weights", got=head.path, where="match_prior")
     bare = before.rows if head.bias is None else before.rows - head.bias.detach().float().cpu()
-    labels = _whole_numbers(before.labels) if by_labels and before.labels is not None else None
+    labels = whole_labels(before.labels, "match_prior(data)") if by_labels and before.labels is not None else None
     size = math.sqrt(float(contrasts(bare).square().mean()))
     if mode == "loss":
         part = len(bare) / counts.sum() if by_labels else 0.0
-        factor = _scale(_columns(bare), p, labels, math.sqrt(max(0.0, 1.0 - part)))
+        factor = _scale(by_class(bare.double()), p, labels, math.sqrt(max(0.0, 1.0 - part)))
     else:
         factor = _by_guesses(p, size, one_logit=bare.ndim == 1)
     logs = np.log(p)
@@ -181,7 +181,7 @@ def _counts(prior: str, data: object, logits: LogitRows) -> Array:
     for batch in () if logits.labels is None else stream(data):
         if batch.labels is None:
             continue
-        labels = _whole_numbers(batch.labels)
+        labels = whole_labels(batch.labels, "match_prior(data)")
         labels = labels[labels >= 0].numpy()
         if labels.size and labels.max() >= logits.classes:
             raise InvalidInput(f"labels below {logits.classes}", got=int(labels.max()), where="match_prior(data)")
@@ -191,13 +191,6 @@ def _counts(prior: str, data: object, logits: LogitRows) -> Array:
             "data with labels", got="none", where="match_prior(data)", hint="data=(x, y), or prior=[0.9, 0.1]"
         )
     return counts
-
-
-def _whole_numbers(labels: torch.Tensor) -> torch.Tensor:
-    whole = labels.reshape(-1).long()
-    if labels.is_floating_point() and not torch.equal(whole.to(labels.dtype), labels.reshape(-1)):
-        raise InvalidInput("labels 0, 1, …", got="numbers that are not whole", where="match_prior(data)")
-    return whole
 
 
 def _shares(counts: Array, classes: int, examples: float) -> Array:
@@ -212,12 +205,6 @@ def _shares(counts: Array, classes: int, examples: float) -> Array:
     return p / p.sum()
 
 
-def _columns(rows: torch.Tensor) -> torch.Tensor:
-    """Logits (points, classes) in double precision; one logit is class 1 against 0."""
-    wide = rows.double()
-    return torch.stack((torch.zeros_like(wide), wide), 1) if rows.ndim == 1 else wide
-
-
 def _above(outputs: torch.Tensor, p: Array, labels: torch.Tensor | None) -> torch.Tensor:
     """Cross-entropy of every point minus that of the prior itself; of labels drawn from it where none are given."""
     gain = torch.log_softmax(outputs, 1) - torch.from_numpy(np.log(p))
@@ -228,7 +215,7 @@ def _above(outputs: torch.Tensor, p: Array, labels: torch.Tensor | None) -> torc
 
 
 def _excess(logits: LogitRows, p: Array, labels: torch.Tensor | None) -> float:
-    return float(_above(_columns(logits.rows), p, labels).mean())
+    return float(_above(by_class(logits.rows.double()), p, labels).mean())
 
 
 def _scale(bare: torch.Tensor, p: Array, labels: torch.Tensor | None, unseen: float) -> float:

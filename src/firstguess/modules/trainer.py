@@ -24,7 +24,7 @@ from firstguess.base.threads import cores
 from firstguess.ensemble.seeds import check_seed, member_seeds, orders
 from firstguess.ensemble.training_loop import Observe
 from firstguess.modules.call_model import Labelled, first_forward, left_aside, part
-from firstguess.modules.guard import IsolatedRandomness, own_copy, restored
+from firstguess.modules.guard import IsolatedRandomness, differentiable, own_copy, restored
 from firstguess.modules.members.initializers import BATCH_NORMS, Init, Redrawn
 from firstguess.modules.members.sources import source_of
 from firstguess.modules.optimizers import (
@@ -37,8 +37,8 @@ from firstguess.modules.optimizers import (
     as_array,
     run_steps,
 )
-from firstguess.modules.outputs import Pick
-from firstguess.modules.stacked import Functional, Strategy, places
+from firstguess.modules.outputs import Pick, is_probability
+from firstguess.modules.stacked import Functional, Strategy, brief, places
 
 # Several members in training at once: their parameters stacked, one vmapped forward, one optimizer for all.
 
@@ -181,7 +181,7 @@ class ModuleTrainer:
         self._notes: list[str] = []
         self._copies, self._noisy, self._writes = True, False, False
         self._bytes, self.classes, self.model = 0.0, 0, ""
-        with _differentiable():
+        with differentiable():
             self._study()
             self.threads = self._threads(threads)
             self._asked = strategy
@@ -210,7 +210,7 @@ class ModuleTrainer:
 
     def settings(self) -> list[dict[str, Any]]:
         """Settings of the first member's optimizer: groups, how many parameters each has, and their options."""
-        with _differentiable(), self._member(0) as model:
+        with differentiable(), self._member(0) as model:
             found = self._recipe.make([p for p in model.parameters() if p.requires_grad])
             groups = [{**group, "params": len(group["params"])} for group in found.param_groups]
         return [{"kind": type(found).__name__}, *groups]
@@ -225,7 +225,7 @@ class ModuleTrainer:
     def fingerprint(self) -> dict[str, NDArray[Any]]:
         """The first member: its parameters and buffers, and what it makes of a few points."""
         few = part(self._objective.train.batch, 0, min(16, self._batch or self._objective.train.n))
-        with _differentiable(), self._member(0) as model, torch.no_grad():
+        with differentiable(), self._member(0) as model, torch.no_grad():
             found = {
                 f"member {name}": tensor.detach().to("cpu", torch.float32).numpy().copy()
                 for name, tensor in (*model.named_parameters(), *model.named_buffers())
@@ -252,17 +252,19 @@ class ModuleTrainer:
                     hint=f"batch={size + 1}",
                 )
             with restored(model, parameters=False), torch.no_grad():
-                self.classes = self._objective.rows(model, train.rows(slice(0, size), size)[0])[0].shape[1]
+                few = train.rows(slice(0, size), size)[0]
+                rows, _ = self._objective.rows(model, few)
+                self.classes = rows.shape[1]
+                self._check_outputs(rows, lambda: self._objective.rows(model, few)[1])
             self._check_labels()
             before = {name: buffer.clone() for name, buffer in model.named_buffers()}
             dice = _dice()
             saved = _Saved({parameter.data_ptr() for parameter in model.parameters()})
             model.train()
             with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
-                value, rows = self._objective.loss(model, *train.rows(slice(0, size), size))
+                value, _ = self._objective.loss(model, *train.rows(slice(0, size), size))
             if value.ndim or not value.requires_grad:
                 raise InvalidInput("a loss that is one number with a gradient", got=f"shape {tuple(value.shape)}")
-            self._check_outputs(rows)
             self._noisy = not _same_dice(dice, _dice())
             self._writes = any(not torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
             state = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
@@ -282,18 +284,16 @@ class ModuleTrainer:
                     where=where,
                 )
 
-    def _check_outputs(self, rows: torch.Tensor) -> None:
+    def _check_outputs(self, rows: torch.Tensor, forward: Callable[[], torch.Tensor]) -> None:
         """Probabilities are no logits: their cross-entropy is another loss, and one of them is decided at ½."""
-        given = rows.detach()
-        one = bool((given[:, 0] == 0).all()) and rows.shape[1] == 2  # of one output z: (0, z)
-        inside = bool(((given >= 0) & (given <= 1)).all())
-        sums = torch.allclose(given.sum(1), torch.ones(len(given)).to(given), atol=1e-5)
-        # Logits of a biased network may all be between 0 and 1; and a loss of the user's may want probabilities.
-        if (
-            inside
-            and len(given) > 1
-            and (_is_sigmoid(rows) if one else sums and isinstance(self._objective.loss_of, str))
-        ):
+        one = self._objective.single is not None
+        if one:  # logits of a biased network may all be between 0 and 1
+            found = len(rows) > 1 and bool(is_probability(rows[:, 1], forward))
+        else:  # which a loss of the user's may want
+            inside = len(rows) > 1 and bool(((rows >= 0) & (rows <= 1)).all())
+            sums = torch.allclose(rows.sum(1), torch.ones(len(rows)).to(rows), atol=1e-5)
+            found = inside and sums and isinstance(self._objective.loss_of, str)
+        if found:
             raise InvalidInput(
                 "logits, to train with cross-entropy or to count guesses",
                 got="probabilities: outputs between 0 and 1" + ("" if one else " that sum to 1"),
@@ -326,7 +326,7 @@ class ModuleTrainer:
                 size = 2 if alone[0] > _LONG else size
                 several = self._time_stack(size, alone[1])
             except Exception as error:  # any operation without a rule, or control flow that depends on data
-                why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                why = brief(error)
             else:
                 if strategy == "vmap" or several < _GAIN * alone[0]:
                     self._notes.append(
@@ -429,7 +429,7 @@ class ModuleTrainer:
     def first(self, members: Sequence[int]) -> Iterator[Logits]:
         """Logits of the training points at step 0."""
         for member in members:
-            with _differentiable(), self._one_core(), self._member(member) as model:
+            with differentiable(), self._one_core(), self._member(member) as model:
                 logits = self._objective.first(model)
             yield logits
 
@@ -437,7 +437,7 @@ class ModuleTrainer:
         self, members: Sequence[int], looks: NDArray[np.int64], observe: Observe, stopped: Callable[[], bool]
     ) -> None:
         """Train these, and show what there is at every look."""
-        with _differentiable(), self._one_core():
+        with differentiable(), self._one_core():
             if len(members) > 1 and self.group > 1:
                 run_steps(self._stack(members), looks, lambda k, *found: observe(members[k], *found), stopped)
                 return
@@ -445,13 +445,6 @@ class ModuleTrainer:
                 with self._member(member) as model, self._noise(member):
                     single = SingleMember(model, self._objective, self._recipe, self._rows(member))
                     run_steps(single, looks, lambda _, *found, own=member: observe(own, *found), stopped)
-
-
-@contextmanager
-def _differentiable() -> Generator[None]:
-    """Gradients, whatever mode the caller is in."""
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
 
 
 class _Saved:
@@ -465,17 +458,6 @@ class _Saved:
             self._seen.add(tensor.data_ptr())
             self.bytes += tensor.numel() * tensor.element_size()
         return tensor
-
-
-def _is_sigmoid(rows: torch.Tensor) -> bool:
-    """Whether what rows (0, z) were stacked from came out of a sigmoid, but for its shape."""
-    step: Any = rows.grad_fn
-    while step is not None and step.name().removesuffix("Backward0") in _SHAPING:
-        step = step.next_functions[-1][0]
-    return step is not None and step.name().startswith("Sigmoid")
-
-
-_SHAPING = ("Stack", "Squeeze", "View", "Reshape", "UnsafeView", "Select", "Unsqueeze", "Alias", "Clone", "ToCopy")
 
 
 def _timed(member: MemberTrainer) -> float:

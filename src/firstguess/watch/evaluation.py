@@ -25,7 +25,7 @@ from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.hooks.accumulators import Blocks, LayerMoments, logit_sums
 from firstguess.modules.hooks.snapshot import examined, look
 from firstguess.modules.members.sources import Mode, looked_into
-from firstguess.modules.outputs import EPS, LogitCaller, Pick, classes_of
+from firstguess.modules.outputs import EPS, LogitCaller, Pick, by_class, classes_of
 
 _CHUNK = 1 << 22  # logits that are counted at once: of large vocabularies a batch has more
 _SUM = 1e-3  # by which probabilities of a point may miss 1, in float16 too
@@ -107,8 +107,7 @@ class Eyes:
                 f"{self.classes} classes, as before", got=classes_of(rows), where=f"the model's output, batch {index}"
             )
         if rows.ndim == 1:
-            z = torch.logit(rows.float(), EPS) if self._kind == "sigmoid" else rows
-            return torch.stack((torch.zeros_like(z), z), 1)
+            return by_class(torch.logit(rows.float(), EPS) if self._kind == "sigmoid" else rows)
         return rows.float().clamp_min(1e-38).log() if self._kind == "softmax" else rows
 
     def _kind_of(self, rows: torch.Tensor, batch: Batch) -> str:

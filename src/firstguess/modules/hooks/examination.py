@@ -17,17 +17,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from firstguess.base.errors import FirstguessError
 from firstguess.data import Batch
 from firstguess.modules.call_model import leaves
-from firstguess.modules.hooks.snapshot import Snapshot, fresh_norms, look
+from firstguess.modules.hooks.snapshot import SURE, Snapshot, fresh_norms, look
 from firstguess.modules.members.initializers import is_lookup, is_weighted
 from firstguess.modules.members.weight_statistics import sampled
-from firstguess.modules.outputs import Pick, contrasts
+from firstguess.modules.outputs import Pick, by_class, contrasts
 
 # What a model computes while it runs, operation by operation: soft-maxes, ReLUs, logarithms, masks, dropout.
 #
 # Modules and plain code alike (`nn.ReLU`, `F.relu`, `x.relu_()`): a dispatch mode sees every operation of torch, and
 # hooks tell in which module it ran. Dropout is seen as a call, because in eval mode it does nothing.
 
-SURE = 0.99  # of the range of a bounded activation: its gradient is 2 % of the largest and less
 HIDDEN = -1e8  # a score at or below it is no score: masks are −Inf, −1e9 or the lowest float
 ALL = 0.99  # dropout of at least this part leaves next to nothing
 _DROPOUTS: tuple[Any, ...] = (
@@ -391,9 +390,8 @@ class _Observations:
         return math.sqrt(max(0.0, 1 - float(self.totals.square().sum()) / points / self.squares))
 
     def _losses(self, logits: torch.Tensor, fine: torch.Tensor, batch: Batch) -> None:
-        """Cross-entropies of points with finite logits; one logit z is the pair (0, z)."""
-        pair = torch.stack((torch.zeros_like(logits), logits), 1) if logits.ndim == 1 else logits
-        logs = torch.log_softmax(pair, 1)
+        """Cross-entropies of points with finite logits."""
+        logs = torch.log_softmax(by_class(logits), 1)
         self.even -= float(logs[fine].mean(1).sum())
         self.points += int(fine.sum())
         y = batch.labels

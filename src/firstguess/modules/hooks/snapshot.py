@@ -33,7 +33,7 @@ from firstguess.modules.outputs import (
 
 Probabilities: TypeAlias = Literal["", "softmax", "sigmoid"]
 
-SURE = 0.99  # of the range of a bounded activation, or of probability: its gradient is 2 % of the largest and less
+SURE = 0.99  # of probability, or of the range of a bounded activation: its gradient is 2 % of the largest and less
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,6 @@ class Snapshot:
     level: bool  # all logits are equal on every point
     nonfinite: str  # the first layer with NaN or Inf
     dead: dict[str, float]  # layer -> share of its units with one value on all points
-    saturated: dict[str, float]  # tanh and sigmoid modules -> share of values at the ends of their range
     head: str  # the last layer with weights
     head_zero: bool  # its weights are all 0
     bias: NDArray[np.float64] | None  # of the head, where it is added to the logits
@@ -113,7 +112,6 @@ class _View:
     nonfinite: str = ""
     low: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     high: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
-    ends: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     head: tuple[str, nn.Module] | None = None
     last: torch.Tensor | None = None  # what the head returned
     version: int = 0
@@ -130,10 +128,6 @@ class _View:
             self.nonfinite = name
         if is_weighted(module):
             self.head, self.last, self.version = (name, module), tensor, tensor._version
-        if isinstance(module, nn.Tanh | nn.Sigmoid):
-            x = tensor if isinstance(module, nn.Tanh) else 2 * tensor - 1
-            at, of = self.ends.get(name, (0, 0))
-            self.ends[name] = (at + int((x.abs() > SURE).sum()), of + x.numel())
         if tensor.shape[0] == self.size:
             low, high = tensor.amin(0), tensor.amax(0)
             if name in self.low and self.low[name].shape == low.shape:
@@ -205,7 +199,6 @@ class _View:
             known and tally.level,
             self.nonfinite,
             {name: float((low == self.high[name]).double().mean()) for name, low in self.low.items()},
-            {name: at / of for name, (at, of) in self.ends.items() if of},
             self.head[0] if self.head else OUTPUT,
             weight is not None and not bool(weight.any()),
             None if bare is None or bias is None else bias.cpu().double().numpy(),
