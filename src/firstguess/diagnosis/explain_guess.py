@@ -229,7 +229,7 @@ def explain_guess(
     from firstguess.modules.call_model import centred, fed, fewer
     from firstguess.modules.engine import ModuleEngine
     from firstguess.modules.hooks.examination import examine
-    from firstguess.modules.hooks.snapshot import examined, fresh_norms, look, training_norms
+    from firstguess.modules.hooks.session import examined, fresh_norms, look, training_norms
     from firstguess.modules.measure import recorded
 
     started = time.perf_counter()

@@ -23,7 +23,7 @@ from firstguess.diagnosis.faults.base import excess, is_notable
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import FindingKind, Members, ProbedLayer
 from firstguess.modules.call_model import fewer, first_forward
-from firstguess.modules.hooks.snapshot import Snapshot, look
+from firstguess.modules.hooks.session import Snapshot, look
 from firstguess.theory.data_bias import DataBias
 from firstguess.theory.shares.gaussian import Guesses
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from firstguess.data import Batch
 from firstguess.modules.call_model import leaves, replaced
-from firstguess.modules.hooks.probes import OUTPUT, hooked
+from firstguess.modules.hooks.session import OUTPUT, hooked
 from firstguess.modules.members.initializers import is_lookup
 from firstguess.modules.outputs import LogitCaller, is_float
 

@@ -31,7 +31,7 @@ from firstguess.ensemble.seeds import check_seed, member_seeds
 from firstguess.modules.call_model import fewer, leaves, left_aside, mask_of, not_run, part, signature
 from firstguess.modules.guard import every_module_called, restored
 from firstguess.modules.hooks.accumulators import LayerRecorder
-from firstguess.modules.hooks.probes import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
+from firstguess.modules.hooks.session import OUTPUT, Finder, Hooks, Node, Spec, hooked, same_memory
 from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.options import MEMORY, ModelOptions

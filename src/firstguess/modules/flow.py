@@ -22,7 +22,7 @@ from firstguess.ensemble.seeds import member_seeds
 from firstguess.modules.autograd_graph import DATA, StepPlan, discover
 from firstguess.modules.call_model import joined, leaves, part, replaced, signature
 from firstguess.modules.guard import every_module_called, restored
-from firstguess.modules.hooks.probes import OUTPUT, hooked, same_memory
+from firstguess.modules.hooks.session import OUTPUT, hooked, same_memory
 from firstguess.modules.members.initializers import Init, Redrawn
 from firstguess.modules.members.sources import Mode, Source, source_of
 from firstguess.modules.outputs import LogitCaller, Pick, Tally, as_rows, classes_of, contrasts

@@ -21,7 +21,7 @@ from firstguess.ensemble.member_statistics import Finding, FindingKind, ProbedLa
 from firstguess.modules.autograd_graph import Backbone, backbone
 from firstguess.modules.call_model import first_forward, mask_of, part
 from firstguess.modules.guard import differentiable, restored
-from firstguess.modules.hooks.probes import Finder, Spec, hooked
+from firstguess.modules.hooks.session import Finder, Spec, hooked
 from firstguess.modules.members.initializers import BATCH_NORMS, is_hugging_face_conv1d, is_lookup, is_weighted
 from firstguess.modules.outputs import LogitCaller, Pick, Tally, classes_of
 from firstguess.network.torch_ops import BatchCentre, LeaveOneOutNorm, MeanFree

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from firstguess.ensemble.member_statistics import Probe
     from firstguess.modules.call_model import Forward
-    from firstguess.modules.hooks.probes import Node
+    from firstguess.modules.hooks.session import Node
     from firstguess.modules.members.initializers import Init, Redrawn
     from firstguess.modules.members.sources import Mode
     from firstguess.modules.outputs import Pick

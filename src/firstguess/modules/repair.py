@@ -22,7 +22,7 @@ from firstguess.ensemble.logits import Logits
 from firstguess.modules.call_model import Caller, Forward, fed
 from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.hooks.accumulators import LayerMoments
-from firstguess.modules.hooks.probes import hooked
+from firstguess.modules.hooks.session import hooked
 from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
 from firstguess.modules.members.sources import Mode, looked_into, source_of
 from firstguess.modules.members.weight_statistics import TRAINED, score

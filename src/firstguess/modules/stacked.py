@@ -26,7 +26,7 @@ from firstguess.modules.hooks.accumulators import (
     matrix,
     plain_sums,
 )
-from firstguess.modules.hooks.probes import hooked
+from firstguess.modules.hooks.session import hooked
 from firstguess.modules.members.initializers import RUNNING_NORMS
 from firstguess.modules.members.sources import Source
 from firstguess.modules.outputs import Tally

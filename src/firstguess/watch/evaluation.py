@@ -23,7 +23,7 @@ from firstguess.data.dataset import whole_number
 from firstguess.modules.call_model import mask_of
 from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.hooks.accumulators import Blocks, LayerMoments, logit_sums
-from firstguess.modules.hooks.snapshot import examined, look
+from firstguess.modules.hooks.session import examined, look
 from firstguess.modules.members.sources import Mode, looked_into
 from firstguess.modules.outputs import EPS, LogitCaller, Pick, by_class, classes_of
 

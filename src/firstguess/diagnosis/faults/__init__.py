@@ -23,7 +23,7 @@ from firstguess.diagnosis.faults.order import arranged
 from firstguess.diagnosis.faults.patient import Loss, NotAsked, Optimizer, Patient, check_loss
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.hooks.examination import Examination, examine
-from firstguess.modules.hooks.snapshot import Snapshot
+from firstguess.modules.hooks.session import Snapshot
 from firstguess.modules.outputs import Pick
 
 Question: TypeAlias = Callable[[Seen], "Fault | Iterator[Fault] | None"]

@@ -15,7 +15,7 @@ from firstguess.diagnosis.faults.doctor import Doctor
 from firstguess.diagnosis.faults.patient import NotAsked
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.hooks.examination import Examination
-from firstguess.modules.hooks.snapshot import Snapshot
+from firstguess.modules.hooks.session import Snapshot
 
 FaultName: TypeAlias = Literal[
     "labels out of range",

@@ -15,7 +15,7 @@ from firstguess.data import Batch
 from firstguess.modules.call_model import fewer
 from firstguess.modules.guard import IsolatedRandomness, unwrapped
 from firstguess.modules.hooks.examination import Examination, examine
-from firstguess.modules.hooks.snapshot import examined
+from firstguess.modules.hooks.session import examined
 from firstguess.modules.members.initializers import Init, rule
 from firstguess.modules.outputs import Pick
 

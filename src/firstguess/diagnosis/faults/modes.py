@@ -14,7 +14,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.modules.call_model import leaves
 from firstguess.modules.guard import IsolatedRandomness
-from firstguess.modules.hooks.snapshot import training_norms
+from firstguess.modules.hooks.session import training_norms
 from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 
 _WORSE = 1.5  # loss in eval mode over that in train mode

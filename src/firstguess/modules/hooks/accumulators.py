@@ -20,7 +20,7 @@ from torch import nn
 
 from firstguess.ensemble.higher_moments import member_shape
 from firstguess.ensemble.member_statistics import BETWEEN, DEAD, MEAN, SPREAD
-from firstguess.modules.hooks.probes import Node, Spec
+from firstguess.modules.hooks.session import Node, Spec
 from firstguess.modules.outputs import contrasts
 
 # Third and fourth moments of a module's units over the data, batch by batch: for `fg.measure(…, moments=4)`.

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from firstguess.base.errors import FirstguessError
 from firstguess.data import Batch
 from firstguess.modules.call_model import leaves
-from firstguess.modules.hooks.snapshot import SURE, Snapshot, fresh_norms, look
+from firstguess.modules.hooks.session import SURE, Snapshot, fresh_norms, look
 from firstguess.modules.members.initializers import is_lookup, is_weighted
 from firstguess.modules.members.weight_statistics import sampled
 from firstguess.modules.outputs import Pick, by_class, contrasts
