@@ -17,7 +17,7 @@ from firstguess.base.text import share_change as percents
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.flow import DATA, Effects, Flow, FlowStep
-from firstguess.modules.hooks.probes import OUTPUT
+from firstguess.modules.hooks.session import OUTPUT
 
 _SHOWN, _HOLDING = 5, 3  # of the page: the report has more
 
