@@ -210,3 +210,19 @@ def test_bad_initializations_are_one_line() -> None:
             fg.transformer("llama", **options)  # type: ignore[arg-type]
     with pytest.raises(fg.errors.InvalidInput, match="another style"):
         fg.transformer("original", init="torch")
+
+
+def test_the_head_of_a_model_is_read_with_its_distribution() -> None:
+    """nn.Linear's rows are uniform; and fifteen parameters that all have two initializers are one note."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    size = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 128}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=300, tie_word_embeddings=False, **size))
+    ids = torch.from_numpy(zipf(300, 8 * 12, 3).reshape(8, 12))
+    assert "init" not in str(fg.read(model, ids).network)  # N(0, 0.02²)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+            module.reset_parameters()
+    assert str(fg.read(model, ids).network).endswith("init=uniform)")
+    notes = str(fg.measure(model, ids, inits=2, progress=False))  # pyright: ignore[reportArgumentType]
+    assert notes.count("several initializers draw it") <= 2

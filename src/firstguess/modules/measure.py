@@ -158,7 +158,7 @@ def measure(
         precision: Stop as soon as the 95 % interval of std(G₀) (two classes) or E max_c G_c (more) is value ± this
             or narrower. Looked at after 50 members and whenever 10 % were added, so the number of members
             depends on seed and precision only. Stopping at the first narrow interval favours small ones a little.
-        progress: Called with (members done, members in all) after every batch of members.
+        progress: Called with (members done, members in all) after every batch of members; None or False: nothing is.
         points: This many data points, always the same ones: drawn at random where they can be indexed, the first of a
             loader or an iterable. By default 1000 where there are more, which a note says.
         batch_size: How data are cut for a module (BatchNorm in train mode depends on it); in a description, the batch
@@ -249,7 +249,7 @@ def run(
             if any(finding.kind == FindingKind.NOTHING_FRESH for finding in parts[0].findings):
                 break  # all members are one
             reached = precision is not None and done == check and _half_width(parts, engine, seed) <= precision
-            if progress is not None:
+            if callable(progress):
                 progress(done, done if reached else inits)
             if reached:
                 break

@@ -312,11 +312,13 @@ class Redraw:
             for last, other in module.named_parameters(recurse=False)
             if other is parameter
         ]
-        by = f"{call.name or 'the model'} ({type(call.module).__name__})"
-        kind = FindingKind.TIED if len(places) > 1 else FindingKind.OTHER_INITIALIZER
+        kind = type(call.module).__name__
+        whose = name.rpartition(".")[0] == call.name  # said alike of all of them, so that they are one line
+        by = f"its own {kind}" if whose else f"{call.name or 'the model'} ({kind})"
+        said = FindingKind.TIED if len(places) > 1 else FindingKind.OTHER_INITIALIZER
         what = f"one parameter is {' and '.join(places)}" if len(places) > 1 else "several initializers draw it"
         return Finding(
-            kind,
+            said,
             f"{what}: drawn as by {by}, whose size is nearest to the model's own values; "
             f"{by_constructor(type(self.model).__name__)}",
             name,

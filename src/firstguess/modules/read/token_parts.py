@@ -556,7 +556,8 @@ class Builder:
         if tied:
             return plain(Unembed(True), Part(matrix.path, matrix.kind, text(Unembed(True))))
         law = self.laws.dense(matrix)
-        layer = Unembed(weight_var=law.weight_var)
+        known = self.laws.draws.numbers[matrix.weight.name].law  # lengths of rows matter here: theory.md (52)
+        layer = Unembed(weight_var=law.weight_var, init=known or "normal")
         return Piece(
             layer, layer, (Fill((matrix.weight,)),), (Part(matrix.path, matrix.kind, text(layer), law.variances),)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 from firstguess.base.checks import check_flag, check_number
@@ -45,6 +45,9 @@ class Unembed(Layer):
         check_flag(self.tied, "tied", "unembed")
         check_number(self.weight_var, "weight_var", "unembed", strict=True, hint="unembed(weight_var=1)")
         object.__setattr__(self, "init", weights.checked(self.init, "unembed"))
+
+    def with_distribution(self, init: str) -> Unembed:
+        return replace(self, init=init)
 
     def shape(self, before: Shape, units: int | None) -> Shape:
         check_tokens(before, self.kind)
