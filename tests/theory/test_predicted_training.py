@@ -241,3 +241,19 @@ def test_trust_is_measured():
     assert wide.trust.word == "good"
     assert deep.trust.word == "not lazy"
     assert wide.trust.spread < 0.2 < deep.trust.spread
+
+
+@pytest.mark.parametrize(("width", "classes", "said"), [(12, 5, True), (200, 2, False)])
+def test_where_real_trainings_are_quicker_than_adam_s_prediction_it_says_so(
+    width: int, classes: int, said: bool
+) -> None:
+    """By the products that both take: 3 a weight and network, 2 a sampled weight, logit and network."""
+    x = np.random.default_rng(3).standard_normal((20, 6))
+    net = "dense(weight_var=2) > relu > dense(weight_var=2) > relu > dense"
+    t = fg.predict_training(
+        net, data=(x, np.arange(20) % classes), optimizer="adam", steps=2, width=width, draws=100, trust=False
+    )
+    weights = [6 * width, width**2, width * classes]
+    columns = 1 if classes == 2 else classes
+    assert (3 * 60 * sum(weights) < 2 * 100 * columns * sum(min(size, 1000) for size in weights)) == said
+    assert ("fg.train(…, inits=60)" in str(t)) == said

@@ -73,6 +73,7 @@ class PredictedTraining(Followed, Shown):
     seconds: float = 0.0
     drawn: int = 0  # starts, of which those asked for were kept
     trust: Trust | None = None
+    instead: str = ""  # what would say the same in less time, if anything does
 
     @property
     def diverged(self) -> tuple[tuple[int, int], ...]:
@@ -110,6 +111,8 @@ class PredictedTraining(Followed, Shown):
             rows.append(("diverged", f"{count} of {len(self.loss.draws)} networks, the first by step {spaced(first)}"))
         if self.trust is not None:
             rows.append(("trust", str(self.trust)))
+        if self.instead:
+            rows.append(("quicker", self.instead))
         return rows
 
     def __repr__(self) -> str:

@@ -261,9 +261,9 @@ class _Group:
         self._factor = self._type.type(task.factor)  # the difference of two logits has twice their tangent
         self._steps = 0
 
-    def logits(self, rows: NDArray[np.int64] | slice) -> Values:
-        """(points, networks · columns)."""
-        j = self._jacobian[rows]
+    def logits(self, rows: NDArray[np.int64] | slice, j: Values | None = None) -> Values:
+        """(points, networks · columns); `j` are the derivatives of these points, where they are at hand."""
+        j = self._jacobian[rows] if j is None else j
         moved = (self._moved * self._stands_for) @ j.reshape(-1, j.shape[-1]).T  # (networks, points · columns)
         change = moved.reshape(-1, len(j), self._k).transpose(1, 0, 2).reshape(len(j), -1)
         for theta, s in zip(self._tangents, self._sums, strict=True):
@@ -273,11 +273,12 @@ class _Group:
     def step(self, rate: float) -> None:
         """torch.optim.Adam's, of the sampled weights."""
         rows = self._batches.next()
-        r = replace(self._task, labels=self._task.labels[rows]).residuals(self.logits(rows)) * self._root
+        j = self._jacobian[rows]
+        r = replace(self._task, labels=self._task.labels[rows]).residuals(self.logits(rows, j)) * self._root
         n, number = len(r), self._type.type
         r /= number(n)
         flat = r.reshape(n, -1, self._k).transpose(1, 0, 2).reshape(-1, n * self._k)
-        gradient = flat @ self._jacobian[rows].reshape(n * self._k, -1)
+        gradient = flat @ j.reshape(n * self._k, -1)
         self._steps += 1
         first, second = BETAS
         for average, new, beta in (
@@ -313,7 +314,7 @@ def layer_tangents(network: Network, x: Array, width: int) -> Iterator[tuple[Arr
 
     Frozen layers have none.
     """
-    sizes = list(_weights(network, x, width))
+    sizes = list(layer_weights(network, x, width))
     frozen = [getattr(layer, "frozen", False) for layer in _in_order(network.layers) if layer.draws]
     for index, size in enumerate(sizes):
         if frozen[index]:
@@ -346,7 +347,7 @@ def _only(network: Network, index: int) -> Network:
     return replace(network, layers=changed(network.layers, change))
 
 
-def _weights(network: Network, x: Array, width: int) -> Iterator[int]:
+def layer_weights(network: Network, x: Array, width: int) -> Iterator[int]:
     """How many weights each layer has, in the order of `changed`."""
     images = needs_images(network.layers)
     shape = Shape(x.shape[1], PositionGrid(tuple(x.shape[2:]))) if images else Shape(math.prod(x.shape[1:]))
