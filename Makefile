@@ -34,6 +34,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python docs/tools/words.py
 
 types: $(STAMP)
 	$(BIN)/basedpyright

@@ -6,7 +6,7 @@
 
 The job is the law of the guess fractions: draw an initialization, one forward pass over all the data, arg-max, count.
 Each way does the same work per initialization and nothing else (no layer statistics). The plain loop is what users
-write: an nn.Sequential of nn.Linear per initialization, weights re-drawn, inference mode, all torch threads. The lean
+write: an nn.Sequential of nn.Linear per initialization, re-initialized, inference mode, all torch threads. The lean
 loop leaves out PyTorch's own default initialization (skip_init), whose draws the re-drawing throws away.
 Percent of peak counts the products of the full problem, also where an exact reduction does less.
 

@@ -5,7 +5,7 @@
     python benchmarks/finite.py --table --write docs/finite-size-table.md
     python benchmarks/finite.py --costs                    what a width costs beside infinite width
 
-Every batch of 250 networks is a line of `--out` (JSON), so a run that was stopped goes on where it was. Networks are
+Every batch of 250 networks is a line of `--out` (JSON), so a run that was stopped resumes where it was. Networks are
 simulated here with arithmetic of its own (weights are drawn, nothing is taken from the package): 300 fresh points a
 network, 100 at width 1000. Beside the guesses each network gives two numbers of its last hidden layer, averaged over
 all pairs of points: the overlap c and arcsin(c)/2π, which is the variance of G₀ over output weights, without the noise
@@ -118,7 +118,7 @@ def simulate(cell: Cell, rng: np.random.Generator, networks: int) -> dict[str, l
     """Overlap and arcsin averaged over pairs, G₀ of two classes, the largest of ten: for every network."""
     n = cell.points
     found: dict[str, list[float]] = {"overlap": [], "arcsin": [], "g0": [], "max10": []}
-    # E φ at the variance that the wide limit has there: 2·v, with v = 1 behind a norm or at the input, else halved by
+    # E φ at the variance that the wide limit has there: 2·v, with v = 1 after a norm or at the input, else halved by
     # ReLU and doubled by weights, less the constant itself: v' = 2(v/2 − v/2π) = v(1 − 1/π).
     variance = 2.0
     x = rng.standard_normal((networks, n, cell.dimension), dtype=np.float32)

@@ -41,7 +41,7 @@ def normed(h: torch.Tensor) -> torch.Tensor:
 
 
 def one(tokens: torch.Tensor, width: int, units: int, shared: bool, generator: torch.Generator) -> torch.Tensor:
-    """What stands in front of the read-out of one network, (images, tokens, nodes)."""
+    """What stands before the read-out of one network, (images, tokens, nodes)."""
 
     def draw(*size: int, fan: int) -> torch.Tensor:
         return torch.randn(*size, generator=generator) / math.sqrt(fan)

@@ -1,4 +1,4 @@
-"""Hugging Face's transformers at their own sizes: read, predicted, and measured on re-drawn models (theory.md §9).
+"""Hugging Face's transformers at their own sizes: read, predicted, and measured on fresh draws (theory.md §9).
 
     python benchmarks/read_transformers.py                 those of width 256, one process
     python benchmarks/read_transformers.py --large         those of width 768, too

@@ -235,7 +235,7 @@ def page(kept: Kept, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
         f"cell against {DRAWS} draws of the kernel. std G₀ is the standard deviation of a class's fraction over "
         "initializations, E max the average of the largest fraction, ± one standard error; *i.i.d.* is the closed "
         "form, which knows nothing of the data. The last columns are p-values of two-sample Kolmogorov-Smirnov tests: "
-        "the law of G₀, and of the largest fraction.",
+        "the distribution of G₀, and of the largest fraction.",
         "## All cells together",
         say(rows),
     ]

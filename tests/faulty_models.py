@@ -114,7 +114,7 @@ ARCHITECTURES: tuple[type[Any], ...] = (Dense, Conv, Attention)
 
 
 class Ended(nn.Module):
-    """A model, and something behind it (or in front of it)."""
+    """A model, and something after it (or before it)."""
 
     def __init__(
         self, model: nn.Module, end: Callable[[Any], Any] | None = None, start: Callable[[Any], Any] | None = None

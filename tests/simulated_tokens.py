@@ -1,6 +1,6 @@
 """Networks of tokens in plain NumPy, written from their definitions and sharing no code with firstguess.
 
-Batches are (points, tokens, nodes), in front of an embedding ids (points, tokens), in front of patches images.
+Batches are (points, tokens, nodes), before an embedding ids (points, tokens), before patches images.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _(watch):
     watched = watch.result
     mo.md(f"""
     What it found: {watched.finding}. At the end {100 * watched.accuracy.mean[-1]:.0f} % of the held points were right.
-    Scores by class that are taken before the bias is gone show the start. `watch.evaluating()` in front of a
+    Scores by class that are taken before the bias is gone show the start. `watch.evaluating()` before a
     validation warns when it comes too early, and there are callbacks for Lightning and Transformers:
     [Training, watched](../watch.md).
     """)

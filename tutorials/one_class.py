@@ -115,12 +115,12 @@ def _(d):
     mo.md(f"""
     The verdict is *{d.verdict.title}*: on average {100 * largest:.0f} % of the images go to one class. The cause is
     {d.causes[0].words}: ReLU's mean is not 0, so all images are shifted alike, more with every layer, and LayerNorm
-    in front of ReLU does not take that off. Theory, which drew no network, expected as much. And there are
+    before ReLU does not take that off. Theory, which drew no network, expected as much. And there are
     remedies, each tried before it is named.
 
     ## Fix it, and check by training
 
-    The first remedy that keeps the design is to move the norm behind the activation. Does that help? Train four
+    The first remedy that keeps the design is to move the norm after the activation. Does that help? Train four
     networks of each kind on 1 200 images with plain SGD, and look at the other 597: which share does the largest
     class get, how many are right, and how many of the worst class are right.
     """)

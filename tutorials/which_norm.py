@@ -100,8 +100,8 @@ def _(largest):
     Where random data are biased, so are digits. But LayerNorm after the activation is not even here:
     {100 * largest["layernorm", "after"][1]:.0f} % go to the largest class, and with BatchNorm there
     {100 * largest["batchnorm", "after"][1]:.0f} % (an even split is 10 %). (The four that are alike are measured with
-    the same random numbers, so they are off by the same luck.) LayerNorm takes off the mean over the *nodes of
-    one image*; what all images share, it leaves. BatchNorm takes off the mean over the *images*. Data that are
+    the same random numbers, so they are off by the same luck.) LayerNorm subtracts the mean over the *nodes of
+    one image*; what all images share, it leaves. BatchNorm subtracts the mean over the *images*. Data that are
     centred to begin with help: `fg.data_bias` says what yours bring.
 
     ## What it costs: the frontier
@@ -133,7 +133,7 @@ def _(f):
       first step ([norm/fig4](../claims/norm.md#normfig4)).
     - **Twenty plain layers:** LayerNorm after the activation starts even and learns no sooner than without a norm.
       A tuned slope, or a tuned residual form, does ([beyond/repair](../claims/beyond.md#beyondrepair)). The head's bias
-      can be taken off for nothing (`fg.repair`).
+      can be subtracted for nothing (`fg.repair`).
     - **ResNets:** in small stand-ins, moving BatchNorm behind ReLU made training slower
       ([norm/fig5](../claims/norm.md#normfig5)).
     - **RMSNorm:** do not count on it against bias. In transformers the question is another one

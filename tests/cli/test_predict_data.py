@@ -64,7 +64,7 @@ def test_convolutions_on_images() -> None:
     assert found["per_point"] is not None
     pooled = run("predict", "cnn", "--data", "digits", "--points", "12", "--draws", "200").stdout
     assert "relu > maxpool(4): by 16384 sampled nodes" in pooled
-    first = "maxpool(4) > conv > relu > dense"  # nothing Gaussian to sample in front of it
+    first = "maxpool(4) > conv > relu > dense"  # nothing Gaussian to sample before it
     message = run("predict", first, "--data", "digits", "--points", "12", code=2).stderr
     assert "layer 1 (maxpool(4))" in message
     assert "avgpool(4)" in message
@@ -107,7 +107,7 @@ def test_compare_shows_what_it_can() -> None:
     arguments = ["predict", net, "--data", "digits", "--points", "8", "--compare", "--inits", "4", "--width", "8"]
     found = run_json(*arguments)
     assert [row["reading"] for row in found["readings"]] == ["closed form", "measured"]
-    assert "points of one size in front of a max-pool" in found["notes"]["kernel"]
+    assert "points of one size before a max-pool" in found["notes"]["kernel"]
 
 
 def test_figures_of_a_kernel_reading(tmp_path: Path) -> None:

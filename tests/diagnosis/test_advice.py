@@ -59,7 +59,7 @@ def test_theory_is_that_of_predict(found: Diagnosis) -> None:
 
 
 def test_a_centred_head_guesses_as_an_own_loop_has_it(found: Diagnosis) -> None:
-    """Mean logits taken off, other members: largest share in standard errors (5: 6e-7)."""
+    """Mean logits subtracted, other members: largest share in standard errors (5: 6e-7)."""
     head = next(a for a in found.advice if a.remedy == "centre the head")
     shares: list[float] = []
     for seed in range(40):

@@ -34,8 +34,8 @@ def test_networks_of_this_width_agree_and_infinite_width_does_not() -> None:
     assert right.agrees
     assert not wrong.agrees
     assert wrong.worst.p_value < 1e-20
-    assert [d.name.split(":")[0] for d in right.layers] == ["γ of the output"]  # behind a norm, both are e/(1 − e)
-    assert "behind a norm" in " ".join(right.notes)
+    assert [d.name.split(":")[0] for d in right.layers] == ["γ of the output"]  # after a norm, both are e/(1 − e)
+    assert "after a norm" in " ".join(right.notes)
 
 
 def test_gamma_is_left_out_where_it_means_something_else() -> None:

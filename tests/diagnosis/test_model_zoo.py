@@ -208,7 +208,7 @@ MODELS: dict[str, Callable[[], Made]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_gets_a_page(name: str):
-    torch.manual_seed(20261115)  # what is never re-drawn (a custom parameter) stays as it is made here
+    torch.manual_seed(20261115)  # what is never re-initialized (a custom parameter) stays as it is made here
     model, data = MODELS[name]()
     before = {k: v.clone() for k, v in model.state_dict().items() if not nn.parameter.is_lazy(v)}
     mode, state = model.training, torch.get_rng_state()

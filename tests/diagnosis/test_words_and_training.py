@@ -33,7 +33,7 @@ BAD = ("vanish", "explode", "zero", "not finite")
 def mlp(
     depth: int, act: type[nn.Module] | None, weights: tuple[float, float] | None = None, **norm: object
 ) -> nn.Module:
-    """`before` and `after`: a norm on either side of the activation; `scale`: a factor behind every layer."""
+    """`before` and `after`: a norm on either side of the activation; `scale`: a factor after every layer."""
     layers: list[nn.Module] = []
     for _ in range(depth):
         layers += [nn.Linear(64, 64), *([norm["before"](64)] if "before" in norm else [])]

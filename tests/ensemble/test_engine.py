@@ -361,7 +361,7 @@ def test_the_plan_for_ten_thousand_inits_of_fifty_thousand_points_fits() -> None
             "as its shortcut",
         ),
         (lambda: DescriptionEngine(Network.parse("dense(width=7)"), blob(9, 3)), "number of classes"),
-        (lambda: DescriptionEngine(Network.parse("dense > maxpool(2)"), blob(9, 3)), "one a class"),
+        (lambda: DescriptionEngine(Network.parse("dense > maxpool(2)"), blob(9, 3)), "one per class"),
         (lambda: DescriptionEngine(mlp(1), blob(9, 3)).run(3, 3), "start < stop"),
         (lambda: build(mlp(1), (0,)), "whole size"),
     ],

@@ -226,7 +226,7 @@ def test_others_that_are_trained_one_by_one(net: str) -> None:
 
 
 def test_both_ways_of_training_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Held-out points behind a BatchNorm too: by the training points' statistics, but for torch's n/(n−1)."""
+    """Held-out points after a BatchNorm too: by the training points' statistics, but for torch's n/(n−1)."""
     net = "dense > batchnorm > relu > dense > relu > dense"
     options: dict[str, Any] = {"test": points(20, seed=8), "optimizer": "adam", "lr": 0.01, "batch": 9}
     r = described(net, **options)

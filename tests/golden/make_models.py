@@ -28,7 +28,7 @@ def row(p: dict[str, Any]) -> list[dict[str, str]]:
     cells = [f"{mine.largest:.3f} ± {mine.largest_se:.3f}", _gamma(mine)]
     for numbers, m in found.values():
         if m.inits == 1:
-            cells.append("one model: not re-drawn, and said so")
+            cells.append("one model: not re-initialized, and said so")
             continue
         by, of = apart(numbers, mine)
         cells.append(f"{numbers.largest:.3f} ({by:+.1f} s.e.), γ {of:+.1f} s.e.")

@@ -10,7 +10,7 @@ should change. On the machine that made them (`inside.machine`: libraries and pr
 - the last bit: ensembles.
 
 Elsewhere libraries add in another order: 1e-9 and 1e-5 then, ensembles by plain numbers to 1e-5, and what was sampled
-to its own standard error. (A covariance behind a BatchNorm is singular, and its root, from which the next nodes are
+to its own standard error. (A covariance after a BatchNorm is singular, and its root, from which the next nodes are
 drawn, turns with the last bit: six parts in 10⁴ were seen between AVX2 and AVX-512. So a change of the order of
 arithmetic may fail here too, at networks with several sampled layers.)
 """

@@ -57,7 +57,7 @@ def own_lowered(y: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
         return center / (center + spread)
 
     def least(change: Callable[[float], torch.Tensor], measure: Change, limit: float) -> torch.Tensor:
-        low, high = 0.0, 1.0  # how much is taken off
+        low, high = 0.0, 1.0  # how much is subtracted
         if float(measure(change(0.0))) <= limit:
             return change(0.0)
         for _ in range(60):

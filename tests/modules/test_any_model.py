@@ -175,7 +175,7 @@ def test_a_thousand_points_unless_asked() -> None:
 
 
 class Forty(MLP):
-    """A hard-coded batch, and lazy layers behind it."""
+    """A hard-coded batch, and lazy layers after it."""
 
     def __init__(self, *, lazy: bool = False) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ def own_loop(build: Callable[[], nn.Module], x: torch.Tensor) -> tuple[float, fl
 
 @pytest.mark.parametrize("build", [Encoder, Copies, OnlyBiases])
 def test_an_instance_is_as_its_class(build: Callable[[], nn.Module]) -> None:
-    """E max of the re-drawn instance and of a plain loop over the constructor: 4.9 standard errors."""
+    """E max of the re-initialized instance and of a plain loop over the constructor: 4.9 standard errors."""
     x = points()
     found = fg.measure(build(), x, inits=INITS)
     own, error = own_loop(build, x)
@@ -140,7 +140,9 @@ def test_nothing_was_redrawn(build: Callable[[], nn.Module]) -> None:
     """All members are one model: that is said, and there is no error bar instead of one of zero."""
     model, x = build(), torch.randn(50, 8)
     found = fg.measure(model, x, inits=12)
-    assert [f for f in found.findings if f.kind is FindingKind.NOTHING_DRAWN and "nothing was re-drawn" in f.message]
+    assert [
+        f for f in found.findings if f.kind is FindingKind.NOTHING_DRAWN and "nothing was re-initialized" in f.message
+    ]
     assert found.guesses.inits == 1
     assert math.isnan(found.guesses.interval("expected_max")[0])
     assert not (found.gamma_se == 0.0).any()

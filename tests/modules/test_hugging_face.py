@@ -88,7 +88,7 @@ def test_models_run_and_every_parameter_is_drawn(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ViT", "BERT", "GPT-2"])
 def test_instances_have_the_law_of_new_models(name: str) -> None:
-    """Mean SPREAD of every layer, re-drawn and newly built: |z| < 6 for some 40 layers, once in 1e7."""
+    """Mean SPREAD of every layer, re-initialized and newly built: |z| < 6 for some 40 layers, once in 1e7."""
     make, data, _, _ = MODELS[name]
     count = 60
     instance = ModuleEngine(make(), collect(data), seed=1, strategy="loop").run(0, count).stats[:, :, 2]

@@ -42,7 +42,7 @@ def test_heads_on_a_real_body_against_a_plain_loop() -> None:
     m = fg.measure(model, data, inits=INITS, probe="output", strategy="loop")
     found = {str(finding.kind): finding for finding in m.findings}
     assert found["trained"].layer == "bert"
-    assert "re-drawn: classifier." in found["trained"].message
+    assert "re-initialized: classifier." in found["trained"].message
     assert not found.keys() & {"maybe trained", "other scale", "kept values", "other initializer"}
     with torch.no_grad():
         features = model.bert(**data).pooler_output

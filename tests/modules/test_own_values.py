@@ -1,4 +1,4 @@
-"""An instance whose constructor initializes parameters itself is re-drawn as its class would draw it, and says so."""
+"""An instance whose constructor initializes parameters itself is drawn again as its class would, and says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Biases and buffers that a constructor draws in its own way, in an instance: re-drawn, or kept and said."""
+"""Biases and buffers that a constructor draws in its own way, in an instance: re-initialized, or kept and said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hugging Face's transformers of width 256: read, predicted, and re-drawn, as docs/transformers.md's table has them."""
+"""Hugging Face's transformers of width 256: read, predicted and drawn, as docs/transformers.md's table has them."""
 
 from __future__ import annotations
 

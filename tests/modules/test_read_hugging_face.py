@@ -42,7 +42,7 @@ def test_resnet():
         "dense(weight_var=0.3333333333333333, bias_var=0.020833333333333332)"
     )
     assert found.network.classes == 5
-    # On paper: behind the last block nodes are N(0, 2), relu of them has mean² 1/π, and the average of 16 divides what
+    # On paper: after the last block nodes are N(0, 2), relu of them has mean² 1/π, and the average of 16 divides what
     # is left of its mean square, 1 − 1/π, by 16.
     center, spread = 1 / math.pi / 3 + 1 / 48, (1 - 1 / math.pi) / 16 / 3
     assert fg.predict(found.network).gamma[-1] == pytest.approx(center / spread, rel=1e-9)

@@ -121,7 +121,7 @@ def test_an_instance_of_another_size_is_read_at_its_own():
     assert found.network.layers[0].weight_var == pytest.approx(300, rel=14 / 2400)
     assert found.parts[0].variances.rule == "measured"
     assert found.network.layers[2].weight_var == 1 / 3
-    assert any("other scale" in note or "re-drawn at the size" in note for note in found.notes)
+    assert any("other scale" in note or "re-initialized at the size" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name != "PyTorch's default"])

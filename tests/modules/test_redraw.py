@@ -199,7 +199,7 @@ def test_parametrizations(name: str, init) -> None:
         weights.append(model[0].weight.detach().clone())
     assert left(model, init) == []
     assert not torch.allclose(weights[0], weights[1])
-    if name != "spectral_norm":  # whose power iteration goes on from where it was
+    if name != "spectral_norm":  # whose power iteration resumes from where it was
         torch.testing.assert_close(weights[0], weights[2])
 
 

@@ -95,7 +95,7 @@ def test_widths_do_not_matter():
 
 
 class Skips(nn.Module):
-    """Blocks of every usual kind: an addition; a ReLU or a norm behind it; a norm before the branch."""
+    """Blocks of every usual kind: an addition; a ReLU or a norm after it; a norm before the branch."""
 
     def __init__(self, kind: str, blocks: int = 4) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def test_tokens_are_summed_where_they_are_averaged_behind():
             nn.init.dirac_(module.weight) if module.weight.ndim == 3 else nn.init.eye_(module.weight)
             nn.init.zeros_(module.bias)
 
-    x = points(16, 4, 1).expand(16, 4, 64).contiguous()  # all positions alike: the sum is the gradient behind the mean
+    x = points(16, 4, 1).expand(16, 4, 64).contiguous()  # all positions alike: the sum is the gradient after the mean
     g = measure_gradients(Averages(), (x, some_labels(16, 3)), inits=2, init=same)
     levels = [layer.all.value for layer in g.layers[:-1]]
     assert levels == pytest.approx([levels[-1]] * 5, abs=1e-5)

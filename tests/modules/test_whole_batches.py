@@ -71,7 +71,7 @@ class View(nn.Module):
 
 
 class Late(nn.Module):
-    """It fails behind a norm of the batch, after all its other layers were called."""
+    """It fails after a norm of the batch, after all its other layers were called."""
 
     def __init__(self) -> None:
         super().__init__()

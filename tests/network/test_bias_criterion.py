@@ -34,10 +34,10 @@ NO = {
     "tanh > avgpool(4) > dense > layernorm > erf > batchnorm": "odd in every layer",
     "residual[tanh > dense > batchcenter | scale(-0.5)]": "odd in every layer",
     "centered(relu)": "no mean",
-    "relu > layernorm": "layernorm takes off the mean",
-    "relu > batchnorm": "batchnorm takes off",
-    "relu > batchcenter": "batchcenter takes off",
-    "relu > groupnorm(each=4)": "takes off",
+    "relu > layernorm": "layernorm subtracts the mean",
+    "relu > batchnorm": "batchnorm subtracts",
+    "relu > batchcenter": "batchcenter subtracts",
+    "relu > groupnorm(each=4)": "subtracts",
 }
 
 
@@ -94,7 +94,7 @@ def test_what_centres_at_the_end_needs_no_closed_form() -> None:
     for source in ("tanh > relu > layernorm", "tanh > centered(relu)", "relu > relu > groupnorm(each=3)"):
         answer = fg.causes_bias(source)
         assert not answer
-        assert "takes off the mean" in answer.reason
+        assert "subtracts the mean" in answer.reason
 
 
 def test_what_has_no_answer_says_so() -> None:

@@ -24,7 +24,7 @@ OTHERS = [
 
 
 def derivative_of(layer: str) -> Derivative:
-    """As it stands behind a dense layer."""
+    """As it stands after a dense layer."""
     place = resolve(Network.parse(f"dense > {layer} > dense"), (5,), width=6, inputs=Inputs)[1]
     record = place.layer.tensors(place)
     assert isinstance(record, Local | OverData)

@@ -39,7 +39,7 @@ CASES: list[tuple[str, Any, str]] = [
     (NET, 0.5 * IDS, r"token ids: whole numbers from 0 on"),
     (PADDED, np.array([[1, 2, 0], [0, 0, 0]]), r"at least one token that is no padding, but got 1 of 2 .*, at data"),
     (PADDED.replace("mean", "cls"), np.array([[1, 2, 0], [0, 5, 6]]), r"begin with a token, but got some that begin"),
-    (PADDED.replace("attention", "tokenmix"), SHORTER, r"without padding in front of tokenmix.* but got padding"),
+    (PADDED.replace("attention", "tokenmix"), SHORTER, r"without padding before tokenmix.* but got padding"),
 ]
 
 

@@ -138,7 +138,7 @@ def test_compared_by_guesses() -> None:
     m = measured(text, 30, 50, 300, 400)
     finite = fg.compare(fg.predict(text, width=30, inputs=fg.Inputs(dimension=50)), m)
     assert finite.agrees
-    assert [layer.name for layer in finite.layers] == ["γ of the output: dense(weight_var=2)"]  # behind a norm
+    assert [layer.name for layer in finite.layers] == ["γ of the output: dense(weight_var=2)"]  # after a norm
     assert not fg.compare(fg.predict(text), m).agrees
 
 

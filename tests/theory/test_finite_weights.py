@@ -116,7 +116,7 @@ def test_batches(body: str, classes: int) -> None:
 
 
 def test_centred_batch_is_more_even_than_chance() -> None:
-    """One layer and BatchNorm behind it, wide: exact centring leaves (¼ − 1/2π)/n (theory.md (44))."""
+    """One layer and BatchNorm after it, wide: exact centring leaves (¼ − 1/2π)/n (theory.md (44))."""
     p = fg.predict("dense > tanh > batchnorm > dense", width=200, inputs=fg.Inputs(dimension=200), points=50)
     want = (0.25 - 1 / (2 * math.pi)) / 50
     assert isinstance(p.guesses, fg.EmpiricalGuesses)

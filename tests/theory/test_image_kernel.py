@@ -203,7 +203,7 @@ def test_black_borders_stay_where_they_are() -> None:
     ],
 )
 def test_homogeneous_images_give_the_closed_form(text: str) -> None:
-    """Independent pixels, no borders, no overlap in front of pools. K⁰ of a pair of pixels has a standard deviation of
+    """Independent pixels, no borders, no overlap before pools. K⁰ of a pair of pixels has a standard deviation of
     1/√3000 = 2 %; averages over 15 pairs × 16 positions or more are within 5.6 × 0.12 % + curvature 1/3000 < 1 %."""
     x = images(6, 3000, 6, 6, shift=0.0)
     predicted = fg.predict(text)

@@ -98,7 +98,7 @@ def test_all_weights_of_a_network_are_those_of_autograd(kind, classes):
         wanted = wanted[:, 1:] - wanted[:, :1]
     ours = found.jacobian.reshape(len(x), columns, -1)
     assert all((s == 1).all() for s in found.stands_for)
-    # biases are behind the weights of their own unit in one, of their layer in the other
+    # biases are after the weights of their own unit in one, of their layer in the other
     assert ours.shape == wanted.shape
     np.testing.assert_allclose(np.sort(ours, axis=2), np.sort(wanted, axis=2), rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(

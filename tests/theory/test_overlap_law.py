@@ -75,7 +75,7 @@ def test_strength() -> None:
 
 
 def networks(rng: np.random.Generator, phi: str, depth: int, width: int, d: int, n: int, count: int) -> np.ndarray:
-    """Shares of ten classes: plain NumPy, LayerNorm behind the activation; one output layer a network."""
+    """Shares of ten classes: plain NumPy, LayerNorm after the activation; one output layer a network."""
     shares = []
     for _ in range(count):
         x = rng.standard_normal((n, d), dtype=np.float32)

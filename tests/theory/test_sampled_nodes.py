@@ -234,7 +234,7 @@ def test_max_pools_over_positions_agree_with_real_networks(pool: str) -> None:
 
 def test_a_max_pool_that_cannot_look_behind_the_activation_says_so() -> None:
     """It never takes an activation's output for its input: theory.md (9) is about the nodes in front."""
-    with pytest.raises(NotCovered, match=r"relu in front of a block that mixes points, at branch layer 1"):
+    with pytest.raises(NotCovered, match=r"relu before a block that mixes points, at branch layer 1"):
         kernel(Network.parse("dense > relu > residual[maxpool(2) > dense > batchnorm] > dense"), orthogonal(12))
     ones, everything = np.ones(3), slice(0, 3)
     relu = fg.activation("relu")
@@ -242,5 +242,5 @@ def test_a_max_pool_that_cannot_look_behind_the_activation_says_so() -> None:
     fold = Folding(Pending(Stored(np.eye(3), None, points), points), Budget(3))
     activated = Activate(relu).covariance(points, fold).after
     step = MaxPool(2).covariance(activated, fold).step
-    with pytest.raises(NotCovered, match="the covariance in front of the activation"):
+    with pytest.raises(NotCovered, match="the covariance before the activation"):
         step(Tile(np.eye(3), None, everything, everything))

@@ -29,7 +29,7 @@ WINDOWS = NETWORKS[1].format(0.3).replace("attention(3, causal,", "attention(3, 
 
 
 def drawn(net: Network) -> np.ndarray:
-    """(inits, layers): Σ (∂ logit/∂x)² behind every layer, a sequence."""
+    """(inits, layers): Σ (∂ logit/∂x)² after every layer, a sequence."""
     ids = np.arange(5 * T).reshape(5, T)
     found = []
     for i in range(INITS):

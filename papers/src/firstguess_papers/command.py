@@ -83,7 +83,7 @@ def reproduce(
 ) -> None:
     """Compute figures and claims of the papers anew: numbers as Parquet, figures, and a ledger of what holds.
 
-    Ctrl-C keeps what is done; the same command goes on from there. Items whose data or packages are absent are skipped,
+    Ctrl-C keeps what is done; the same command resumes from there. Items whose data or packages are absent are skipped,
     and say how to get them. Exit code 1: an item failed, or all were skipped.
 
     With --ledger FILE.md, records of full runs are kept in FILE/records and shown by later runs, too, also on other
@@ -166,7 +166,7 @@ def _run_all(chosen: Sequence[Item], out: Path, options: dict[str, Any]) -> Gene
             try:
                 record = run_item(item, out, progress=progress, **options)
             except KeyboardInterrupt:
-                say(f"stopped in {item.id}: what is done is kept in {out}; the same command goes on from there")
+                say(f"stopped in {item.id}: what is done is kept in {out}; the same command resumes from there")
                 raise
         worked = time.process_time() - worked
         processor = f", {worked:.1f} s of processor time ({item.seconds[not options['quick']]:.0f} s declared)"
@@ -190,7 +190,7 @@ def _run_together(
             found[record.id] = record
             _tell(record, len(found), len(chosen), record.seconds)
     except KeyboardInterrupt:
-        say(f"stopped: what is done is kept in {out}; the same command goes on from there")
+        say(f"stopped: what is done is kept in {out}; the same command resumes from there")
         raise
     cost = sum(record.seconds for record in found.values())
     say(f"{len(chosen)} items: {_duration(cost)} of work in {_duration(time.perf_counter() - started)}")

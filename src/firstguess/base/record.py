@@ -95,7 +95,7 @@ class Shown:
     def plot(self, what: str | None = None, *, title: str | None = None) -> Chart:
         """The chart of this result, an altair chart. `what` names another one where there are several.
 
-        An unknown name ends in an error that lists them; `fg.figures` has the charts that lay several results side by
+        An unknown name ends in an error that lists them; `fg.figures` has the charts that show several results side by
         side, and `fg.figures.save(chart, "figure.png")` writes one.
 
         >>> import firstguess as fg

@@ -304,7 +304,7 @@ _BLOCK = 1 << 22  # numbers looked at together: 32 MB
 def permutation_test(
     tables: Sequence[tuple[FloatArray, FloatArray]], *, deals: int = 9999, seed: int = 0
 ) -> tuple[list[float], float]:
-    """p-values of every table, and of all together: how often rows that are dealt anew to the two samples differ as
+    """p-values of every table, and of all together: how often rows that are permuted between the two samples differ as
     much in some column.
 
     A table is two samples of some columns, (rows, columns) each; row i of all tables is one individual, NaN where it

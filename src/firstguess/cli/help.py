@@ -45,7 +45,7 @@ def _help(error: Exception) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# One vocabulary for all commands: what stands behind an option in the help, by its name; flags have nothing there.
+# One vocabulary for all commands: what stands after an option in the help, by its name; flags have nothing there.
 
 # Option or argument -> what stands for its value. The same name means the same in every command.
 VALUES = {

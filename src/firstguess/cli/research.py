@@ -60,7 +60,7 @@ def sweep(
         str | None, typer.Option(help="local (processes of this machine) or ray. [default: local]")
     ] = None,
     address: Annotated[str | None, typer.Option(help='Of a Ray cluster; "auto" finds it. [default: one here]')] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes of this machine. [default: one a core]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes of this machine. [default: one per core]")] = None,
     cpus: Annotated[int | None, typer.Option(help="Processors a task, on Ray. [default: 1]")] = None,
     gpus: Annotated[float | None, typer.Option(help="GPUs a task, on Ray. [default: none]")] = None,
     retries: Annotated[int | None, typer.Option(help="Retries when a worker dies. [default: 3]")] = None,

@@ -64,7 +64,7 @@ def train(
     init: subjects.Init = None,
     redraw: subjects.Redraw = None,
     seed: subjects.Seed = 0,
-    threads: Annotated[int | None, typer.Option(help="Members at a time. [default: one a core]")] = None,
+    threads: Annotated[int | None, typer.Option(help="Members at a time. [default: one per core]")] = None,
     store: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep members here: a stopped training resumes from there.")
     ] = None,

@@ -495,7 +495,10 @@ def _labels(value: Any, n: int, *, where: str) -> IntArray:
         given = given[:, 0]
     if given.shape != (n,):
         raise InvalidInput(
-            f"{n} labels, one a point", got=f"shape {given.shape}", where=where, hint="one-hot labels: y.argmax(axis=1)"
+            f"{n} labels, one per point",
+            got=f"shape {given.shape}",
+            where=where,
+            hint="one-hot labels: y.argmax(axis=1)",
         )
     with np.errstate(invalid="ignore"):
         y = given.astype(np.int64) if given.dtype.kind in "fiub" else None

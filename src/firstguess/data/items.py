@@ -126,7 +126,7 @@ def as_batch(item: Any, *, where: str, whole: bool = False) -> Batch:
     labels = None if labels is None else _numbered(labels, where, whole=whole)
     if labels is not None and (labels.ndim == 0 or len(labels) != size):
         raise InvalidInput(
-            f"{size} labels, one a point",
+            f"{size} labels, one per point",
             got=f"labels of shape {tuple(labels.shape)}",
             where=where,
             hint="for several inputs and no labels: (x1, x2, None)",

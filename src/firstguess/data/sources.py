@@ -99,7 +99,7 @@ def blob(n: int, d: int, *, seed: int = 0) -> Data:
 def two_blobs(n_per_class: int, d: int, *, seed: int = 0) -> Data:
     """Two Gaussian blobs of unit variance, centred at −1/√d (class 0) and +1/√d (class 1) in every coordinate.
 
-    The classes alternate, so every segment of the data is balanced. NORM App. G.1, with 10 000 points a class.
+    The classes alternate, so every segment of the data is balanced. NORM App. G.1, with 10 000 points per class.
 
     >>> data = two_blobs(500, 25)
     >>> data.y[:4].tolist(), data.class_names

@@ -267,7 +267,9 @@ def lasting(
     if data is None:
         return replace(asked, why="not predicted: the inputs are not one array of numbers")
     if data.y is None:
-        return replace(asked, why="not predicted: the data have no labels (one a point), so what is learned is unknown")
+        return replace(
+            asked, why="not predicted: the data have no labels (one per point), so what is learned is unknown"
+        )
     if len(np.unique(data.y)) < 2:
         return replace(asked, why="not predicted: all labels are the same")
     layers = sum(layer.draws for layer in every(network.layers)) if optimizer == "adam" else 0
@@ -277,7 +279,7 @@ def lasting(
             return replace(asked, why="not predicted: there was no time for its tangent kernel")
         if points < _A_CLASS * network.classes:
             some = f"{points} points of {network.classes} classes, and the kernel takes {_POINTS} at most"
-            return replace(asked, why=f"not predicted: fewer than {_A_CLASS} points a class ({some})")
+            return replace(asked, why=f"not predicted: fewer than {_A_CLASS} points per class ({some})")
         if optimizer == "adam":  # whose steps cost as many points times classes
             points = min(points, max(3 * _A_CLASS * network.classes, 2 * _POINTS // network.classes))
         few = _chosen(data, proportional(data.y, points, seed))
@@ -344,7 +346,7 @@ def _affordable(network: Network, data: Data, width: int, seconds: float) -> int
 
 
 def proportional(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """Rows of so many points, of each class in proportion: which class the labels favour moves the guesses."""
+    """Rows of this many points, of each class in proportion: which class the labels favour moves the guesses."""
     if count >= len(labels):
         return np.arange(len(labels))
     order = np.random.default_rng([seed, _STREAM]).permutation(len(labels))
@@ -478,7 +480,7 @@ def _networks(found: Lasting, problem: Problem) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Path:
-    """What is followed: these starts, as asked."""
+    """What is followed: these starts, as requested."""
 
     asked: Lasting
     starts: Array  # (networks, points, classes)

@@ -256,7 +256,7 @@ def ranked(flow: Flow, try_all: Callable[[Removals], Effects], part: float = 1.0
 
 
 def _rank(cause: Cause) -> tuple[bool, float, float, float]:
-    """By the share in whole percents: below that γ decides, which goes on where shares are at their end."""
+    """By the share in whole percents: below that γ decides, which continues where shares are at their end."""
     if not cause.tried:
         return True, 0.0, 0.0, -cause.added
     before, after = (max(gamma, 1e-3) for gamma in (cause.gamma_before, cause.gamma_after))
@@ -339,7 +339,7 @@ def _wanted(causes: Sequence[Cause]) -> list[Cause]:
 
 
 def without_ending(flow: Flow, m: Measurement) -> Flow:
-    """Up to the logits: a softmax or sigmoid behind them raises c, and changes no guess."""
+    """Up to the logits: a softmax or sigmoid after them raises c, and changes no guess."""
     head = next((finding.layer for finding in m.findings if finding.kind == FindingKind.PROBABILITIES), "")
     place = next((i for i, step in enumerate(flow.steps) if step.name == head), None)
     return flow if place is None else replace(flow, steps=flow.steps[: place + 1])

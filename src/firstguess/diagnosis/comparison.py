@@ -58,7 +58,7 @@ class PredictionError:
 
 
 def error_of(prediction: Prediction, law: ClassShares) -> PredictionError:
-    """Of the law on so many points: Var G is the variance at infinitely many points plus what counting adds."""
+    """Of the law on this many points: Var G is the variance at infinitely many points plus what counting adds."""
     size, std = prediction.finite_size, law.std()
     if size is None or not std > 0.0:
         return PredictionError()
@@ -124,7 +124,7 @@ class Comparison(Shown):
     """A prediction beside a measurement.
 
     `layers`: γ of the layers with weights. `summaries`: std of a class's share, E max_c G_c, P(max_c G_c > 0.9).
-    `distance`: Kolmogorov-Smirnov distance of the laws of G₀ (two classes) or of max_c G_c (more), `p_value` its
+    `distance`: Kolmogorov-Smirnov distance of the two G₀ (two classes) or max_c G_c (more), `p_value` its
     p-value. All predictions of guesses are for as many data points as were measured.
 
     `agrees` means that no p-value is below `level` divided by their number (Bonferroni): of predictions that are
@@ -192,7 +192,9 @@ class Comparison(Shown):
             shown = [*shown[:half], None, *shown[-half:]]
         lines += ["  …" if d is None else _line(d, allowed) for d in shown]
         law = "G₀" if self.classes == 2 else "the largest share"
-        lines.append(f"  Kolmogorov-Smirnov distance of the law of {law}: {self.distance:.4f} (p = {self.p_value:.2g})")
+        lines.append(
+            f"  Kolmogorov-Smirnov distance of the distributions of {law}: {self.distance:.4f} (p = {self.p_value:.2g})"
+        )
         if self.differences:
             w = self.worst
             least = f"; below {self.level / (len(self.differences) + 1):.1g} would disagree" if self.agrees else ""
@@ -233,9 +235,9 @@ def compare(
 
 
 def compare(prediction: Any, measurement: Any, *, level: float = LEVEL) -> Comparison | TrainingComparison:
-    """Lay a prediction beside a measurement: γ by layer and class shares, differences in standard errors.
+    """Compare a prediction with a measurement: γ by layer and class shares, differences in standard errors.
 
-    A prediction of training (`fg.predict_training`) is laid beside real training (`fg.train`): curves over steps.
+    A prediction of training (`fg.predict_training`) is compared with real training (`fg.train`): curves over steps.
 
     γ is compared layer by layer where both have as many layers with weights, else at the output only. A difference of
     up to (1 + γ)/n is not held against γ (`Difference.room`, "allowed" in print): n points have a mean of their own,
@@ -292,7 +294,7 @@ def _compared(prediction: Prediction, measurement: Measurement, level: float) ->
 
 
 def predicted_law(prediction: Prediction, points: int) -> ClassShares:
-    """The law a measurement on so many points is held against: a kernel's is on its own points already."""
+    """The law a measurement on this many points is held against: a kernel's is on its own points already."""
     return prediction.guesses.on_points(points)
 
 
@@ -310,7 +312,7 @@ def _layers(prediction: Prediction, measurement: Measurement) -> tuple[tuple[Dif
     if not seen:
         return (), ("no layer with weights was probed: only guesses are compared",)
     if size is not None:
-        notes, seen = (f"{why}, which is the same behind a norm: that of the output is compared",), seen[-1:]
+        notes, seen = (f"{why}, which is the same after a norm: that of the output is compared",), seen[-1:]
     elif len(theory) != len(seen):
         notes = (f"{len(theory)} layers with weights predicted, {len(seen)} measured: only the output is compared",)
         theory, seen = theory[-1:], seen[-1:]

@@ -111,7 +111,7 @@ def diagnose(
     ('biased', 'the 5 ReLU layers', 'not known')
 
     Args:
-        what: An `nn.Module` (re-drawn, never changed), a class, a factory, a `Network` or its text.
+        what: An `nn.Module` (re-initialized, never changed), a class, a factory, a `Network` or its text.
         data: Anything that `fg.measure` takes: a loader, arrays, `Data`, a name.
         inits: Initializations; as many on every machine.
         seed: Of everything that is drawn.

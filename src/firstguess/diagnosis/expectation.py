@@ -339,7 +339,7 @@ def expectation(
     seed: int = 0,
     seconds: float = 10.0,
 ) -> Expected:
-    """The prediction for `network` on `data`, laid beside the measurement; `why` says why there is no network."""
+    """The prediction for `network` on `data`, compared with the measurement; `why` says why there is no network."""
     if network is None:
         return Expected(None, None, why)
     if data is None:

@@ -209,7 +209,7 @@ def _value(name: str, m: Measurement) -> tuple[float, float, float]:
 
 
 def _side(name: str, m: Measurement, limit: float, alpha: float) -> int:
-    """1 for surely above the limit, −1 for surely below, each with a false-alarm rate of `alpha`/2; else 0."""
+    """1 for clearly above the limit, −1 for clearly below, each with a false-alarm rate of `alpha`/2; else 0."""
     if name == "share":
         low, high = m.guesses.interval("expected_max", level=1 - alpha)
         return (low > limit) - (high < limit)

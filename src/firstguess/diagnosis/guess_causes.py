@@ -3,7 +3,7 @@
 False alarms. Faults have tests of their own (faults/). Of the other causes none is raised unless the guess is notable,
 which fair coins are once in 2e6; then: centring must lower the excess of the same initializations by three standard
 errors, of so many initializations that another seed would say the same (`is_clear`), and is called "partly" the cause
-unless it surely takes half of the excess; "unlike its initialization" needs a guess beyond every
+unless it clearly takes half of the excess; "unlike its initialization" needs a guess beyond every
 initialization that has a chance below 1e-4 at their γ: 0 of 330 000 pairs of a fresh MLP and its 50 initializations.
 """
 
@@ -42,7 +42,7 @@ _HARDLY = 0.025  # … of what looks fresh of a model, where only ranks are know
 _FALL = 0.75  # of the excess over an even split that may remain where a cure is to count as one
 _SURE = 3.0  # standard errors that centring must lower the excess by
 _CLEAR = 5.0  # standard errors from which no more initializations are needed to say so
-_SLIGHT = 0.1  # of the excess: centring that takes surely less is no cause
+_SLIGHT = 0.1  # of the excess: centring that takes clearly less is no cause
 
 # Faults of this model that its initializations do not have: they explain why it guesses unlike them.
 _OWN = {"NaN or Inf", "log(0)", "zero head", "dead units", "saturated outputs", "head bias", "vanishing logits"} | {
@@ -97,7 +97,7 @@ def causes(seen: Observed) -> tuple[Fault, ...]:
 
 
 def is_clear(raw: FloatArray, cured: FloatArray) -> bool:
-    """Whether so many pairs say if centring helps: it does by far more than `_SURE` standard errors, or surely not.
+    """Whether this many pairs say if centring helps: it does by far more than `_SURE` standard errors, or clearly not.
 
     >>> import numpy as np
     >>> raw, noise = np.full(40, 0.5), np.resize([0.1, -0.1], 40)

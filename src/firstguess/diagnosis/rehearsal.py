@@ -274,7 +274,7 @@ def _better(values: Any, guessing: tuple[float, float], room: float) -> bool:
 
 
 def _guessing(accuracy: Any, counts: Any) -> tuple[float, float]:
-    """Balanced accuracy of what ignores the input, and the error of one that so many points have."""
+    """Balanced accuracy of what ignores the input, and the error of one that this many points have."""
     p, n = accuracy.mean(axis=1), counts[counts > 0]
     return 1.0 / len(n), float(np.sqrt((np.clip(p * (1 - p), 0.01, None) / n).sum()) / len(n))
 

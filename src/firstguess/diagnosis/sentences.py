@@ -89,7 +89,7 @@ def facts(d: Diagnosis) -> list[tuple[str, str]]:
 
 
 def main_cause(d: Diagnosis) -> Cause | None:
-    """The step without which guesses would be most even, if one surely matters."""
+    """The step without which guesses would be most even, if one clearly matters."""
     return next((c for c in d.causes if c.brings), None)
 
 
@@ -103,7 +103,7 @@ def cause(d: Diagnosis) -> str:
     change = f"without {it} the largest share falls from {before} to {after} (± {points(found.error)})"
     even = 0.0 if d.measurement is None else 1 / d.measurement.classes
     if found.largest_before - found.largest_after < _LITTLE * (found.largest_before - even):
-        return f"no single step does much; of those that surely matter, {found.words}: {change}"
+        return f"no single step does much; of those that clearly matter, {found.words}: {change}"
     return f"{found.words}: {change}"
 
 

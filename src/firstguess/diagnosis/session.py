@@ -129,7 +129,7 @@ class Subject:
         return f"{self._points:,} of {total:,} points".replace(",", " ")
 
     def _points_within(self, seconds: float) -> int:
-        """How many points a member, with its draw, can take in this time; from ever larger parts of the data."""
+        """How many points per member, with its draw, can take in this time; from ever larger parts of the data."""
         call = Caller()
         with self._source.isolated():
             began = time.perf_counter()

@@ -311,7 +311,7 @@ def _in_threads(work: Any, workers: list[Worker], failures: list[BaseException])
 _HELD = 12.0  # activations of the widest layer that are alive at once
 _MASK = 6.0  # bytes a pair of tokens, of who attends to whom
 _CHUNK = 64  # sequences carried together: more do not fit the cache
-_PADDED = "some tokens are padding: layers are measured behind the one that reads the tokens"
+_PADDED = "some tokens are padding: layers are measured after the one that reads the tokens"
 
 
 class TokenEngine:

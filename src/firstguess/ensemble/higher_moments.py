@@ -78,7 +78,7 @@ class LayerShape:
 
     @property
     def fails(self) -> tuple[str, ...]:
-        """What is surely not Gaussian enough: a share of 2 % of the data is at stake."""
+        """What is clearly not Gaussian enough: a share of 2 % of the data is at stake."""
         found: list[str] = []
         if _beyond(self.skewness, self.skewness_se, SKEWED):
             found.append(f"skewness {with_error(self.skewness, self.skewness_se)} over the data")

@@ -54,7 +54,7 @@ class BiasTest:
     """Whether γ of the output is above 0: the one-sided p-value, and the level at which `found` says yes.
 
     `p_value` is NaN, and `found` None, where it cannot be tested: one initialization, no γ. `uneven`: guesses are
-    surely not even all the same, which needs no γ > 0 where points come in clusters that are guessed together.
+    clearly not even all the same, which needs no γ > 0 where points come in clusters that are guessed together.
     """
 
     p_value: float
@@ -209,7 +209,7 @@ def _correlation(gamma: float) -> float:
 class Measurement(Shown):
     """What an ensemble of untrained networks shows. Print it, or compare it with a prediction: `fg.compare(p, m)`.
 
-    `findings` are what a user should know (ties, NaN, parameters that were not re-drawn); `notes` say how the work was
+    `findings` are what a user should know (ties, NaN, parameters not drawn again); `notes` say how the work was
     done (exact reductions). `ties` is the share of all guesses whose largest logit was shared, broken at random.
     """
 
@@ -327,8 +327,8 @@ class Measurement(Shown):
     def bias_test(self) -> BiasTest:
         """Whether there is initial guessing bias at all, that is γ > 0 of the output: a test at the 1 % level."""
         found = bias_test(self.layers[-1] if self.layers and self.ties < TIED else None, self.inits, self.points)
-        surely = self.guesses.interval("expected_max")[0] > largest_share(EDGES[0], self.classes, self.points)
-        return replace(found, uneven=surely and self.ties < TIED)
+        clearly = self.guesses.interval("expected_max")[0] > largest_share(EDGES[0], self.classes, self.points)
+        return replace(found, uneven=clearly and self.ties < TIED)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with NaN and ∞ as text; `Measurement.from_dict` reads it back."""

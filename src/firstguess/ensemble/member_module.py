@@ -72,7 +72,7 @@ def resolve(
         check_vocabulary(network.layers, network.classes)
     elif last.after.sizes != (network.classes,):
         raise InvalidInput(
-            f"{network.classes} outputs, one a class",
+            f"{network.classes} outputs, one per class",
             got=f"{last.after.sizes} after {last.name}",
             where=last.where,
             hint="put pools before the output layer",
@@ -235,7 +235,7 @@ def build(
     """The member (seed, member) of a description's ensemble as an nn.Sequential with the same weights.
 
     `inputs` is the data (n, d) or (n, channels, height, width), or the shape of one data point; a `centered` activation
-    takes off the mean predicted for these data, or for the blob where only a shape is given. The weights are those of
+    subtracts the mean predicted for these data, or for the blob where only a shape is given. The weights are those of
     `DescriptionEngine(…, reduce=False)`: an exact reduction draws other numbers of the same distribution. BatchNorm
     uses the batch that it is given, or consecutive batches where the description says their size. Untrained norms have
     no parameters here.

@@ -248,7 +248,7 @@ def _quicker(problem: Problem, draws: int) -> str:
 def measured(problem: Problem, *, seed: int = 0) -> Adam:
     """What Adam's prediction wants of a few networks: some weights, with the derivatives of all logits by them.
 
-    Behind a norm over the data, where these are not to be had, how evenly gradients are spread over each layer.
+    After a norm over the data, where these are not to be had, how evenly gradients are spread over each layer.
     """
     if mixes_points(problem.network):
         return Adam(evenness=evenness_of(problem, seed=seed))
@@ -307,7 +307,7 @@ def trust_of(problem: Problem, *, seed: int = 0, inits: int = _INITS) -> Trust:
         why = f"{said}: every network has its own pace, drawn at random"
         return Trust("with a random factor", why, ratio, spread, inits)
     if problem.options.optimizer == "adam" and mixes_points(problem.network):
-        why = f"{said}, but behind a norm over the data Adam is known by averages over layers only"
+        why = f"{said}, but after a norm over the data Adam is known by averages over layers only"
         return Trust("rough", why, ratio, spread, inits)
     if problem.options.optimizer == "adam" and problem.n > _PER_WEIGHT * _sampled(problem):
         why = (

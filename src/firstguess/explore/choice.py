@@ -33,7 +33,7 @@ class Choice:
     activation: str = "relu"
     depth: int = 10
     norm: str = "none"
-    after: bool = False  # of plain ones: behind the activation; of residual ones: behind the sum
+    after: bool = False  # of plain ones: after the activation; of residual ones: after the sum
     pool: str = "none"
     style: Style = "gpt2"
     length: int = 32  # tokens of a sequence

@@ -59,7 +59,7 @@ class ExploredNetwork:
 
     @property
     def stream(self) -> list[tuple[int, float]]:
-        """(residual block, mean square of the stream's gradients behind it by that behind the last); none: []."""
+        """(residual block, mean square of the stream's gradients after it by that after the last); none: []."""
         back, value, found = reversed(self.prediction.layers), 1.0, list[float]()
         for layer in back:
             if layer.layer.startswith("residual"):

@@ -315,7 +315,7 @@ def _between(order: list[Any], place: dict[Any, int], start: Any, layers: Mappin
 
 
 def _after(order: list[Any], cut: list[int], place: dict[Any, int], blocks: tuple[ResidualBlock, ...]) -> Any:
-    """Behind the last block, the first operation of the kind that blocks start from: an addition, a norm, a ReLU."""
+    """After the last block, the first operation of the kind that blocks start from: an addition, a norm, a ReLU."""
     if len(blocks) < 2:
         return None
     kind = blocks[-1].start.name()

@@ -120,7 +120,7 @@ class ModuleEngine:
     """Runs initializations of a model, a class or a factory on batches of data (`Engine` of members.py).
 
     Args:
-        what: An instance is re-drawn through its own initializers (or `init`) on a private copy, and as its own values
+        what: An instance is re-initialized by its own initializers (or `init`) on a private copy, and as its own values
             are where these initializers cannot have given them (own_values.py); a class or a function without arguments
             is called once per initialization.
         batches: From `firstguess.data.collect`.

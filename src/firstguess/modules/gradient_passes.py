@@ -325,7 +325,7 @@ class Passes:
         if not whole or int(flat.min()) < 0 or int(flat.max()) >= self.classes:
             got = f"shape {tuple(labels.shape)}" if not whole else f"{float(flat.min()):g} to {float(flat.max()):g}"
             raise InvalidInput(
-                f"labels 0…{self.classes - 1}, one a point", got=got, where="the labels", hint='labels="random"'
+                f"labels 0…{self.classes - 1}, one per point", got=got, where="the labels", hint='labels="random"'
             )
         return flat.long()
 
@@ -502,7 +502,7 @@ class Passes:
     def missing(self, squares: NDArray[np.float64]) -> list[Finding]:
         """Layers that no gradient reached in any member that is finite."""
         fine = np.isfinite(squares[:, len(self.layers) - 1, ALL])
-        message = "no gradient arrives: the graph is cut behind it (detach, no_grad, a function of NumPy's)"
+        message = "no gradient arrives: the graph is cut after it (detach, no_grad, a function of NumPy's)"
         return [
             Finding(FindingKind.NO_GRADIENT, message, layer.name)
             for i, layer in enumerate(self.layers)

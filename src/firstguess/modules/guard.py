@@ -26,7 +26,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
             raise InvalidInput(
                 "a model in Python",
                 got=f"a TorchScript module ({type(model).__name__})",
-                hint="the nn.Module that it was made from: compiled code cannot be re-drawn or looked into",
+                hint="the nn.Module that it was made from: compiled code cannot be re-initialized or looked into",
             )
         inner = model.__dict__.get("_modules", {}).get("_orig_mod")  # torch.compile, without importing its machinery
         if inner is None and isinstance(model, _WRAPPERS):

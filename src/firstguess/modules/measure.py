@@ -147,7 +147,7 @@ def measure(
     [1.0, 1.0, 1.0]
 
     Args:
-        what: A `Network` or its text; or an `nn.Module` (re-drawn by its initializers, or as its own values show; never
+        what: A `Network` or its text; or an `nn.Module` (re-initialized by its initializers, or by its values; never
             changed), a class or a factory that makes one (called once per initialization).
         data: Anything that `firstguess.data` takes: arrays, tensors, `Data`, (x, y), loaders, Datasets, or a name such
             as "digits" or "blob:n=2000,d=100".
@@ -293,7 +293,8 @@ def _measurement(
         findings.append(
             Finding(
                 FindingKind.NOTHING_DRAWN,
-                f"nothing was re-drawn: all {inits} initializations are one model (fixed or loaded weights, none at "
+                f"nothing was re-initialized: all {inits} initializations are one model (fixed or loaded weights, none "
+                "at "
                 "all, or random buffers), so that there is no ensemble and no error bar; give a factory that draws "
                 "(lambda: Model()) or init=function",
             )

@@ -64,7 +64,7 @@ def measure_gradients(
 
     What counts is the gradient of a point's own loss at a layer's weights, summed over positions that share them, for
     inputs of unit size (theory.md (39), `GradientLayer`): in a plain wide network its mean square changes by χ̃ of
-    theory.md (10) a layer going back, and layers of other shapes compare. Residual networks are followed along their
+    theory.md (10) per layer going back, and layers of other shapes compare. Residual networks are followed along their
     stream, block by block. (The loss is the sum over points; BatchNorm in train mode, and attention between tokens that
     have logits each, couple points, so that their gradients are of several losses.) Points whose label is the class
     that this initialization favours (the one that gets most points of the batch) are also told from the others: their

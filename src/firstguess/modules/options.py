@@ -37,7 +37,7 @@ class ModelOptions(TypedDict, total=False):
         logits: Which part of the output they are: a key or attribute, an index, or a function.
         forward: How the model is called, a function of model and batch that returns the output, such as
             `lambda model, batch: model(batch["image"])`. The batch is as your loader gives it, with labels and texts
-            (of arrays, (x, y) or x). By default inputs are the model's arguments, or a dict its one argument.
+            (for arrays, (x, y) or x). By default inputs are the model's arguments, or a dict its one argument.
         mode: What BatchNorm does: "train" (the default) normalizes by the batch, "eval" by running statistics.
             Dropout is off.
         node: "position" (the default): a unit is a channel at a position; "channel": positions are data points.
@@ -45,8 +45,8 @@ class ModelOptions(TypedDict, total=False):
         strategy: "loop" runs one member at a time, "vmap" several at once; by default whichever the first members show
             to be faster. Models with a BatchNorm or dropout are trained one by one.
         trained: An instance's values may not be those of its constructor, and are followed only where training would
-            not give them; all of it is re-drawn, unless `redraw` says otherwise.
-        redraw: What is re-drawn, the rest keeps its values: a name of parameters or modules ("classifier*"), a module,
+            not give them; all of it is re-initialized, unless `redraw` says otherwise.
+        redraw: What to re-initialize, the rest stays: a name of parameters or modules ("classifier*"), a module,
             a list of these, "head" (the last layers before the logits) or "all". By default what looks trained is kept,
             and a finding says what that is; classes and factories are drawn by their constructor.
         scale: Multiply all weights by this, drawn and kept ones: parameters of two or more axes, but for those of norms

@@ -191,7 +191,7 @@ class Repaired(Shown):
     how: How
     gamma: tuple[float, float]
     largest: tuple[float, float]
-    moved: float  # ρ: the part of the mean logits (or of all layers' means) that was taken off
+    moved: float  # ρ: the part of the mean logits (or of all layers' means) that was subtracted
     changed: tuple[str, ...]  # keys of the state dict with other values
     added: tuple[str, ...]  # keys that were not there before
     notes: tuple[str, ...]
@@ -244,10 +244,10 @@ def repair(
     mode: Mode = "train",
     seed: int = 0,
 ) -> Repaired:
-    """A copy of `model` whose output has at most this γ on these data: the head's bias takes mean logits off.
+    """A copy of `model` whose output has at most this γ on these data: the head's bias subtracts mean logits.
 
-    With ρ = 1 − √(γ*/γ) of the mean logits taken off, γ falls to (1 − ρ)²γ exactly, and nothing else changes: theory.md
-    (37). `gamma=0` takes all of it off.
+    With ρ = 1 − √(γ*/γ) of the mean logits subtracted, γ falls to (1 − ρ)²γ exactly; nothing else changes: theory.md
+    (37). `gamma=0` subtracts all of it.
 
     Args:
         model: An untrained model, or a trained one with a fresh head; one whose head is trained too is refused, unless
@@ -328,7 +328,7 @@ def _has_fresh_head(model: nn.Module, batches: Sequence[Batch], pick: Pick, mode
 
 
 def _head_off(logits: LogitRows, head: Any, part: float) -> None:
-    """What classes have in common is no bias: only differences of mean logits are taken off."""
+    """What classes have in common is no bias: only differences of mean logits are subtracted."""
     mean = logits.rows.double().mean(0)
     if logits.rows.ndim == 1:
         head.move(-part * mean.reshape(1))

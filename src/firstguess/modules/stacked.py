@@ -93,7 +93,7 @@ class StrategyChoice:
         best = self._best()
         words = f"members run {_WORDS[best]}"
         if self.asked:
-            return f"{words}, as asked"
+            return f"{words}, as requested"
         known: list[Way] = [way for way in self._ways if self._times[way]]
         others = [f"{_WORDS[way]}: {1e3 * self.seconds(way):.3g} ms" for way in known if way != best]
         others += [f"{_WORDS[way]}: not possible, {reason}" for way, reason in self._dropped.items()]

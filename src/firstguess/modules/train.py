@@ -56,12 +56,12 @@ def train(
     """Train many initializations, and look at their guesses, accuracies and losses on the way.
 
     Member i depends on (seed, i) only: its weights, and the order in which it sees the data. Ctrl-C keeps the curves so
-    far; a member that diverges (NaN or Inf) is a result, and the others go on.
+    far; a member that diverges (NaN or Inf) is a result, and the others continue.
 
     Args:
         what: A `Network` or its text; or an `nn.Module`, a class or a factory that makes one.
         data: Labelled points: a pair (x, y), `Data`, a name.
-        test: Held-out points, likewise. Behind a BatchNorm a description's are normalized by the statistics of all
+        test: Held-out points, likewise. After a BatchNorm a description's are normalized by the statistics of all
             training points at that step, which running statistics follow.
         inits: How many networks are trained.
         start: "any"; "even" (or "neutral"): at most 1.1 of an even share; "biased": at least 0.9. Starts are
@@ -80,7 +80,7 @@ def train(
             1, which is 0.6 of two even classes.
         seed: Of weights and orders.
         store: A folder. Members that were trained before with the same settings and data are read from it, so a
-            training that was stopped in any way goes on where it was.
+            training that was stopped in any way resumes where it was.
         progress: Called with (steps done by all networks, steps in all).
         classes: For a text; by default those of the labels. Else a check.
         more: Of `ModelOptions` threads, and for modules only init, logits, forward, redraw, scale, device and strategy.

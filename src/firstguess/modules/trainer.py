@@ -313,7 +313,7 @@ class ModuleTrainer:
     # -- One by one, or several at once -------------------------------------------------------------------------------
 
     def _choose(self, strategy: Strategy, most: int) -> int:
-        """Members of a group, at most `most`: measured on a few steps, of members that are then re-drawn."""
+        """Members of a group, at most `most`: measured on a few steps, of members that are then re-initialized."""
         if strategy == "loop" or (most < 2 and strategy != "vmap"):
             return 1
         why = self._no_vmap()

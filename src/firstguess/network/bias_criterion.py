@@ -70,7 +70,7 @@ def causes_bias(what: str | Activation | Function, /, *, q: float = 1.0) -> Bias
         if not all(has_reading(type(layer), "sampled_units") for layer in layers):
             raise
         if layers[-1].symmetry is Symmetry.REMOVES_MEAN or getattr(getattr(layers[-1], "phi", None), "centered", False):
-            return BiasCriterion(False, f"{text(layers[-1])} takes off the mean that nodes had in front of it", 0.0)
+            return BiasCriterion(False, f"{text(layers[-1])} subtracts the mean that nodes had before it", 0.0)
         return _by_sampled_units(layers, q, error)
 
 
@@ -107,7 +107,7 @@ def _by_closed_form(layers: Sequence[Layer], q: float) -> BiasCriterion:
         if biased and not was:
             made = _made(text(layer), after)
         elif was and not biased:
-            made = f"{text(layer)} takes off the mean that nodes had in front of it"
+            made = f"{text(layer)} subtracts the mean that nodes had before it"
         signal = after
     share = _level(signal)
     if _ROUNDING < share <= room:

@@ -46,7 +46,7 @@ _TAIL = 1e-7  # what may be left of it, where more terms do not help: these are 
 class UnitDistribution:
     """What nodes are, between two layers of weights: φ of Gaussian ones of variance q, with norms over nodes.
 
-    None for φ: the Gaussian nodes themselves. `centres`: a norm after φ takes off the mean over nodes.
+    None for φ: the Gaussian nodes themselves. `centres`: a norm after φ subtracts the mean over nodes.
     `centred_first`: one before φ does, which φ must then be scale-free to be covered with (theory.md (46)).
     """
 
@@ -220,13 +220,13 @@ def _at_angle(distribution: UnitDistribution, theta: float) -> tuple[Array, Arra
 
 
 def _centring(phi: Activation, c: float, overlap: float) -> tuple[float, float]:
-    """P − CQ, and what B gets, of units whose mean was taken off before φ = right·x above 0, left·x below.
+    """P − CQ, and what B gets, of units whose mean was subtracted before φ = right·x above 0, left·x below.
 
     Q = E φφ', P = E φ'_a φ_b = ½(1 + c)Q: theory.md (46).
     """
     slopes = leaky_slopes(phi)
     if slopes is None:
-        raise NotCovered("a scale-free activation behind a norm that centres", got=str(phi))
+        raise NotCovered("a scale-free activation after a norm that centres", got=str(phi))
     left, right = slopes
     q = (right**2 - left**2) / (left**2 + right**2) * math.sqrt(2.0 / math.pi)
     p = 0.5 * (1.0 + c) * q
@@ -240,7 +240,7 @@ def _features(phi: Activation, root: float) -> tuple[Feature, ...]:
 
 @lru_cache(maxsize=64)
 def taken_off(distribution: UnitDistribution) -> tuple[float, float]:
-    """What is taken off a unit, and what it is divided by."""
+    """What is subtracted a unit, and what it is divided by."""
     assert distribution.phi is not None
     z, w = gaussian.rule(_features(distribution.phi, math.sqrt(distribution.q)))
     f = distribution.phi.offset + gaussian.evaluate(distribution.phi.rise, math.sqrt(distribution.q) * z)
@@ -288,7 +288,7 @@ class FiniteSignal:
     k: float = 0.0
     u: float = 0.0
     distribution: UnitDistribution = field(default_factory=UnitDistribution)
-    shifted: bool = False  # a constant was taken off after φ, which is right at one size only
+    shifted: bool = False  # a constant was subtracted after φ, which is right at one size only
     inputs: bool = False  # no weights so far
     fixed: bool = False  # a norm stands between φ and the next weights
     over_points: bool = False  # so does one over points
@@ -307,7 +307,7 @@ class FiniteSignal:
         if self.distribution.phi is not None:
             raise _refuse("one activation between two layers of weights", "two")
         if phi.degree is None and self.distribution.centred_first:
-            raise _refuse("a scale-free activation behind a norm", str(phi))
+            raise _refuse("a scale-free activation after a norm", str(phi))
         plain = replace(phi, centered=False) if phi.centered else phi
         distribution = changed(self.distribution, phi=plain, q=1.0 if phi.degree is not None else self.signal.q)
         return changed(self, signal=after, distribution=distribution, shifted=phi.centered)
@@ -333,8 +333,8 @@ class FiniteSignal:
         """A norm over the points of a batch, after a scale-free φ: theory.md (44)."""
         phi = self.distribution.phi
         if phi is None or phi.degree is None or not self.even or self.fixed or self.distribution.centred_first:
-            got = "one in front of it" if phi is None else str(phi)
-            raise _refuse("a norm over points behind a scale-free activation, and no other norm", got)
+            got = "one before it" if phi is None else str(phi)
+            raise _refuse("a norm over points after a scale-free activation, and no other norm", got)
         distribution = changed(self.distribution, centres=True)
         return changed(self, signal=after, distribution=distribution, shifted=False, fixed=True, over_points=True)
 
@@ -394,15 +394,15 @@ class FiniteSignal:
         if (self.over_points or self.pulls) and bias_var > 0.0:
             raise _refuse("no biases beside norms over points", f"bias_var={bias_var:g}")
         if self.pulls and phi is not None and not self.over_points:
-            raise _refuse("norms over points behind every activation", "some without")
+            raise _refuse("norms over points after every activation", "some without")
         if self.shifted and not centres:
             raise _refuse("an activation that is centred at any size", f"centered({phi})")
         if bias_var > 0.0 and self.sizes > _ONE_SIZE and not self.fixed:
-            raise _refuse("points of one size in front of biases", "points whose sizes differ")
+            raise _refuse("points of one size before biases", "points whose sizes differ")
         if phi is None or phi.degree is not None or self.sizes <= _ONE_SIZE:
             return
         if not (self.even and centres and self.sizes <= _SMALL_SIZES):
-            raise _refuse("points of one size in front of an activation that is not scale-free", str(phi))
+            raise _refuse("points of one size before an activation that is not scale-free", str(phi))
 
     def _even(self) -> _Change:
         """theory.md (42), and its terms in the third derivative of C where φ has one; (40) beside it."""

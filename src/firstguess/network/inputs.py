@@ -86,7 +86,7 @@ class Inputs:
     def of_sample(cls, mean_square: float, variance: float, mean: float, *, points: int) -> Inputs:
         """Inputs whose sample of `points` has these moments (1/n statistics, as `Data.inputs()` gives them).
 
-        The squared mean of a sample is too large by variance/(n−1), which is taken off: kernel and measurement do too.
+        The squared mean of a sample is too large by variance/(n−1), which is subtracted: kernel and measurement do too.
 
         >>> Inputs.of_sample(0.01, 0.99, 0.0, points=100).mean_square
         0.0

@@ -48,7 +48,7 @@ class Symmetry(Enum):
     WEIGHTS = auto()  # its own weights have a sign that nobody sees
     ODD = auto()
     LINEAR = auto()  # odd, also about a constant that was added before
-    REMOVES_MEAN = auto()  # odd, and takes off a constant that was added before
+    REMOVES_MEAN = auto()  # odd, and subtracts a constant that was added before
     SHIFTS = auto()  # adds a constant
     NONE = auto()
 

@@ -85,7 +85,7 @@ def over_units_map(
 def _centred(layer: Layer, points: Points, eps: float, divide: bool) -> PairwiseMap:
     """K ← (K_ab − m_a m_b)/(s_a s_b), Θ ← Θ/(s_a s_b): theory.md (11), (21). What it projects out is one unit in many.
 
-    Where weights make the mean over units random, its covariance is taken off instead: theory.md (29).
+    Where weights make the mean over units random, its covariance is subtracted instead: theory.md (29).
     """
     variance = points.q - points.mean_square
     zero = points.q == 0.0  # with ε it stays 0: a class token that starts so
@@ -383,7 +383,7 @@ class BatchNormed:
         return Signal(0.0 if phi.centered else phi.offset + mean, 0.0, spread, distribution=Activated(signal, phi))
 
     def level(self, phi: Activation) -> float:
-        """E φ of the normalized value, whether or not φ takes it off."""
+        """E φ of the normalized value, whether or not φ subtracts it."""
         u, w = self.rule(phi.features)
         return phi.offset + float(np.sum(w * gaussian.evaluate(phi.rise, u)))
 
@@ -480,7 +480,7 @@ class GroupNormed:
         slopes = leaky_slopes(phi)
         if slopes is None:
             raise NotCovered(
-                "a piecewise linear activation behind a groupnorm of narrow groups, or uncorrelated data points",
+                "a piecewise linear activation after a groupnorm of narrow groups, or uncorrelated data points",
                 got=f"{phi} at c = {self.c:.3g}",
                 hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
             )

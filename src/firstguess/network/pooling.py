@@ -150,7 +150,7 @@ _ANGLE_X, _ANGLE_W = np.polynomial.legendre.leggauss(20)
 
 
 def activation_mean(phi: Activation, q: float) -> float:
-    """E φ(√q z) of the activation before its mean was taken off."""
+    """E φ(√q z) of the activation before its mean was subtracted."""
     return replace(phi, centered=False).moments(0.0, q).mean
 
 
@@ -288,7 +288,7 @@ def _nodes(phi: Activation, root: float, least: float = 0.0) -> tuple[Array, Arr
 def _derivative(phi: Activation, u: Array) -> Array:
     if phi.derivative is None:
         raise NotCovered(
-            "an activation whose derivative is known in front of a max-pool",
+            "an activation whose derivative is known before a max-pool",
             got=str(phi),
             hint="pass it: fg.activation(fn, derivative=...)",
         )

@@ -190,7 +190,7 @@ class Gaussian:
 
 def _not_gaussian(got: str) -> NotCovered:
     return NotCovered(
-        "a Gaussian signal in front of an activation",
+        "a Gaussian signal before an activation",
         got=got,
         hint="dense in place of linear, which is the identity here: a layer with weights is dense"
         if got == "the output of linear"

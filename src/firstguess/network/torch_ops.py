@@ -345,7 +345,7 @@ class TokenMixModule(OnSequences):
     def forward(self, x: Tensor) -> Tensor:
         if self.sequences.real is not None:
             raise NotCovered(
-                "sequences without padding in front of tokenmix, which has a weight for every place",
+                "sequences without padding before tokenmix, which has a weight for every place",
                 got="padding",
                 hint="sequences of one length",
             )

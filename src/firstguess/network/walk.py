@@ -126,9 +126,9 @@ def check_tokens(before: Shape, kind: str) -> None:
     """Raise InvalidInput where there is no sequence of tokens before a layer that wants one."""
     if before.grid is not None and not before.grid.apart:
         raise InvalidInput(
-            f"tokens in front of {kind}",
+            f"tokens before {kind}",
             got="images" if before.images else f"{before.grid}",
-            hint="embed(0.02) or patches(16) in front of it",
+            hint="embed(0.02) or patches(16) before it",
         )
 
 

@@ -214,7 +214,7 @@ class Drive:
             self._join(task)
 
     def _resumed(self, task: Task) -> bool:
-        """Whether its first block was there, which says how many there are: it goes on from those there are."""
+        """Whether its first block was there, which says how many there are: it resumes from those there are."""
         first = self._results.block(task.key, self._block or 0, 0)
         if first is None:
             return False

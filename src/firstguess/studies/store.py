@@ -164,10 +164,10 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------
-# Rows as one Arrow table: configuration first, results behind it.
+# Rows as one Arrow table: configuration first, results after it.
 
 TASK, SECONDS = "task", "seconds"  # the two columns that every table has at its end
-_FOUND = "_found"  # behind the name of a result that has the name of a setting, and another value
+_FOUND = "_found"  # after the name of a result that has the name of a setting, and another value
 
 
 def joined(shown: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _column(values: list[Any]) -> Any:
 
 
 def _list_type(values: list[Any]) -> Any:
-    """Of arrays as lists: the least that holds them all, since some may be whole numbers and others not."""
+    """For arrays as lists: the least that holds them all, since some may be whole numbers and others not."""
     import pyarrow as pa
 
     arrays = [np.asarray(value) for value in values if value is not None and np.size(value)]
@@ -242,7 +242,7 @@ def _list_type(values: list[Any]) -> Any:
 _FAILED = ".failed.json"
 _LOOK = 1.0  # seconds between two looks for batches of other runs
 _SETTLED = 2_000_000_000  # nanoseconds
-_BY = "firstguess "  # in front of the two columns of a batch that are not of its results
+_BY = "firstguess "  # before the two columns of a batch that are not of its results
 Read: TypeAlias = "tuple[dict[str, Any], float]"  # a result, and the seconds it took
 
 

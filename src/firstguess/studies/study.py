@@ -318,12 +318,12 @@ class Study:
     ) -> Study:
         """Compute what is missing, keep each result as it comes, and give the study back.
 
-        A task that raises, runs out of time or takes its process down is a row in `failures()`, and the rest goes on;
+        A task that raises, runs out of time or takes its process down is a row in `failures()`, and the rest continues;
         the next `run` tries it again. Ctrl-C, a full disk or a lost power line leave all that was finished.
 
         Args:
             engine: "local": processes of this machine; "ray": Ray, `pip install 'firstguess[ray]'`.
-            workers: Processes on this machine: by default one a core. Each uses one thread.
+            workers: Processes on this machine: by default one per core. Each uses one thread.
             seconds: The time limit of a task.
             memory: Bytes of data that a task may use (Linux): it fails, and not the machine.
             retries: How often a task is started again whose process or node died.

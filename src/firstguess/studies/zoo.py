@@ -2,7 +2,7 @@
 
 An architecture of Hugging Face is a class of `transformers` with a configuration made small by the names of its fields;
 any other is a function without arguments that gives a model and its inputs. `visit` is one task: three ensembles (a
-plain loop, the class, one instance re-drawn), and the first values of its weights.
+plain loop, the class, one instance re-initialized), and the first values of its weights.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def _vectors(network: Network, x: NDArray[Any]) -> Array:
         return np.asarray(x, dtype=np.float64)
     raise InvalidInput(
         "token ids (sequences, tokens) behind embed, images behind patches, or vectors (sequences, tokens, numbers)",
-        got=f"data of shape {x.shape} in front of {text(network.layers[0])}",
+        got=f"data of shape {x.shape} before {text(network.layers[0])}",
         where="data",
         hint="embed(0.02) or patches(16) as the first layer",
     )

@@ -80,7 +80,7 @@ def averages(phi: Activation, a: float, b: float = 0.0) -> Averages:
 def shifted(phi: Activation, a: float, growth: float) -> Shifted | None:
     """The ψ of this a with E ψ² = 1, E ψ'² = χ and a stable q; None: there is none.
 
-    An odd φ needs no b: there 1 + E ψψ'' ≤ 1 already. For others b is the root of E ψψ'' on the branch that goes on
+    An odd φ needs no b: there 1 + E ψψ'' ≤ 1 already. For others b is the root of E ψψ'' on the branch that continues
     from nearly linear ψ.
     """
     if phi.odd:

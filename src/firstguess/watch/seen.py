@@ -274,7 +274,7 @@ class WatchRecord:
     def relapses(self) -> tuple[tuple[int, int], ...]:
         """First and last look of every time that the largest share was above `level` again after absorption.
 
-        By more than two standard errors of a share of so many points.
+        By more than two standard errors of a share of this many points.
         """
         limit = self.level + 2.0 * math.sqrt(self.level * (1.0 - self.level) / max(self.points, 1))
         found: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""What every layer promises to the kernel reading: the covariance behind it is that of drawn nodes, or it is refused.
+"""What every layer promises to the kernel reading: the covariance after it is that of drawn nodes, or it is refused.
 
 Nodes are drawn with plain NumPy weights and sent through `simulated.member`, which shares no code with firstguess: 100
 groups of nodes a network, each an independent estimate of the covariance of the outputs.
@@ -91,7 +91,7 @@ REFUSED = {
     ("images", "batchnorm(batch=6, estimator=leave_one_out)"): "the usual estimator for a BatchNorm of images",
     ("images", "relu > residual[dense] > relu"): "gives back the shape it gets",
     ("images", "relu > residual[dense > tanh] > relu"): "gives back the shape it gets",
-    ("flat", "relu > residual[dense > tanh] > relu"): "a Gaussian signal in front of an activation",
+    ("flat", "relu > residual[dense > tanh] > relu"): "a Gaussian signal before an activation",
     ("images", "relu > residual[maxpool(4) > dense]"): "gives back the shape it gets",
     ("images", "residual[relu > dense > batchcenter]"): "gives back the shape it gets",
 }
@@ -106,7 +106,7 @@ def data(grid: str, rng: np.random.Generator) -> Array:
 
 
 def drawn(layers: tuple[Layer, ...], x: Array, rng: np.random.Generator, nodes: int) -> Array:
-    """One group of `nodes` behind the layers, with weights drawn on the way."""
+    """One group of `nodes` after the layers, with weights drawn on the way."""
     for layer in layers:
         if layer.kind == "residual":
             branch = drawn(layer.branch, x, rng, nodes)

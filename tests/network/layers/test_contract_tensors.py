@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from firstguess.network.shapes import Shape
     from firstguess.network.signal import Signal
 
-# In front of the last dense layer; every kind, more where an argument changes what it does.
+# Before the last dense layer; every kind, more where an argument changes what it does.
 STRETCHES = [
     "dense(weight_var=1.7, bias_var=0.3)",
     "dense(weight_var=2, init=uniform)",

@@ -24,7 +24,7 @@ from firstguess.network.network import Network
 from firstguess.network.walk import every
 from firstguess.theory.tokens import token_kernel
 
-# Behind an embedding (or patches) and in front of pool_tokens > dense.
+# After an embedding (or patches) and before pool_tokens > dense.
 STRETCHES = [
     "positions(0.7)",
     "positions(sinusoidal)",
@@ -129,7 +129,7 @@ def test_modules_and_ensembles_are_what_a_plain_forward_does(first: str, source:
 
 
 def drawn(net: Network, x: np.ndarray, width: int, groups: int) -> Array:
-    """K of the nodes in front of the output, of so many networks."""
+    """K of the nodes before the output, of so many networks."""
     found = []
     with torch.no_grad():
         for i in range(groups):

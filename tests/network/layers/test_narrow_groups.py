@@ -107,7 +107,7 @@ def test_gradients_through_groups(nodes: int) -> None:
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        ("dense(bias_var=1) > groupnorm(each=4) > tanh > dense", "a piecewise linear activation behind a groupnorm"),
+        ("dense(bias_var=1) > groupnorm(each=4) > tanh > dense", "a piecewise linear activation after a groupnorm"),
         ("dense(bias_var=1) > relu > groupnorm(each=4) > dense", "nodes that are not Gaussian, with centers"),
         ("dense > hardtanh > groupnorm(each=4) > dense", "on one flat side"),
         ("conv > groupnorm(each=4) > relu > dense", "positions, of which the closed form does not know"),

@@ -85,7 +85,7 @@ def test_layers_that_do_not_match_and_laws_of_one_bin(
     assert len([row for row in rows(readings_chart(closed, kernel, other)) if row.get("name") == "dense"]) == 1
     even = fg.predict("dense(weight_var=2) > tanh > dense")  # γ = 0: every fraction is ½
     chart = readings_chart(even, None, seen)
-    assert "the closed form goes on above" not in svg_text(readings_chart(closed, None, seen))
+    assert "the closed form continues above" not in svg_text(readings_chart(closed, None, seen))
     assert "by closed form" in svg_text(chart)
     same = fg.predict("dense(weight_var=0, bias_var=1)", points=80)  # γ = ∞: one class gets all
     assert "100.0 % of the data by closed form" in svg_text(readings_chart(same, None, seen))

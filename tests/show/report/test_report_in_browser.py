@@ -34,8 +34,8 @@ MARKS = """Object.fromEntries([...document.querySelectorAll('figure[data-chart]'
   Math.min(...[...f.querySelectorAll('.chart')].map(c =>
     c.querySelectorAll('.vega-embed svg.marks path, .vega-embed svg.marks text').length))]))"""
 
-# The lowest contrast (WCAG 2) of any text of the page or of a chart with the ground behind it, and that text. Numbers
-# on the marks of causes have a mark behind them; they are large and bold, and the ground is that mark.
+# The lowest contrast (WCAG 2) of any text of the page or of a chart with the ground after it, and that text. Numbers
+# on the marks of causes have a mark after them; they are large and bold, and the ground is that mark.
 CONTRAST = """(() => {
   const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
   const linear = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
@@ -224,7 +224,7 @@ def test_code_scrolls_in_a_box_of_its_own(browser: Browser, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_real_diagnosis(browser: Browser, tmp_path: Path) -> None:
-    """And all of its code, as it is copied: pasted behind a model and a loader, guesses become as even as promised.
+    """And all of its code, as it is copied: pasted after a model and a loader, guesses become as even as promised.
 
     The promise is an average over initializations: of 12 of them here, to 6 standard errors (2e-9), both sides'.
     """
@@ -258,7 +258,7 @@ def test_a_real_diagnosis(browser: Browser, tmp_path: Path) -> None:
 
 
 def largest(code: str, network: Callable[[], nn.Module], loader: Any, seed: int) -> float:
-    """The largest share on the loader's points behind the code."""
+    """The largest share on the loader's points after the code."""
     torch.manual_seed(seed)
     known: dict[str, Any] = {"model": network(), "loader": loader}
     exec(code, known)

@@ -82,7 +82,7 @@ def centred_data(case: Case) -> Iterator[Variant]:
 
 
 def centred_head(case: Case) -> Iterator[Variant]:
-    """A bias of the head that takes the mean logits off, of every initialization (theory.md (37))."""
+    """A bias of the head that subtracts the mean logits, of every initialization (theory.md (37))."""
     if case.logits is None or not case.gamma > _HEAD_WORTH:
         return
     model = case.example()

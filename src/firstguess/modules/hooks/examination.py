@@ -455,7 +455,7 @@ def examine(
 
 
 def _labels(batches: Sequence[Batch], classes: int) -> Labels | None:
-    """Labels that are classes: whole numbers, one a point or position, but for those that are left out."""
+    """Labels that are classes: whole numbers, one per point or position, but for those that are left out."""
     low, high, outside, missing, count = math.inf, -math.inf, 0, 0, 0
     for batch in batches:
         y = batch.labels

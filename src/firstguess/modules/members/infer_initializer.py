@@ -306,11 +306,11 @@ def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
         "constructor set it",
         FindingKind.KEPT_VALUES: "every initialization has the model's own values, which its initializer cannot give: "
         "set by the constructor, or trained; intervals are for these values, with no error bar for others",
-        FindingKind.ORTHOGONAL: "re-drawn as orthogonal ({rules}), as the model's own values are and its initializer's "
-        "are not",
-        FindingKind.OWN_RULE: "re-drawn by {rules}, the law that the model's own values have and its initializer has "
-        "not",
-        FindingKind.OTHER_SCALE: "re-drawn at the size of the model's own values ({ratio:.3g} times its "
+        FindingKind.ORTHOGONAL: "re-initialized as orthogonal ({rules}), as the model's values are and its "
+        "initializer's are not",
+        FindingKind.OWN_RULE: "re-initialized by {rules}, the distribution that the model's values have "
+        "and its initializer has not",
+        FindingKind.OTHER_SCALE: "re-initialized at the size of the model's own values ({ratio:.3g} times its "
         "initializer's{fits}), with one size for the whole tensor: its constructor draws in its own way, or it was "
         "trained",
     }
@@ -331,8 +331,8 @@ def findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
 
 # Biases, other vectors and buffers that a model's constructor draws in its own way, as an instance shows them.
 #
-# A vector of 32 or more entries that look like independent normal or uniform numbers is re-drawn at the size that it
-# has. Shorter ones say too little of themselves: they are re-drawn with the longer ones if they have their size; else
+# A vector of 32 or more entries that look like independent normal or uniform numbers is drawn again at the size that it
+# has. Shorter ones say too little of themselves: they are drawn with the longer ones if they have their size; else
 # they stay what they are, and that is said. Buffers are no parameters: what the constructor has drawn there stays, and
 # that is said too.
 
@@ -400,7 +400,7 @@ def _words(law: _FittedDistribution) -> str:
 
 
 def random_findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
-    """One for all vectors that are re-drawn by their looks."""
+    """One for all vectors that are re-initialized by their looks."""
     if not adjustments:
         return []
     rules = sorted({one.rule for one in adjustments})
@@ -409,7 +409,7 @@ def random_findings(adjustments: list[Adjustment], model: str) -> list[Finding]:
     return [
         Finding(
             FindingKind.RANDOM_VALUES,
-            f"{here}values that look drawn, by no initializer that the model has: re-drawn as they look ({said}, which "
+            f"{here}values that look drawn, by no initializer of the model: re-initialized as they look ({said}, which "
             f"no interval includes); {by_constructor(model)}",
             adjustments[0].name,
         )

@@ -320,11 +320,11 @@ def new_vectors(parametrizations: Any, weight: torch.Tensor) -> None:
             norm._power_method(norm._reshape_weight_to_matrix(weight), _ITERATIONS)
 
 
-# What of a model is re-drawn: named by `redraw=`, or found by a test of its weights.
+# What of a model is re-initialized: named by `redraw=`, or found by a test of its weights.
 #
 # By default weights that look trained (weight_statistics.py) keep their values, and with them what belongs to them:
 # the other parameters of the same layer and, if most weights look trained, every parameter whose values its initializer
-# would not give. What is as its initializer draws it is fresh. A model without a weight that looks trained is re-drawn
+# would not give. What is as its initializer draws it is fresh. A model without a weight that looks trained is drawn
 # as a whole.
 
 Redrawn: TypeAlias = "str | nn.Module | Sequence[str | nn.Module] | None"
@@ -450,7 +450,7 @@ def layer_of(name: str) -> str:
 
 
 def trained_findings(model: nn.Module, found: Division, largest: float) -> list[Finding]:
-    """What is kept because it looks trained, what is re-drawn, and how sure that is."""
+    """What is kept because it looks trained, what is re-initialized, and how sure that is."""
     kept = brief(model, found.kept)
     why = (
         f"singular values up to {largest:.0f} standard deviations beyond those of any draw (chance below 1e-6), or not "
@@ -462,12 +462,12 @@ def trained_findings(model: nn.Module, found: Division, largest: float) -> list[
     )
     message = (
         f"kept as it is ({len(found.kept)} parameters), because it looks trained: {why}. Fresh, "
-        f'and re-drawn: {brief(model, found.fresh)}. To say it yourself: redraw=names, "head" or "all"'
+        f'and re-initialized: {brief(model, found.fresh)}. To say it yourself: redraw=names, "head" or "all"'
     )
     findings = [Finding(FindingKind.TRAINED, message, kept)]
     if not found.fresh:
         findings = [Finding(FindingKind.NOTHING_FRESH, nothing, kept)]
-    for which, word in ((found.fresh, "re-drawn"), (found.kept, "kept")):
+    for which, word in ((found.fresh, "re-initialized"), (found.kept, "kept")):
         doubtful = found.unsure & which
         if doubtful:
             findings.append(
@@ -485,7 +485,7 @@ def named_finding(model: nn.Module, fresh: Collection[str], kept: Collection[str
     """A finding for what `redraw=` names."""
     return Finding(
         FindingKind.PART,
-        f"re-drawn, as redraw= says; the other {len(kept)} parameters keep the model's own values",
+        f"re-initialized, as redraw= says; the other {len(kept)} parameters keep the model's own values",
         brief(model, fresh),
     )
 

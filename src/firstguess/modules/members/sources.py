@@ -1,4 +1,4 @@
-"""Where members come from: an instance that is re-drawn, or a factory that is called once for each."""
+"""Where members come from: an instance that is re-initialized, or a factory that is called once for each."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Setup:
 
 
 class Instance:
-    """A model that is re-drawn on a private copy; where it cannot be copied, on itself, and then restored."""
+    """A model that is re-initialized on a private copy; where it cannot be copied, on itself, and then restored."""
 
     def __init__(
         self, model: nn.Module, init: Init, setup: Setup, *, trained: bool = False, redraw: Redrawn = None
@@ -171,7 +171,7 @@ class Instance:
             yield self._model
 
     def isolated(self) -> AbstractContextManager[object]:
-        # Not the parameters: those are re-drawn for every member.
+        # Not the parameters: those are re-initialized for every member.
         return nullcontext() if self.shared_copy is None else restored(self.shared_copy, parameters=False)
 
 
@@ -212,7 +212,7 @@ class Factory:
         return unwrapped(model)
 
     def _compare(self, name: str) -> Iterator[Finding]:
-        """Two calls, side by side: what they share is not re-drawn."""
+        """Two calls, side by side: what they share is not re-initialized."""
         models: list[nn.Module] = []
         for seed in (0, 1):
             with IsolatedRandomness(seed):
@@ -223,7 +223,7 @@ class Factory:
                 "a factory that builds a new model at each call",
                 got="the same object twice",
                 where=name,
-                hint="give the model itself: it is re-drawn, and never changed",
+                hint="give the model itself: it is re-initialized, and never changed",
             )
         if self._setup.scale != 1.0 and not is_lazy(one):
             yield scale_finding(self._setup.scale, weights_of(one))

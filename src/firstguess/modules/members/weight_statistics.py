@@ -244,7 +244,7 @@ def _flat(law: Numbers) -> bool:
 #
 # Of independent entries the largest singular value stays at the Marchenko-Pastur edge σ(√m + √n), within Tracy-Widom
 # fluctuations of about ½(m^-½ + n^-½)^⅓·σ. Training adds directions that many rows share, and they stand out of it.
-# Rows and columns are brought to one size and their means taken off first, so that neither scale, nor blocks of
+# Rows and columns are brought to one size and their means subtracted first, so that neither scale, nor blocks of
 # different scale (a fused projection of q, k and v), nor a distribution with a mean, nor rows of zeros (padding) count.
 # The edge itself is that of the same entries with random signs, which keeps whatever distribution, zeros and outliers
 # they have.

@@ -104,7 +104,7 @@ class Constants:
             raise Stop(owner(node), dispatch.function_name(node), "joins something else than one learned token")
         own = self.builder.model.get_parameter(name).detach()
         if own.numel() != token.shape[-1] or not torch.equal(token, own.reshape(1, 1, -1).expand_as(token)):
-            raise Stop(name.rpartition(".")[0], name, "is put in front of tokens, but not as it is")
+            raise Stop(name.rpartition(".")[0], name, "is put before tokens, but not as it is")
         return self.builder.first_token(name, name.rpartition(".")[0])
 
     def _parameter(self, argument: Any) -> str | None:

@@ -187,7 +187,7 @@ def register_activation(
 
 
 def centered(what: str | Activation | Function, /) -> Activation:
-    """φ − E φ: the activation with its own mean taken off, which cures it of bias (theory.md §4; IGB App. G).
+    """φ − E φ: the activation with its own mean subtracted, which cures it of bias (theory.md §4; IGB App. G).
 
     The mean is the one at the variance the activation meets in its place in the network.
 

@@ -67,7 +67,7 @@ def derivative(phi: Activation, run: Op) -> Derivative | None:
         def named(gradient: Tensor, kept: Tensor, more: Kept) -> Tensor:
             return back(gradient, kept, grad_input=gradient, **keywords)
 
-        # a constant is taken off the output after φ, so then the output is not φ's
+        # a constant is subtracted the output after φ, so then the output is not φ's
         keeps = names.backward_of if not phi.centered else "input"
         if keeps == names.backward_of:
             return Derivative(lambda x, out: _into(run, x, out), named, keeps)
@@ -106,7 +106,7 @@ def _into(run: Op, x: Tensor, out: Tensor) -> Kept:
 
 
 def mean_free(of: Derivative | None) -> Derivative | None:
-    """The same, and then the mean over data and units of every initialization taken off."""
+    """The same, and then the mean over data and units of every initialization subtracted."""
     if of is None:
         return None
 

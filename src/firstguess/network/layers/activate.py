@@ -102,7 +102,7 @@ class Activate(Layer):
             return PairwiseMap(move.after, in_strips(move.step))
         if self.phi.centered:
             raise NotCovered(
-                "images without positions that are 0 in front of a centred activation",
+                "images without positions that are 0 before a centred activation",
                 got=f"{int(dead.sum())} of them",
                 hint="a bias variance above 0, or standardized images",
             )
@@ -121,13 +121,13 @@ class Activate(Layer):
     def _by_pair(self, points: Points) -> PairwiseMap:
         if not points.gaussian:
             raise NotCovered(
-                "a Gaussian signal in front of an activation",
+                "a Gaussian signal before an activation",
                 got=points.what,
                 hint="put a dense layer between them, or use the ensemble reading: fg.measure(...)",
             )
         if points.level is not None or np.ptp(points.mean) > 0.0:
             raise NotCovered(
-                "a signal with one mean for all data points in front of an activation",
+                "a signal with one mean for all data points before an activation",
                 got=points.what,
                 hint="a dense layer between them, or the ensemble reading: fg.measure(...)",
             )
@@ -198,7 +198,7 @@ class Activate(Layer):
         return before.activated(self.phi, after)
 
     def point_sample(self, sample: PointSample) -> PointSample:
-        """φ of every unit; a centred one takes off its mean at the variance that the closed form predicts here."""
+        """φ of every unit; a centred one subtracts its mean at the variance that the closed form predicts here."""
         constant = _constant_at(self.phi, sample.signal)
         if constant is None:
             raise NotCovered(
@@ -214,7 +214,7 @@ class Activate(Layer):
 
     def assumptions(self) -> Iterable[str]:
         if self.phi.centered:
-            yield f"{self.phi}: its mean is taken off exactly, at the variance it meets"
+            yield f"{self.phi}: its mean is subtracted exactly, at the variance it meets"
 
     def _constant(self, place: Place) -> float | None:
         """What a centred φ takes off; None: φ's own mean over data and units, in each initialization."""

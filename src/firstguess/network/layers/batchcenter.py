@@ -55,7 +55,7 @@ class BatchCenter(Layer):
         spread = signal.spread * (1.0 if self.batch is None else 1.0 - 1.0 / self.batch)
         if isinstance(signal.distribution, Gaussian):
             return Signal(0.0, 0.0, spread, signal.log_scale, signal.distribution).rescaled()
-        # without centers of their own, the same constant is taken off all units
+        # without centers of their own, the same constant is subtracted all units
         alike = signal if signal.between == 0.0 and self.batch is None else None
         distribution = Unknown("a batchcenter of a signal that is not Gaussian", alike)
         return Signal(0.0, 0.0, spread, signal.log_scale, distribution).rescaled()

@@ -322,7 +322,7 @@ def _leave_one_out(part: Tensor) -> None:
 
 
 def _terms_of_nodes(x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """What is taken off and multiplied by, from unit statistics (inits, units)."""
+    """What is subtracted and multiplied by, from unit statistics (inits, units)."""
     return _terms(x, mean.unsqueeze(2), variance.unsqueeze(2))
 
 

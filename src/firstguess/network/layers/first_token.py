@@ -75,7 +75,7 @@ class FirstToken(Layer):
             widened(points.q, square),
             widened(points.mean, 0.0),
             gaussian=points.gaussian,
-            what=f"{points.what} behind a first token",
+            what=f"{points.what} after a first token",
             level=level,
             real=real,
         )

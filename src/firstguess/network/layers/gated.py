@@ -60,7 +60,7 @@ class Gated(Layer):
             return before
         if before.width % _WIDTH and (before.drawn or before.width < _WIDTH):
             raise InvalidInput(
-                "an even width in front of a gate: two halves",
+                "an even width before a gate: two halves",
                 got=before.width,
                 hint=f"a width of {before.width + 1} in the dense layer before it",
             )

@@ -105,7 +105,7 @@ class GroupNorm(Layer):
             dead = _all_alike(distribution, self.each)
             return Signal(0.0, 0.0, 1.0 - dead, distribution=Unknown("a groupnorm of a signal that is not Gaussian"))
         raise NotCovered(
-            "Gaussian nodes, or data points without centers, in front of a groupnorm of narrow groups",
+            "Gaussian nodes, or data points without centers, before a groupnorm of narrow groups",
             got="nodes that are not Gaussian, with centers of their own",
             hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
         )
@@ -191,7 +191,7 @@ def _all_alike(distribution: Activated, nodes: int) -> float:
         or any(feature.width == 0.0 for feature in distribution.phi.features)
     ):
         raise NotCovered(
-            "a smooth activation, or one with a kink at 0, in front of a groupnorm of narrow groups",
+            "a smooth activation, or one with a kink at 0, before a groupnorm of narrow groups",
             got=f"{distribution.phi}, of which all nodes of a group may be on one flat side",
             hint="the kernel reading: fg.predict(net, data=x), or fg.measure(...)",
         )

@@ -40,7 +40,7 @@ class InstanceNorm(Layer):
     def shape(self, before: Shape, units: int | None) -> Shape:
         if before.grid is not None and (not before.images or before.grid.places < 2):
             raise InvalidInput(
-                "images of at least 2 positions in front of an instancenorm",
+                "images of at least 2 positions before an instancenorm",
                 got=str(before.grid),
                 hint="layernorm, which is over nodes",
             )

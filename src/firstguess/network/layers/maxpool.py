@@ -110,7 +110,7 @@ class MaxPool(Layer):
         else:
             before = before.at_scale(0.0)
         m = max_moments(phi, self.size, before.between, before.spread)
-        if phi.centered:  # the constant that was taken off each unit comes off their maximum
+        if phi.centered:  # the constant that was subtracted each unit comes off their maximum
             m = m._replace(mean=m.mean - activation_mean(phi, before.between + before.spread))
             offset = 0.0
         if offset == 0.0:
@@ -124,7 +124,7 @@ class MaxPool(Layer):
             return PairwiseMap(points, lambda tile: None)
         if points.shape.images:
             raise NotCovered(
-                "a max-pool over positions in a stretch of layers right behind a conv, and no tangent kernel "
+                "a max-pool over positions in a stretch of layers right after a conv, and no tangent kernel "
                 "(neighbours are correlated: their maximum has no formula, it is sampled)",
                 got=self.text(),
                 hint=f"avgpool({self.size}), or the ensemble reading: fg.measure(...)",
@@ -135,7 +135,7 @@ class MaxPool(Layer):
         scale_free = phi.degree == 1
         if not (scale_free or before.common):
             raise NotCovered(
-                "points of one size in front of a max-pool, or a scale-free activation",
+                "points of one size before a max-pool, or a scale-free activation",
                 got=f"{phi} on points whose variances differ",
                 hint="a layernorm or rmsnorm before the activation, or the ensemble reading",
             )
@@ -148,7 +148,7 @@ class MaxPool(Layer):
             if not points.gaussian:
                 if tile.previous is None:  # the output of an activation is not what it was made from
                     raise NotCovered(
-                        "the covariance in front of the activation, for a max-pool to look behind it",
+                        "the covariance before the activation, for a max-pool to look after it",
                         got=points.what,
                         hint="the ensemble reading, fg.measure(...), or average-pooling",
                     )
@@ -217,7 +217,7 @@ class MaxPool(Layer):
             if distribution.phi.nondecreasing and not distribution.phi.jumps:
                 return distribution.before, distribution.phi
             raise NotCovered(
-                "an activation that never decreases in front of a max-pool",
+                "an activation that never decreases before a max-pool",
                 got=str(distribution.phi),
                 hint="the ensemble reading, fg.measure(...), or average-pooling",
             )

@@ -54,7 +54,7 @@ class Patches(Layer):
         if before.grid is None or before.grid.apart:
             return Shape(self.width or units, before.grid, before.drawn)
         if not before.images:
-            raise InvalidInput("images in front of patches", got=f"{before.grid}", hint="x.reshape(n, 1, 28, 28)")
+            raise InvalidInput("images before patches", got=f"{before.grid}", hint="x.reshape(n, 1, 28, 28)")
         self._check(before.grid.sides)
         return Shape(self.width or units, sequence(before.grid.places // self.size**2), before.drawn)
 

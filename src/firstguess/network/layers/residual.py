@@ -113,7 +113,7 @@ class Residual(Layer):
                 "a residual branch that ends in random weights (dense or conv), and then at most in norms, scales, "
                 "average pools and odd activations",
                 got=why,
-                hint="move the last layers in front of the weights, or use the ensemble reading: fg.measure(...)",
+                hint="move the last layers before the weights, or use the ensemble reading: fg.measure(...)",
             )
 
     def moments(self, signal: Signal) -> Signal:

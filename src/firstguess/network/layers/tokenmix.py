@@ -45,7 +45,7 @@ class _Units(NamedTuple):
 class TokenMix(Layer):
     """W₂ φ(W₁ x) over the tokens of every unit (MLP-Mixer), `width` units between: theory.md (29).
 
-    Its weights are shared by all units, so the mean over units is random and does not vanish: LayerNorm takes it off,
+    Its weights are shared by all units, so the mean over units is random and does not vanish: LayerNorm subtracts it,
     RMSNorm does not. Variances are times the fan-in; `out_var` and `out_bias_var` None: those of the first weights.
     """
 
@@ -104,15 +104,15 @@ class TokenMix(Layer):
             )
         if points.real is not None:
             raise NotCovered(
-                "sequences without padding in front of tokenmix, which has a weight for every place",
+                "sequences without padding before tokenmix, which has a weight for every place",
                 got="padding",
                 hint="sequences of one length",
             )
         if points.mean.any():
             raise NotCovered(
-                "tokens whose mean over nodes is 0 in front of tokenmix",
+                "tokens whose mean over nodes is 0 before tokenmix",
                 got=points.what,
-                hint="a layernorm in front of it, or fg.measure(...)",
+                hint="a layernorm before it, or fg.measure(...)",
             )
         places, n = points.grid.places, points.count
         found = self._units(split(k, points.grid), points.level)

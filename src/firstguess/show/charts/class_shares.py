@@ -85,7 +85,7 @@ def _points(predictions: dict[str, Prediction]) -> int | None:
 
 
 def _law(prediction: Prediction, points: int | None) -> ClassShares:
-    """The closed form's law for as many data points as the others have."""
+    """The closed form's distribution for as many data points as the others have."""
     return prediction.guesses.on_points(points)
 
 
@@ -198,7 +198,7 @@ def _law_subtitle(
         known = "on your data" if prediction.reading == "kernel" else "for random data"
         text += f" Predicted {known}{f'; assumed: {assumed}' if assumed else ''}."
     if histogram.cut:
-        text += f" The {histogram.cut} distribution goes on above the figure."
+        text += f" The {histogram.cut} distribution continues above the figure."
     return [text]
 
 
@@ -225,7 +225,7 @@ def compare_chart(prediction: Prediction, measurement: Measurement, *, title: st
     """What was predicted beside what was measured: class shares at the left, γ by layer at the right.
 
     Left: the measured histogram of all class shares, and the predicted probability of the same bins for as many data
-    points, theory.md (7). Right: predicted γ with the difference that `fg.compare` allows on so many points, and
+    points, theory.md (7). Right: predicted γ with the difference that `fg.compare` allows on this many points, and
     measured γ with 95 % intervals; only the output's where the two do not have the same number of layers with weights,
     and no right half where no such layer was probed.
     """

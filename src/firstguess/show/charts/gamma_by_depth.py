@@ -33,7 +33,7 @@ _MARKED = 40  # layers up to which every layer is marked
 
 @dataclass(frozen=True)
 class GammaScale:
-    """Positions of γ: a logarithm that goes on linearly below `unit`, so that γ = 0 has a place (Vega's symlog)."""
+    """Positions of γ: a logarithm that continues linearly below `unit`, so that γ = 0 has a place (Vega's symlog)."""
 
     unit: float
     low: float

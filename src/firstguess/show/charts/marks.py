@@ -1,4 +1,4 @@
-"""What several figures are made of: a histogram with laws over it, γ by layer with intervals, the key above them."""
+"""What several figures are made of: a histogram with curves over it, γ by layer with intervals, the key above them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def law_panel(
     words = "Share of the data guessed to be of one class"
     title = "The distribution of class shares"
     if histogram.cut:
-        title += f" (the {histogram.cut} goes on above)"
+        title += f" (the {histogram.cut} continues above)"
     classes = next(law.classes for law in (*laws.values(), measured) if law is not None)
     whole = histogram.edges[-1] >= 1
     layers = histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if whole else None, bars=bars)

@@ -143,7 +143,7 @@ def sampled_on_data(
         overlap_variance=float(c[off].var()),
         remark=""
         if batch
-        else "the network's noise is averaged over networks: how they differ is not in the law of the shares",
+        else "the network's noise is averaged over networks: how they differ is not in the distribution of the shares",
     )
     return OverlapsOnData(c, size, np.concatenate(counted) if counted else None)
 
@@ -273,7 +273,8 @@ def expanded_on_data(network: Network, width: int, x: Array, covariance: Array) 
         next_order=abs(finite - infinite) * min(1.0, 2.0 * typical),
         overlap=_over_pairs(c),
         overlap_variance=typical,
-        remark="the network's noise is averaged over networks: how they differ is not in the law of the shares",
+        remark="the network's noise is averaged over networks: how they differ is not in the distribution "
+        "of the shares",
     )
     return FiniteKernel(positive(c) * np.outer(root, root), size)
 

@@ -161,7 +161,7 @@ class Pending:
 
     def stored(self, k: Array, t: Array | None, points: Points, *, said: Iterable[str] = ()) -> Pending:
         """A run that begins with covariances at hand, and knows what this one found."""
-        kept = points.forgetting("in front of a block that mixes points")
+        kept = points.forgetting("before a block that mixes points")
         return Pending(Stored(k, t, kept), kept, [], self.summaries, [*self.remarks, *said])
 
 

@@ -79,7 +79,7 @@ class RepeatedBlock:
 
     @property
     def reach(self) -> tuple[float, float]:
-        """The log q between which it is computed; beyond them V and R go on as powers of q. ±∞ but for own functions.
+        """The log q between which it is computed; beyond them V and R are powers of q. ±∞ but for own functions.
 
         A function of a user's own may be too fine to integrate (x·sin x at large q), or too flat (cos at small q).
         """
@@ -201,7 +201,7 @@ def as_block(what: str | Activation | Function | RepeatedBlock) -> RepeatedBlock
 # of the stream's variance, and parts of later blocks outweigh the earlier ones. Its gradients grow by 1 + O(f/q) a
 # block, less than any exponential, if the branch is bounded or normalized: χ̃ = 1 at every variance, an edge that is
 # everywhere.
-# - BatchNorm takes off the center, so c* is reached in one stage, and gradients depend on c* too (theory.md §5).
+# - BatchNorm subtracts the center, so c* is reached in one stage, and gradients depend on c* too (theory.md §5).
 
 _TINY = 1e-6  # an angle whose cosine is nearly 1
 
@@ -305,7 +305,7 @@ def _check(stage: Stage) -> None:
             _through(layers, replace(after, distribution=Unknown("the sum of activated nodes in a residual stream")))
     except FirstguessError as error:
         raise NotCovered(
-            f"a block that keeps Gaussian nodes, or has weights in front of its first activation ({error.expected})",
+            f"a block that keeps Gaussian nodes, or has weights before its first activation ({error.expected})",
             got=f"{error.got}",
             where=error.where,
             hint="'residual[layernorm > dense > tanh]' or 'residual[relu > dense]'; fg.predict of a deep network",
@@ -320,7 +320,7 @@ def _check(stage: Stage) -> None:
     if abs(totals[0] - totals[1]) > 1e-9:
         raise NotCovered(
             "a block whose variance does not depend on the correlation of points",
-            got=f"{stage}, which takes off a mean over the data and keeps the scale",
+            got=f"{stage}, which subtracts a mean over the data and keeps the scale",
             hint="batchnorm, or fg.predict of a deep network: its gradient_growth and gamma by depth",
         )
     stage.growth(0.0, 1.0, 1.0, 0.1)

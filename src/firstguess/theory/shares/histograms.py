@@ -43,7 +43,7 @@ class Histogram:
 
     @property
     def cut(self) -> str:
-        """The name of what goes on above the axis, or nothing."""
+        """The name of what continues above the axis, or nothing."""
         heights = self.heights
         tallest = max(heights, key=lambda name: float(heights[name].max()))
         return tallest if float(heights[tallest].max()) > self.top else ""

@@ -94,7 +94,7 @@ class PredictedTraining(Followed, Shown):
                 "bias is faster than signal by",
                 f"{modes.ratio:.3g} (λ {modes.bias:.4g} and {modes.signal:.4g})"
                 if modes.has_bias
-                else "nothing moves the bias: a norm takes it off",
+                else "nothing moves the bias: a norm subtracts it",
             ),
             (
                 "learning rates",
@@ -388,7 +388,7 @@ def spectrum(tangent: Array, labels: NDArray[np.int64]) -> KernelSpectrum:
     labels = np.asarray(labels)
     n = len(tangent)
     if tangent.shape != (n, n) or labels.shape != (n,):
-        raise InvalidInput(f"{n} labels, one a point", got=f"shape {labels.shape}", where="spectrum")
+        raise InvalidInput(f"{n} labels, one per point", got=f"shape {labels.shape}", where="spectrum")
     if len(np.unique(labels)) < 2:
         raise InvalidInput("points of two classes at least", got="one class only", where="spectrum")
     values, vectors = np.linalg.eigh(np.asarray(tangent, np.float64) / n)
