@@ -239,7 +239,6 @@ def transformer(
         weight_var=wide,
         out_var=None if share == 1.0 else share * wide,
         bias_var=start.bias(width),
-        out_bias_var=start.bias(width),
         groups=groups,
         window=window,
     )
