@@ -12,12 +12,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import firstguess as fg
+from firstguess.data import as_data, collect
 from firstguess.diagnosis import Advice, Diagnosis
-from firstguess.diagnosis.advice import Descent, foretold, order, with_labels
+from firstguess.diagnosis.advice import Descent, Trial, advise, foretold, order, with_labels
 from firstguess.diagnosis.bias_duration import Lasting
 from firstguess.diagnosis.diagnose import _descent  # pyright: ignore[reportPrivateUsage]
 from firstguess.diagnosis.remedies import REMEDIES, Case
 from firstguess.diagnosis.session import Subject
+from firstguess.modules.flow import trace_flow
 
 X = np.random.default_rng(0).standard_normal((200, 30)).astype(np.float32) + 0.3
 
@@ -182,3 +184,44 @@ def test_absorption_is_the_closed_forms() -> None:
     assert _descent(subject, Lasting(lr=1e-3, optimizer="adam")) is None
     assert math.isnan(foretold(net, given, None).absorption)
     assert math.isnan(foretold(fg.cnn(2), given, descent).nonlinearity)
+
+
+def tokens(n: int = 40, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).integers(0, 50, (n, 8))
+
+
+def trial_of(network: fg.Network, remark: str, inits: int = 40) -> Trial:
+    """A network of tokens that was read from a model, and its prediction, which is of what `remark` says."""
+    ids = tokens()
+    m = fg.measure(network, ids, inits=10, width=16)
+    batches = collect(torch.tensor(ids))
+    case = Case(network, nn.Linear(2, 2), batches, m, None)
+
+    def measured(*_: object) -> Any:
+        return fg.measure(network, ids, inits=inits, width=16)
+
+    before = fg.predict(network, data=ids, draws=200)
+    return Trial(case, before, lambda _: as_data(ids), measured, 60.0, 0, remark=remark)
+
+
+@pytest.mark.parametrize("style", ["gpt2", "bert", "original"])
+def test_changes_of_token_networks_are_predicted_on_the_same_points_or_not_shown(style: Any) -> None:
+    network = fg.transformer(style, depth=1, width=16, heads=2)
+    same = advise(trial_of(network, ""))
+    assert any(a.how == "predicted" for a in same.advice)
+    other = advise(trial_of(network, "γ is that of 20 of the 40 sequences, the time allowing no more"))
+    assert not other.advice
+    assert any("could not be tried: " in note and "predicted as the network itself was" in note for note in other.notes)
+
+
+def test_a_change_of_two_initializations_is_not_judged() -> None:
+    x, y = torch.randn(50, 10, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
+    net = nn.Sequential(nn.Linear(10, 30), nn.LayerNorm(30), nn.ReLU(), nn.Linear(30, 3))
+    batches = collect((x, y))
+    m = fg.measure(net, x, inits=12)
+    flow = trace_flow(net, batches, inits=2)
+    case = Case(None, net, batches, m, flow)
+    for inits, judged in ((2, False), (12, True)):
+        few = advise(Trial(case, None, lambda _: None, lambda *_, n=inits: fg.measure(net, x, inits=n), 60.0, 0))
+        assert any(a.how == "measured" and a.remedy == "move the norm" for a in few.advice) is judged
+        assert any("8 initializations to judge it by" in note for note in few.notes) is not judged

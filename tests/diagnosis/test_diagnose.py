@@ -14,7 +14,9 @@ from torch import nn
 import firstguess as fg
 from firstguess.diagnosis import Advice
 from firstguess.diagnosis.answer import trainability_of
+from firstguess.diagnosis.diagnose import _is_tied  # pyright: ignore[reportPrivateUsage]
 from firstguess.ensemble.gradient_statistics import Growth
+from firstguess.ensemble.member_statistics import FindingKind
 from firstguess.modules.members.redraw import Redraw
 from firstguess.show.report import content
 
@@ -359,3 +361,27 @@ def test_residual_blocks_have_no_factor_a_layer():
     plain = fg.diagnose("4 x [dense(weight_var=2) > relu] > dense", BLOB, inits=20, width=50)
     assert plain.trainability is not None
     assert any(a.gradient_before == plain.trainability.growth for a in plain.advice)  # one number on a page
+
+
+@pytest.mark.parametrize("classes", [30, 12])
+def test_a_tied_head_is_not_taken_for_a_set_bias(classes: int) -> None:
+    """Its shares are the tokens' own frequencies, whatever is drawn."""
+
+    class Tied(nn.Module):
+        def __init__(self, tied: bool = True) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(classes, 16), nn.Linear(16, classes, bias=False)
+            if tied:
+                self.head.weight = self.embed.weight
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.tanh(self.embed(ids)).mean(1))
+
+    tied, untied = Tied(), Tied(tied=False)
+    assert _is_tied(tied, classes)
+    assert not _is_tied(tied, classes + 1)
+    assert not _is_tied(untied, classes)
+    ids = torch.randint(0, 3, (60, 4), generator=torch.Generator().manual_seed(0))  # three tokens of all
+    d = fg.diagnose(tied, ids, inits=40, advice=False, progress=False)
+    assert any(f.kind == FindingKind.CLASSES_DIFFER for f in fg.measure(tied, ids, inits=40).findings)
+    assert not any(f.kind == FindingKind.CLASSES_DIFFER for f in d.findings)

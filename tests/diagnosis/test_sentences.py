@@ -14,6 +14,7 @@ from diagnoses import bare, broken, measurement, sample
 from firstguess.base.text import size_change
 from firstguess.diagnosis import sentences
 from firstguess.diagnosis.verdict import verdict_of
+from firstguess.ensemble.member_statistics import Finding, FindingKind
 from firstguess.show.report.pages import sentence
 
 
@@ -95,3 +96,11 @@ def test_numbers_of_any_size_are_written_one_way() -> None:
     d = sample()
     large = replace(d, verdict=replace(d.verdict, gamma=1.673e8, low=8140.0, high=math.inf))
     assert dict(sentences.facts(large))["drift ratio γ of the output"] == "1.67e8 (95 %: 8 140 to ∞)"
+
+
+def test_ten_findings_of_one_kind_are_one_line() -> None:
+    found = tuple(Finding(FindingKind.NOT_REDRAWN, "nothing draws it", f"layer{i}") for i in range(10))
+    page = str(replace(sample(), findings=found))
+    assert page.count("nothing draws it") == 1
+    assert "layer0" in page
+    assert "more" in page

@@ -42,6 +42,19 @@ def test_torch_modules_leave_nothing() -> None:
             assert not torch.equal(value, two[name]), name
 
 
+def test_constants_are_not_said_to_be_left() -> None:
+    """A LayerScale or a gain is the same in every initialization because it is meant to be; other values are told."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.gain = nn.Parameter(1e-5 * torch.ones(4)), nn.Parameter(torch.tensor(2.0))
+            self.table = nn.Parameter(torch.arange(4.0))
+
+    assert left(Scaled()) == ["table"]
+    assert left(nn.Sequential(nn.Linear(4, 4), Scaled())) == ["1.table"]
+
+
 def test_law_of_torch_defaults_is_kept() -> None:
     """Kaiming uniform with a = √5 is U(−1/√fan_in, 1/√fan_in): mean square 1/(3·fan_in), within 6 standard errors."""
     weight = drawn(nn.Linear(100, 200), 3)["weight"]

@@ -299,9 +299,9 @@ def size_change_of(before: float, after: float) -> tuple[str, str]:
 
 
 def size_changes(low: float, high: float) -> str:
-    """An interval of factors on the mean square, in the same words.
+    """An interval of factors on the mean square, in one notation.
 
-    >>> size_changes(0.993, 1.06)
-    '−0.35 % to +3 %'
+    >>> size_changes(0.993, 1.06), size_changes(0.19, 0.27)
+    ('−0.35 % to +3 %', '× 0.44 to × 0.52')
     """
-    return f"{size_change(low)} to {size_change(high)}"
+    return "{} to {}".format(*size_change_of(low, high))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from firstguess.base.errors import FirstguessError
+from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.base.text import size_change
 from firstguess.diagnosis.answer import as_predicted
 from firstguess.diagnosis.expectation import predicted
@@ -126,6 +126,7 @@ _MILD = 0.1  # of the logarithm of a factor a layer: not worth a caution
 _STUDIED = 4.0  # members that it takes at least to study an edited model and to draw two of it
 _SLOW, _LEAST = ("tune", "centre the head"), 1.0  # remedies that compute before they offer, and seconds they need
 _UNEVEN, _ENOUGH = 5, 50  # labels: times as many, and so many at least
+_JUDGED = 8  # initializations of a changed network, at least: of fewer a share has no error to speak of
 _DEEP = 5  # hidden layers from which "deep" is meant
 
 
@@ -143,6 +144,7 @@ class Trial:
     width: int = 1000
     at: str = ""  # of which width changes are predicted, where the page has another prediction
     only: str = ""  # the one remedy that applies, where part of the model keeps its values
+    remark: str = ""  # on what the prediction is of, where that is not all points: that of a change must be the same
     descent: Descent | None = None  # for the steps until a bias is absorbed; None: not asked for, or not known
 
 
@@ -234,6 +236,7 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
         numbers = (gamma, own.gamma, largest, own.largest, error)
         reading = f"{m.inits} and {own.inits} initializations"
         return Advice(variant.title, variant.edit, "measured", *numbers, **said, reading=reading)
+    described = variant.network is not None and variant.model is None and variant.batches is None
     if variant.network is not None and before is not None:
         factors = growth(before.network), growth(variant.network)
         said |= {"gradient_before": factors[0], "gradient_after": factors[1]}
@@ -244,9 +247,13 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
             shares = before.guesses.expected_max(), after.guesses.expected_max(), 0.005  # two laws of 2000 draws
             reading = f"{after.reading} reading{trial.at}"
             return Advice(variant.title, variant.edit, "predicted", *gammas, *shares, **said, reading=reading)
+    if described and trial.case.model is not None:  # its description, drawn, is not the model that was measured
+        raise InvalidInput("a change that is predicted as the network itself was", got="another reading in the time")
     after_m = trial.measure(variant, seconds)
     if any(f.kind == FindingKind.INTERRUPTED for f in after_m.findings):
         raise KeyboardInterrupt  # `measure` keeps what it has, which here is less than a comparison needs
+    if after_m.inits < _JUDGED:
+        raise InvalidInput(f"{_JUDGED} initializations to judge it by", got=f"{after_m.inits} in the time")
     error = math.hypot(m.guesses.standard_error("expected_max"), after_m.guesses.standard_error("expected_max"))
     gammas = gamma, after_m.layers[-1].gamma if after_m.layers else math.nan
     shares = largest, after_m.guesses.expected_max(), error
@@ -284,15 +291,16 @@ def _inputs(batches: Sequence[Batch]) -> Inputs:
 
 
 def _predicted(variant: Variant, trial: Trial) -> Prediction | None:
-    """By the reading that the network itself was predicted by; None where that one cannot be had."""
+    """By the reading that the network itself was predicted by, on the same points; None where that cannot be had."""
     data = trial.as_data(variant.batches if variant.batches is not None else trial.case.batches)
     if data is None or variant.network is None or trial.prediction is None:
         return None
     try:
-        after, _ = predicted(variant.network, data, seed=trial.seed, seconds=_KERNEL * trial.seconds)
+        after, remark = predicted(variant.network, data, seed=trial.seed, seconds=_KERNEL * trial.seconds)
     except FirstguessError:
         return None
-    return after if after.reading == trial.prediction.reading and not math.isnan(float(after.gamma[-1])) else None
+    same = after.reading == trial.prediction.reading and (after.reading != "kernel" or remark == trial.remark)
+    return after if same and not math.isnan(float(after.gamma[-1])) else None
 
 
 def _cautioned(note: str, before: float, after: float) -> str:

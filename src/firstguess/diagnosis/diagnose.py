@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Unpack
 
 import torch
+from torch import nn
 
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
@@ -60,7 +61,6 @@ from firstguess.modules.hooks.examination import Examination
 from firstguess.modules.optimizers import recipe
 from firstguess.modules.options import OPTIONS, ModelOptions, settled
 from firstguess.modules.train import LR
-from firstguess.network.network import Network
 from firstguess.network.walk import needs_tokens
 
 # As many networks on every machine, so that the verdict is the same: few models need the time allowed.
@@ -266,6 +266,7 @@ def diagnose(
             width,
             "" if expected.wide is None else ", infinite width",
             "centre the head" if partly else "",
+            expected.why if expected.wide is None else "",
             _descent(subject, lasts),
         )
         tried = parts.do("remedies", lambda: advise(trial)) or tried
@@ -284,7 +285,7 @@ def diagnose(
         subject.name,
         m,
         structure,
-        _told(parts.findings(m), subject.network),
+        _told(parts.findings(m), subject, m.classes),
         (*(structure.notes if structure is not None else ()), *notes, *causes.notes, *tried.notes),
         m.provenance,
         clock.passed,
@@ -399,11 +400,20 @@ def _descent(subject: Subject, lasts: Lasting | None) -> Descent | None:
     return Descent(lasts.lr, subject.width, x[0].numel(), len(x))
 
 
-def _told(findings: tuple[Finding, ...], network: Network | None) -> tuple[Finding, ...]:
-    """All, but that classes differ where they are tokens: a tied head favours the own input, which theory knows."""
-    if network is None or not network.layers[-1].each_token:
+def _told(findings: tuple[Finding, ...], subject: Subject, classes: int) -> tuple[Finding, ...]:
+    """All, but that classes differ where they are tokens and the head is tied: it favours the tokens of the input."""
+    network, model = subject.network, subject.model
+    of_tokens = network is not None and network.layers[-1].each_token
+    if not of_tokens and not (isinstance(model, nn.Module) and _is_tied(model, classes)):
         return findings
     return tuple(finding for finding in findings if finding.kind != FindingKind.CLASSES_DIFFER)
+
+
+def _is_tied(model: nn.Module, classes: int) -> bool:
+    """Whether one parameter is both a lookup of so many rows and the weight of another layer."""
+    lookups = [m for m in model.modules() if isinstance(m, nn.Embedding) and len(m.weight) == classes]
+    others = [getattr(m, "weight", None) for m in model.modules() if not isinstance(m, nn.Embedding)]
+    return any(weight is lookup.weight for lookup in lookups for weight in others)
 
 
 def _lasting(

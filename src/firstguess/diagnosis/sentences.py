@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from firstguess.base.text import percent, percents, size_change_of, spaced
-from firstguess.diagnosis import sentences
 from firstguess.diagnosis.advice import order
 from firstguess.diagnosis.answer import INTERRUPTED, TIME_WAS_UP, Answer, Trains, capital, in_steps
 from firstguess.diagnosis.causes import in_time, lines_of
 from firstguess.diagnosis.expectation import agreement
+from firstguess.ensemble.member_statistics import merged
 
 if TYPE_CHECKING:
     from firstguess.diagnosis.causes import Cause
@@ -330,7 +330,7 @@ class _Page:
         fix = d.answer is Answer.FIX
         yield self._answer()
         yield [""]
-        yield [*self._wrapped(f"{d.name}: {_title(d.verdict)}", ""), *self._wrapped(sentences.start(d))]
+        yield [*self._wrapped(f"{d.name}: {_title(d.verdict)}", ""), *self._wrapped(start(d))]
         if d.verdict.preliminary:
             yield self._wrapped(f"preliminary: {d.verdict.preliminary} were drawn")
         yield self._wrapped(d.verdict.why)
@@ -341,19 +341,19 @@ class _Page:
             yield lines_of(d.main_causes, d.causes, self._columns)
         if not fix:
             yield ["Is it expected?", *self._wrapped(d.expected.words)]
-        yield ["Will it train?", *self._wrapped(sentences.training(d))]
+        yield ["Will it train?", *self._wrapped(training(d))]
         if d.lasting is not None and not fix:
-            yield ["How long will the bias last?", *self._wrapped(sentences.lasting(d))]
+            yield ["How long will the bias last?", *self._wrapped(lasting(d))]
         if not fix and d.answer is not Answer.NOTHING:
             yield from self._changes()
         elif d.ranked and not fix:
             tried = f"{len(d.ranked)} change{'s' if len(d.ranked) > 1 else ''}"
             yield self._wrapped(f"What you could change: {tried} (in the report, or d.ranked)", "")
-        remarks = [str(finding) for finding in d.findings] + [f"note: {note}" for note in d.notes]
+        remarks = [str(finding) for finding in merged(d.findings)] + [f"note: {note}" for note in d.notes]
         yield [line for remark in remarks for line in self._wrapped(remark)]
 
     def _answer(self) -> list[str]:
-        d, rows = self._d, sentences.rows_of(self._d)
+        d, rows = self._d, rows_of(self._d)
         lines = self._lines(d.headline, f"{d.answer.upper()}   ", "  ")
         width = max((len(name) for name, _ in rows), default=0)
         for name, text in rows:
@@ -377,18 +377,18 @@ class _Page:
             yield ["Is that better?", *self._wrapped(d.case)]
 
     def _numbers(self) -> list[str]:
-        rows = sentences.facts(self._d)
+        rows = facts(self._d)
         if self._d.measurement is not None:
-            rows.insert(0, ("how often", sentences.often(self._d)))
+            rows.insert(0, ("how often", often(self._d)))
         width = max((len(label) for label, _ in rows), default=0)
         hang = " " * (width + 4)
         return [line for label, value in rows for line in self._lines(value, f"  {label:<{width}}  ", hang)]
 
     def _advice(self, rank: str, a: Advice) -> list[str]:
         mark = ", guesses not more even" if a.worth_it and not a.helps else ""
-        numbers = ", ".join(map(str, sentences.effects(a)))
+        numbers = ", ".join(map(str, effects(a)))
         said = "; ".join(part for part in (a.note, a.price and f"price: {a.price}") if part)
-        title = self._lines(f"{rank}{a.title} ({sentences.known_by(a)}{mark})", "  ", "     ")
+        title = self._lines(f"{rank}{a.title} ({known_by(a)}{mark})", "  ", "     ")
         return [*title, *self._wrapped(numbers, "     "), *self._wrapped(said, "     ")]
 
     def _wrapped(self, text: str, indent: str = "  ") -> list[str]:
