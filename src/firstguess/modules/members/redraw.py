@@ -380,11 +380,10 @@ class Redraw:
     def _left_findings(self) -> Iterator[Finding]:
         values = dict(self.model.named_parameters())
         for name in self.left:
-            value = values[name].detach() if name in values else None
+            value = values[name].detach().flatten() if name in values else torch.empty(0)
             # A constant that no initializer is for (a gain, a LayerScale) is meant to be the same everywhere.
             drawn = hasattr(self.model.get_submodule(name.rpartition(".")[0]), "reset_parameters")
-            known = value is not None and value.numel() > 0 and not drawn
-            constant = known and bool((value == value.flatten()[0]).all())
+            constant = not drawn and len(value) > 0 and bool((value == value[0]).all())
             if name in self._random or constant:
                 continue
             yield Finding(
