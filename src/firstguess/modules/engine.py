@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Unpack, get_args
+from typing import Any, Unpack, get_args
 
 import numpy as np
 import torch
@@ -49,12 +49,6 @@ from firstguess.modules.outputs import (
     is_probability,
 )
 from firstguess.modules.stacked import KeptBody, Strategy, StrategyChoice, Way, brief, kept_body, run_stacked
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from firstguess.modules.members.sources import Mode
-
 
 # What an ensemble of models shows that a user should know: of one member, and of its BatchNorms.
 

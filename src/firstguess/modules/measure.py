@@ -31,10 +31,8 @@ from firstguess.network.walk import needs_tokens
 from firstguess.theory.shares.empirical import EmpiricalGuesses
 
 if TYPE_CHECKING:
-    from firstguess.modules.members.sources import Source
-
-if TYPE_CHECKING:
     from firstguess.data import Batch
+    from firstguess.modules.members.sources import Source
 
 # From a network and data to the engine that draws it, and what the result records of both.
 

@@ -22,10 +22,17 @@ from firstguess.base.text import page, percents, spaced
 from firstguess.data import batches as stream
 from firstguess.data import collect, load
 from firstguess.modules.call_model import Forward, fed, whole_labels
-from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.members.sources import Mode
 from firstguess.modules.outputs import Pick, by_class, contrasts
-from firstguess.modules.repair import LogitRows, logits_of, needed, refuse_trained, save_weights
+from firstguess.modules.repair import (
+    LogitRows,
+    check_instance,
+    logits_of,
+    needed,
+    needed_copy,
+    refuse_trained,
+    save_weights,
+)
 
 Array: TypeAlias = NDArray[np.float64]
 Aim: TypeAlias = Literal["loss", "guesses"]
@@ -115,24 +122,14 @@ def match_prior(
     >>> m.changed, m.shares.round(3).tolist()
     (('2.bias', '2.weight'), [0.9, 0.1])
     """
-    if not isinstance(model, nn.Module):
-        raise InvalidInput(
-            "a model, an instance of nn.Module",
-            got=type(model).__name__,
-            where="match_prior(model)",
-            hint="fg.match_prior(model, data): the model comes first",
-        )
+    check_instance(model, "match_prior")
     checks.choice(mode, ("loss", "guesses"), "match_prior(mode)", "mode")
     if not force:
         refuse_trained(model, "match_prior")
     whole = load(data) if isinstance(data, str) else list(data) if isinstance(data, Iterator) else data
     taken = collect(whole, count(points, 2, "number of points", "match_prior(points)", "points=512"), seed=seed)
     batches = fed(model, taken, forward)
-    fixed = model if in_place else own_copy(unwrapped(model))
-    if fixed is None:
-        raise InvalidInput(
-            "a model that can be copied", got=type(model).__name__, where="match_prior", hint="in_place=True"
-        )
+    fixed = model if in_place else needed_copy(model, "match_prior")
     keys = set(fixed.state_dict())
     before = logits_of(fixed, batches, pick=logits, mode=run)
     by_labels = isinstance(prior, str)

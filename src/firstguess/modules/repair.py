@@ -266,13 +266,7 @@ def repair(
     >>> fixed.changed, round(fixed.gamma[1], 3)
     (('4.bias',), 0.01)
     """
-    if not isinstance(model, nn.Module):
-        raise InvalidInput(
-            "a model, an instance of nn.Module",
-            got=type(model).__name__,
-            where="repair(model)",
-            hint="fg.repair(model, data): the model comes first",
-        )
+    check_instance(model, "repair")
     checks.within(gamma, "a γ of at least 0", "repair(gamma)", "gamma=0.2", closed=True)
     checks.choice(how, ("head", "layers"), "repair(how)", "how")
     whole = load(data) if isinstance(data, str) else data
@@ -285,9 +279,7 @@ def repair(
         except InvalidInput:
             if how != "head" or not _has_fresh_head(model, batches, logits, mode, seed):
                 raise
-    fixed = model if in_place else own_copy(unwrapped(model))
-    if fixed is None:
-        raise InvalidInput("a model that can be copied", got=type(model).__name__, where="repair", hint="in_place=True")
+    fixed = model if in_place else needed_copy(model, "repair")
     keys = set(fixed.state_dict())
 
     def now() -> LogitRows:
@@ -412,6 +404,25 @@ def _result(
     gammas = (before.gamma(), after.gamma())
     largest = (before.largest(), after.largest())
     return Repaired(model, how, gammas, largest, part, changed, added, notes)
+
+
+def check_instance(model: object, where: str) -> None:
+    """Raise for what is no model that could be changed."""
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(
+            "a model, an instance of nn.Module",
+            got=type(model).__name__,
+            where=f"{where}(model)",
+            hint=f"fg.{where}(model, data): the model comes first",
+        )
+
+
+def needed_copy(model: nn.Module, where: str) -> nn.Module:
+    """A copy to change, or one clear error."""
+    found = own_copy(unwrapped(model))
+    if found is None:
+        raise InvalidInput("a model that can be copied", got=type(model).__name__, where=where, hint="in_place=True")
+    return found
 
 
 def refuse_trained(model: nn.Module, where: str) -> None:
