@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,9 @@ from firstguess.ensemble.member_statistics import Cut, TrainedBlock, share
 from firstguess.ensemble.seeds import tie_stream
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import Curve, CurveRecorder, Curves, looked_at
+from firstguess.theory.training.problem import batch_size, check_decay, looks_of
 from firstguess.theory.training.runs import BIASED, NEUTRAL
+from firstguess.theory.training.schedules import rates
 
 # --------------------------------------------------------------------------------------------------------------
 # How many networks are trained, checked: learning rates of every step, looks, batches, loss.
@@ -81,17 +83,11 @@ def plan(
     if (named or isinstance(loss, str)) and loss not in LOSSES:
         expected = "loss 'cross-entropy' or 'squared'" + ("" if named else ", or a function of outputs and labels")
         raise InvalidInput(expected, got=loss, where="train(loss)", hint="loss='cross-entropy'")
-    if batch is not None:
-        batch = checks.count(batch, 1, "batch size", "train(batch)", "batch=128")
-        if optimizer == "gd":
-            raise InvalidInput("no batch: 'gd' takes all points", got=batch, where="batch", hint="optimizer='sgd'")
-    elif optimizer == "sgd":
-        raise InvalidInput("the size of mini-batches", got="none", where="batch", hint="batch=128")
-    checks.within(weight_decay, "a weight decay of at least 0", "weight_decay", "weight_decay=0.01", closed=True)
-    size = None if batch is None or batch >= n else int(batch)
+    size = batch_size(batch, optimizer, n, "train")
+    check_decay(weight_decay)
     looks = _looks(steps, epochs, 1 if size is None else -(-n // size))
     seed = checks.count(seed, 0, "seed", "train(seed)", "seed=0")
-    return Plan(_rates(lr, int(looks[-1])), looks, optimizer, size, loss, float(weight_decay), seed)
+    return Plan(rates(lr, int(looks[-1]), "train(lr)"), looks, optimizer, size, loss, float(weight_decay), seed)
 
 
 def _looks(steps: Any, epochs: Any, of_an_epoch: int) -> NDArray[np.int64]:
@@ -100,25 +96,7 @@ def _looks(steps: Any, epochs: Any, of_an_epoch: int) -> NDArray[np.int64]:
         raise InvalidInput("steps or epochs, one of them", got=got, where="train", hint="epochs=20, or steps=1000")
     if epochs is not None:
         return looked_at(of_an_epoch * checks.count(epochs, 1, "number of epochs", "train(epochs)", "epochs=20"))
-    if np.ndim(steps) == 0:
-        return looked_at(checks.count(steps, 1, "number of steps", "train(steps)", "steps=1000"))
-    found = np.asarray(steps)
-    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found) or found.min() < 0 or found.max() < 1:
-        raise InvalidInput("a number of steps, or a list of some", got=steps, where="steps", hint="steps=[0, 10, 100]")
-    return np.unique(np.concatenate([[0], found])).astype(np.int64)
-
-
-def _rates(lr: Any, steps: int) -> NDArray[np.float64]:
-    if callable(lr):
-        rate = cast("Callable[[int], float]", lr)
-        rates = np.array([checks.number(rate(step)) for step in range(steps)])
-        bad = np.flatnonzero(~((rates >= 0) & (rates < math.inf)))
-        if len(bad):
-            got = f"{rates[bad[0]]:g} at step {bad[0]}"
-            raise InvalidInput("learning rates of at least 0", got=got, where="train(lr)", hint="lr=1e-3")
-        return rates
-    checks.within(lr, "a learning rate above 0", "train(lr)", "lr=1e-3")
-    return np.full(steps, float(lr))
+    return looks_of(steps, "train")
 
 
 def mean_loss(kind: str) -> MeanLoss:

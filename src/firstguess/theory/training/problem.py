@@ -171,13 +171,8 @@ def _options(
 ) -> Options:
     optimizer = checks.choice(optimizer, get_args(Optimizer), "predict_training(optimizer)", "optimizer")
     loss = checks.choice(loss, get_args(Loss), "predict_training(loss)", "loss")
-    if batch is not None:
-        batch = checks.count(batch, 1, "batch size", "predict_training(batch)", "batch=128")
-        if optimizer == "gd":
-            raise InvalidInput("no batch: 'gd' takes all points", got=batch, where="batch", hint="optimizer='sgd'")
-    elif optimizer == "sgd":
-        raise InvalidInput("the size of mini-batches", got="none", where="batch", hint="batch=128")
-    checks.within(decay, "a weight decay of at least 0", "weight_decay", "weight_decay=0.01", closed=True)
+    size = batch_size(batch, optimizer, n, "predict_training")
+    check_decay(decay)
     if decay and optimizer == "adam":
         raise NotCovered(
             "weight decay with 'gd' or 'sgd' (Adam divides it by a weight's own gradient: no layer shrinks as one)",
@@ -187,16 +182,32 @@ def _options(
         )
     if decay:
         _scale_free(network)
-    if isinstance(steps, int) and not isinstance(steps, bool):
-        looks = looked_at(checks.count(steps, 1, "number of steps", "predict_training(steps)", "steps=1000"))
-    else:
-        looks = _listed(steps)
-    size = None if batch is None or batch >= n else int(batch)
+    looks = looks_of(steps, "predict_training")
     return Options(rates(lr, int(looks[-1]), "predict_training(lr)"), looks, optimizer, size, loss, float(decay))
 
 
-def _listed(steps: Any) -> NDArray[np.int64]:
-    """Steps to look at, as they are given; always also the start."""
+def batch_size(batch: Any, optimizer: Any, n: int, where: str) -> int | None:
+    """The size of mini-batches of n points; None: all points at once."""
+    if batch is None:
+        if optimizer == "sgd":
+            raise InvalidInput("the size of mini-batches", got="none", where="batch", hint="batch=128")
+        return None
+    size = checks.count(batch, 1, "batch size", f"{where}(batch)", "batch=128")
+    if optimizer == "gd":
+        raise InvalidInput("no batch: 'gd' takes all points", got=size, where="batch", hint="optimizer='sgd'")
+    return None if size >= n else size
+
+
+def check_decay(decay: Any) -> None:
+    """Refuse a weight decay below 0."""
+    if not 0 <= checks.number(decay) < math.inf:
+        raise InvalidInput("a weight decay of at least 0", got=decay, where="weight_decay", hint="weight_decay=0.01")
+
+
+def looks_of(steps: Any, where: str) -> NDArray[np.int64]:
+    """The steps to look at: of a number of steps the usual ones, else those given; always also the start."""
+    if np.ndim(steps) == 0:
+        return looked_at(checks.count(steps, 1, "number of steps", f"{where}(steps)", "steps=1000"))
     found = np.asarray(steps)
     if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found) or found.min() < 0 or found.max() < 1:
         raise InvalidInput("a number of steps, or a list of some", got=steps, where="steps", hint="steps=[0, 10, 100]")
