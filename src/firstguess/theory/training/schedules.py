@@ -110,7 +110,8 @@ def rates(lr: Any, steps: int, where: str) -> NDArray[np.float64]:
     bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
     if len(bad):
         step = int(bad[0])
-        raise InvalidInput("learning rates of at least 0", got=f"{lr(step)!r} at step {step}", where=where)
+        value = repr(lr(step)) if math.isnan(found[step]) else f"{found[step]:g}"
+        raise InvalidInput("learning rates of at least 0", got=f"{value} at step {step}", where=where, hint="lr=1e-3")
     if not found.any():
         raise InvalidInput("a learning rate above 0 at some step", got="0 at all of them", where=where, hint="lr=1e-3")
     return found
