@@ -379,7 +379,7 @@ def test_curves_of_known_logits() -> None:
         ({"steps": [0, 1.5]}, "a list of some"),
         ({"steps": None, "epochs": 0}, "number of epochs"),
         ({"inits": 0}, "number of initializations"),
-        ({"start": "odd"}, "start 'any', 'even' or 'biased'"),
+        ({"start": "odd"}, "start 'any', 'even', 'neutral' or 'biased'"),
         ({"seed": -1}, "seed"),
         ({"width": 0}, "width"),
         ({"threads": 0}, "number of threads"),
