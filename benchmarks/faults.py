@@ -20,6 +20,7 @@ import sys
 import time
 import traceback
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -128,7 +129,12 @@ def main() -> None:
             fine = old is not None and not given.anew and not (given.stale and old["rules"] != version)
             if fine or given.match not in name:
                 continue
-            row = {"set": of, "id": name, "rules": version, **asked(names, build, k, given.seconds)}
+            row = {
+                "set": of,
+                "id": name,
+                "rules": version,
+                **asked(names, build, zlib.crc32(name.encode()), given.seconds),
+            }
             known[of, name] = row
             with given.store.open("a") as file:
                 file.write(json.dumps(row) + "\n")

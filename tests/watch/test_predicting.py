@@ -137,7 +137,7 @@ def test_what_cannot_be_predicted_is_said_in_the_result(make: Any, options: dict
 
 def test_a_prediction_is_made_when_it_is_asked_for_and_within_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaving the block predicts nothing; printing does, its time is part of the cost, and it ends when time is up."""
-    from firstguess.watch import predicting
+    from firstguess.watch import loop as predicting
 
     torch.manual_seed(0)
     x, y = torch.randn(64, 5), torch.arange(64) % 2

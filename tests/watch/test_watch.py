@@ -315,7 +315,7 @@ def test_a_network_that_ends_with_one_class_has_collapsed_unless_most_labels_are
 
 def test_relapses_and_the_class_that_leads_now_are_said() -> None:
     from firstguess.watch.evaluation import Look
-    from firstguess.watch.wording import warning
+    from firstguess.watch.seen import warning
 
     tops = {0: (0, 0.72), 5: (0, 0.65), 13: (0, 0.5), 16: (1, 0.5), 20: (1, 0.8), 40: (1, 0.85), 63: (1, 0.45)}
     looks = [
@@ -566,3 +566,68 @@ def test_nothing_seen_yet_is_said() -> None:
     with watch:
         pass
     assert not watch.result.looks
+
+
+# -- Why outputs collapsed ---------------------------------------------------------------------------------------------
+
+
+def collapsing(rate: float, watched: bool, steps: int = 40, **known: Any) -> tuple[nn.Module, Any]:
+    """A training whose rate is too high, with or without a watch."""
+    torch.manual_seed(0)
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(256, 20, generator=g)
+    y = (x @ torch.randn(20, 4, generator=g)).argmax(1)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4), nn.Dropout(0.1))
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    options = {"optimizer": optimizer, "loss": nn.CrossEntropyLoss(), "predict_seconds": 0.0, **known}
+    watch = fg.Watch(model, (x, y), **options) if watched else None
+    for k in range(steps):
+        if watch is not None:
+            watch.step(k)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model, watch
+
+
+def test_a_collapse_has_the_doctor_s_name_its_step_and_class_and_is_warned_of_once():
+    with pytest.warns(RuntimeWarning, match="learning rate too high") as caught:
+        model, watch = collapsing(30.0, True)
+    watch.finish()  # any further warning would be an error
+    said = [str(w.message) for w in caught if "firstguess.Watch" in str(w.message)]
+    assert len(said) == 1
+    found = watch.result.collapse
+    assert found is not None
+    assert found.name == "learning rate too high"
+    assert "a re-initialized copy is thrown off at lr = 30" in found.why
+    assert "What to do: lr=" in found.why
+    x = watch._eyes.batches[0].inputs
+    assert found.label == int(model(x).argmax(1).mode().values)
+    assert found.step < 40
+    assert f"from step {found.step} on class {found.label} gets" in said[0]
+    assert watch.cost.naming > 0
+    assert "naming the collapse took" in str(watch.cost)
+    assert watch.result.to_dict()["collapse"]["why"] == found.why
+
+
+def test_naming_a_collapse_leaves_the_training_as_it_is():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        alone, _ = collapsing(30.0, False)
+        model, watch = collapsing(30.0, True)
+    assert watch.result.collapse is not None
+    for a, b in zip(alone.parameters(), model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_collapse_without_an_optimizer_is_told_by_the_loss():
+    with pytest.warns(RuntimeWarning, match="learning rate too high: the loss rose"):
+        collapsing(30.0, True, optimizer=None)
+
+
+def test_a_calm_training_has_no_collapse():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, watch = collapsing(0.1, True)
+    assert watch.result.collapse is None
+    assert watch.cost.naming == 0

@@ -17,7 +17,7 @@ from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.record import Shown
 from firstguess.base.text import percent_apart, plain
 from firstguess.ensemble.measurement import Measurement
-from firstguess.ensemble.member_statistics import PARTLY, FindingKind, merged
+from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, merged
 from firstguess.modules.measure import Progress, run
 from firstguess.modules.options import ModelOptions, settled
 
@@ -165,7 +165,7 @@ class Explanation(Shown):
         return percent_apart("\n".join(lines))
 
 
-_TAKEN = ("init", "logits", "forward", "mode", "node", "device", "dtype", "memory", "strategy", "redraw")
+_TAKEN = ("init", "logits", "forward", "mode", "node", "device", "dtype", "memory", "strategy", "redraw", "trained")
 
 
 @checks.takes(_TAKEN)
@@ -217,7 +217,9 @@ def explain_guess(
         progress: Called with (initializations done, initializations in all).
         options: Of `ModelOptions`, for the ensemble: init, logits, forward, mode, node, device, dtype, memory, strategy
             and redraw. BatchNorm's mode is by default "eval" if the model's are in eval mode and have seen no data,
-            else "train". Of a model that is trained throughout, nothing is said about its initialization.
+            else "train". Of a model that is trained throughout, nothing is said about its initialization. With
+            `trained=True` you say that it is trained, or a checkpoint loaded: weights that look like a fresh draw are
+            then a fault.
     """
     import torch
     from torch import nn
@@ -245,13 +247,15 @@ def explain_guess(
     points = checks.count(points, 2, "number of points", "explain_guess(points)", "points=1000")
     checks.within(seconds, "a time in seconds", "explain_guess(seconds)", "seconds=30.0")
     data = load(data) if isinstance(data, str) else data
+    said_trained = options.pop("trained", False)
     known = settled(options)
     logits = known.pop("logits", None)
     batches = fed(model, collect(data, points), known.pop("forward", None))
+    picked = logits
     if loss is not None:
-        check_loss(Patient(model, batches, loss, pick=logits, seed=seed))
+        logits = check_loss(Patient(model, batches, loss, pick=logits, seed=seed))
     notes: list[str] = []
-    trained, shifted, bias = None, None, None
+    in_training, shifted, bias = None, None, None
     with torch.inference_mode(False), examined(model, batches[0], seed) as mine:
         norms = fresh_norms(mine)
         total = sum(batch.size for batch in batches)
@@ -269,7 +273,7 @@ def explain_guess(
         notable = is_notable(now.fractions, now.points - now.lost)
         if norms and notable:
             with training_norms(mine):
-                trained = look(mine, batches, pick=logits, seed=seed)
+                in_training = look(mine, batches, pick=logits, seed=seed)
         flat = centred(batches) if notable else None
         if flat is not None:
             bias = _data_bias(batches)
@@ -282,7 +286,6 @@ def explain_guess(
             notes.append(
                 "dropout is on, as in training: the fractions are those of one draw; initializations have none"
             )
-    picked = logits
     if now.probabilities == "sigmoid":
         notes.append("outputs are probabilities (sigmoid): torch's cross-entropies expect logits, but for BCELoss")
         if len(now.fractions) == 2:
@@ -291,7 +294,8 @@ def explain_guess(
     known["trained"] = True  # its weights are looked into: what is wrong with them must not be expected
     deadline = started + _SHARE * seconds
     engine = ModuleEngine(what, batches, seed=seed, **known)
-    kinds = {finding.kind for finding in engine.run(0, 0).findings}
+    findings = engine.run(0, 0).findings
+    kinds = {finding.kind for finding in findings}
     fresh = "nothing" if FindingKind.NOTHING_FRESH in kinds else "part" if kinds & PARTLY else "all"
     parts = drawn(engine, 0, inits if fresh != "nothing" else 1, deadline, progress, least=_LEAST)
     done = sum(part.inits for part in parts)
@@ -318,7 +322,7 @@ def explain_guess(
         measurement,
         model=model,
         batches=batches,
-        trained=trained,
+        trained=in_training,
         loss=loss,
         optimizer=optimizer,
         loader=data if loader is None and hasattr(data, "dataset") else loader,
@@ -326,6 +330,7 @@ def explain_guess(
         reference=reference,
         steps=steps,
         logits=picked,
+        untrained=_untrained(fresh, findings) if said_trained else "",
         seed=seed,
         seconds=max(0.25 * seconds, started + seconds - time.perf_counter()),
     )
@@ -342,6 +347,13 @@ def explain_guess(
         tuple(notes),
         time.perf_counter() - started,
         looked.loss,
+    )
+
+
+def _untrained(fresh: str, findings: Sequence[Finding]) -> str:
+    """What looks like a fresh draw: "all", or the finding that says which part."""
+    return (
+        "" if fresh == "nothing" else fresh if fresh == "all" else next(f.message for f in findings if f.kind in PARTLY)
     )
 
 

@@ -13,9 +13,8 @@ from firstguess.base import files
 from firstguess.base.text import brief, spaced
 from firstguess.show.charts.theme import number, unbroken
 from firstguess.theory.training.curves import FAVOURED, OTHERS
-from firstguess.watch import wording
 from firstguess.watch.evaluation import Look, reached, share
-from firstguess.watch.seen import WatchRecord, thinned
+from firstguess.watch.seen import WatchRecord, early, thinned
 
 _ROWS = 24  # looks in the table; all are in `to_dict`
 _CLASSES = 50
@@ -51,7 +50,7 @@ def page(w: WatchRecord) -> str:
         "left_of": ("labels" if w.labels is not None else "classes") if np.isfinite(w.left).any() else "",
         "favourite": w.name(w.favourite),
         "due": unbroken(share(w.due)),
-        "early": wording.early(w) if w.early else "",
+        "early": early(w) if w.early else "",
         "predicted": _predicted(w),
         "classes": _classes(w),
         "start": _first(w),

@@ -63,8 +63,8 @@ class LightningWatch(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(numbers, step=step)
 
-        options: dict[str, Any] = {"log": log, "optimizer": _optimizer(trainer) if self._predict else None}
-        options |= self._options
+        options: dict[str, Any] = {"log": log, "optimizer": _optimizer(trainer, self._predict)}
+        options |= ({} if self._predict else {"predict_seconds": 0.0}) | self._options
         self.watch = Watch(pl_module, data, self._every, **options)
         self.watch.step(trainer.global_step)
 
@@ -97,12 +97,12 @@ def _loader(trainer: Trainer) -> object:
     return loaders
 
 
-def _optimizer(trainer: Trainer) -> Any:
-    """The one optimizer, for the prediction; None where there are several, or gradients are changed on their way."""
+def _optimizer(trainer: Trainer, predict: bool) -> Any:
+    """The one optimizer; None where there are several, or gradients are changed on their way to a prediction."""
     from torch.optim import Optimizer
 
     optimizers: list[Any] = list(trainer.optimizers)
-    changed = trainer.accumulate_grad_batches != 1 or trainer.gradient_clip_val
+    changed = predict and (trainer.accumulate_grad_batches != 1 or trainer.gradient_clip_val)
     if len(optimizers) != 1 or changed or not isinstance(optimizers[0], Optimizer):
         return None
     return optimizers[0]

@@ -63,7 +63,9 @@ class TransformersWatch(TrainerCallback):
             else:
                 state.log_history.append({**numbers, "step": step})
 
-        options: dict[str, Any] = {"log": log} | self._options
+        # Accelerate wraps the optimizer: what is inside has the rate of a collapse. Trainings are not predicted here.
+        inner = getattr(kwargs.get("optimizer"), "optimizer", kwargs.get("optimizer"))
+        options: dict[str, Any] = {"log": log, "optimizer": inner, "predict_seconds": 0.0} | self._options
         self.watch = Watch(kwargs["model"], data, self._every, **options)
         self._training = True
         self.watch.step(state.global_step)

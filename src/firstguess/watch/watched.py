@@ -10,8 +10,7 @@ from typing import Any
 from firstguess.base.record import Shown
 from firstguess.base.text import page, plain
 from firstguess.theory.training.curves import Curves
-from firstguess.watch.seen import WatchRecord
-from firstguess.watch.wording import summary
+from firstguess.watch.seen import WatchRecord, summary
 
 
 class EarlyEvaluation(UserWarning):

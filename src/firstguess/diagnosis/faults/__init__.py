@@ -19,8 +19,8 @@ from firstguess.diagnosis.faults import data, head, labels, loss, modes, optimiz
 from firstguess.diagnosis.faults.base import Fault, FaultName, Seen, is_notable
 from firstguess.diagnosis.faults.doctor import Doctor
 from firstguess.diagnosis.faults.looking import look_into
-from firstguess.diagnosis.faults.order import arranged
-from firstguess.diagnosis.faults.patient import Loss, NotAsked, Optimizer, Patient, check_loss
+from firstguess.diagnosis.faults.order import arranged, is_symptom
+from firstguess.diagnosis.faults.patient import Loss, NotAsked, Optimizer, Patient, Remark, check_loss
 from firstguess.ensemble.measurement import Measurement
 from firstguess.modules.hooks.examination import Examination, examine
 from firstguess.modules.hooks.session import Snapshot
@@ -51,6 +51,7 @@ READ: tuple[Question, ...] = (
 # Of its loss, its optimizer and its data, by questions of their own.
 ASKED: tuple[Question, ...] = (
     weights.absurd,
+    weights.not_loaded,
     labels.shares,
     data.blocks,
     data.unlike,
@@ -59,12 +60,14 @@ ASKED: tuple[Question, ...] = (
     loss.find,
     head.misfit,
     labels.rare,
+    labels.unrelated,
     optimizer.holds,
     modes.padding,
     modes.running,
     modes.spectral,
     labels.target_scale,
     signal.dead_layer,
+    signal.exploding,
     optimizer.learning_rate,
     optimizer.weight_decay,
     signal.vanishing_gradients,
@@ -80,6 +83,8 @@ def faults_of(seen: Seen, questions: Sequence[Question] = READ) -> tuple[list[Fa
         try:
             one = ask(replace(seen, found=(*seen.found, *(fault.name for fault in found))))
             found += [] if one is None else [one] if isinstance(one, Fault) else list(one)
+        except Remark as remark:
+            notes.append(str(remark))
         except NotAsked as why:
             notes += [f"{_named(ask)}: not asked, {why}"] if str(why) else []
         except FirstguessError:
@@ -108,6 +113,7 @@ def find_faults(
     reference: Any = None,
     steps: int | None = None,
     logits: Pick = None,
+    untrained: str = "",
     seed: int = 0,
     seconds: float = 10.0,
 ) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
@@ -122,7 +128,9 @@ def find_faults(
     seen = Seen(look, measurement, is_notable(now.fractions, now.points - now.lost), trained)
     if model is None or not batches:
         return arranged(faults_of(seen)[0]), ()
-    patient = Patient(model, batches, loss, optimizer, loader, dataset, reference, steps, logits, seed, seconds)
+    patient = Patient(
+        model, batches, loss, optimizer, loader, dataset, reference, steps, logits, untrained, seed, seconds
+    )
     with torch.inference_mode(False):
         seen = replace(seen, asker=Doctor(patient))
         found, notes = faults_of(seen, FAULTS)
@@ -171,4 +179,5 @@ __all__ = [
     "explain_collapse",
     "faults_of",
     "find_faults",
+    "is_symptom",
 ]

@@ -15,7 +15,7 @@ from torch import Tensor
 Form: TypeAlias = Callable[[Tensor], Tensor]
 
 _SAME = 1e-4  # relative, of sums in float32
-_IGNORED = -100
+IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,12 @@ class Answers:
         except Exception:  # of a user's loss
             return math.nan
 
-    def gradient(self, out: Tensor) -> Tensor | None:
+    def gradient(self, out: Tensor, y: Tensor | None = None) -> Tensor | None:
         """None where the loss fails, or is not finite; 0 where it has no graph."""
         r = out.detach().clone().requires_grad_()
         try:
             with torch.enable_grad():
-                value = self._loss(r, self.y)
+                value = self._loss(r, self.y if y is None else y)
                 if not bool(torch.isfinite(value)):
                     return None
                 if value.grad_fn is None:
@@ -162,7 +162,13 @@ class Answers:
             return 0
         if (found := self.softmax_axis) is not None:
             return found
-        return 1 if len(self.shape) == 2 or self.y.shape[1:] == self.shape[2:] else len(self.shape) - 1
+        if len(self.shape) == 2 or self.shape[1] == 1 or self.y.shape[1:] == self.shape[2:]:
+            return 1
+        last = len(self.shape) - 1
+        if tuple(self.y.shape) != self.shape:
+            return last
+        hot = [k for k in (1, last) if bool((self.y.sum(k) == 1).all())]  # images have classes on axis 1, texts last
+        return hot[0] if hot else 1 if last > 2 else last
 
     @property
     def width(self) -> int:
@@ -195,6 +201,30 @@ class Answers:
             if g is None or moved is None or not _near(moved, g.roll(shift, self.axis)):
                 return False
         return True
+
+    @cached_property
+    def misplaced(self) -> float:
+        """The share of some labels, changed one by one, that move the gradients of other points' outputs most, and
+        their own hardly; NaN where labels are no classes of one position each."""
+        axes = [k for k in range(1, len(self.shape)) if self.shape[:k] + self.shape[k + 1 :] == tuple(self.y.shape)]
+        known, before = self.classes, self.gradient(self._point)
+        if axes and self.softmax_axis not in (None, *axes):
+            return 1.0  # its softmax mixes positions
+        if known is None or before is None or self.axis not in axes or self.width < 2:
+            return math.nan
+        there = known[0].unique()
+        wrong = tried = 0
+        for k in torch.randperm(self.y.numel(), generator=self._stream)[:8].tolist():
+            y = self.y.clone().reshape(-1)
+            if int(y[k]) == IGNORED or len(there) < 2:
+                continue
+            y[k] = there[there != y[k]][0]
+            after = self.gradient(self._point, y.reshape(self.y.shape))
+            if after is None or not bool((moved := (after - before).norm(dim=self.axis).reshape(-1)).any()):
+                continue
+            tried += 1
+            wrong += float(moved[k]) < 0.1 * float(moved.max())
+        return wrong / tried if tried > 3 else math.nan
 
     def _same_with(self, moved: Tensor, order: Tensor) -> bool:
         """By the gradient, which sees what large targets hide in the value."""
@@ -233,6 +263,15 @@ class Answers:
         g = self.gradient(self.normal)
         others = [self.gradient(r) for r in (3 * self.other, self.inside)]
         return g is not None and bool(g.any()) and all(o is not None and _near(o, g) for o in others)
+
+    @cached_property
+    def minus_probability(self) -> bool:
+        """Whether it is minus the probability that a softmax gives the label: a loss of logarithms, without one."""
+        if self.classes is None or self.width < 2 or self.classes[0].numel() * self.width != self.normal.numel():
+            return False
+        shares = self.normal.movedim(self.axis, -1).softmax(-1).reshape(-1, self.width)
+        mine = -float(shares.gather(1, self.classes[0][:, None]).mean())
+        return abs(self.value(self.normal) - mine) < 1e-5
 
     @cached_property
     def only_label(self) -> bool:
@@ -325,7 +364,7 @@ class Answers:
             hot = bool(((y == 0) | (y == 1)).all()) and bool((y.sum(self.axis) == 1).all())
             return (y.argmax(self.axis).reshape(-1), self.width) if hot else None
         flat = y.reshape(-1).long()
-        flat = flat[flat != _IGNORED]
+        flat = flat[flat != IGNORED]
         if not len(flat) or int(flat.min()) < 0:
             return None
         if self.width > 1:
@@ -359,6 +398,21 @@ class Answers:
         if len(sizes) != len(y):
             return None
         return torch.zeros(classes).double().index_add(0, y, sizes) / torch.bincount(y, minlength=classes).clamp_min(1)
+
+    @cached_property
+    def ignored(self) -> list[int]:
+        """Classes with points whose outputs the loss never moves."""
+        if self.classes is None:
+            return []
+        y, classes = self.classes
+        moved = torch.zeros(len(y), dtype=torch.bool, device=y.device)
+        for r in (self.normal, -self.normal, self.other, 3 * self.other, self.inside, self._shares):
+            g = self.gradient(r)
+            rows = None if g is None else (g.abs().sum(self.axis) if len(self.shape) > 1 else g.abs()).reshape(-1)
+            if rows is not None and len(rows) == len(y):
+                moved |= rows > 0
+        there = torch.bincount(y, minlength=classes) > 0.02 * len(y)
+        return [c for c in range(classes) if there[c] and not bool(moved[y == c].any()) and bool(moved.any())]
 
     @cached_property
     def numeric(self) -> bool:

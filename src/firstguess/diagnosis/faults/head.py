@@ -31,7 +31,8 @@ def misfit(seen: Seen) -> Fault | None:
     if "softmax over one unit" in seen.found:
         return None
     a, end = seen.doctor.answers, seen.doctor.end
-    if not end.name or end.name == "log-softmax" or not a.depends:
+    logs = end.name == "log-softmax" and (a.softmax_axis is not None or a.linear or not a.numeric)
+    if not end.name or logs or not a.depends:
         return None
     best, constant, reached = a.free, a.constant[0], a.reached(end)
     short = (reached - best) / (constant - best) if constant > best else math.nan
@@ -241,8 +242,9 @@ def saturated(seen: Seen) -> Fault | None:
             sure=x.now.sure,
         )
     layers: dict[str, float] = {}
-    for (_, name), (at, of) in x.ops.ends.items():
-        if at > _HALF * of:
+    for site, (at, of) in x.ops.ends.items():
+        name = site[1]
+        if at > _HALF * of and site not in x.ops.gates:  # open and closed is what gates are for
             layers[name] = max(at / of, layers.get(name, 0.0))
     if not layers:
         return None

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 
 from firstguess.base.statistics import guesses
+from firstguess.diagnosis.faults.asking import IGNORED
 from firstguess.diagnosis.faults.base import Fault, Seen
+from firstguess.diagnosis.faults.patient import Remark
 
 _MOST, _HALF, _EVEN = 0.85, 0.5, 4.0  # share of the largest class; or half, and so many times an even share
 _RARE = 0.05  # of labels that are 1, where several may be
@@ -32,7 +34,9 @@ def out_of_range(seen: Seen) -> Fault | None:
     if (y.low, y.high, y.classes) == (-1.0, 1.0, 2) and seen.now.single:
         return None  # −1 and 1, for the sign of one logit: hinge losses want them
     if seen.asker is not None and seen.doctor.patient.loss is not None and seen.now.single:
-        return None  # one output, and numbers to regress on
+        a = seen.doctor.training
+        if a.numeric or not a.free < -1:  # no loss of probabilities falls below 0 for labels 0 and 1
+            return None  # one output, and numbers to regress on
     one_based = y.low == 1 and y.high == y.classes
     return seen.fault(
         "labels out of range",
@@ -50,6 +54,14 @@ def out_of_range(seen: Seen) -> Fault | None:
 def shares(seen: Seen) -> Fault | None:
     """One class only; or imbalance that neither the loss evens out nor the model has learned to see through."""
     doctor = seen.doctor
+    every = doctor.patient.labels
+    if not every.is_floating_point() and bool((every == IGNORED).all()):
+        return seen.fault(
+            "labels out of range",
+            f"every label is {IGNORED}, which torch's losses leave out: there is nothing to learn",
+            "look at how labels are made: torch.unique(y)",
+            evidence=f"{every.numel()} of {every.numel()} labels",
+        )
     known = doctor.training.classes
     if known is None:
         return None
@@ -115,6 +127,60 @@ def rare(seen: Seen) -> Fault | None:
         f"{share:.1%} are 1; the loss is {seen.doctor.loss:.3g}, that of a constant guess {constant:.3g}",
         share=share,
     )
+
+
+_POINTS, _SHUFFLES = 200, 99  # that tell a relation from none; of the labels
+_CHANCE = 0.1  # of as good a fit to shuffled labels
+
+
+def unrelated(seen: Seen) -> Fault | None:
+    """Labels that inputs tell nothing about: ridge regression, linear and by distances, fits shuffled ones as well.
+
+    A note, unless the data are those of training: labels may hang on what no such regression sees.
+    """
+    doctor = seen.doctor
+    x, y = doctor.patient.table
+    if {"identical inputs", "one class of labels", "labels out of range"} & set(seen.found) or doctor.has_learned:
+        return None
+    if len(x) < _POINTS or not bool(y.var(0).any()):
+        return None
+    fits, chance = _fit(x, y, doctor.patient.seed)
+    if not chance > _CHANCE:
+        return None
+    words = (
+        f"{max(fits, 0.0):.1%} of their variance is foreseen, and shuffled labels do as well in {chance:.0%} of cases"
+    )
+    if doctor.patient.loader is None and doctor.patient.dataset is None:
+        raise Remark(f"labels may not go with the inputs: {words} (ridge regression, {len(x)} points)")
+    return seen.fault(
+        "labels do not go with inputs",
+        "no regression foresees labels from inputs: these were shuffled against each other, or labels are random",
+        "shuffle inputs and labels by one permutation, and look at some pairs",
+        evidence=words,
+        chance=chance,
+    )
+
+
+def _fit(x: torch.Tensor, y: torch.Tensor, seed: int) -> tuple[float, float]:
+    """The best share of variance that is foreseen, each point from all others; and how often shuffled labels are
+    foreseen as well: the same kernels and penalties, the best of them each time."""
+    x = (x - x.mean(0)) / x.std(0).clamp_min(1e-12)
+    x = x[:, x.abs().amax(0) > 0]
+    y = (y - y.mean(0)) / y.std(0).clamp_min(1e-12)
+    stream = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(len(x), generator=stream) for _ in range(_SHUFFLES)]
+    tries = torch.stack([y, *(y[order] for order in orders)], 1).reshape(len(x), -1)
+    far = torch.cdist(x, x).square()
+    best = torch.full((_SHUFFLES + 1,), -math.inf, dtype=x.dtype)
+    for kernel in (x @ x.T, torch.exp(-far / far.median().clamp_min(1e-12))):
+        kernel = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
+        sizes, axes = torch.linalg.eigh(kernel)
+        for penalty in (0.01, 0.1, 1.0):
+            kept = sizes.clamp_min(0) / (sizes.clamp_min(0) + penalty * sizes[-1].clamp_min(1e-12))
+            hat = (axes * kept) @ axes.T
+            off = (tries - hat @ tries) / (1 - hat.diagonal() - 1 / len(x)).clamp_min(1e-6)[:, None]
+            best = torch.maximum(best, 1 - off.square().mean(0).reshape(_SHUFFLES + 1, -1).mean(1))
+    return float(best[0]), float((best >= best[0]).double().mean())
 
 
 _TIMES = 30.0  # the outputs' size at the start

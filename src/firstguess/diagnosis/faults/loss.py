@@ -11,7 +11,8 @@ from firstguess.diagnosis.faults.base import Fault, Seen
 
 _FEW = 20  # classes
 _FAVOUR = 5.0  # times the majority's chance that a rarer class gets from the best constant guess
-_COUNTS = 3.0  # times as much as a point of another class
+_COUNTS, _EVEN = 3.0, 10.0  # times as much as a point of another class; of one that is about as frequent
+_MISPLACED = 0.7  # of the labels that were changed
 
 
 def find(seen: Seen) -> Iterator[Fault]:
@@ -36,12 +37,18 @@ def find(seen: Seen) -> Iterator[Fault]:
             else f"one output per label, or one-hot labels: F.one_hot(y.long().flatten(), {a.width}).float()",
             evidence=f"{shapes}; outputs dealt to other {'classes' if a.broadcast else 'points'} give the same loss",
         )
-    elif a.unpaired:
+    elif a.unpaired or a.misplaced > _MISPLACED:
         yield seen.fault(
             "outputs and labels not paired",
-            "the loss is the same when outputs are dealt to other points: it does not compare each with its own label",
-            "compare outputs[i] with labels[i]; check means and reshapes before the difference",
-            evidence=shapes,
+            "the loss does not compare each output with its own label",
+            "compare outputs[i] with labels[i]; check means, flips and reshapes (outputs.movedim(1, -1) comes before "
+            ".reshape(-1, classes))",
+            evidence=f"{shapes}; "
+            + (
+                "outputs dealt to other points give the same loss"
+                if a.unpaired
+                else f"of labels changed one by one, {a.misplaced:.0%} move the gradients of other points"
+            ),
         )
     if not end.bounded and end.name != "clamp" and (words := a.wants_probabilities):
         many = a.width > 1
@@ -52,12 +59,15 @@ def find(seen: Seen) -> Iterator[Fault]:
             f"{'nn.CrossEntropyLoss()' if many else 'nn.BCEWithLogitsLoss()'}",
             evidence=f"outside 0 to 1 {words}",
         )
-    if a.linear and a.only_label and a.classes is not None and end.name != "log-softmax":
+    linear = a.linear and a.only_label and a.classes is not None and end.name != "log-softmax"
+    if linear or a.minus_probability:
         yield seen.fault(
             "loss wants log-probabilities",
-            "the loss is linear in the outputs: it takes them for logarithms of probabilities",
+            "the loss is linear in the outputs: it takes them for logarithms of probabilities"
+            if linear
+            else "the loss is minus the label's probability: it takes the outputs of a softmax for their logarithms",
             "F.log_softmax(outputs, dim=1), or nn.CrossEntropyLoss() of the logits",
-            evidence="its gradient is the same for any outputs",
+            evidence="its gradient is the same for any outputs" if linear else "it cannot fall below −1",
         )
     yield from _regression(seen)
     yield from _weights(seen)
@@ -87,9 +97,20 @@ def _regression(seen: Seen) -> Iterator[Fault]:
 
 def _weights(seen: Seen) -> Iterator[Fault]:
     a = seen.doctor.answers
-    if a.classes is None or a.preferred is None or len(a.preferred) != a.classes[1]:
+    if a.classes is None:
         return
     y, classes = a.classes
+    if a.ignored:
+        yield seen.fault(
+            "class weights",
+            f"points of class {a.ignored[0]} do not count: whatever their outputs, the loss has no gradient for them",
+            "check ignore_index, the weights, and the labels' form: a hinge loss wants −1 and 1, not 0 and 1",
+            evidence=f"{float((y == a.ignored[0]).double().mean()):.0%} of the labels are of it",
+            ignored=a.ignored,
+        )
+        return
+    if a.preferred is None or len(a.preferred) != classes:
+        return
     shares = torch.bincount(y, minlength=classes).double() / len(y)
     counts = a.counts
     if counts is None:
@@ -99,7 +120,8 @@ def _weights(seen: Seen) -> Iterator[Fault]:
     favour = float(a.preferred[top] / a.preferred[usual].clamp_min(1e-12))
     rare = favour > _FAVOUR and float(counts[top]) > _COUNTS * float(counts[usual])
     # Frequencies as weights, where their inverse was meant.
-    wrong_way = float(counts[usual]) > _COUNTS * float(counts[rarest]) and float(shares[usual] / shares[rarest]) >= 2
+    uneven = float(shares[usual] / shares[rarest]) >= 2
+    wrong_way = float(counts[usual]) > (_COUNTS if uneven else _EVEN) * float(counts[rarest])
     if rare or wrong_way:
         which, other = (top, usual) if rare else (usual, rarest)
         yield seen.fault(

@@ -20,7 +20,7 @@ from firstguess.modules.members.initializers import BATCH_NORMS, hooks_of
 _WORSE = 1.5  # loss in eval mode over that in train mode
 _OFF = 4.0  # ratio of variances, or squared distance of means in variances
 _LOOSE = 0.5  # of the largest singular value
-_PADS = 0.5  # of the outputs' gradient, that is at a pad read last
+_PADS, _TIMES = 0.5, 10.0  # of the outputs' gradient, at a pad that is read last; at a pad, times that at a token
 
 
 def running(seen: Seen) -> Fault | None:
@@ -143,16 +143,30 @@ def padding(seen: Seen) -> Fault | None:
     if g is None:
         return None
     sizes = g.norm(dim=-1)
-    ended = ids[:, -1] == pad
-    share = float((sizes[:, -1] / sizes.sum(1).clamp_min(1e-30))[ended].mean()) if bool(ended.any()) else 0.0
-    if float(ended.double().mean()) < 0.5 or not share > _PADS or math.isnan(share):
+    pads = ids == pad
+    if bool(sizes[:, :-1][pads[:, :-1]].any()) and not bool(sizes[~pads].any()):
+        return seen.fault(
+            "mask that hides everything",
+            "outputs depend on the padding alone: every real token is hidden",
+            _SENSE,
+            evidence=f"their gradient is exactly 0 at every token but {pad}",
+            pad=pad,
+        )
+    ended = pads[:, -1]
+    if float(ended.double().mean()) < 0.5:
+        return None
+    mine, sizes = pads[ended], sizes[ended]
+    share = float((sizes[:, -1] / sizes.sum(1).clamp_min(1e-30)).mean())
+    # Of a recurrent network the last steps count: a pad there, against a token that is none.
+    times = float(sizes[mine].mean() / sizes[~mine].mean().clamp_min(1e-30)) if bool((~mine).any()) else math.nan
+    if not (share > _PADS or times > _TIMES):
         return None
     return seen.fault(
         "last token is padding",
         "the class is read at the last position, which is padding in most sequences",
         "read it at the last real token: outputs[torch.arange(len(ids)), (ids != pad).sum(1) - 1]; or pad on the left",
         evidence=f"{float(ended.double().mean()):.0%} of the sequences end in {pad}, where {share:.0%} of the outputs' "
-        "gradient is",
+        f"gradient is; at a pad it is {times:.3g} times that at a token",
         pad=pad,
         share=share,
     )

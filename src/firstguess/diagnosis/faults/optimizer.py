@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
-from torch import optim
+import torch
+from torch import nn, optim
 
 from firstguess.base.text import number
 from firstguess.diagnosis.faults.base import Fault, Seen
 from firstguess.diagnosis.faults.doctor import STEPS, Probe, Run
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.members.initializers import brief
 
 _LEFT = 20.0  # times this batch's gradient
@@ -23,6 +26,7 @@ def holds(seen: Seen) -> Iterator[Fault]:
     if not any(p.requires_grad for p in model.parameters()) and any(True for _ in model.parameters()):
         yield _frozen(seen, "every parameter of the model is frozen", "model.requires_grad_(True)")
         return
+    yield from _unregistered(seen)
     if not isinstance(given, optim.Optimizer):
         return
     held = {id(p): p for group in given.param_groups for p in group["params"]}
@@ -50,6 +54,46 @@ def holds(seen: Seen) -> Iterator[Fault]:
     yield from _left_over(seen)
 
 
+def _unregistered(seen: Seen) -> Iterator[Fault]:
+    """Layers in a plain list or dict, and tensors that are no parameters, which outputs depend on: the model does not
+    see them, and an optimizer of its parameters does not move them."""
+    p = seen.doctor.patient
+    model = p.training_copy()
+    known = {id(w) for w in (*model.parameters(), *model.buffers())}
+    hidden: dict[str, torch.Tensor] = {}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name in ("_parameters", "_buffers", "_modules"):
+                continue
+            items = (
+                value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+            )
+            for item in cast("Iterable[Any]", items):
+                own = item.parameters() if isinstance(item, nn.Module) else [item]
+                for w in own:
+                    if isinstance(w, torch.Tensor) and w.is_leaf and w.requires_grad and id(w) not in known:
+                        hidden.setdefault(f"{path}.{name}".lstrip("."), w)
+    given = p.optimizer
+    held = [w for group in given.param_groups for w in group["params"]] if isinstance(given, optim.Optimizer) else []
+    mine = {id(w) for w in p.given.parameters()}
+    if not hidden or any(id(w) not in mine for w in held):  # which may be these
+        return
+    with torch.no_grad(), IsolatedRandomness(p.seed):
+        before = p.outputs(model)
+        for w in hidden.values():
+            w.mul_(1.5)
+        if torch.equal(before, p.outputs(model)):
+            return
+    place = next(iter(hidden))
+    yield seen.fault(
+        "parameters missing from the optimizer",
+        f"{place} holds weights that the model does not see: model.parameters() is without them, and they never learn",
+        f"self.{place.rpartition('.')[2]} = nn.ModuleList([…]), nn.ModuleDict({{…}}) or nn.Parameter(…)",
+        evidence=f"outputs depend on {', '.join(hidden)}; the model has {len(known)} parameters and buffers",
+        hidden=list(hidden),
+    )
+
+
 def _frozen(seen: Seen, message: str, fix: str) -> Fault:
     model = seen.doctor.patient.given
     frozen, count = sum(not p.requires_grad for p in model.parameters()), sum(1 for _ in model.parameters())
@@ -61,7 +105,7 @@ def _frozen(seen: Seen, message: str, fix: str) -> Fault:
 def _left_over(seen: Seen) -> Iterator[Fault]:
     doctor = seen.doctor
     kept = {n: p.grad for n, p in doctor.patient.given.named_parameters() if p.grad is not None}
-    if not kept or doctor.learned:
+    if not kept:
         return
     sizes: list[float] = []
     for model in (doctor.patient.training_copy(), doctor.patient.fresh()):
@@ -79,10 +123,11 @@ def _left_over(seen: Seen) -> Iterator[Fault]:
 
 
 _HARDLY = 0.1  # of the way to the best loss
-_FAR = 0.5  # of the way from the best loss to that of a constant guess
+_FAR, _STALLED = 0.5, 0.3  # of the way from the loss of a constant guess to the best: further, and hardly begun
 _MORE = 5.0  # times as far by a larger rate
 _PATIENCE = 10_000  # steps, where nobody says how many are planned
 _FEW = 50  # planned steps that are few, whatever the rate
+_LONGEST = 100.0  # times the rate
 
 
 def learning_rate(seen: Seen) -> Iterator[Fault]:
@@ -90,14 +135,28 @@ def learning_rate(seen: Seen) -> Iterator[Fault]:
     doctor = seen.doctor
     if doctor.patient.optimizer is None or doctor.learned:
         return
+    if not doctor.patient.rate:
+        yield seen.fault(
+            "learning rate too small", "the learning rate is 0: no step changes anything", "lr=1e-3", evidence="lr = 0"
+        )
+        return
     probe = doctor.probe
     run = probe.run(1.0)
-    constant, best = doctor.training.constant[0], doctor.training.free
-    stalled = run.end > 0.98 * constant and probe.run(0.1).end < best + _FAR * (constant - best)
-    if run.wild or stalled:  # a tenth of the rate learns in as many steps what this one does not
+    stalled = not run.wild and _is_overtaken(seen, 0)
+    if run.wild or stalled:
         yield from _too_high(seen, probe, run, stalled)
     elif run.start > doctor.training.free:
         yield from _too_small(seen, probe, run)
+
+
+def _is_overtaken(seen: Seen, seed: int) -> bool:
+    """Whether a tenth of the rate learns in as many steps what this one does not."""
+    constant, best = seen.doctor.training.constant[0], seen.doctor.training.free
+    mine, slower = (
+        (constant - seen.doctor.probe.run(factor, seed=seed).end) / (constant - best) if constant > best else 0.0
+        for factor in (1.0, 0.1)
+    )
+    return mine < _STALLED and slower > mine + _FAR
 
 
 def _too_high(seen: Seen, probe: Probe, run: Run, stalled: bool) -> Iterator[Fault]:
@@ -107,7 +166,7 @@ def _too_high(seen: Seen, probe: Probe, run: Run, stalled: bool) -> Iterator[Fau
         if not calmer.calm or (run.finite and not calmer.end < run.end - 0.02 * abs(run.end)):
             continue
         again = probe.run(1.0, seed=1)
-        if not again.wild and not (stalled and again.end > 0.98 * run.end):  # one unlucky start
+        if not again.wild and not (stalled and _is_overtaken(seen, 1)):  # one unlucky start
             return
         smaller = probe.run(0.1 * factor)
         if smaller.calm and smaller.end < calmer.end:
@@ -156,8 +215,10 @@ def _too_small(seen: Seen, probe: Probe, run: Run) -> Iterator[Fault]:
     mine = doctor.progress(first.start, first.end)
     if not mine < _HARDLY or first.wild:
         return
-    for factor in (10.0, 100.0, 1000.0):
-        more = probe.run(factor * max(1.0, horizon / STEPS))
+    for factor in (10.0**k for k in range(1, 7)):
+        # Thirty steps are few for a network that has to unlearn something first: the last try is longer.
+        steps = STEPS if factor < _LONGEST or planned is None else 10 * STEPS
+        more = probe.run(factor * max(1.0, horizon / STEPS), steps=steps)
         far = doctor.progress(more.start, more.end)
         if more.wild:
             return
@@ -179,7 +240,7 @@ def _too_small(seen: Seen, probe: Probe, run: Run) -> Iterator[Fault]:
             return
 
 
-_STRONGER = 3.0  # times the gradient
+_STRONGER, _DECOUPLED = 3.0, 1.0  # times the gradient; times a step of Adam
 _STEPS = 60
 _SPENT = 4.0  # time constants of the decay, after which e^-4 of a weight is left
 
@@ -202,7 +263,7 @@ def weight_decay(seen: Seen) -> Fault | None:
     decoupled = isinstance(p.example, optim.AdamW) or bool(group.get("decoupled_weight_decay"))
     # Adam's steps have the size of the rate, whatever the gradient; a decay outside of them competes with that.
     pull = math.sqrt(count) if decoupled else math.sqrt(sum(float(grads[n].square().sum()) for n in mine))
-    if not mine or not decay * size > _STRONGER * pull:
+    if not mine or not decay * size > (_DECOUPLED if decoupled else _STRONGER) * pull:
         return None
     factor = max(1.0, _SPENT / (rate * decay * _STEPS)) if rate else 1.0
     with_, without = (doctor.probe.run(factor, decay=on, steps=_STEPS) for on in (True, False))

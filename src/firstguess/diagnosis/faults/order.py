@@ -19,6 +19,7 @@ _STATE = (
     "vanishing logits",
     "same output for all inputs",
     "gradients vanish",
+    "gradients explode",
     "identical units",
 )
 _TRAINING = (
@@ -32,14 +33,14 @@ _SLOW = ("learning rate too small", "too few steps")
 _DATA = ("class imbalance", "class weights", "rare labels")
 _LOSS = ("softmax twice", "loss does not depend on the outputs", "targets broadcast", "loss wants probabilities")
 EXPLAINS: dict[str, tuple[str, ...]] = {
-    "labels out of range": _DATA,
+    "labels out of range": (*_DATA, *_TRAINING, "dead layer"),
     "identical inputs": (*_STATE, *_TRAINING, "inputs replaced by their mean"),
     "inputs replaced by their mean": (*_STATE, *_TRAINING),
     "one class of labels": (*_STATE, *_TRAINING, *_DATA, "outputs and labels not paired"),
     "frozen parameters": (*_TRAINING, "dead layer"),
     "parameters missing from the optimizer": _TRAINING,
     "weights never initialized": (*_STATE, "zero head", *_SLOW, "log(0)", "unscaled inputs"),
-    "mask that hides everything": _STATE,
+    "mask that hides everything": (*_STATE, *_TRAINING),
     "log(0)": _STATE,
     "Dropout(1)": (*_STATE, "ReLU after the head"),
     "softmax over one unit": (*_STATE, "zero head", *_TRAINING, *_DATA, *_LOSS, "softmax over the batch"),
@@ -62,6 +63,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "softmax twice": (*_STATE, *_TRAINING, *_DATA),
     "regression loss for classes": (*_STATE, *_TRAINING, *_DATA, "targets not scaled"),
     "unscaled inputs": (*_STATE, *_TRAINING),
+    "labels do not go with inputs": (*_TRAINING, *_DATA),
     "inputs unlike the reference": ("unscaled inputs", "saturated outputs", "dead units", "same output for all inputs"),
     "last token is padding": ("same output for all inputs", *_TRAINING),
     "running statistics": ("saturated outputs", "same output for all inputs", "NaN or Inf"),
@@ -72,14 +74,16 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "learning rate too high": (*_STATE, "zero head", "weights never initialized", "log(0)", *_DATA),
     "class weights": ("head bias", "class imbalance", "same output for all inputs"),
     "dead layer": ("dead units", "same output for all inputs", "zero head", *_SLOW, *_DATA, "vanishing logits"),
-    "identical units": ("same output for all inputs", *_SLOW, "vanishing logits"),
+    "identical units": ("same output for all inputs", *_SLOW, "vanishing logits", "gradients vanish"),
+    "gradients explode": ("saturated outputs", "dead units", "gradients vanish", "same output for all inputs", *_DATA),
+    "checkpoint not loaded": (*_SLOW, *_DATA),
     "dead units": ("same output for all inputs", *_SLOW, *_DATA),
     "zero head": ("same output for all inputs",),
     "gradients vanish": ("same output for all inputs", *_SLOW, *_DATA),
     "vanishing logits": ("same output for all inputs", "gradients vanish", *_SLOW, *_DATA),
     "learning rate too small": ("class imbalance", "rare labels"),
     "too few steps": ("class imbalance", "rare labels"),
-    "NaN or Inf": ("saturated outputs",),
+    "NaN or Inf": ("saturated outputs", *_SLOW),
 }
 # What only training does to a model: a fault of these that a fresh copy has as well is none of its symptoms.
 _ACQUIRED = ("learning rate too high", "weight decay too strong")
@@ -94,6 +98,11 @@ def arranged(found: Sequence[Fault], fresh: Collection[str] = ()) -> tuple[Fault
             mine = [one for one in ranked if explains(fault, one, fresh)]
             kept.append(replace(fault, symptoms=(*fault.symptoms, *mine)) if mine else fault)
     return tuple(kept) or tuple(ranked)
+
+
+def is_symptom(name: str) -> bool:
+    """Whether a rate that is too high may bring this fault."""
+    return name in EXPLAINS["learning rate too high"]
 
 
 def explains(cause: Fault, fault: Fault, fresh: Collection[str] = ()) -> bool:

@@ -17,7 +17,8 @@ from torch import nn, optim
 
 from firstguess.base.errors import InvalidInput
 from firstguess.data import Batch
-from firstguess.modules.call_model import Caller, fewer
+from firstguess.diagnosis.faults.asking import Answers
+from firstguess.modules.call_model import Caller, fewer, joined, signature
 from firstguess.modules.guard import IsolatedRandomness, every_module_called, is_lazy, own_copy, unwrapped
 from firstguess.modules.members.sources import shaped_by, source_of
 from firstguess.modules.optimizers import recipe
@@ -45,6 +46,7 @@ class Patient:
     reference: Any = None
     steps: int | None = None
     pick: Pick = None
+    untrained: str = ""  # what looks like a fresh draw, of a model that is said to be trained: "all", or in words
     seed: int = 0
     seconds: float = 10.0
     began: float = field(default_factory=time.perf_counter)
@@ -124,7 +126,7 @@ class Patient:
         """Points that questions are asked with, spread over the data: as many as some hundred steps have time for."""
         count = POINTS
         while True:
-            batch = fewer(self.batches, count)[0]
+            batch = _whole(fewer(self.batches, count))
             model, began = self.training_copy(), time.perf_counter()
             with IsolatedRandomness(self.seed), torch.enable_grad():
                 for _ in range(2):  # the first call of a model is slower
@@ -136,6 +138,20 @@ class Patient:
             if room >= 1 or count <= FEWEST:
                 return batch
             count = max(FEWEST, min(count // 2, int(count * room)))
+
+    @property
+    def table(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and labels as rows of numbers, one of each per point: at most some hundred."""
+        few = _whole(fewer(self.batches, 2 * POINTS))
+        x, y = few.inputs, few.labels
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point() or y is None or len(y) != len(x):
+            raise NotAsked("")
+        whole = not y.is_floating_point()
+        if y.numel() != len(y) and (whole or y.ndim > 2):
+            raise NotAsked("")
+        if whole and int(y.max()) > 1:
+            y = F.one_hot(y.reshape(-1).clamp_min(0))
+        return x.detach().cpu().double().flatten(1), y.detach().cpu().double().reshape(len(x), -1)
 
     def outputs(self, model: nn.Module, batch: Batch | None = None) -> torch.Tensor:
         """What the loss gets of a model, with its graph."""
@@ -204,6 +220,13 @@ class Patient:
         return max(max(float(g["lr"]), float(g.get("initial_lr", 0.0))) for g in self.example.param_groups)
 
 
+def _whole(batches: Sequence[Batch]) -> Batch:
+    """Batches as one, so that it has points of all of them; the first one where they cannot be put together."""
+    if len(batches) == 1 or len({signature(batch) for batch in batches}) > 1 or batches[0].call is not None:
+        return batches[0]
+    return joined(batches)
+
+
 def _resize(state: dict[str, torch.Tensor], model: nn.Module) -> None:
     """Give weights the size that they have in a model which training has not changed much: it tells how its owner
     initialized it."""
@@ -219,6 +242,10 @@ def _resize(state: dict[str, torch.Tensor], model: nn.Module) -> None:
 
 class NotAsked(Exception):
     """Why a question cannot be asked."""
+
+
+class Remark(Exception):
+    """What a question found that is no fault: a note."""
 
 
 @dataclass(frozen=True)
@@ -289,31 +316,42 @@ def _scalar(loss: Callable[[Any, Any], Any]) -> Callable[[torch.Tensor, torch.Te
     return whole
 
 
-def check_loss(patient: Patient) -> None:
-    """Raise one line where the loss cannot take what the model gives, with both shapes and what it probably wants."""
+def check_loss(patient: Patient) -> Pick:
+    """Raise one line where the loss cannot take what the model gives, with both shapes and what it probably wants.
+
+    Give what picks the logits: where nothing but the loss tells whether one output is a probability, by the loss.
+    """
     if patient.loss is None or patient.batch.labels is None:
-        return
+        return patient.pick
     try:
         with IsolatedRandomness(patient.seed), torch.no_grad():
             out, y = patient.outputs(patient.training_copy()), patient.labels
     except Exception:  # of a user's model: running it says so in words
-        return
+        return patient.pick
     with IsolatedRandomness(patient.seed), torch.no_grad():
         try:
             patient.loss_of(out)
-            return
+            return _by_loss(patient, out)
         except Exception as error:  # of a user's loss
             words, kind = str(error).splitlines()[0] if str(error) else "", type(error).__name__
             name = getattr(patient.loss, "__name__", type(patient.loss).__name__)
             wants = next((hint for made, hint in _forms(out, y) if _takes(patient, *made)), "")
             if "out of bounds" in words or "between 0 and 1" in words or "probabilities" in words:
-                return  # labels, or outputs, that a fault is named after
+                return patient.pick  # labels, or outputs, that a fault is named after
             raise InvalidInput(
                 "a loss that takes (outputs, labels)",
                 got=f"{name} of outputs {_form(out)} and labels {_form(y)}: {kind}: {words}",
                 where="loss",
                 hint=wants or "labels as your training loop gives them to the loss",
             ) from error
+
+
+def _by_loss(patient: Patient, out: torch.Tensor) -> Pick:
+    alone = out.numel() == len(out) and sorted(out.unique().tolist()) == [0.0, 1.0]
+    if callable(patient.pick) or not alone:
+        return patient.pick
+    share = bool(Answers(patient.loss_of, out, patient.labels).wants_probabilities)
+    return lambda output: find_logits(output, patient.pick) - (0.5 if share else 0.0)
 
 
 def _form(x: torch.Tensor) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from scipy import special
-from torch import Tensor
+from torch import Tensor, nn
 
 from firstguess.diagnosis.faults.base import Fault, Seen
+from firstguess.modules.call_model import leaves
+from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.hooks.examination import are_alike
 
 
@@ -164,17 +167,43 @@ _STUCK = 0.02  # of the way to the best loss
 
 
 def dead_layer(seen: Seen) -> Iterator[Fault]:
-    """On a copy of the model as it is: weights whose gradient is exactly 0 now and after each of three steps."""
+    """On a copy of the model as it is: weights whose gradient is exactly 0, or none, now and after each of three
+    steps; gradients that are NaN; units that are copies of each other."""
     doctor = seen.doctor
     if doctor.learned or not doctor.training.depends:
         return
     if {"softmax over one unit", "frozen parameters", "loss does not depend on the outputs"} & set(seen.found):
         return
     model = doctor.patient.training_copy()
+    free = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     looks = doctor.probe.gradients(model, steps=3)
+    cut = _cut_off(seen, free - set(looks[0])) if looks else list(doctor.weights)
+    if cut:
+        layer = cut[-1].rpartition(".")[0]
+        yield seen.fault(
+            "dead layer",
+            "outputs depend on a layer, and no gradient goes back to it: the graph is cut after it",
+            "no .detach(), .data, .item(), argmax, numpy or torch.no_grad() between it and the outputs; if it is not "
+            f"to learn, {seen.code(layer)}.requires_grad_(False)",
+            layer,
+            f"{len(cut)} of {len(doctor.weights)} weights have no gradient at all",
+            layers=cut,
+        )
+        return
     if not looks:
+        return
+    lost = [n for n, g in looks[0].items() if not bool(torch.isfinite(g).all())]
+    if lost and not seen.now.nonfinite and not seen.now.lost:
+        yield seen.fault(
+            "NaN or Inf",
+            "outputs are finite, and their gradients are not: the first step makes every weight NaN",
+            "look for a root or logarithm of 0, and for 0 / 0 that torch.where hides: (x + 1e-8).sqrt()",
+            lost[-1].rpartition(".")[0],
+            f"{len(lost)} of {len(looks[0])} gradients have NaN or Inf",
+            layers=lost,
+        )
         return
     names = [n for n, g in looks[0].items() if n in doctor.weights and g.ndim > 1]
     dead = [n for n in names if all(n in g and not bool(g[n].any()) for g in looks)]
@@ -189,17 +218,80 @@ def dead_layer(seen: Seen) -> Iterator[Fault]:
             layers=dead,
         )
         return
-    twins = [n for n in names if _copies(doctor.weights[n]) and all(_copies(g[n]) for g in looks)]
-    if twins and len(names) > 1:
-        layer = twins[0].rpartition(".")[0]
+    same = [n for n in names if n in free and _copies(doctor.weights[n])]
+    twins = [n for n in same if all(_copies(g[n]) for g in looks)]
+    if (twins and len(names) > 1) or len(same) > max(1, len(names) / 2):
+        layer = same[0].rpartition(".")[0]
         yield seen.fault(
             "identical units",
-            "all units of a layer have the same weights and get the same gradient: they stay one unit",
+            "all units of a layer have the same weights and get the same gradient: they stay one unit"
+            if twins
+            else "all units of most layers have the same weights, and hardly differ",
             f"nn.init.kaiming_normal_({seen.code(layer)}.weight)",
             layer,
-            f"{len(twins)} of {len(names)} layers",
-            layers=twins,
+            f"{len(twins or same)} of {len(names)} layers",
+            layers=twins or same,
         )
+
+
+def _cut_off(seen: Seen, without: set[str]) -> list[str]:
+    """Weights without a gradient that outputs nevertheless depend on; those that are not used at all are no fault."""
+    model = seen.doctor.patient.training_copy()
+    mine = [name for name in seen.doctor.weights if name in without]
+    if not mine:
+        return []
+    with torch.no_grad(), IsolatedRandomness(seen.doctor.patient.seed):
+        before = seen.doctor.patient.outputs(model)
+        for name in mine:
+            model.get_parameter(name).mul_(1.5)
+        after = seen.doctor.patient.outputs(model)
+    return [] if torch.equal(before, after) else mine
+
+
+_GROWN = 1e3  # times the inputs' size
+
+
+def exploding(seen: Seen) -> Fault | None:
+    """Values inside the model as it is that are a thousand times the inputs', where it has not learned anything."""
+    doctor = seen.doctor
+    if {"weights never initialized", "NaN or Inf", "log(0)"} & set(seen.found) or doctor.has_learned:
+        return None
+    p = doctor.patient
+    floats = [x.detach().double() for x in leaves(p.batch.inputs).values() if x.is_floating_point()]
+    size = max([1.0, *(float(x.square().mean().sqrt()) for x in floats)])
+    sizes: dict[str, float] = {}
+    model = p.training_copy()
+
+    def keep(name: str) -> Any:
+        def hook(_module: nn.Module, _args: Any, out: Any) -> None:
+            if isinstance(out, torch.Tensor) and out.is_floating_point() and out.numel():
+                values = out.detach().flatten().abs()
+                values = values[:: max(1, len(values) // 4096)].float()
+                # Masks of large numbers are no signal: three quarters of all values are not beyond this.
+                sizes[name] = max(sizes.get(name, 0.0), float(values.quantile(0.75)))
+
+        return hook
+
+    for name, module in model.named_modules():
+        module.register_forward_hook(keep(name))
+    with torch.no_grad(), IsolatedRandomness(p.seed):
+        p.outputs(model)
+    grown = {name: value for name, value in sizes.items() if value > _GROWN * size}
+    if not grown:
+        return None
+    first = next(iter(grown))
+    grads = next(iter(doctor.probe.gradients(p.training_copy())), {})
+    times = [float(g.norm() / w.detach().norm()) for n, w in doctor.weights.items() if (g := grads.get(n)) is not None]
+    return seen.fault(
+        "gradients explode",
+        "values grow from layer to layer, or from step to step of a sequence, and gradients with them",
+        "weights as nn.init.kaiming_normal_ gives them, a norm, tanh in recurrent layers; "
+        "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        first,
+        f"values of {max(grown.values()):.2g} where inputs have {size:.2g}; the largest gradient is "
+        f"{max(times, default=0.0):.2g} times its weights",
+        values=grown,
+    )
 
 
 def _copies(w: torch.Tensor) -> bool:
@@ -210,7 +302,8 @@ def _copies(w: torch.Tensor) -> bool:
 def vanishing_gradients(seen: Seen) -> Fault | None:
     """Of a re-initialized copy, the first layer's gradient is next to nothing, and it learns a constant only."""
     doctor = seen.doctor
-    if doctor.patient.optimizer is None or doctor.learned or "vanishing logits" in seen.found:
+    found = {"vanishing logits", "gradients explode"} & set(seen.found)
+    if doctor.patient.optimizer is None or doctor.learned or found:
         return None
     model = doctor.patient.fresh()
     grads = next(iter(doctor.probe.gradients(model)), {})

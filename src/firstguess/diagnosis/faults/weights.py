@@ -54,10 +54,23 @@ def _size(w: torch.Tensor) -> float:
     return float(w.double().square().mean().sqrt()) * math.sqrt(fan_in)
 
 
+def not_loaded(seen: Seen) -> Fault | None:
+    """Weights that look like a fresh draw, of a model that is said to be trained: by their singular values."""
+    if not (found := seen.doctor.patient.untrained) or seen.doctor.has_learned:
+        return None
+    whole = found == "all"
+    return seen.fault(
+        "checkpoint not loaded",
+        f"the model is said to be trained, and {'no weight shows' if whole else 'not every weight shows'} traces of it",
+        "print(model.load_state_dict(torch.load(path), strict=False)): it names the keys that are missing or not known",
+        evidence="singular values are those of a fresh draw; a short training leaves them so" if whole else found,
+    )
+
+
 _NOTHING = 1e-12  # RMS of the logits without what classes share: 40 layers that lose a factor of two each
 
-_HARDLY = 0.01  # of the logits' size that depends on the input
-_ONE, _HEAD = 5e-3, 1e-4  # RMS·√fan_in of one layer; of a head, which some make tiny on purpose (timm: 3e-4 and more)
+_HARDLY, _LITTLE = 0.01, 0.1  # of the logits' size that depends on the input
+_ONE, _HEAD = 5e-3, 6.5e-5  # RMS·√fan_in of one layer; of a head, which some make tiny on purpose (timm: 2e-5·√fan_in)
 
 
 def vanishing(seen: Seen) -> Fault | None:
@@ -68,8 +81,10 @@ def vanishing(seen: Seen) -> Fault | None:
     one = {name: size for name, size in x.tiny.items() if size < _ONE}
     meant = seen.asker is not None and seen.doctor.patient.loss is not None
     head = x.tiny.get(x.now.head, 1.0) < _HEAD and not meant  # a tiny head learns, as a zero one does
-    most = len(x.tiny) > x.weighted / 2
-    tiny = x.tiny if most else one if head or small or x.varies < _HARDLY else {}
+    most = len(x.tiny) > x.weighted / 2 and x.varies < _LITTLE
+    # A tiny head takes as much from what inputs share as from what they differ by: it is no reason that these are one.
+    lost = {name: size for name, size in one.items() if name != x.now.head} if x.varies < _HARDLY else {}
+    tiny = x.tiny if most else one if head or small else lost
     if not tiny and not small:
         return None
     first = next(iter(tiny), x.now.head)

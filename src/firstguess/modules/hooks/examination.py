@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +53,8 @@ class Operations:
 
     alive: dict[Site, torch.Tensor] = field(default_factory=dict[Site, torch.Tensor])  # ReLU units above 0 somewhere
     ends: dict[Site, tuple[int, int]] = field(default_factory=dict[Site, tuple[int, int]])  # values at the ends, values
+    gates: set[Site] = field(default_factory=set[Site])  # whose values something is multiplied by
+    _bounded: deque[tuple[torch.Tensor, Site]] = field(default_factory=lambda: deque(maxlen=4))  # the latest of them
     logs: dict[str, int] = field(default_factory=dict[str, int])  # logarithms of 0
     twice: list[str] = field(default_factory=list[str])  # soft-maxes of probabilities
     dropped: dict[str, float] = field(default_factory=dict[str, float])  # dropout of all, and how much
@@ -111,6 +114,7 @@ class Operations:
         site, name = self.site(), type(self.path[-1][1]).__name__.lower()
         if any(word in name for word in _LIKE_RELU):
             return
+        self._bounded.append((out, site))
         at, of = self.ends.get(site, (0, 0))
         self.ends[site] = (at + int(((out - middle).abs() > SURE * reach).sum()), of + out.numel())
 
@@ -143,6 +147,8 @@ class Operations:
         name = str(func.overloadpacket.__name__)
         if name in _HANDLERS:
             _HANDLERS[name](self, args, kwargs, out)
+        elif name in ("mul", "mul_"):
+            self.gates |= {site for value, site in self._bounded if any(value is arg for arg in args)}
         elif "scaled_dot_product" in name:
             names = [argument.name for argument in func._schema.arguments]
             given = dict(zip(names, args, strict=False)) | dict(kwargs)
