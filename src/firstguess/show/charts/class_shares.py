@@ -130,7 +130,6 @@ def _subtitle(predictions: dict[str, Prediction], measurement: Measurement | Non
 
 _WIDTH, _HEIGHT = 760, 340
 _SHORT = 40  # characters of an assumption that fits below a chart
-_LATE = 0.75  # from here on a line's name is on its left, as in `marks.mark`
 
 
 def law_chart(
@@ -149,30 +148,38 @@ def law_chart(
     width = theme.NARROW if narrow else _WIDTH
     layers = marks.histogram_layers(histogram, words, ticks=[0, 0.25, 0.5, 0.75, 1] if narrow else None)
     even, average = 1 / seen.classes, seen.expected_max()
-    at = _beside(even, "even split", 10, histogram, width)
-    layers += marks.mark(even, "even split", theme.SOFT, [2, 3], 10, beside=at)
+    at, left = _beside(even, "even split", 10, histogram, width, () if two else (average,))
+    layers += marks.mark(even, "even split", theme.SOFT, [2, 3], 10, beside=at, left=left)
     if not two:
-        at = _beside(average, "average", 30, histogram, width)
-        layers += marks.mark(average, "average", marks.MEASURED, [7, 4], 30, beside=at)
+        at, left = _beside(average, "average", 30, histogram, width, (even,))
+        layers += marks.mark(average, "average", marks.MEASURED, [7, 4], 30, beside=at, left=left)
     chart = theme.stacked(layers, width, _HEIGHT)
     return theme.house(
         chart, title or theme.unbroken(_law_title(measurement, laws)), _law_subtitle(measurement, prediction, histogram)
     )
 
 
-def _beside(at: float, text: str, height: int, histogram: histograms.Histogram, width: int) -> float:
-    """Where a line's name begins: at the line, or past the bars that reach up to the name and would be under it."""
+def _beside(
+    at: float, text: str, height: int, histogram: histograms.Histogram, width: int, lines: Sequence[float]
+) -> tuple[float, bool]:
+    """Where a line's name begins, and whether it is left of that place: at the line, on the side without other `lines`.
+
+    Past the bars that reach up to the name and would be under it, where there is room.
+    """
     edges, low, high = histogram.edges, float(histogram.edges[0]), float(histogram.edges[-1])
     wide = (theme.text_width(text) + 7) / width * (high - low)
     reach = (1 - (height + 12) / _HEIGHT) * histogram.top
     tall = [i for i in range(len(edges) - 1) if max(float(h[i]) for h in histogram.heights.values()) > reach]
-    place, left = at, at >= _LATE
+    left = at >= marks.LATE
+    if not left and any(at < line < at + 1.1 * wide for line in lines):
+        left = at - wide >= low
+    place = at
     for i in reversed(tall) if left else tall:
         if left and place - wide < edges[i + 1] and edges[i] < place:
             place = float(edges[i])
         elif not left and edges[i] < place + wide and place < edges[i + 1]:
             place = float(edges[i + 1])
-    return place if low <= place - wide * left and place + wide * (not left) <= high else at
+    return (place if low <= place - wide * left and place + wide * (not left) <= high else at), left
 
 
 def _law_title(measurement: Measurement, laws: dict[str, ClassShares]) -> str:

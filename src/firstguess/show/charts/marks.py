@@ -17,6 +17,7 @@ from firstguess.theory.shares.empirical import EmpiricalGuesses
 from firstguess.theory.shares.histograms import FloatArray, Histogram, pooled
 
 WIDTH = 520
+LATE = 0.75  # from here on a line's name is on its left
 MEASURED = theme.PALETTE[0]
 BARS = theme.PALE_BLUE  # the measured blue, lighter
 COLOURS = {"closed form": theme.PALETTE[1], "kernel": theme.PALETTE[2], "predicted": theme.PALETTE[1]}
@@ -42,11 +43,12 @@ def histogram_layers(
         scale=alt.Scale(domain=[float(edges[0]), float(edges[-1])], nice=False),
         axis=alt.Axis(labelExpr=theme.PERCENT, labelFlush=False, **marks),
     )
+    bar = float(edges[1] - edges[0])
     y = alt.Y(
         "density:Q",
-        title="Probability density",
+        title="Of the initializations, per bar",
         scale=alt.Scale(domain=[0, histogram.top], nice=False),
-        axis=alt.Axis(tickCount=5),
+        axis=alt.Axis(values=_ticks(histogram.top, bar), labelExpr=f"format(100 * {bar} * datum.value, '.3~g') + ' %'"),
     )
     layers: list[alt.Chart] = []
     if histogram.measured is not None:
@@ -73,14 +75,28 @@ def law_panel(
     return theme.stacked(layers, WIDTH, gamma_by_depth.HEIGHT, title=heading(title))
 
 
+def _ticks(top: float, bar: float) -> list[float]:
+    """Densities up to `top` at which a bar holds a round part of the initializations."""
+    step = next(s for k in range(-6, 3) for s in (10.0**k, 2 * 10.0**k, 5 * 10.0**k) if top * bar / s <= 6)
+    return [k * step / bar for k in range(int(top * bar / step) + 1)]
+
+
 def mark(
-    at: float, text: str, ink: str, dash: list[int], height: int, *, width: float = 2, beside: float | None = None
+    at: float,
+    text: str,
+    ink: str,
+    dash: list[int],
+    height: int,
+    *,
+    width: float = 2,
+    beside: float | None = None,
+    left: bool | None = None,
 ) -> list[alt.Chart]:
-    """A line at this fraction, with its name beside it, or `beside` another, so many pixels below the top."""
+    """A line at this fraction, with its name `beside` it, `height` pixels below the top; `left` of it, or right."""
     row = {"from": at, "beside": at if beside is None else beside, "text": text}
     base = alt.Chart(theme.data([row])).encode(x="from:Q")
     word = base.encode(x="beside:Q", text="text:N", y=alt.value(height))
-    near = at < 0.75
+    near = at < LATE if left is None else not left
     return [
         base.mark_rule(color=ink, strokeDash=dash, strokeWidth=width),
         *theme.halo(word, align="left" if near else "right", dx=7 if near else -7, color=ink),
@@ -95,15 +111,15 @@ def _bars(histogram: Histogram, x: alt.X, y: alt.Y, name: str) -> alt.Chart:
             "to": float(edges[i + 1]),
             "density": float(heights["measured"][i]),
             "zero": 0.0,
-            **{law: float(height[i]) for law, height in heights.items() if law != "measured"},
+            **{f"{law} part": float(height[i] * (edges[i + 1] - edges[i])) for law, height in heights.items()},
         }
         for i in range(len(edges) - 1)
     ]
     tooltip = [
         alt.Tooltip("from:Q", title="from", format=".3f"),
         alt.Tooltip("to:Q", title="to", format=".3f"),
-        alt.Tooltip("density:Q", title=f"{name} density", format=".4~g"),
-        *(alt.Tooltip(f"{law}:Q", title=f"{law} density", format=".4~g") for law in histogram.laws),
+        alt.Tooltip("measured part:Q", title=f"{name}, of the initializations", format=".3~%"),
+        *(alt.Tooltip(f"{law} part:Q", title=f"{law}", format=".3~%") for law in histogram.laws),
     ]
     return (
         alt.Chart(theme.data(rows))
