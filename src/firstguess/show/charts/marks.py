@@ -43,12 +43,14 @@ def histogram_layers(
         scale=alt.Scale(domain=[float(edges[0]), float(edges[-1])], nice=False),
         axis=alt.Axis(labelExpr=theme.PERCENT, labelFlush=False, **marks),
     )
-    bar = float(edges[1] - edges[0])
+    unit = 10.0 ** round(math.log10(float(edges[-1] - edges[0]) / (len(edges) - 1)))  # bars may differ by a data point
     y = alt.Y(
         "density:Q",
-        title="Of the initializations, per bar",
+        title=f"Of the initializations, per {theme.percent(unit)} of the data",
         scale=alt.Scale(domain=[0, histogram.top], nice=False),
-        axis=alt.Axis(values=_ticks(histogram.top, bar), labelExpr=f"format(100 * {bar} * datum.value, '.3~g') + ' %'"),
+        axis=alt.Axis(
+            values=_ticks(histogram.top, unit), labelExpr=f"format({100 * unit} * datum.value, '.3~g') + ' %'"
+        ),
     )
     layers: list[alt.Chart] = []
     if histogram.measured is not None:
@@ -75,10 +77,10 @@ def law_panel(
     return theme.stacked(layers, WIDTH, gamma_by_depth.HEIGHT, title=heading(title))
 
 
-def _ticks(top: float, bar: float) -> list[float]:
-    """Densities up to `top` at which a bar holds a round part of the initializations."""
-    step = next(s for k in range(-6, 3) for s in (10.0**k, 2 * 10.0**k, 5 * 10.0**k) if top * bar / s <= 6)
-    return [k * step / bar for k in range(int(top * bar / step) + 1)]
+def _ticks(top: float, unit: float) -> list[float]:
+    """Densities up to `top` at which a `unit` of the axis holds a round part of the initializations."""
+    step = next(s for k in range(-6, 9) for s in (10.0**k, 2 * 10.0**k, 5 * 10.0**k) if top * unit / s <= 6)
+    return [k * step / unit for k in range(int(top * unit / step) + 1)]
 
 
 def mark(
@@ -111,15 +113,17 @@ def _bars(histogram: Histogram, x: alt.X, y: alt.Y, name: str) -> alt.Chart:
             "to": float(edges[i + 1]),
             "density": float(heights["measured"][i]),
             "zero": 0.0,
-            **{f"{law} part": float(height[i] * (edges[i + 1] - edges[i])) for law, height in heights.items()},
+            "part": float(heights["measured"][i] * (edges[i + 1] - edges[i])),
+            **{law: float(heights[law][i]) for law in histogram.laws},
+            **{f"{law} part": float(heights[law][i] * (edges[i + 1] - edges[i])) for law in histogram.laws},
         }
         for i in range(len(edges) - 1)
     ]
     tooltip = [
         alt.Tooltip("from:Q", title="from", format=".3f"),
         alt.Tooltip("to:Q", title="to", format=".3f"),
-        alt.Tooltip("measured part:Q", title=f"{name}, of the initializations", format=".3~%"),
-        *(alt.Tooltip(f"{law} part:Q", title=f"{law}", format=".3~%") for law in histogram.laws),
+        alt.Tooltip("part:Q", title=f"{name}, of the initializations", format=".3~%"),
+        *(alt.Tooltip(f"{law} part:Q", title=law, format=".3~%") for law in histogram.laws),
     ]
     return (
         alt.Chart(theme.data(rows))
