@@ -158,7 +158,7 @@ class SvgChart:
         """A dashed line across, named at its right, or left."""
         _, py = self.at(self.x.low, y)
         self.marks.append(
-            f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{py:.1f}" y2="{py:.1f}" stroke="{colour}" '
+            f'<line x1="{_LEFT}" x2="{CHART_WIDTH - _RIGHT}" y1="{py:.1f}" y2="{py:.1f}" stroke="{colour}" '
             'stroke-dasharray="3 4"/>'
         )
         if label:
@@ -168,7 +168,7 @@ class SvgChart:
     def picture(self, png: str) -> None:
         """Colours behind everything: a PNG in base64 over the whole field."""
         self.marks.append(
-            f'<image x="{_LEFT}" y="{_TOP}" width="{WIDTH - _LEFT - _RIGHT}" height="{HEIGHT - _TOP - _BOTTOM}" '
+            f'<image x="{_LEFT}" y="{_TOP}" width="{CHART_WIDTH - _LEFT - _RIGHT}" height="{HEIGHT - _TOP - _BOTTOM}" '
             f'preserveAspectRatio="none" href="data:image/png;base64,{png}"/>'
         )
 
@@ -181,7 +181,7 @@ class SvgChart:
         """The chart; `label` is what a screen reader says of it."""
         axes = "".join(self._axes())
         return (
-            f'<svg role="img" aria-label="{escape(label, quote=True)}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+            f'<svg role="img" aria-label="{escape(label, quote=True)}" viewBox="0 0 {CHART_WIDTH} {HEIGHT}" '
             f'style="width:100%;height:auto;max-width:460px;display:block">{axes}{"".join(self.marks)}</svg>'
         )
 

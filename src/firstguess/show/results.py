@@ -13,10 +13,10 @@ from firstguess.base.errors import FirstguessError, InvalidInput
 from firstguess.show import charts
 
 _LARGEST = 300_000  # bytes of an SVG in a notebook
+# How Jupyter, VS Code, Colab and marimo mark a dark page: it need not be what the system prefers.
+_DARK_PAGES = ':is([data-jp-theme-light="false"], .vscode-dark, [theme="dark"], [data-theme="dark"], .dark)'
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from firstguess.base.record import Chart
 
     Draw = Callable[..., Chart]
@@ -85,19 +85,26 @@ def chart(result: Any, what: str | None = None, title: str | None = None) -> Cha
 
 
 def html(result: Any) -> str:
-    """What a notebook shows: the chart as a picture, and under it the numbers; a diagnosis as its report.
+    """What a notebook shows: the verdict, the chart as a picture, the numbers as a table; a diagnosis as its report.
 
     The report has a frame of its own, without scripts, so that styles stay apart.
     """
-    from markupsafe import Markup
+    from firstguess.show.report.pages import render
 
     if type(result).__name__ == "Diagnosis":
         from firstguess.show.report.content import document
 
-        look = "width:100%;height:640px;border:1px solid #ccc;border-radius:6px"
-        frame = Markup('<iframe srcdoc="{}" title="Diagnosis of {}" style="{}"></iframe>')
-        return frame.format(document(result, live=False), result.name, look)
-    return _picture(result) + Markup('<pre style="white-space:pre-wrap">{}</pre>').format(str(result))
+        return str(render("frame.html", page=document(result, live=False), name=result.name))
+    picture, problem = None, ""
+    try:
+        picture = _picture(chart(result).to_dict())
+    except FirstguessError as error:
+        problem = str(error)
+    summary = getattr(result, "summary", None)
+    rows = [] if summary is None else summary()
+    badge = getattr(result, "verdict", "") if rows else ""
+    given = {"badge": badge, "picture": picture, "no_picture": problem, "rows": rows, "text": str(result)}
+    return str(render("notebook.html", **given))
 
 
 def save(diagnosis: Any, path: str | Path) -> Path:
@@ -107,23 +114,21 @@ def save(diagnosis: Any, path: str | Path) -> Path:
     return write(diagnosis, path)
 
 
-def _picture(result: Any) -> Markup:
-    """The chart as a picture that needs no network and no script: SVG, or PNG where that is smaller by far (maps)."""
+def _picture(spec: dict[str, Any]) -> dict[str, Any]:
+    """A chart that needs no network and no script: SVG, dark on dark pages, or PNG where that is far smaller (maps)."""
     import base64
 
     import vl_convert
-    from markupsafe import Markup
 
-    try:
-        spec = chart(result).to_dict()
-    except FirstguessError as error:
-        return Markup("<p>No chart: {}</p>").format(str(error))
-    kind, picture = "svg+xml", vl_convert.vegalite_to_svg(spec).encode()
-    if len(picture) > _LARGEST:
-        kind, picture = "png", vl_convert.vegalite_to_png(spec)
-    source = f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+    from firstguess.base.files import address
+    from firstguess.show.report.pages import dark_style, own_ids
+
     title = " ".join(spec["title"].get("text", ""))
-    return Markup('<img src="{}" alt="{}" style="max-width:100%;height:auto">').format(source, title)
+    svg = vl_convert.vegalite_to_svg(spec)
+    if len(svg) > _LARGEST:
+        picture = base64.b64encode(vl_convert.vegalite_to_png(spec)).decode()
+        return {"title": title, "source": f"data:image/png;base64,{picture}"}
+    return {"title": title, "svg": own_ids(svg, address(svg)), "style": dark_style(f"{_DARK_PAGES} .firstguess-chart ")}
 
 
 def _measured(d: Any) -> Any:

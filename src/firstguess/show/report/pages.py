@@ -28,6 +28,7 @@ from firstguess.theory.references import PAPERS
 
 _GLOBAL = "window.vegaEmbed = vegaEmbed;"
 _CARD = "#1d2025"
+_DARK_SCREEN = Markup("\n@media screen and (prefers-color-scheme: dark) {{\n{}\n}}\n")
 
 # In the dark a chart is the same picture, its colours exchanged by the style sheet: prints and files stay light.
 # By the colour a chart is made with. Okabe and Ito's colours, lighter; fills darker; what was white is the card.
@@ -67,21 +68,28 @@ def page(template: str, title: str, context: Mapping[str, Any], *, live: bool = 
 
     `own` are files of further scripts. Not `live`: without scripts, charts are pictures.
     """
-    body = Markup(_templates().get_template(template).render(context))
+    body = render(template, **context)
     scripts: list[str] = []
     if live and "<figure" in body:
         scripts.append(vl_convert.javascript_bundle(_GLOBAL).replace("</script", "<\\/script"))
     if live and ("<figure" in body or 'class="code"' in body):
         scripts.append(resource("script.js"))
     scripts += map(resource, own)
-    return _templates().get_template("page.html").render(
+    page = render(
+        "page.html",
         title=title,
         body=body,
         policy=Markup(_policy(scripts)),
-        style=Markup(resource("style.css") + _dark_style()),
+        style=Markup(resource("style.css")) + _DARK_SCREEN.format(dark_style(".chart ")),
         scripts=[Markup(script) for script in scripts],
         version=__version__,
     )  # fmt: skip
+    return str(page)
+
+
+def render(template: str, **context: Any) -> Markup:
+    """A template, filled; what is not markup already is escaped."""
+    return Markup(_templates().get_template(template).render(context))
 
 
 @cache
@@ -115,12 +123,12 @@ def _policy(scripts: Iterable[str]) -> str:
     )
 
 
-def _dark_style() -> str:
-    """Rules that beat the colours written into a picture; for screens only."""
+def dark_style(within: str) -> Markup:
+    """Rules that beat the colours written into a picture `within` what these selectors name."""
     rules = [
-        f'.chart [{what}="{light}"]{{{what}:{dark}}}' for light, dark in DARK.items() for what in ("fill", "stroke")
+        f'{within}[{what}="{light}"]{{{what}:{dark}}}' for light, dark in DARK.items() for what in ("fill", "stroke")
     ]
-    return f"\n@media screen and (prefers-color-scheme: dark) {{\n{chr(10).join(rules)}\n}}\n"
+    return Markup("\n".join(rules))
 
 
 # -- Charts ------------------------------------------------------------------------------------------------------------
@@ -158,8 +166,11 @@ def picture(name: str, spec: dict[str, Any]) -> Markup:
     spec = copy.deepcopy(spec)
     del spec["title"]
     spec["config"] |= {"background": None, "padding": 4, "aria": False}
-    svg = vl_convert.vegalite_to_svg(spec)
-    # Every picture calls its clips clip0, clip1, …: in one page the first would clip all.
+    return own_ids(vl_convert.vegalite_to_svg(spec), name)
+
+
+def own_ids(svg: str, name: str) -> Markup:
+    """A picture whose clips have names of their own: all call them clip0, clip1, …, and the first would clip all."""
     return Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg))
 
 
