@@ -114,10 +114,10 @@ def write() -> None:
 def _counts(rows: dict[str, Any], ran: dict[str, Any]) -> dict[str, str]:
     found = {"visited": str(len(rows)), "ran": str(len(ran)), "failed": str(len(rows) - len(ran))}
     for which in ("class", "instance"):
-        kept = [row for row in ran.values() if "zero head" not in row.get("faults", [])]  # whose guesses are ties
-        z = np.array([row[f"{which}_z"] for row in kept if row.get(f"{which}_z") is not None])
+        z = np.array([row[f"{which}_z"] for row in ran.values() if row.get(f"{which}_z") is not None])
         z = z[np.isfinite(z)]
         found |= {f"{which}_n": str(len(z)), f"{which}_mean": f"{z.mean():.2f}", f"{which}_sd": f"{z.std(ddof=1):.2f}"}
+        found[f"{which}_error"] = f"{z.std(ddof=1) / len(z) ** 0.5:.2f}"
         found[f"{which}_far"] = str(int((np.abs(z) > 4).sum()))
     found["changed"] = str(sum(not row["came_back"] for row in ran.values()))
     found["faulty"] = str(sum(bool(row.get("faults")) for row in ran.values()))
@@ -151,8 +151,8 @@ def _table(ran: dict[str, dict[str, Any]]) -> str:
 def _failures(rows: dict[str, dict[str, Any]]) -> str:
     lines = ["| model | why |", "|---|---|"]
     for name, row in rows.items():
-        if row["failed"]:
-            why = row["failed"].replace("|", "/").replace("\n", " ").replace("<", "&lt;")
+        if row["failed"] or "class_refused" in row:
+            why = (row["failed"] or row["class_refused"]).replace("|", "/").replace("\n", " ").replace("<", "&lt;")
             why = why.removeprefix("InvalidInput: Expected an architecture that can be shrunk, but got ")
             lines.append(f"| {name} | {why[:160]} |")
     return "\n".join(lines)

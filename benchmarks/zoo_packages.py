@@ -104,8 +104,8 @@ def _of(path: str, x: Any, build: Callable[[Any], nn.Module]) -> Callable[[], Zo
     return made
 
 
-class Pixels(nn.Module):
-    """Every pixel classified, as a token is: (points, pixels, classes)."""
+class Middle(nn.Module):
+    """What a segmentation model says of the pixel in the middle: (points, classes)."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -113,7 +113,8 @@ class Pixels(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found = self.inner(x)
-        return (found[0] if isinstance(found, list | tuple) else found).flatten(2).movedim(1, -1)
+        found = found[0] if isinstance(found, list | tuple) else found
+        return found[:, :, found.shape[2] // 2, found.shape[3] // 2]
 
 
 def _segmented(name: str) -> Callable[[], ZooModel]:
@@ -122,8 +123,8 @@ def _segmented(name: str) -> Callable[[], ZooModel]:
     def made() -> ZooModel:
         cls = getattr(importlib.import_module("segmentation_models_pytorch"), name)
         return ZooModel(
-            lambda: Pixels(cls(encoder_name="tu-resnet10t", encoder_weights=None, classes=5)),
-            torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(32)),
+            lambda: Middle(cls(encoder_name="tu-resnet10t", encoder_weights=None, classes=5)),
+            torch.randn(12, 3, 64, 64, generator=torch.Generator().manual_seed(32)),
             f"segmentation_models_pytorch {name}",
         )
 
@@ -338,15 +339,15 @@ CASES: dict[str, Callable[[], ZooModel]] = {
                 ),
             ),
             "fully connected": (X, lambda m: m.FullyConnectedNet(12, 5, [32, 32])),
-            "unet": (IMAGES[:4], lambda m: Pixels(m.UNet(2, 3, 5, (8, 16, 32), (2, 2), num_res_units=1))),
-            "basic unet": (IMAGES[:4], lambda m: Pixels(m.BasicUNet(2, 3, 5, (8, 8, 16, 32, 64, 8)))),
-            "attention unet": (IMAGES[:4], lambda m: Pixels(m.AttentionUnet(2, 3, 5, (8, 16, 32), (2, 2)))),
-            "segresnet": (IMAGES[:4], lambda m: Pixels(m.SegResNet(2, 8, 3, 5))),
-            "vnet": (IMAGES[:4, :1], lambda m: Pixels(m.VNet(2, 1, 5))),
-            "highresnet": (IMAGES[:4], lambda m: Pixels(m.HighResNet(2, 3, 5))),
+            "unet": (IMAGES, lambda m: Middle(m.UNet(2, 3, 5, (8, 16, 32), (2, 2), num_res_units=1))),
+            "basic unet": (IMAGES, lambda m: Middle(m.BasicUNet(2, 3, 5, (8, 8, 16, 32, 64, 8)))),
+            "attention unet": (IMAGES, lambda m: Middle(m.AttentionUnet(2, 3, 5, (8, 16, 32), (2, 2)))),
+            "segresnet": (IMAGES, lambda m: Middle(m.SegResNet(2, 8, 3, 5))),
+            "vnet": (IMAGES[:, :1], lambda m: Middle(m.VNet(2, 1, 5))),
+            "highresnet": (IMAGES, lambda m: Middle(m.HighResNet(2, 3, 5))),
             "unetr": (
-                IMAGES[:4],
-                lambda m: Pixels(m.UNETR(3, 5, (32, 32), 16, 48, 96, 4, spatial_dims=2)),
+                IMAGES,
+                lambda m: Middle(m.UNETR(3, 5, (32, 32), 16, 48, 96, 4, spatial_dims=2)),
             ),
         }.items()
     },
