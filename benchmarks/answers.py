@@ -333,7 +333,9 @@ def table() -> None:
     answers = ("fix this", "worth a change", "harmless", "nothing to do", "not known")
     for half in SEEDS:
         found = [row for row in rows() if row["half"] == half]
-        print(f"\n{half}: {sum(map(right, found))} of {len(found)} right")
+        code = Counter(row.get("commit", "older code") for row in found)
+        run_on = ", ".join(f"{count} on {name}" for name, count in code.items())
+        print(f"\n{half}: {sum(map(right, found))} of {len(found)} right ({run_on})")
         print("| answer | " + " | ".join(words) + " | planted fault | right |")
         print("|---|---|---|---|---|---|")
         for answer in answers:
