@@ -89,7 +89,7 @@ VERDICTS = [
     ("norm/fig5", "ResNet, norm after: training is faster", ("does not hold",)),
     ("beyond/frontier", "= P within 0.05", ("holds",)),
     ("beyond/tokens-norm", "LayerNorm and with RMSNorm", ("holds",)),
-    ("beyond/tokens-depth", "after the sums (post)", ("holds",)),
+    ("beyond/tokens-depth", "the sums (post)", ("holds",)),
     ("beyond/tokens-own", "guess themselves", ("holds",)),
     ("beyond/tokens-shared", "as they start", ("holds", "holds with a limit")),
     ("beyond/absorption", "mean time to a largest share", ("holds", "holds with a limit")),
