@@ -81,7 +81,7 @@ def vanishing(seen: Seen) -> Fault | None:
     one = {name: size for name, size in x.tiny.items() if size < _ONE}
     meant = seen.asker is not None and seen.doctor.patient.loss is not None
     head = x.tiny.get(x.now.head, 1.0) < _HEAD and not meant  # a tiny head learns, as a zero one does
-    most = len(x.tiny) > x.weighted / 2 and x.varies < _LITTLE
+    most = len(x.tiny) > x.weighted / 2 and (x.varies < _LITTLE or x.size < _HARDLY)
     # A tiny head takes as much from what inputs share as from what they differ by: it is no reason that these are one.
     lost = {name: size for name, size in one.items() if name != x.now.head} if x.varies < _HARDLY else {}
     tiny = x.tiny if most else one if head or small else lost
