@@ -1,11 +1,14 @@
 """A state of the explorer: the link restores it, the code it gives runs and means the same network."""
 
+import re
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 import firstguess as fg
-from firstguess.explore.choice import ACTIVATIONS, KINDS, NORMS, POOLS, RANGES, STYLES, Choice
+from firstguess.explore import panels
+from firstguess.explore.choice import ACTIVATIONS, KINDS, NORMS, POOLS, PRESETS, RANGES, STYLES, Choice
 
 CHOICES = st.builds(
     Choice,
@@ -72,8 +75,23 @@ def test_what_has_no_pytorch_says_so():
 
 @pytest.mark.parametrize(
     ("query", "said"),
-    [("kind=mpl", "kind of plain"), ("depth=0", "depth from 1 to 100"), ("weight_var=many", "a number for weight_var")],
+    [("kind=mpl", "kind 'plain'"), ("depth=0", "depth from 1 to 100"), ("weight_var=many", "a number for weight_var")],
 )
 def test_a_broken_link_says_what_is_wrong(query, said):
     with pytest.raises(fg.InvalidInput, match=said):
         Choice.of(query)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_network_and_its_link_is_the_shortest(name: str) -> None:
+    chosen = Choice.of(PRESETS[name])
+    assert chosen.network.layers
+    assert set(chosen.query.split("&")) <= set(PRESETS[name].split("&"))
+
+
+def test_a_chart_is_as_wide_as_its_marks() -> None:
+    """It was drawn 1 000 wide, the width of the networks, with marks for 380."""
+    chart = panels.SvgChart(panels.AxisScale(0, 1), panels.AxisScale(0, 1), "x", "y")
+    chart.level(0.5)
+    assert f'viewBox="0 0 {panels.CHART_WIDTH} {panels.HEIGHT}"' in chart.svg("a chart")
+    assert max(float(x) for x in re.findall(r'x2="([0-9.]+)"', chart.svg("a chart"))) <= panels.CHART_WIDTH

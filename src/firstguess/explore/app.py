@@ -60,7 +60,7 @@ def _(FirstguessError, choice, mo, panels):
         steps=_rates, value=min(_rates, key=lambda r: abs(r - start.lr)), label="Learning rate", show_value=True
     )
     text = mo.ui.text_area(value=start.text, label="Network, as text", full_width=True, rows=2)
-    mo.Html(panels.told(problem))
+    mo.Html(panels.presets() + panels.told(problem))
     return (
         activation,
         after,

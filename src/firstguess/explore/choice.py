@@ -22,6 +22,14 @@ ACTIVATIONS = (
     "relu", "leaky_relu(0.1)", "gelu", "silu", "elu", "selu", "tanh", "sigmoid", "erf", "abs", "centered(relu)",
     "centered(gelu)",
 )  # fmt: skip
+# Networks to begin with, by name: what their links end in.
+PRESETS = {
+    "MLP": "",
+    "ResNet-18 style": "kind=residual&depth=8&classes=10",
+    "GPT-2 style": "kind=transformer&style=gpt2&depth=12",
+    "BERT style": "kind=transformer&style=bert&depth=12",
+    "LLaMA style": "kind=transformer&style=llama&depth=12",
+}
 _TEXT = "10 x [dense(weight_var=2) > relu > layernorm] > dense(weight_var=2)"
 
 

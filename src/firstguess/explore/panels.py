@@ -13,7 +13,7 @@ from html import escape
 import numpy as np
 
 from firstguess.base.text import percent, power_of_ten, rounded_off, spaced
-from firstguess.explore.choice import Choice
+from firstguess.explore.choice import PRESETS, Choice
 from firstguess.explore.seen import DIMENSION, WIDTH, ExploredNetwork
 from firstguess.theory.frontier import FrontierPoint
 from firstguess.theory.phases.diagram import PhaseDiagram
@@ -250,6 +250,12 @@ def _brief(text: str) -> str:
 def told(why: str) -> str:
     """A sentence that may have anything in it, an address's text, as text."""
     return f"<p>{escape(why)}</p>" if why else ""
+
+
+def presets() -> str:
+    """Links to networks to begin with."""
+    links = [f'<a href="?{escape(query)}">{escape(name)}</a>' for name, query in PRESETS.items()]
+    return f'<p id="fg-presets">Start from: {" · ".join(links)}</p>'
 
 
 def link(query: str) -> str:
