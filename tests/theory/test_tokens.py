@@ -151,7 +151,7 @@ def test_bad_input_is_one_clear_line() -> None:
         (lambda: fg.measure(net, ids % 10, inits=2, width=33), "heads that divide the width, 33"),
         (lambda: Network.parse("embed(1, width=10) > attention(3) > dense"), "heads that divide the width, 10"),
         (lambda: fg.transformer("gpt2", width=100), "heads that divide the width"),
-        (lambda: fg.transformer("gpt3"), "a style"),
+        (lambda: fg.transformer("gpt3"), "style 'gpt2'"),
         (lambda: fg.Tokens(length=8, coincidence=1.2), "coincidence below 1"),
         (lambda: fg.Tokens(length=8, coincidence=0.1, frequencies=[1, 2]), "coincidence or frequencies"),
         (lambda: fg.Tokens(length=8, frequencies=[-1, 2]), "frequencies of tokens"),
