@@ -30,6 +30,7 @@ WRITES = {
     "measuring.md": ("logits.png", "film.png"),
     "repair.md": ("frontier.png",),
     "start.md": ("report.html",),
+    "index.md": ("report.html",),
 }
 
 
