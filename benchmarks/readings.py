@@ -222,6 +222,7 @@ def wider(kept: Kept, rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+SHOWN = 0.02  # p-values of the settings that the page itself shows
 TITLES = {"digits": "Digits, 10 classes", "mnist": "MNIST, even against odd", "cifar10": "CIFAR-10, 10 classes"}
 
 
@@ -231,8 +232,8 @@ def page(kept: Kept, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
     parts = [
         "# Kernel reading against real networks",
         f"Written by `benchmarks/readings.py`. {POINTS} points of each data set, standardized by these points; "
-        f"hidden layers of width {WIDTH}, weight_var = 2, no biases, BatchNorm over all points; {networks} networks a "
-        f"cell against {DRAWS} draws of the kernel. std G₀ is the standard deviation of a class's fraction over "
+        f"hidden layers of width {WIDTH}, weight_var = 2, no biases, BatchNorm over all points; {networks} networks per "
+        f"setting against {DRAWS} draws of the kernel. std G₀ is the standard deviation of a class's fraction over "
         "initializations, E max the average of the largest fraction, ± one standard error; *i.i.d.* is the closed "
         "form, which knows nothing of the data. The last columns are p-values of two-sample Kolmogorov-Smirnov tests: "
         "the distribution of G₀, and of the largest fraction.",
@@ -242,7 +243,9 @@ def page(kept: Kept, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
     for data, title in TITLES.items():
         here = [r for r in rows if r.cell.data == data]
         if here:
-            parts += [f"## {title}", table(here)]
+            few = [r for r in here if min(r.p_one, r.p_largest) < SHOWN]
+            said = f"Of {len(here)} settings, those with a p-value below {SHOWN} ([all settings](tables/readings.txt)):"
+            parts += [f"## {title}", said, table(few)]
     if repeated:
         parts += [
             "## The least likely cells at other widths",
@@ -304,6 +307,8 @@ def main() -> None:
     print(wider(kept, repeated or unlikely(rows, args.most)))
     if args.write:
         args.write.write_text(page(kept, rows, repeated))
+        whole = [f"## {title}\n\n{table([r for r in rows if r.cell.data == name])}" for name, title in TITLES.items()]
+        (args.write.parent / "tables" / "readings.txt").write_text("\n\n".join(whole) + "\n")
 
 
 if __name__ == "__main__":
