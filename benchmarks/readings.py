@@ -232,8 +232,8 @@ def page(kept: Kept, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
     parts = [
         "# Kernel reading against real networks",
         f"Written by `benchmarks/readings.py`. {POINTS} points of each data set, standardized by these points; "
-        f"hidden layers of width {WIDTH}, weight_var = 2, no biases, BatchNorm over all points; {networks} networks per "
-        f"setting against {DRAWS} draws of the kernel. std G₀ is the standard deviation of a class's fraction over "
+        f"hidden layers of width {WIDTH}, weight_var = 2, no biases, BatchNorm over all points; {networks} networks "
+        f"per setting against {DRAWS} draws of the kernel. std G₀ is the standard deviation of a class's fraction over "
         "initializations, E max the average of the largest fraction, ± one standard error; *i.i.d.* is the closed "
         "form, which knows nothing of the data. The last columns are p-values of two-sample Kolmogorov-Smirnov tests: "
         "the distribution of G₀, and of the largest fraction.",
