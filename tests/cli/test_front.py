@@ -90,6 +90,15 @@ def test_a_table_never_loses_its_first_column(monkeypatch: pytest.MonkeyPatch, n
         assert re.search(rf"^ *{re.escape(first)}( |$)", text, re.M), first
 
 
+@pytest.mark.parametrize("width", range(50, 75, 4))
+def test_a_piped_table_cuts_no_number(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = run_here("predict", "mlp", "--depth", "3", "--layers").stdout
+    assert "…" not in text
+    assert text.count("0.466942") == 2
+    assert max(map(len, text.splitlines())) <= width
+
+
 def test_items_can_be_typed_as_the_list_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     from firstguess_papers.registry import items
 

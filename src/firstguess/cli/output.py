@@ -123,7 +123,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
             column,
             justify="left" if index == 0 or folds else "right",
             no_wrap=not folds,
-            min_width=min(widest, _READABLE) if folds else None,
+            min_width=min(widest, _READABLE) if folds else widest,
         )
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))

@@ -14,7 +14,7 @@ from firstguess.base import checks
 from firstguess.base.errors import InvalidInput
 from firstguess.base.record import Shown
 from firstguess.base.statistics import chance
-from firstguess.base.text import with_error
+from firstguess.base.text import COLUMNS, with_error
 from firstguess.diagnosis.training_comparison import TrainingComparison, compare_training
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.trained import TrainedMembers
@@ -96,7 +96,6 @@ def gamma_of(p: Prediction) -> float:
 
 
 LEVEL = 1e-3  # how often `agrees` is wrong about a theory that is right
-_COLUMNS = 100  # of a terminal
 _ROWS = 24
 _SEED = 20240722  # of the draws that stand for the predicted law of max_c G_c: not one that a user would sample with
 
@@ -200,7 +199,7 @@ class Comparison(Shown):
             least = f"; below {self.level / (len(self.differences) + 1):.1g} would disagree" if self.agrees else ""
             lines.append(f"  least likely: {w.name}, p = {w.p_value:.2g}{least}")
         for note in self.notes:
-            lines += textwrap.wrap(f"note: {note}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
+            lines += textwrap.wrap(f"note: {note}", COLUMNS, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from firstguess.base import checks
 from firstguess.base.errors import FirstguessError, InvalidInput, NotFinite
 from firstguess.base.record import Shown
-from firstguess.base.text import percent_apart, plain
+from firstguess.base.text import COLUMNS, percent_apart, plain
 from firstguess.ensemble.measurement import Measurement
 from firstguess.ensemble.member_statistics import PARTLY, Finding, FindingKind, merged
 from firstguess.modules.measure import Progress, run
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from firstguess.data import Batch
     from firstguess.diagnosis.faults import Fault, Loss, Optimizer
 
-_COLUMNS = 100  # of a terminal
 _FEWEST = 64  # points that the budget does not go below
 _LEAST = 3  # initializations that are run whatever the budget
 _SHARE = 0.7  # of the budget that the main ensemble may use
@@ -161,7 +160,7 @@ class Explanation(Shown):
             lines.append(f"  {self._without_cause}")
         remarks = [f"{i}. {cause.kind}: {cause.words}" for i, cause in enumerate(self.causes, start=1)]
         for remark in [*remarks, *(f"note: {note}" for note in self.notes)]:
-            lines += textwrap.wrap(percent_apart(remark), _COLUMNS, initial_indent="  ", subsequent_indent="     ")
+            lines += textwrap.wrap(percent_apart(remark), COLUMNS, initial_indent="  ", subsequent_indent="     ")
         return percent_apart("\n".join(lines))
 
 

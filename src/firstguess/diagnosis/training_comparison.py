@@ -16,7 +16,7 @@ from firstguess.base.errors import InvalidInput
 from firstguess.base.gaussian import Array
 from firstguess.base.record import Shown
 from firstguess.base.statistics import permutation_test
-from firstguess.base.text import plain, with_error
+from firstguess.base.text import COLUMNS, plain, with_error
 from firstguess.ensemble.trained import TrainedMembers
 from firstguess.theory.training.curves import FAVOURED, OTHERS, Absorption, Curve, Curves
 from firstguess.theory.training.runs import PredictedTraining
@@ -25,7 +25,6 @@ LEVEL = 1e-3  # how often `agrees` is wrong about a prediction that is right
 _LEAST = 1e-4  # a level below would need more permutations
 _SEED = 20240722  # of permutations and resamples: not one that a user would draw networks with
 _RESAMPLES = 999
-_COLUMNS = 100  # of a terminal
 _HEAD = ("largest difference of", "at step", "predicted ± s.e.", "trained ± s.e.", "difference")
 
 
@@ -174,7 +173,7 @@ class TrainingComparison(Shown):
         if not self.agrees:
             lines.append(f"  least likely: {self.worst.name}, p = {self.worst.p_value:.2g}")
         for note in self.notes:
-            lines += textwrap.wrap(f"note: {note}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
+            lines += textwrap.wrap(f"note: {note}", COLUMNS, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
 
     def _headline(self) -> str:

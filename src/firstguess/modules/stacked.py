@@ -95,9 +95,9 @@ class StrategyChoice:
         if self.asked:
             return f"{words}, as requested"
         known: list[Way] = [way for way in self._ways if self._times[way]]
-        others = [f"{_WORDS[way]}: {1e3 * self.seconds(way):.3g} ms" for way in known if way != best]
+        others = [f"{_WORDS[way]}: {brief(self.seconds(way))}" for way in known if way != best]
         others += [f"{_WORDS[way]}: not possible, {reason}" for way, reason in self._dropped.items()]
-        spent = f": {1e3 * self.seconds(best):.3g} ms each" if known else ""
+        spent = f": {brief(self.seconds(best))} each" if known else ""
         return f"{words}{spent}" + (f" ({'; '.join(others)})" if others else "")
 
 

@@ -20,6 +20,7 @@ from torch import nn
 from torch.func import vmap
 
 from firstguess.base.errors import InvalidInput
+from firstguess.base.text import brief
 from firstguess.base.threads import cores
 from firstguess.ensemble.seeds import check_seed, member_seeds, orders
 from firstguess.ensemble.training_loop import Observe
@@ -330,13 +331,11 @@ class ModuleTrainer:
             else:
                 if strategy == "vmap" or several < _GAIN * alone[0]:
                     self._notes.append(
-                        f"members trained {size} at once by vmap: {1e3 * several:.3g} ms a step and member "
-                        f"(one by one: {1e3 * alone[0]:.3g} ms)"
+                        f"members trained {size} at once by vmap: {brief(several)} a step and member "
+                        f"(one by one: {brief(alone[0])})"
                     )
                     return size
-                self._notes.append(
-                    f"members trained one by one: {1e3 * alone[0]:.3g} ms a step (by vmap: {1e3 * several:.3g} ms)"
-                )
+                self._notes.append(f"members trained one by one: {brief(alone[0])} a step (by vmap: {brief(several)})")
                 return 1
             finally:
                 torch.set_num_threads(before)

@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from firstguess.base.record import Shown
-from firstguess.base.text import counted, elided, plain
+from firstguess.base.text import COLUMNS, counted, elided, plain
 from firstguess.network.layer import Variances
 from firstguess.network.network import Network
-
-_COLUMNS = 100  # of a terminal
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Structure(Shown):
                 lines.append(f"  {'':<{wide}}  {'':<{kinds}}    {p.variances}")
         for word, texts in (("not read", counted(str(u) for u in self.unread)), ("note", self.notes)):
             for text in texts:
-                lines += textwrap.wrap(f"{word}: {text}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
+                lines += textwrap.wrap(f"{word}: {text}", COLUMNS, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
 
 
