@@ -14,6 +14,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
+from firstguess.base.text import brief
 from firstguess.data import Batch
 from firstguess.modules.call_model import Caller, mask_of
 from firstguess.modules.guard import restored
