@@ -14,7 +14,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
-from firstguess.base.text import brief
+from firstguess.base.text import brief as short_time
 from firstguess.data import Batch
 from firstguess.modules.call_model import Caller, mask_of
 from firstguess.modules.guard import restored
@@ -96,9 +96,9 @@ class StrategyChoice:
         if self.asked:
             return f"{words}, as requested"
         known: list[Way] = [way for way in self._ways if self._times[way]]
-        others = [f"{_WORDS[way]}: {brief(self.seconds(way))}" for way in known if way != best]
+        others = [f"{_WORDS[way]}: {short_time(self.seconds(way))}" for way in known if way != best]
         others += [f"{_WORDS[way]}: not possible, {reason}" for way, reason in self._dropped.items()]
-        spent = f": {brief(self.seconds(best))} each" if known else ""
+        spent = f": {short_time(self.seconds(best))} each" if known else ""
         return f"{words}{spent}" + (f" ({'; '.join(others)})" if others else "")
 
 
