@@ -20,7 +20,7 @@ from torch import nn
 from torch.func import vmap
 
 from firstguess.base.errors import InvalidInput
-from firstguess.base.text import brief
+from firstguess.base.text import brief as short_time
 from firstguess.base.threads import cores
 from firstguess.ensemble.seeds import check_seed, member_seeds, orders
 from firstguess.ensemble.training_loop import Observe
@@ -331,11 +331,11 @@ class ModuleTrainer:
             else:
                 if strategy == "vmap" or several < _GAIN * alone[0]:
                     self._notes.append(
-                        f"members trained {size} at once by vmap: {brief(several)} a step and member "
-                        f"(one by one: {brief(alone[0])})"
+                        f"members trained {size} at once by vmap: {short_time(several)} a step and member "
+                        f"(one by one: {short_time(alone[0])})"
                     )
                     return size
-                self._notes.append(f"members trained one by one: {brief(alone[0])} a step (by vmap: {brief(several)})")
+                self._notes.append(f"members trained one by one: {short_time(alone[0])} a step (by vmap: {short_time(several)})")
                 return 1
             finally:
                 torch.set_num_threads(before)
