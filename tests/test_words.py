@@ -28,6 +28,8 @@ NAMES_GROUND = NAMES_EVERYWHERE | set(
         "stretch",
         "lasting",
         "piece",
+        "pieces",
+        "kept",
         "arm",
         "lent",
         "borrowed",
@@ -129,3 +131,12 @@ def test_one_class_one_meaning():
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_one_class_name_one_meaning() -> None:
+    found: dict[str, list[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert not {name: paths for name, paths in found.items() if len(paths) > 1}

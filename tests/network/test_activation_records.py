@@ -17,7 +17,7 @@ from firstguess.ensemble.member_module import build
 from firstguess.modules.read.read import read
 from firstguess.network.activations import registry
 from firstguess.network.activations.kernels import kernel_map
-from firstguess.network.activations.record import Activation, Kink, Pieces, TorchNames
+from firstguess.network.activations.record import Activation, Kink, Piecewise, TorchNames
 from firstguess.network.activations.tensors import by_call, by_module, elementwise, module_of, resolve
 
 X = torch.linspace(-8.0, 8.0, 1001, dtype=torch.float64)
@@ -112,7 +112,7 @@ HARDSIGMOID = Activation(
     features=(Feature(-3.0, 0.0), Feature(3.0, 0.0)),
     near=(1.0 / 6.0, 1.0 / 6.0),
     nondecreasing=True,
-    pieces=Pieces(
+    pieces=Piecewise(
         (0.5, 1.0 / 6.0, 0.0),
         (Kink(1.0, 3.0, (0.0, -1.0 / 6.0, 0.0)), Kink(-1.0, 3.0, (0.0, 1.0 / 6.0, 0.0))),
     ),

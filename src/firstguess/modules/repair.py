@@ -24,7 +24,7 @@ from firstguess.modules.guard import own_copy, unwrapped
 from firstguess.modules.hooks.accumulators import LayerMoments
 from firstguess.modules.hooks.session import hooked
 from firstguess.modules.members.initializers import CONVOLUTIONS, is_hugging_face_conv1d, is_lookup
-from firstguess.modules.members.sources import Mode, looked_into, source_of
+from firstguess.modules.members.sources import Mode, source_of, unwrapped_in_mode
 from firstguess.modules.members.weight_statistics import TRAINED, score
 from firstguess.modules.outputs import LogitCaller, Pick
 
@@ -97,7 +97,7 @@ def logits_of(model: nn.Module, batches: Sequence[Batch], *, pick: Pick = None, 
     call, parts, labels = LogitCaller(pick), list[torch.Tensor](), list[torch.Tensor]()
     head: Head | None = None
     known = True
-    with looked_into(model, mode) as inner:
+    with unwrapped_in_mode(model, mode) as inner:
         for index, batch in enumerate(batches):
             seen: list[tuple[str, nn.Module, torch.Tensor]] = []
             with hooked(inner, lambda *what: seen.append(what)) as hooks:  # noqa: B023 - called within this turn
@@ -388,7 +388,7 @@ def _mean_output(
             rows += len(flat)
 
     call = Caller()
-    with looked_into(model, mode) as inner, hooked(inner, see) as hooks:
+    with unwrapped_in_mode(model, mode) as inner, hooked(inner, see) as hooks:
         for batch in batches:
             hooks.begin()
             call(inner, batch, copies=True)

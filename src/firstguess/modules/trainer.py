@@ -335,7 +335,9 @@ class ModuleTrainer:
                         f"(one by one: {short_time(alone[0])})"
                     )
                     return size
-                self._notes.append(f"members trained one by one: {short_time(alone[0])} a step (by vmap: {short_time(several)})")
+                self._notes.append(
+                    f"members trained one by one: {short_time(alone[0])} a step (by vmap: {short_time(several)})"
+                )
                 return 1
             finally:
                 torch.set_num_threads(before)

@@ -44,11 +44,11 @@ def over_units(signal: Signal, kind: str, eps: float = 0.0, *, divide: bool = Tr
     )
     if not divide:
         return Signal(0.0, signal.between, signal.spread, signal.log_scale, distribution).rescaled()
-    scale = _kept(math.log(variance) + signal.log_scale, eps)
+    scale = _damping(math.log(variance) + signal.log_scale, eps)
     return Signal(0.0, signal.between / variance, signal.spread / variance, scale, distribution=distribution).rescaled()
 
 
-def _kept(log_square: float, eps: float) -> float:
+def _damping(log_square: float, eps: float) -> float:
     """log x²/(x² + ε)."""
     return log_square - float(np.logaddexp(log_square, math.log(eps))) if eps else 0.0
 
@@ -56,7 +56,7 @@ def _kept(log_square: float, eps: float) -> float:
 def scaled(signal: Signal, distribution: Distribution, eps: float) -> Signal:
     """All divided by the root mean square: √(total + ε)."""
     total = signal.total
-    scale = _kept(signal.log_q, eps)
+    scale = _damping(signal.log_q, eps)
     one = Signal(
         signal.mean / math.sqrt(total), signal.between / total, signal.spread / total, scale, distribution=distribution
     )

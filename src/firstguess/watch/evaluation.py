@@ -24,7 +24,7 @@ from firstguess.modules.call_model import mask_of
 from firstguess.modules.guard import IsolatedRandomness
 from firstguess.modules.hooks.accumulators import Blocks, LayerMoments, logit_sums
 from firstguess.modules.hooks.session import examined, look
-from firstguess.modules.members.sources import Mode, looked_into
+from firstguess.modules.members.sources import Mode, unwrapped_in_mode
 from firstguess.modules.outputs import EPS, LogitCaller, Pick, by_class, classes_of
 
 _CHUNK = 1 << 22  # logits that are counted at once: of large vocabularies a batch has more
@@ -76,7 +76,7 @@ class Eyes:
         kept: list[NDArray[np.float32]] = []
         started = self.classes > 0
         total: _Sums | None = None
-        with looked_into(self.model, self.mode) as model:
+        with unwrapped_in_mode(self.model, self.mode) as model:
             for index, batch in enumerate(self.batches):
                 rows = self._logits(self._call.rows(model, batch)[1].detach(), index, batch)
                 if not started:

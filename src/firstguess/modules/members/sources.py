@@ -395,7 +395,7 @@ def found_at(path: str) -> Any:
 
 
 @contextmanager
-def looked_into(model: nn.Module, mode: Mode) -> Generator[nn.Module]:
+def unwrapped_in_mode(model: nn.Module, mode: Mode) -> Generator[nn.Module]:
     """The model inside its wrappers, without dropout and gradients, for forwards that leave no trace.
 
     BatchNorm normalizes by the batch, as in training; those that were put in eval mode while the rest trains stay so.

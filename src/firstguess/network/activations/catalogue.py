@@ -9,7 +9,7 @@ import numpy as np
 from firstguess.base.errors import NotCovered
 from firstguess.base.gaussian import Array, Feature, Function
 from firstguess.network.activations import record
-from firstguess.network.activations.record import Activation, Kink, Pieces, TorchNames, piecewise_linear
+from firstguess.network.activations.record import Activation, Kink, Piecewise, TorchNames, piecewise_linear
 
 # Kernels in closed form for any two variances: covariances k to E φ(u_a)φ(u_b), and for a slope E φ'(u_a)φ'(u_b).
 
@@ -103,7 +103,7 @@ HARDTANH = Activation(
     features=(Feature(-1.0, 0.0), Feature(1.0, 0.0)),
     near=(1.0, 1.0),
     nondecreasing=True,
-    pieces=Pieces((0.0, 1.0, 0.0), (Kink(1.0, 1.0, (0.0, -1.0, 0.0)), Kink(-1.0, 1.0, (0.0, 1.0, 0.0)))),
+    pieces=Piecewise((0.0, 1.0, 0.0), (Kink(1.0, 1.0, (0.0, -1.0, 0.0)), Kink(-1.0, 1.0, (0.0, 1.0, 0.0)))),
     torch=TorchNames(
         "aten.hardtanh_",
         "Hardtanh",
@@ -120,7 +120,7 @@ RELU6 = Activation(
     features=(Feature(0.0, 0.0), Feature(6.0, 0.0)),
     near=(0.0, 1.0),
     nondecreasing=True,
-    pieces=Pieces((0.0, 0.0, 0.0), (Kink(1.0, 0.0, (0.0, 1.0, 0.0)), Kink(1.0, 6.0, (0.0, -1.0, 0.0)))),
+    pieces=Piecewise((0.0, 0.0, 0.0), (Kink(1.0, 0.0, (0.0, 1.0, 0.0)), Kink(1.0, 6.0, (0.0, -1.0, 0.0)))),
     torch=TorchNames(
         "aten.relu6_",
         "ReLU6",
@@ -136,7 +136,7 @@ HARDSWISH = Activation(
     features=(Feature(-3.0, 0.0), Feature(3.0, 0.0)),
     near=(0.5, 0.5),
     far=(0.0, 1.0),
-    pieces=Pieces(
+    pieces=Piecewise(
         (0.0, 0.5, 1.0 / 6.0),
         (Kink(1.0, 3.0, (0.0, -0.5, -1.0 / 6.0)), Kink(-1.0, 3.0, (0.0, -0.5, -1.0 / 6.0))),
     ),

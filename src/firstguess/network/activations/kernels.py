@@ -17,7 +17,7 @@ from firstguess.base import gaussian
 from firstguess.base.errors import NotConverged, NotCovered
 from firstguess.base.gaussian import Array, Feature, correlate_leaky
 from firstguess.base.numerics import interpolate
-from firstguess.network.activations.record import Activation, Kink, Map, Pieces
+from firstguess.network.activations.record import Activation, Kink, Map, Piecewise
 
 # --------------------------------------------------------------------------------------------------------------
 # Kernels of piecewise quadratic activations in closed form, for any two variances.
@@ -28,14 +28,14 @@ from firstguess.network.activations.record import Activation, Kink, Map, Pieces
 # contribute 0.
 
 
-def shifted_leaky(left: float, right: float, by: float) -> Pieces:
+def shifted_leaky(left: float, right: float, by: float) -> Piecewise:
     """The function with slopes left and right of 0, of x + by."""
     slope = right if by >= 0.0 else left
     kink = Kink(-1.0 if by >= 0.0 else 1.0, abs(by), (0.0, right - left, 0.0))
-    return Pieces((slope * by, slope, 0.0), (kink,))
+    return Piecewise((slope * by, slope, 0.0), (kink,))
 
 
-def pieces_kernel(f: Pieces, k: Array, qa: Array, qb: Array) -> Array:
+def piecewise_kernel(f: Piecewise, k: Array, qa: Array, qb: Array) -> Array:
     """E f(u_a) f(u_b) for covariance k and variances q_a, q_b (which may broadcast)."""
     k = np.asarray(k, dtype=np.float64)
     a, b = (np.broadcast_to(np.sqrt(q), k.shape) for q in (qa, qb))
@@ -266,8 +266,8 @@ def _series(part: _Part, low: float, high: float, n_q: int, n_t: int, refine: fl
         f = pieces.slope() if part.slope else pieces
         outer = np.sqrt(q[:, None] * q)
         for index, theta in enumerate(angles):
-            values[index] = pieces_kernel(f, math.cos(theta) * outer, q[:, None], q[None, :])
-        square = np.diagonal(pieces_kernel(f, outer, q[:, None], q[None, :]))
+            values[index] = piecewise_kernel(f, math.cos(theta) * outer, q[:, None], q[None, :])
+        square = np.diagonal(piecewise_kernel(f, outer, q[:, None], q[None, :]))
     else:
         for index in range((n_t + 1) // 2):  # units lie symmetrically: θ and π − θ share their conditional means
             theta = 0.5 * math.pi * (1.0 - abs(float(chebyshev.chebpts1(n_t)[index])))
@@ -361,7 +361,7 @@ def kernel_map(phi: Activation, q: Array) -> Map:
     if high - low < 1e-11:
         low = high = 0.5 * (low + high)
     elif plain.pieces is not None:
-        return _pieces(plain.pieces)
+        return _piecewise(plain.pieces)
     else:
         low, high = _GRID * math.floor(low / _GRID), _GRID * math.ceil(high / _GRID)
     table(plain, low, high)  # an activation it does not suit is refused before any long work
@@ -456,9 +456,9 @@ def _piecewise_linear(left: float, right: float) -> Map:
 
 
 @lru_cache(maxsize=8)
-def _pieces(f: Pieces) -> Map:
+def _piecewise(f: Piecewise) -> Map:
     derivative = f.slope()
     return lambda k, qa, qb, slope: (
-        pieces_kernel(f, k, qa, qb),
-        pieces_kernel(derivative, k, qa, qb) if slope else None,
+        piecewise_kernel(f, k, qa, qb),
+        piecewise_kernel(derivative, k, qa, qb) if slope else None,
     )

@@ -171,16 +171,16 @@ class Kink(NamedTuple):
     powers: tuple[float, float, float]
 
 
-class Pieces(NamedTuple):
+class Piecewise(NamedTuple):
     """poly[0] + poly[1]·x + poly[2]·x² plus kinks."""
 
     poly: tuple[float, float, float]
     kinks: tuple[Kink, ...]
 
-    def slope(self) -> Pieces:
+    def slope(self) -> Piecewise:
         """The derivative, of the same form."""
         poly = (self.poly[1], 2.0 * self.poly[2], 0.0)
-        return Pieces(
+        return Piecewise(
             poly, tuple(Kink(b.side, b.at, (b.side * b.powers[1], b.side * 2.0 * b.powers[2], 0.0)) for b in self.kinks)
         )
 
@@ -230,7 +230,7 @@ class Activation:
     shifted: ShiftedForm | None = field(default=None, compare=False, repr=False)  # about any mean
     energy: Callable[[float], float] | None = field(default=None, compare=False, repr=False)  # closed E φ'(√q z)²
     kernel: Map | None = field(default=None, compare=False, repr=False)  # closed; of degree 1 it is known anyway
-    pieces: Pieces | None = field(default=None, compare=False, repr=False)  # of a piecewise quadratic: its kernel
+    pieces: Piecewise | None = field(default=None, compare=False, repr=False)  # of a piecewise quadratic: its kernel
     torch: TorchNames | None = field(default=None, compare=False, repr=False)  # None: ensembles run it in NumPy
     text_argument: str = field(default="slope", compare=False, repr=False)  # the parameter that x is in name(x)
     jumps: bool = field(default=False, compare=False, repr=False)

@@ -135,7 +135,7 @@ def dark_style(within: str) -> Markup:
 
 
 @dataclass(frozen=True)
-class View:
+class ChartView:
     """A chart at one size: a picture, for readers without scripts, and what the script draws."""
 
     size: str
@@ -150,14 +150,16 @@ class Figure:
     name: str
     title: str
     setting: str
-    views: tuple[View, ...]
+    views: tuple[ChartView, ...]
 
 
 def figure(name: str, spec: dict[str, Any], narrow: dict[str, Any] | None = None, *, live: bool = True) -> Figure:
     """The chart for a wide page and, where it is given, for a phone; not `live`: as pictures only."""
     title, setting = (" ".join(spec["title"].get(part, "")) for part in ("text", "subtitle"))
     sizes = {"": spec} if narrow is None else {"wide": spec, "narrow": narrow}
-    views = [View(size, picture(f"{name}{size}", one), _json(one) if live else None) for size, one in sizes.items()]
+    views = [
+        ChartView(size, picture(f"{name}{size}", one), _json(one) if live else None) for size, one in sizes.items()
+    ]
     return Figure(name, title, setting, tuple(views))
 
 

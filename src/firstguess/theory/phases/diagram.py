@@ -138,7 +138,7 @@ def phase_diagram(
     for value in (low, high):
         rows = log_q == value
         if rows.any() and block.keeps_correlation(math.copysign(80.0, value)):
-            c[rows], one_minus_c[rows] = _kept(block, w[rows], b[rows])
+            c[rows], one_minus_c[rows] = _linear_correlation(block, w[rows], b[rows])
         elif rows.any():
             far = math.copysign(80.0, value)
             at, ratio, _ = correlation_at(block, far, math.exp(far - block.variance(far)))
@@ -307,7 +307,7 @@ def _settle(log_v: Callable[[Array], Array], log_w: Array, b: Array, low: float,
     return result
 
 
-def _kept(block: RepeatedBlock, w: Array, b: Array) -> tuple[Array, Array]:
+def _linear_correlation(block: RepeatedBlock, w: Array, b: Array) -> tuple[Array, Array]:
     """c where the block is linear: whatever inputs and first layers gave it, by the scalar route."""
     if block.scale_free():  # linear at every scale: γ' = γ + (σb²/σw²)(kσw²)^{−l}, a geometric series
         k = block.slope(0.0)

@@ -187,7 +187,7 @@ def _at_limit(block: RepeatedBlock, weight_var: float, bias_var: float, log_q: f
     word = "vanishes" if q == 0.0 else "grows without limit" if math.isinf(q) else "keeps its size"
     note = f"the variance {word} with depth"
     if block.keeps_correlation(log_q):
-        gamma = _kept_gamma(block, weight_var, bias_var)
+        gamma = _linear_gamma(block, weight_var, bias_var)
         note += "; the block is linear there, so c keeps what inputs and first layers gave it (here: centred inputs)"
         return FixedPoint(
             str(block),
@@ -206,7 +206,7 @@ def _at_limit(block: RepeatedBlock, weight_var: float, bias_var: float, log_q: f
     return FixedPoint(str(block), weight_var, bias_var, q, c, gamma, chi, scale, phase_of(chi), note)
 
 
-def _kept_gamma(block: RepeatedBlock, weight_var: float, bias_var: float) -> float:
+def _linear_gamma(block: RepeatedBlock, weight_var: float, bias_var: float) -> float:
     """γ where the block has become linear and no longer changes it."""
     dense = Dense(weight_var, bias_var)
     signal = dense.moments(Inputs().signal())
