@@ -10,7 +10,7 @@ import torch
 from firstguess.base.statistics import guesses
 from firstguess.diagnosis.faults.asking import IGNORED
 from firstguess.diagnosis.faults.base import Fault, Seen
-from firstguess.diagnosis.faults.patient import Remark
+from firstguess.diagnosis.faults.patient import FaultRemark
 
 _MOST, _HALF, _EVEN = 0.85, 0.5, 4.0  # share of the largest class; or half, and so many times an even share
 _RARE = 0.05  # of labels that are 1, where several may be
@@ -151,7 +151,7 @@ def unrelated(seen: Seen) -> Fault | None:
         f"{max(fits, 0.0):.1%} of their variance is foreseen, and shuffled labels do as well in {chance:.0%} of cases"
     )
     if doctor.patient.loader is None and doctor.patient.dataset is None:
-        raise Remark(f"labels may not go with the inputs: {words} (ridge regression, {len(x)} points)")
+        raise FaultRemark(f"labels may not go with the inputs: {words} (ridge regression, {len(x)} points)")
     return seen.fault(
         "labels do not go with inputs",
         "no regression foresees labels from inputs: these were shuffled against each other, or labels are random",

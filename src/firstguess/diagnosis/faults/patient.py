@@ -244,7 +244,7 @@ class NotAsked(Exception):
     """Why a question cannot be asked."""
 
 
-class Remark(Exception):
+class FaultRemark(Exception):
     """What a question found that is no fault: a note."""
 
 
