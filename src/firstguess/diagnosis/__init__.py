@@ -11,7 +11,8 @@ __all__ = ["Advice", "Cause", "Diagnosis", "Expected", "Trainability", "Verdict"
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs torch when it is asked for: comparisons of stored results do without."""
+    """On demand: records of a diagnosis load torch, which comparisons do not need."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("firstguess.diagnosis.result"), name)
+    place = "expectation" if name == "Expected" else "result"
+    return getattr(importlib.import_module(f"firstguess.diagnosis.{place}"), name)
