@@ -103,7 +103,7 @@ def test_standardize_edges() -> None:
         Data(x).standardize("channel")
     with pytest.raises(InvalidInput, match="vary"):
         Data(np.full((5, 3), 0.1)).standardize("global")
-    with pytest.raises(InvalidInput, match="global, channel, pixel, centre, none"):
+    with pytest.raises(InvalidInput, match="'global', 'channel', 'pixel', 'centre' or 'none'"):
         Data(x).standardize("zscore")  # type: ignore[arg-type]
 
 

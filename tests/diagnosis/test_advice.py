@@ -151,7 +151,7 @@ def test_goals_rank_by_what_they_are_about() -> None:
 
 
 def test_the_goal_is_checked_and_kept() -> None:
-    with pytest.raises(fg.InvalidInput, match="even start, trainability, worst class early"):
+    with pytest.raises(fg.InvalidInput, match="'even start', 'trainability' or 'worst class early'"):
         fg.diagnose("dense > relu > dense", X, goal="speed")  # type: ignore[arg-type]
     d = fg.diagnose("2 x [dense(weight_var=2) > relu] > dense", X, inits=6, width=60, seconds=20, goal="trainability")
     assert d.goal == d.to_dict()["goal"] == "trainability"

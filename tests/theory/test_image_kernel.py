@@ -293,5 +293,5 @@ def test_errors_say_what_would_fit() -> None:
         run("residual[conv] > relu > dense", x)
     with pytest.raises(NotCovered, match="add '> dense'"):
         run("conv > relu > conv", x)
-    with pytest.raises(NotCovered, match="front of an activation"):
+    with pytest.raises(NotCovered, match="before an activation"):
         run("conv > relu > relu > dense", x)

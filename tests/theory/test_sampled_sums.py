@@ -91,10 +91,10 @@ def test_a_resnet_of_images_agrees() -> None:
 def test_what_stays_refused() -> None:
     x = np.random.default_rng(0).normal(size=(8, 6))
     text = "dense > relu > residual[dense] > relu > dense"
-    with pytest.raises(NotCovered, match="front of an activation"):
+    with pytest.raises(NotCovered, match="before an activation"):
         kernel(Network.parse(text), x, tangent=True)
-    with pytest.raises(NotCovered, match="front of an activation"):
+    with pytest.raises(NotCovered, match="before an activation"):
         kernel(Network.parse("dense > relu > residual[dense > batchnorm(batch=4)] > relu > dense"), x)
     images = np.random.default_rng(0).normal(size=(4, 2, 4, 4))
-    with pytest.raises(NotCovered, match="front of an activation"):
+    with pytest.raises(NotCovered, match="before an activation"):
         image_kernel(Network.parse("conv > relu > residual[conv(kernel=1)] > relu > dense"), images, tangent=True)

@@ -121,11 +121,11 @@ class Finding:
         return f"{mark} {self.kind}{f' at {self.layer}' if self.layer else ''}: {self.message}"
 
 
-def merged(findings: Iterable[Finding], kinds: Collection[FindingKind] = tuple(FindingKind)) -> list[Finding]:
-    """Findings of these kinds; those that say the same of several layers are one, which names the first of them."""
+def merged(findings: Iterable[Finding], kinds: Collection[FindingKind] | None = None) -> list[Finding]:
+    """Findings of these kinds (None: all); those that say the same of several layers are one, naming the first."""
     layers: dict[tuple[FindingKind, str], list[str]] = {}
     for finding in findings:
-        if finding.kind in kinds:
+        if kinds is None or finding.kind in kinds:
             layers.setdefault((finding.kind, finding.message), []).append(finding.layer)
     found: list[Finding] = []
     for (kind, message), names in layers.items():
