@@ -94,9 +94,9 @@ def _within(c: Comparison, ratio: float, share: float) -> bool:
 
 
 def _name(d: Difference) -> str:
-    """ "γ 3: fc2" counts layers with weights, and a name may be a number too: γ behind fc2."""
+    """ "γ 3: fc2" counts layers with weights, and a name may be a number too: γ after fc2."""
     what, _, layer = d.name.partition(": ")
-    return f"γ behind {elided(layer, 40)}" if layer and what.startswith("γ ") else what
+    return f"γ after {elided(layer, 40)}" if layer and what.startswith("γ ") else what
 
 
 def _pair(d: Difference) -> str:
