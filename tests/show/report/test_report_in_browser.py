@@ -113,7 +113,7 @@ def test_it_draws_loads_nothing_and_can_be_read(
         "A small MLP",
         "on average its favourite gets",
         "Where it comes from",
-        "All 2 ReLU: without them",
+        "The 2 ReLU layers: without them",
         "falls to 55 %",
     ):
         assert words in said
@@ -273,6 +273,7 @@ def test_marks_have_tooltips(browser: Browser, pages: Callable[[str], Path]) -> 
     opened(browser, pages("two"))
     x, y = browser.run(
         "(() => { const bar = document.querySelector('[data-chart=strip] .mark-rect path');"
+        " bar.closest('details').open = true;"
         " bar.scrollIntoView({block: 'center'}); const r = bar.getBoundingClientRect();"
         " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
     )
