@@ -83,7 +83,7 @@ def test_diagnose_prints_a_page_and_writes_a_report(here: Path):
     assert done.stdout.startswith("NOT KNOWN   ")  # blobs have no labels
     first = next(line for line in done.stdout.splitlines() if line.startswith("mine:biased: "))
     assert "BIASED" in first  # ten networks need not tell biased from deeply biased
-    assert "Sigmoid at 1" in done.stdout
+    assert "Sigmoid (`1`)" in done.stdout
     assert "wrote r.html" in done.stderr
     assert (here / "r.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
 
@@ -112,7 +112,7 @@ def test_check_is_a_gate(here: Path):
     assert (passed.returncode, passed.stdout[:7]) == (0, "passed:"), passed.stderr
     failed = run("check", "mine:biased", "--data", "blob:n=100,d=20", "--init", "1,0", cwd=here)
     assert failed.returncode == 1
-    assert "layer 1 (Sigmoid)" in failed.stdout
+    assert "Sigmoid (`1`)" in failed.stdout
     as_json = run("check", "mine:even", "--data", "blob:n=100,d=20", "--json", cwd=here)
     assert json.loads(as_json.stdout)["passed"] is True
     assert json.loads(as_json.stdout)["max_gamma"] == 1.0
