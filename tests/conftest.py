@@ -23,6 +23,8 @@ settings.register_profile("random", _desk)
 settings.register_profile("search", _desk, max_examples=50 * _desk.max_examples)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
+os.environ.pop("COLUMNS", None)  # xdist gives its workers one, which piped output respects: here as without workers
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # what a background job starts ignores Ctrl-C, and tests press it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
