@@ -247,7 +247,8 @@ def _tried(variant: Variant, name: str, trial: Trial, seconds: float) -> Advice:
             shares = before.guesses.expected_max(), after.guesses.expected_max(), 0.005  # two laws of 2000 draws
             reading = f"{after.reading} reading{trial.at}"
             return Advice(variant.title, variant.edit, "predicted", *gammas, *shares, **said, reading=reading)
-    if described and trial.case.model is not None:  # its description, drawn, is not the model that was measured
+    tokens = variant.network is not None and needs_tokens(variant.network.layers)
+    if described and tokens and trial.case.model is not None:  # its description, drawn, is not what was measured
         raise InvalidInput("a change that is predicted as the network itself was", got="another reading in the time")
     after_m = trial.measure(variant, seconds)
     if any(f.kind == FindingKind.INTERRUPTED for f in after_m.findings):
