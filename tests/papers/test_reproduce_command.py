@@ -142,7 +142,7 @@ def test_an_item_is_interrupted_resumed_and_written(tmp_path: Path) -> None:
         "--json",
     )
     stopped = small(*options, code=130, name="stop")
-    assert "the same command goes on from there" in stopped.stderr
+    assert "the same command resumes from there" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     done = small(*options)
     assert "[] ['dense > relu > dense']" in done.stderr  # the network was measured before the interruption, and kept

@@ -52,7 +52,7 @@ def test_titles_tell_what_was_found() -> None:
     assert "lie alike" in alike
     skewed = Logits(np.stack([np.zeros(200), np.where(np.arange(200) < 30, -20.0, 1.0 + np.arange(200) / 200)], 1))
     assert "not quite Gaussian" in svg_text(logits_chart(skewed))
-    assert "after the boundary" in svg_text(logits_chart(skewed))
+    assert "behind the boundary" in svg_text(logits_chart(skewed))
     assert "mine" in svg_text(logits_chart(cloud(1.0), title="mine"))
 
 
