@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -277,8 +276,3 @@ def _binned(chances: Array, weights: Array) -> tuple[Array, Array]:
     total = np.bincount(cell, weights).astype(np.float64)
     kept = total > 0.0
     return sums[kept] / total[kept], total[kept]
-
-
-def repeats_of(ids: NDArray[Any]) -> NDArray[np.int64]:
-    """How often each input token occurs."""
-    return np.bincount(np.asarray(ids, dtype=np.int64).ravel())
