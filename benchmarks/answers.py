@@ -1,7 +1,8 @@
 """Whether the answers of `fg.diagnose` are right: 60 models, each diagnosed, and trained for 500 steps by a plain loop.
 
     python benchmarks/answers.py run made        the 30 that the rules were made with; resumes
-    python benchmarks/answers.py run held        30 others, drawn by another seed and not looked at before
+    python benchmarks/answers.py run held        30 others, drawn by another seed and not looked at before the first run
+    python benchmarks/answers.py run new         20 of other architectures, data and optimizers, run on the final rules
     python benchmarks/answers.py table           the confusion tables, as docs/answers.md has them
 
 Models are drawn: a kind (sound, biased, deep, faulty, repaired: six each), then architecture, data and optimizer. What
@@ -33,7 +34,7 @@ time.perf_counter = time.process_time  # on a machine that others use, `seconds=
 
 RESULTS = Path(__file__).with_name("answers.jsonl")
 KINDS = ("sound", "biased", "deep", "faulty", "repaired")
-SEEDS = {"made": 1, "held": 2}
+SEEDS = {"made": 1, "held": 2, "new": 3}
 STEPS, USUAL, MEMBERS, BATCH = 500, 250, 4, 32
 APART, LATER = 2.0, 5.0  # a stated number of steps is right within this factor, or so many steps …
 LEFT = 0.35  # … if no more than this is left of the starting bias then: a quarter, and the noise of four trainings
@@ -41,8 +42,14 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam": lambda p: torch.optim.Adam(p, lr=1e-3),
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.03, momentum=0.9),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=3e-3, weight_decay=0.05),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.95, nesterov=True),
+    "huge rate": lambda p: torch.optim.Adam(p, lr=30.0),
 }
+OLD, OTHER = ("adam", "sgd", "momentum"), ("adamw", "rmsprop", "nesterov")
 FAULTS = ("softmax twice", "softmax over the batch", "relu head", "head bias", "pixels", "labels", "dropout", "dead")
+OTHER_FAULTS = ("sigmoid head", "constant weights", "huge rate", "shuffled labels")
 
 
 @dataclass(frozen=True)
@@ -52,12 +59,12 @@ class Case:
     half: str
     number: int
     kind: str
-    net: str  # mlp, cnn, vit, resmlp
+    net: str  # mlp, cnn, vit, resmlp; new: mlp, lenet, gru, cls
     depth: int
     activation: str
     norm: str  # "", before, after
     gain: float  # of weights, times PyTorch's default; 0: that default, with its biases
-    data: str  # digits, uneven, blobs
+    data: str  # digits, uneven, blobs; new: moons, bars, series
     shift: float
     optimizer: str
     fault: str = ""
@@ -68,7 +75,9 @@ class Case:
 
 
 def cases(half: str) -> list[Case]:
-    """Thirty, drawn."""
+    """Thirty, drawn; twenty of the new ones."""
+    if half == "new":
+        return new_cases()
     rng = np.random.default_rng(SEEDS[half])
 
     def one(*among: Any) -> Any:
@@ -94,7 +103,52 @@ def cases(half: str) -> list[Case]:
             net, depth, activation = one("mlp", "cnn"), one(3, 5, 8), one("relu", "gelu")
             gain = 2.45
         data = one("digits", "uneven", "blobs") if net == "mlp" else one("digits", "uneven")
-        found.append(Case(half, number, kind, net, depth, activation, norm, gain, data, shift, one(*OPTIMIZERS), fault))
+        found.append(Case(half, number, kind, net, depth, activation, norm, gain, data, shift, one(*OLD), fault))
+    return found
+
+
+def new_cases() -> list[Case]:
+    """Four of each kind, of other architectures, data and optimizers than those that the rules were made with."""
+    rng = np.random.default_rng(SEEDS["new"])
+
+    def one(*among: Any) -> Any:
+        return among[int(rng.integers(len(among)))]
+
+    nets = {"moons": ("mlp",), "bars": ("lenet", "cls", "mlp"), "series": ("gru", "cls", "mlp")}
+    found: list[Case] = []
+    for number, kind in enumerate(itertools.chain.from_iterable([k] * 4 for k in KINDS)):
+        data, optimizer = one("moons", "bars", "bars", "series"), one(*OTHER)
+        net, depth, activation, norm, gain, shift, fault = (
+            one(*nets[data]),
+            one(1, 2, 3),
+            one("elu", "silu"),
+            "",
+            0.0,
+            0.0,
+            "",
+        )
+        if kind == "sound":
+            norm = one("", "before")
+        elif kind == "biased":
+            net, depth, activation = (
+                one("mlp", "lenet") if data == "bars" else "mlp",
+                one(2, 4, 6),
+                one("leaky", "softplus"),
+            )
+            gain, shift = one(0.0, 2.0), one(0.0, 2.0)
+        elif kind == "deep":
+            net, depth, activation, gain = "mlp", one(8, 14, 20), one("elu", "leaky", "sigmoid"), one(0.0, 2.0, 3.0)
+        elif kind == "faulty":
+            net, fault = one("mlp", "lenet") if data == "bars" else "mlp", OTHER_FAULTS[number % len(OTHER_FAULTS)]
+            optimizer = "huge rate" if fault == "huge rate" else optimizer
+        else:
+            net, depth, activation = (
+                one("mlp", "lenet") if data == "bars" else "mlp",
+                one(2, 4, 6),
+                one("leaky", "silu"),
+            )
+            gain = one(0.0, 2.0)
+        found.append(Case("new", number, kind, net, depth, activation, norm, gain, data, shift, optimizer, fault))
     return found
 
 
@@ -104,6 +158,8 @@ def cases(half: str) -> list[Case]:
 def points(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     """640 labelled points."""
     rng = np.random.default_rng(case.number)
+    if case.data in ("moons", "bars", "series"):
+        return new_points(case, rng)
     if case.data == "blobs":
         middle = rng.standard_normal((4, 20)) * 0.8
         y = rng.integers(0, 4, 640)
@@ -120,6 +176,55 @@ def points(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     if case.fault == "pixels":
         data = ((data - data.min()) / (data.max() - data.min()) * 255).round()
     return data, labels + 1 if case.fault == "labels" else labels
+
+
+def new_points(case: Case, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """640 points: two moons among 20 inputs; stripes of three directions and two widths; noisy waves."""
+    if case.data == "moons":
+        y, angle = rng.integers(0, 2, 640), np.pi * rng.random(640)
+        x = np.zeros((640, 20))
+        x[:, 0], x[:, 1] = np.cos(angle + np.pi * y) + y, np.sin(angle + np.pi * y) + 0.3 * y
+        x = (x + 0.1 * rng.standard_normal(x.shape)) @ np.linalg.qr(rng.standard_normal((20, 20)))[0] * 2
+    elif case.data == "bars":
+        y, (row, column) = rng.integers(0, 6, 640), np.mgrid[:12, :12]
+        along = np.stack([row, column, row + column])[y % 3] * np.where(y < 3, 1.0, 0.5)[:, None, None]
+        wave = np.sin(along * np.pi / 2 + rng.uniform(0, 1, 640)[:, None, None])
+        x = wave[:, None] * rng.uniform(0.5, 1.5, (640, 3))[..., None, None] + 0.5 * rng.standard_normal(
+            (640, 3, 12, 12)
+        )
+    else:
+        y, t = rng.integers(0, 5, 640), np.arange(16)
+        wave = np.sin((0.3 + 0.25 * y)[:, None] * t + rng.uniform(0, 2 * np.pi, 640)[:, None])
+        x = wave[..., None] * rng.uniform(0.5, 1.5, (640, 1, 4)) + 0.3 * rng.standard_normal((640, 16, 4))
+    y = rng.permutation(y) if case.fault == "shuffled labels" else y
+    return torch.tensor(x).float() + case.shift, torch.tensor(y).long()
+
+
+class Gru(nn.Module):
+    """The last state of a recurrent network is classified."""
+
+    def __init__(self, inputs: int, depth: int, classes: int) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(inputs, 32, num_layers=depth, batch_first=True), nn.Linear(32, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.gru(x)[0][:, -1])
+
+
+class Cls(nn.Module):
+    """A post-norm encoder of PyTorch's over time steps, or rows of an image; the first token is classified."""
+
+    def __init__(self, inputs: int, tokens: int, depth: int, classes: int) -> None:
+        super().__init__()
+        self.embed, self.cls = nn.Linear(inputs, 32), nn.Parameter(0.02 * torch.randn(1, 1, 32))
+        self.positions = nn.Parameter(0.1 * torch.randn(tokens + 1, 32))
+        layers = [nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True) for _ in range(depth)]
+        self.layers, self.head = nn.Sequential(*layers), nn.Linear(32, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = x if x.ndim == 3 else x.transpose(1, 2).flatten(2)
+        tokens = torch.cat([self.cls.expand(len(x), -1, -1), self.embed(tokens)], 1)
+        return self.head(self.layers(tokens + self.positions)[:, 0])
 
 
 class Residual(nn.Module):
@@ -162,12 +267,25 @@ class ViT(nn.Module):
         return self.head(self.norm(self.blocks(self.embed(x[:, 0]) + self.positions)).mean(1))
 
 
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid,
+    "elu": nn.ELU, "silu": nn.SiLU, "leaky": lambda: nn.LeakyReLU(0.1), "softplus": nn.Softplus,
+}  # fmt: skip
+CLASSES = {"blobs": 4, "moons": 2, "bars": 6, "series": 5}
+
+
 def build(case: Case, data: tuple[torch.Tensor, torch.Tensor]) -> nn.Module:
     """As PyTorch draws it, or with weights of another size; then its fault, or its repair."""
-    act = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}[case.activation]
-    classes = 4 if case.data == "blobs" else 10
+    act = ACTIVATIONS[case.activation]
+    classes = CLASSES.get(case.data, 10)
+    example = data[0][0]
     if case.net == "vit":
         model: nn.Module = ViT(case.depth, act, classes)
+    elif case.net == "gru":
+        model = Gru(example.shape[-1], case.depth, classes)
+    elif case.net == "cls":
+        tokens = example.shape[-2]
+        model = Cls(example.numel() // tokens, tokens, case.depth, classes)
     else:
         model = nn.Sequential(*_layers(case, act, data[0][0], classes))
     if case.gain:
@@ -177,13 +295,16 @@ def build(case: Case, data: tuple[torch.Tensor, torch.Tensor]) -> nn.Module:
                     module.weight.mul_(case.gain)
                     if module.bias is not None:
                         module.bias.zero_()
+    if case.fault == "constant weights":
+        for parameter in model.parameters():
+            nn.init.constant_(parameter, 0.05)
     if case.kind == "repaired":
         return fg.repair(model, data, gamma=0.0).model
     return model
 
 
 def _layers(case: Case, act: Callable[[], nn.Module], example: torch.Tensor, classes: int) -> list[nn.Module]:
-    width, cnn = (16, True) if case.net == "cnn" else (48, False)
+    width, cnn = (16, True) if case.net in ("cnn", "lenet") else (48, False)
 
     def stage(inputs: int) -> list[nn.Module]:
         linear = nn.Conv2d(inputs, width, 3, padding=1) if cnn else nn.Linear(inputs, width)
@@ -193,13 +314,15 @@ def _layers(case: Case, act: Callable[[], nn.Module], example: torch.Tensor, cla
 
     layers: list[nn.Module] = [] if cnn else [nn.Flatten()]
     for k in range(case.depth):
-        inputs = (1 if cnn else example.numel()) if k == 0 else width
+        inputs = (example.shape[0] if cnn else example.numel()) if k == 0 else width
         block = stage(inputs)
         layers += [Residual(nn.Sequential(*block))] if case.net == "resmlp" and k > 0 else block
         if case.fault == "dead" and k == case.depth - 1:
             nn.init.constant_(block[0].bias, -100.0)  # pyright: ignore[reportArgumentType]
         if case.fault == "dropout" and k == 0:
             layers.append(nn.Dropout(1.0))
+        if case.net == "lenet" and k < 2:
+            layers.append(nn.MaxPool2d(2))
     layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten()] if cnn else []
     head = nn.Linear(4 * width if cnn else width, classes)
     if case.fault == "head bias":
@@ -209,6 +332,7 @@ def _layers(case: Case, act: Callable[[], nn.Module], example: torch.Tensor, cla
         "softmax twice": [nn.Softmax(-1), nn.Softmax(-1)],
         "softmax over the batch": [nn.Softmax(0)],
         "relu head": [nn.ReLU()],
+        "sigmoid head": [nn.Sigmoid()],
     }
     return [*layers, head, *ends.get(case.fault, [])]
 
