@@ -2,7 +2,7 @@
 
     python benchmarks/finite.py --seconds 3600             measure: cells in turn, cheap ones first
     python benchmarks/finite.py --table                    predict what was measured, and print the z-scores
-    python benchmarks/finite.py --table --write docs/finite-size-table.md
+    python benchmarks/finite.py --table --write docs/tables/finite-size.txt
     python benchmarks/finite.py --costs                    what a width costs beside infinite width
 
 Every batch of 250 networks is a line of `--out` (JSON), so a run that was stopped resumes where it was. Networks are

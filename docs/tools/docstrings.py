@@ -43,8 +43,6 @@ def linked(text: str) -> str:
         if section:
             anchor = "#" + re.sub(r"[^\w -]", "", f"{section}. {_SECTIONS[section]}").lower().replace(" ", "-")
             return f"[theory §{section}](../theory.html{anchor})"
-        if equation and 20 <= int(equation) <= 30:
-            return f"[theory ({equation})](../transformers.html#the-formulae)"
         anchor = f"#eq-{equation}" if equation in _EQUATIONS else ""
         return f"[theory{f' ({equation})' if equation else ''}](../theory.html{anchor})"
 

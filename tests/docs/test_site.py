@@ -183,7 +183,7 @@ def test_docstrings_lead_to_the_pages_that_have_what_they_cite() -> None:
     linked = tool("docstrings").linked
     shown = "[theory (6)](../theory.html#eq-6); [theory §5](../theory.html#5-phases)"
     assert linked("theory.md (6); theory.md §5") == shown
-    assert linked("theory.md (23)") == "[theory (23)](../transformers.html#the-formulae)"
+    assert linked("theory.md (23)") == "[theory (23)](../theory.html#eq-23)"
     assert linked("theory.md") == "[theory](../theory.html)"
     assert linked(">>> read('theory.md')") == ">>> read('theory.md')"
 
