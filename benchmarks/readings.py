@@ -182,7 +182,7 @@ def say(rows: Sequence[Row]) -> str:
     both = np.concatenate(list(p.values()))
     level = 0.05 / len(both)
     lines = [
-        f"- {len(rows)} of {len(cells(tuple(DATA)))} cells, {len(both)} two-sample Kolmogorov-Smirnov tests: "
+        f"- {len(rows)} of {len(cells(tuple(DATA)))} settings, {len(both)} two-sample Kolmogorov-Smirnov tests: "
         f"{int(np.sum(both < level))} below the Bonferroni level 0.05/{len(both)} = {level:.1e}; the least p-value is "
         f"{both.min():.2g}."
     ]
@@ -190,7 +190,7 @@ def say(rows: Sequence[Row]) -> str:
         alike = stats.kstest(values, "uniform", alternative="greater").pvalue
         lines.append(
             f"- p-values of {name}: {np.mean(values < 0.05):.1%} below 0.05, {np.mean(values < 0.5):.1%} below 0.5; "
-            f"one-sided test against the uniform law (too many small ones) p = {alike:.2g}."
+            f"one-sided test against the uniform distribution p = {alike:.2g}."
         )
     for depth in DEPTHS:
         parts: list[str] = []
@@ -199,7 +199,7 @@ def say(rows: Sequence[Row]) -> str:
             if here:
                 z = np.array([(m - k) / e for k, m, e, _ in here])
                 parts.append(f"{name} {z.mean():+.2f} ± {1 / np.sqrt(len(z)):.2f} (spread {z.std():.2f})")
-        lines.append(f"- (measured − kernel)/s.e. at depth {depth}, averaged over cells: {', '.join(parts)}.")
+        lines.append(f"- (measured − kernel)/s.e. at depth {depth}, averaged over settings: {', '.join(parts)}.")
     return "\n".join(lines)
 
 
@@ -222,7 +222,7 @@ def wider(kept: Kept, rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-SHOWN = 0.02  # p-values of the settings that the page itself shows
+SHOWN = 0.001  # p-values of the settings that the page itself shows
 TITLES = {"digits": "Digits, 10 classes", "mnist": "MNIST, even against odd", "cifar10": "CIFAR-10, 10 classes"}
 
 
@@ -230,30 +230,29 @@ def page(kept: Kept, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
     inits = sorted({r.inits for r in rows})
     networks = f"{inits[0]}" if len(inits) == 1 else f"{inits[0]} to {inits[-1]}"
     parts = [
-        "# Kernel reading against real networks",
-        f"Written by `benchmarks/readings.py`. {POINTS} points of each data set, standardized by these points; "
+        "# The kernel compared with real networks",
+        f"`benchmarks/readings.py`: {POINTS} points of each data set, standardized by these points; "
         f"hidden layers of width {WIDTH}, weight_var = 2, no biases, BatchNorm over all points; {networks} networks "
         f"per setting against {DRAWS} draws of the kernel. std G₀ is the standard deviation of a class's fraction over "
         "initializations, E max the average of the largest fraction, ± one standard error; *i.i.d.* is the closed "
         "form, which knows nothing of the data. The last columns are p-values of two-sample Kolmogorov-Smirnov tests: "
         "the distribution of G₀, and of the largest fraction.",
-        "## All cells together",
+        "## All settings together",
         say(rows),
     ]
     for data, title in TITLES.items():
         here = [r for r in rows if r.cell.data == data]
         if here:
             few = [r for r in here if min(r.p_one, r.p_largest) < SHOWN]
-            said = f"Of {len(here)} settings, those with a p-value below {SHOWN} ([all settings](tables/readings.txt)):"
-            parts += [f"## {title}", said, table(few)]
+            said = f"{len(few)} of {len(here)} settings have a p-value below {SHOWN} ([all settings](tables/readings.txt))"
+            parts += [f"## {title}", *([f"{said}:", table(few)] if few else [f"{said}."])]
     if repeated:
         parts += [
-            "## The least likely cells at other widths",
-            "The smallest p-values are those of deep networks that are nearly neutral: real ones are a little less "
-            "even. Covariances of a network of finite width fluctuate by the order of depth/width, and where almost "
-            "nothing else moves the guesses this shows. If so, the variance of G₀ beyond the kernel's must fall like "
-            "1/width: the column width · (variance − kernel's) is then one number for all widths of a cell, and the "
-            "kernel is the limit. A difference of the kernel's own would make it grow with the width.",
+            "## The least likely settings at other widths",
+            "The smallest p-values are those of deep, nearly even networks: real ones are a little less even, because "
+            "covariances of a network of finite width fluctuate by the order of depth/width. The variance of G₀ beyond "
+            "the kernel's then falls like 1/width, so width · (variance − kernel's) is one number for all widths of a "
+            "setting. An error of the kernel would make it grow with the width.",
             wider(kept, repeated),
         ]
     return "\n\n".join(parts) + "\n"

@@ -24,7 +24,7 @@ from readings import same_law as p_value
 
 import firstguess as fg
 
-TITLE = "## The rejected cells at finite width"
+TITLE = "## The rejected settings at finite width"
 _TESTS = 2 * len(cells(tuple(DATA)))
 LEVEL = 0.05 / _TESTS
 
@@ -93,9 +93,9 @@ def again(folder: Path, cell: Cell, data: fg.data.Data) -> Again:
 def section(found: list[Again], wanted: int) -> str:
     """The part of the page."""
     at = [p_value(a.finite.largest, a.measured.largest) for a in found]
-    said = f"of the {wanted} cells that the kernel at infinite width has wrong, {len(found)} were compared so far"
+    said = f"of the {wanted} settings that the kernel at infinite width gets wrong, {len(found)} were compared so far"
     if len(found) == wanted:
-        said = f"all {wanted} cells that the kernel at infinite width has wrong were compared"
+        said = f"all {wanted} settings that the kernel at infinite width gets wrong were compared"
     head = (
         "| data | φ | norm | depth | std G₀: measured | E max: measured | infinite width: std | E max | p: max | "
         f"width {WIDTH}: std | E max | p: max | way |"
@@ -103,7 +103,7 @@ def section(found: list[Again], wanted: int) -> str:
     return "\n\n".join(
         [
             TITLE,
-            f"Written by `benchmarks/readings_finite.py`. The same networks ({ROUND} of width {WIDTH}) against "
+            f"`benchmarks/readings_finite.py`: the same networks ({ROUND} of width {WIDTH}) against "
             f"`fg.predict(net, data=x, width={WIDTH})` (theory.md §12): {said}, and {sum(p >= LEVEL for p in at)} of "
             f"these are accepted at the level {LEVEL:.1e} (the least p-value is {min(at):.2g}). *expansion* is in "
             "1/width, *chain* draws networks of this width.",

@@ -18,8 +18,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 from any_models import CLASSES, ROWS, Numbers, apart, compared  # noqa: E402
 from as_studies import line_options, lines  # noqa: E402
 
-PAGE = ROOT / "docs" / "models.md"
-START = "<!-- table: python tests/golden/make_models.py -->"
+TABLE = ROOT / "docs" / "tables" / "models.txt"  # of docs/models.md
 
 
 def row(p: dict[str, Any]) -> list[dict[str, str]]:
@@ -46,7 +45,6 @@ def main() -> None:
     parser.add_argument("--inits", type=int, default=200)
     given = parser.parse_args()
     head = [
-        START,
         f"{given.inits} initializations each, {CLASSES} classes. "
         "Differences are from the own loop, in standard errors.",
         "",
@@ -55,11 +53,8 @@ def main() -> None:
     ]
     found = lines("models", [{"model": name, "inits": given.inits} for name in ROWS], row, given)
     if len(found) < len(ROWS):
-        raise SystemExit(f"{len(found)} of {len(ROWS)} rows: the page stays as it is")
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, behind = text.partition(START)
-    rest = behind[behind.index("\n\n", behind.index("|---|")) :] if "|---|" in behind else "\n"
-    PAGE.write_text(before + "\n".join([*head, *(line["row"] for line in found)]) + rest, encoding="utf-8")
+        raise SystemExit(f"{len(found)} of {len(ROWS)} rows: the table stays as it is")
+    TABLE.write_text("\n".join([*head, *(line["row"] for line in found)]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
