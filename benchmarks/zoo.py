@@ -85,18 +85,7 @@ def rows_of(table: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 # -- The page ----------------------------------------------------------------------------------------------------------
 
-_COLUMNS = (
-    "model",
-    "class",
-    "largest share",
-    "even",
-    "class, s.e.",
-    "instance, s.e.",
-    "answer",
-    "predicted",
-    "faults",
-    "s",
-)
+_COLUMNS = ("model", "largest share", "even", "class, s.e.", "instance, s.e.", "verdict", "predicted", "faults")
 
 
 def write() -> None:
@@ -140,9 +129,9 @@ def _table(ran: dict[str, dict[str, Any]]) -> str:
     lines = [f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]
     for name, row in ran.items():
         cells = (
-            name, row["class"].removeprefix("For"), _cell(row["own"], ".3f"), _cell(1 / row["classes"], ".3f"),
+            name, _cell(row["own"], ".3f"), _cell(1 / row["classes"], ".3f"),
             _cell(row.get("class_z")), _cell(row.get("instance_z")), row.get("verdict", "refused"),
-            _cell(row.get("predicted"), ".3f"), ", ".join(row.get("faults", [])), _cell(row["seconds"], ".0f"),
+            _cell(row.get("predicted"), ".3f"), ", ".join(row.get("faults", [])),
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

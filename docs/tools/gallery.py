@@ -1,6 +1,6 @@
 """Write docs/gallery.md: figures with the code that draws them, then the ledger's, each with its command.
 
-`python docs/tools/gallery.py` writes the page; with `--draw` it also draws the pictures anew, by running the code that
+`python docs/tools/gallery.py` writes the page; with `--draw` it also redraws the pictures, by running the code that
 the page shows.
 """
 
@@ -36,8 +36,8 @@ fg.figures.save(chart, "gallery_depth.png")
         "The distribution of class shares",
         "How much of the data a class gets, over initializations: even, leaning, biased, deeply biased.",
         """
-laws = [fg.predict(fg.mlp(depth=depth)) for depth in (1, 5, 20)]
-chart = fg.figures.guesses_chart(*laws, labels=["1 layer", "5 layers", "20 layers"])
+shares = [fg.predict(fg.mlp(depth=depth)) for depth in (1, 5, 20)]
+chart = fg.figures.guesses_chart(*shares, labels=["1 layer", "5 layers", "20 layers"])
 fg.figures.save(chart, "gallery_shares.png")
 """,
     ),
@@ -72,7 +72,7 @@ fg.figures.save(chart, "gallery_logits.png")
     ),
     (
         "Bias against gradients",
-        "The frontier: where a network stands, what its knob reaches, what remedies cost.",
+        "The frontier: where a network stands, what its parameter reaches, and what remedies cost.",
         """
 fg.figures.save(fg.figures.frontier_chart(fg.frontier(fg.mlp(depth=20))), "gallery_frontier.png")
 """,
@@ -82,8 +82,8 @@ fg.figures.save(fg.figures.frontier_chart(fg.frontier(fg.mlp(depth=20))), "galle
         "The share of the largest class in training, predicted from kernels: nothing is trained.",
         """
 net = "2 x [dense(weight_var=2) > relu] > dense(weight_var=2)"
-foretold = fg.predict_training(net, data=fg.data.two_blobs(75, 40), lr=1e-3, steps=150, width=300, start="biased")
-fg.figures.save(fg.figures.training_chart(foretold), "gallery_training.png")
+predicted = fg.predict_training(net, data=fg.data.two_blobs(75, 40), lr=1e-3, steps=150, width=300, start="biased")
+fg.figures.save(fg.figures.training_chart(predicted), "gallery_training.png")
 """,
     ),
 ]
@@ -109,9 +109,8 @@ def page() -> str:
             f"## {title}\n\n{shows}\n\n[![{title}](images/{name})](images/{name})\n\n```python\n{code.strip()}\n```\n"
         )
     parts.append(
-        "## Figures of the ledger\n\nOf every item the first figure, and the command that computes it anew\n"
-        "([all of them](claims.md)). Some take minutes, some need data sets: `firstguess reproduce --list` says\n"
-        "which.\n"
+        "## Figures of the ledger\n\nThe first figure of every item, and the command that computes it\n"
+        "([all of them](claims.md)). Some take minutes, some need data sets: see `firstguess reproduce --list`.\n"
     )
     for paper, name in PAPERS.items():
         parts.append(f'### {name}\n\n<div class="gallery" markdown>\n')
@@ -123,8 +122,7 @@ def page() -> str:
             title, anchor = record["title"], record["id"].replace("/", "").replace(".", "")
             parts.append(
                 f"<div markdown>\n\n[![{title}]({picture})]({picture})\n\n"
-                f"{title} ([{record['id']}](claims/{paper}.md#{anchor}))\n\n"
-                f"`firstguess reproduce {record['id']}`\n\n</div>\n"
+                f"[{title}](claims/{paper}.md#{anchor})\n\n`firstguess reproduce {record['id']}`\n\n</div>\n"
             )
         parts.append("</div>\n")
     return "\n".join(parts)
