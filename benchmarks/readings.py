@@ -244,7 +244,9 @@ def page(kept: Kept, rows: Sequence[Row], repeated: Sequence[Row]) -> str:
         here = [r for r in rows if r.cell.data == data]
         if here:
             few = [r for r in here if min(r.p_one, r.p_largest) < SHOWN]
-            said = f"{len(few)} of {len(here)} settings have a p-value below {SHOWN} ([all settings](tables/readings.txt))"
+            said = (
+                f"{len(few)} of {len(here)} settings have a p-value below {SHOWN} ([all settings](tables/readings.txt))"
+            )
             parts += [f"## {title}", *([f"{said}:", table(few)] if few else [f"{said}."])]
     if repeated:
         parts += [
